@@ -1,0 +1,59 @@
+# `make run` and `make test` are all a newcomer needs; `make help` lists the rest.
+SHELL := /bin/bash
+PYTHON ?= python3
+PORT ?= 8000
+DATA_DIR ?= ./data
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help run test format lint types layers pytest lock clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+run: $(VENV)/.installed ## the service and the demo retriever on 127.0.0.1:$(PORT) and the port after it
+	@$(BIN)/coalmine serve --port $(PORT) --with-demo --data-dir $(DATA_DIR) --canaries canaries
+
+test: $(VENV)/.dev-installed system-packages ## everything the gate checks: format, lint, types, layers, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+format: $(VENV)/.dev-installed ## let ruff format and fix what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: $(VENV)/.dev-installed ## compile the lock files anew (universal, hashed, without index addresses)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
+		pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
+		-c requirements.lock pyproject.toml --group dev -o requirements-dev.lock
+
+clean: ## remove the environment and caches, never the data
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Coalmine needs Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+		|| { rm -rf $(VENV); echo "python3 -m venv failed; on Debian: apt-get install python3-venv" >&2; exit 1; }
+
+# The project itself goes in last, without build isolation, so that nothing unhashed is ever downloaded.
+$(VENV)/.installed: requirements.lock pyproject.toml | $(VENV)/bin/python
+	@echo "Installing what Coalmine needs into $(VENV) ..."
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev-installed: requirements-dev.lock $(VENV)/.installed
+	@echo "Installing what the tests need into $(VENV) ..."
+	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+.PHONY: system-packages
+system-packages:
+	@./.ci/system-packages

@@ -1,0 +1,5 @@
+"""Coalmine: standing queries with known answers, asked again and again, so that worse retrieval is heard of early."""
+
+from importlib.metadata import version
+
+__version__ = version("coalmine")

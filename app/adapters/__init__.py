@@ -1,0 +1,1 @@
+"""The network: retrievers that are asked and hooks that are told."""

@@ -1,0 +1,1 @@
+"""Asking a retriever over HTTP and mapping what it answers."""

@@ -1,0 +1,374 @@
+"""The values of the trade, one word per thing; see design.md, Words.
+
+What is decided about them lives beside this module: matching, measures, verdicts, alerting, schedules.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Protocol
+
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+MAX_GRADE = 3
+
+
+class Category(StrEnum):
+    """What kind of question a canary is."""
+
+    SIMPLE_FACTUAL = "simple_factual"
+    COMPLEX_FACTUAL = "complex_factual"
+    PROCEDURAL = "procedural"
+    ENTITY_CENTRIC = "entity_centric"
+    COMPARATIVE = "comparative"
+    NEGATIVE = "negative"
+
+
+class Outcome(StrEnum):
+    """How one probe ended. Only `ok` is a measurement."""
+
+    OK = "ok"
+    TIMEOUT = "timeout"
+    UNREACHABLE = "unreachable"
+    REFUSED = "refused"
+    MALFORMED = "malformed"
+    BLOCKED = "blocked"
+    OVERSIZE = "oversize"
+    SKIPPED = "skipped"
+
+
+class Level(StrEnum):
+    """By what a hit was recognised as an expected chunk, tried in this order."""
+
+    ID = "id"
+    DOCUMENT = "document"
+    TEXT = "text"
+    PASSAGE = "passage"
+
+
+class Verdict(StrEnum):
+    """The health of a run or of a canary. Unknown is never healthy."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    UNKNOWN = "unknown"
+
+
+class Reason(StrEnum):
+    """Why a canary is degraded; a closed list."""
+
+    LOW_RELEVANCE = "low_relevance"
+    MISSING = "missing"
+    BELOW_FLOOR = "below_floor"
+    FORBIDDEN = "forbidden"
+    ANSWERED = "answered"
+    REGRESSED = "regressed"
+
+
+class Trigger(StrEnum):
+    """What started a run."""
+
+    SCHEDULE = "schedule"
+    API = "api"
+    UPDATE = "update"
+    CLI = "cli"
+
+
+class RunStatus(StrEnum):
+    """Where a run is: `finished` attempted every probe, `partial` ended early, `failed` could not be executed."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    FINISHED = "finished"
+    PARTIAL = "partial"
+    FAILED = "failed"
+
+
+class Severity(StrEnum):
+    """How loud a rule speaks."""
+
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgment:
+    """An expected (or forbidden) chunk: by chunk id, document id or URL, or text passage, and its grade 0-3.
+
+    At least one of `id`, `document` and `text` is set. Grade 0 = known irrelevant, 1 = relevant.
+    """
+
+    id: str | None = None
+    document: str | None = None
+    text: str | None = None
+    grade: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canary:
+    """A standing query and what it should find (IR: a topic with its qrels)."""
+
+    key: str
+    query: str
+    judgments: tuple[Judgment, ...] = ()
+    forbidden: tuple[Judgment, ...] = ()
+    min_relevance_score: float = 0.5
+    max_relevance_score: float = 0.5
+    floors: Mapping[str, float] = EMPTY
+    """The lowest value each named measure may take, for example `{"R@5": 0.8}`."""
+    category: Category = Category.SIMPLE_FACTUAL
+    tags: tuple[str, ...] = ()
+
+    @property
+    def negative(self) -> bool:
+        """Whether no good answer exists to this query."""
+        return self.category is Category.NEGATIVE
+
+    @property
+    def expects(self) -> bool:
+        """Whether there is a chunk it should find; else its IR measures are undefined."""
+        return not self.negative and any(judgment.grade >= 1 for judgment in self.judgments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """What one probe retrieved, in the order of the answer, as parallel columns; duplicates already dropped.
+
+    `scores` are the retriever's own. `returned` counts the hits of the answer before duplicates were dropped.
+    """
+
+    ids: tuple[str, ...]
+    documents: tuple[str | None, ...]
+    texts: tuple[str | None, ...]
+    scores: tuple[float | None, ...]
+    returned: int
+
+    def __len__(self) -> int:
+        """Count the distinct hits."""
+        return len(self.ids)
+
+    @property
+    def duplicate_ratio(self) -> float:
+        """The share of returned hits whose id had come before."""
+        return (self.returned - len(self.ids)) / self.returned if self.returned else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How one probe ended and what it brought. `ranking` is set exactly when the outcome is `ok`."""
+
+    outcome: Outcome
+    latency_seconds: float
+    ranking: Ranking | None = None
+    http_status: int | None = None
+    detail: str | None = None
+    """One sentence for people: why the outcome is not `ok`. Never holds a secret or a piece of a body."""
+    index_version: str | None = None
+
+
+class ScorerKind(StrEnum):
+    """Where `top_score` comes from."""
+
+    SCORE = "score"
+    JUDGED = "judged"
+
+
+class Scale(StrEnum):
+    """What a retriever's scores mean; mapped to relevance as s, max(0, s), 1/(1+d), 1/(1+e^-s), s/(s+anchor)."""
+
+    SIMILARITY = "similarity"
+    COSINE = "cosine"
+    DISTANCE = "distance"
+    LOGIT = "logit"
+    UNBOUNDED = "unbounded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scorer:
+    """A relevance scorer: maps the first hit to `top_score` in [0, 1]."""
+
+    kind: ScorerKind
+    scale: Scale | None = None
+    anchor: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseMapping:
+    """Where hits and their fields stand in an answer, as JMESPath.
+
+    `hits` is evaluated on the whole body, the field paths on each hit, `index_version` on the body
+    or, written `header:NAME`, on the response headers. None = the answer does not have it.
+    """
+
+    hits: str
+    id: str | None = None
+    score: str | None = None
+    text: str | None = None
+    document: str | None = None
+    index_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retriever:
+    """The endpoint a check watches: how to ask it, how to read it, and how gently."""
+
+    slug: str
+    url: str
+    method: str = "POST"
+    headers: Mapping[str, str] = EMPTY
+    """Secret: values are never logged, shown or exported."""
+    query_parameters: Mapping[str, Any] = EMPTY
+    """Values may hold `{{ query }}` and `{{ k }}`."""
+    json: Any = None
+    """The request body as a template; a value that is only a placeholder keeps its type."""
+    response: ResponseMapping
+    scorer: Scorer
+    concurrency: int = 8
+    requests_per_second: float | None = None
+    timeout_seconds: float = 10.0
+    retries: int = 1
+    max_body_bytes: int = 5_000_000
+    score_precision: float = 1e-6
+    """Scores that differ by less are the same score: rankings are stored anew only for more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One query to put to a retriever; `position` is its place in the run's frozen canary list."""
+
+    position: int
+    query: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """What the probes of one run have in common."""
+
+    retriever: Retriever
+    k: int
+    """How many hits to ask for, the check's `fetch_k`."""
+    run_id: str
+
+
+class Probe(Protocol):
+    """Asks a retriever; the first of the two seams where tests put a fake."""
+
+    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+        """Yield batches of (position, answer) as answers come in, each position once.
+
+        Failures of the retriever are answers, never exceptions. Closing the iterator stops asking.
+        """
+        ...
+
+
+class RuleKind(StrEnum):
+    """What a rule looks at."""
+
+    THRESHOLD = "threshold"
+    PROBE_ERRORS = "probe_errors"
+    NO_DATA = "no_data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The side on which a value is bad: strictly below, or strictly above."""
+
+    below: float | None = None
+    above: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """When a check should raise its voice. `key` is the rule's identity: texts and bounds may change under it."""
+
+    key: str
+    kind: RuleKind
+    measure: str | None = None
+    """`health_score`, `coverage`, `degraded_share` or an aggregate measure such as `R@5`."""
+    category: str | None = None
+    warning: Bound | None = None
+    critical: Bound | None = None
+    open_bad: int = 2
+    open_of: int = 3
+    close: int = 2
+    margin: float = 0.0
+    """A value must be this far on the good side of its bound to count towards closing."""
+    failed_share: float | None = None
+    """For `probe_errors`: a run is bad when a larger share of its probes failed; None = when it is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Aggregates of some of a run's canaries: those of one category or one tag."""
+
+    canaries: int
+    measured: int
+    health_score: float | None
+    coverage: float | None
+    measures: Mapping[str, float | None] = EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aggregates:
+    """What a run amounts to. None = nothing was measured, never zero."""
+
+    total: int
+    measured: int
+    failed: int
+    undefined: int
+    """Measured canaries with nothing expected: outside every mean."""
+    degraded: int
+    health_score: float | None
+    coverage: float | None
+    measures: Mapping[str, float | None] = EMPTY
+    """Means over the measured canaries that expect something, by measure name (`MRR` and `MAP` for RR and AP)."""
+    categories: Mapping[str, Slice] = EMPTY
+    tags: Mapping[str, Slice] = EMPTY
+    probes: Mapping[str, int] = EMPTY
+    """How many probes ended with each outcome."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One news item for one hook, rendered and frozen: exactly these bytes are sent on every attempt."""
+
+    id: str
+    """Constant over retries: the receiver's idempotency key."""
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """Where news goes."""
+
+    slug: str
+    kind: str
+    url: str
+    secret: str | None = field(default=None, repr=False)
+    timeout_seconds: float = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What a receiver made of one attempt. `error` is a closed word for metrics, `detail` a sentence for people."""
+
+    ok: bool
+    http_status: int | None = None
+    error: str | None = None
+    detail: str | None = None
+    permanent: bool = False
+    """Trying again cannot help."""
+    gone: bool = False
+    """The receiver said it no longer exists (410): the hook is disabled."""
+    retry_after_seconds: float | None = None
+    latency_seconds: float = 0.0
+
+
+class Send(Protocol):
+    """Delivers a message to a hook; the second seam where tests put a fake."""
+
+    def __call__(self, hook: Hook, message: Message, now: datetime) -> Receipt:
+        """Attempt once. Failures of the receiver are receipts, never exceptions."""
+        ...

@@ -1,0 +1,1 @@
+"""Rows: what should be (catalog), what is due (queue), what happened (history)."""

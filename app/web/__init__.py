@@ -1,0 +1,1 @@
+"""The status pages, rendered on the server."""
