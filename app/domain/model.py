@@ -12,6 +12,12 @@ from typing import Any, Protocol
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
+
+def _empty() -> Mapping[str, Any]:
+    """Give the default of a mapping field (a mapping proxy itself is unhashable before Python 3.12)."""
+    return EMPTY
+
+
 MAX_GRADE = 3
 
 
@@ -116,7 +122,7 @@ class Canary:
     forbidden: tuple[Judgment, ...] = ()
     min_relevance_score: float = 0.5
     max_relevance_score: float = 0.5
-    floors: Mapping[str, float] = EMPTY
+    floors: Mapping[str, float] = field(default_factory=_empty)
     """The lowest value each named measure may take, for example `{"R@5": 0.8}`."""
     category: Category = Category.SIMPLE_FACTUAL
     tags: tuple[str, ...] = ()
@@ -217,9 +223,9 @@ class Retriever:
     slug: str
     url: str
     method: str = "POST"
-    headers: Mapping[str, str] = EMPTY
+    headers: Mapping[str, str] = field(default_factory=_empty)
     """Secret: values are never logged, shown or exported."""
-    query_parameters: Mapping[str, Any] = EMPTY
+    query_parameters: Mapping[str, Any] = field(default_factory=_empty)
     """Values may hold `{{ query }}` and `{{ k }}`."""
     json: Any = None
     """The request body as a template; a value that is only a placeholder keeps its type."""
@@ -307,7 +313,7 @@ class Slice:
     measured: int
     health_score: float | None
     coverage: float | None
-    measures: Mapping[str, float | None] = EMPTY
+    measures: Mapping[str, float | None] = field(default_factory=_empty)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,11 +328,11 @@ class Aggregates:
     degraded: int
     health_score: float | None
     coverage: float | None
-    measures: Mapping[str, float | None] = EMPTY
+    measures: Mapping[str, float | None] = field(default_factory=_empty)
     """Means over the measured canaries that expect something, by measure name (`MRR` and `MAP` for RR and AP)."""
-    categories: Mapping[str, Slice] = EMPTY
-    tags: Mapping[str, Slice] = EMPTY
-    probes: Mapping[str, int] = EMPTY
+    categories: Mapping[str, Slice] = field(default_factory=_empty)
+    tags: Mapping[str, Slice] = field(default_factory=_empty)
+    probes: Mapping[str, int] = field(default_factory=_empty)
     """How many probes ended with each outcome."""
 
 
