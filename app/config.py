@@ -1,0 +1,147 @@
+"""Settings: read once from the environment (`COALMINE_` prefix), frozen, each with its description.
+
+A bad value stops the start and says which. Secrets have a `_FILE` twin that names a file holding the value.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from app.domain.addresses import parse_allow
+from app.domain.errors import ConfigurationError
+
+PREFIX = "COALMINE_"
+
+
+def _setting(description: str, parse: Callable[[str], Any], default: Any, *, secret: bool = False) -> Any:
+    metadata = {"description": description, "parse": parse, "secret": secret}
+    return field(default=default, metadata=metadata, repr=not secret)
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _path(value: str) -> Path:
+    return Path(value)
+
+
+def _boolean(value: str) -> bool:
+    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if value.lower() not in known:
+        raise ValueError("must be true or false")
+    return known[value.lower()]
+
+
+def _port(value: str) -> int:
+    if not value.isdecimal() or not 1 <= int(value) <= 65_535:
+        raise ValueError("must be a port number from 1 to 65535")
+    return int(value)
+
+
+def _days(value: str) -> int:
+    if not value.isdecimal() or int(value) < 1:
+        raise ValueError("must be a whole number of days, at least 1")
+    return int(value)
+
+
+def _log_format(value: str) -> str:
+    if value not in {"json", "text"}:
+        raise ValueError("must be json or text")
+    return value
+
+
+def _allow(value: str) -> str:
+    parse_allow(value)
+    return value
+
+
+def _web_url(value: str) -> str:
+    if not value.startswith(("http://", "https://")):
+        raise ValueError("must start with http:// or https://")
+    return value.rstrip("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How this process runs. Field names in capitals, after `COALMINE_`, are the environment variables."""
+
+    data_dir: Path = _setting("folder of the embedded database and the generated secret key", _path, Path("data"))
+    database_url: str | None = _setting(
+        "sqlite:///... or postgresql://...; default: coalmine.db in DATA_DIR", _text, None, secret=True
+    )
+    canaries: Path | None = _setting("file or folder of canary files, applied at start and on SIGHUP", _path, None)
+    host: str = _setting("address to listen on; anything but loopback needs an API key", _text, "127.0.0.1")
+    port: int = _setting("port to listen on", _port, 8000)
+    log_format: str = _setting("json or text", _log_format, "text")
+    secret_key: str | None = _setting(
+        "encrypts stored secrets; on loopback generated into DATA_DIR/secret.key, elsewhere required",
+        _text,
+        None,
+        secret=True,
+    )
+    bootstrap_key_file: Path | None = _setting(
+        "file with the first admin key; the key is created from it when there is none yet", _path, None
+    )
+    retriever_allow: str | None = _setting(
+        "comma-separated CIDRs and hosts that may be probed; default: any but cloud metadata", _allow, None
+    )
+    hook_allow: str | None = _setting(
+        "comma-separated CIDRs and hosts that hooks may reach besides public addresses", _allow, None
+    )
+    metrics_token: str | None = _setting("bearer token for /metrics besides read keys", _text, None, secret=True)
+    auto_migrate: bool = _setting("migrate a PostgreSQL database at start (SQLite always is)", _boolean, default=False)
+    retention_days: int = _setting("days that runs and results are kept; alerts at least a year", _days, 90)
+    public_url: str | None = _setting("where people reach this service; used in links", _web_url, None)
+    dashboard_url: str | None = _setting("dashboard link in notifications; {check} is replaced", _web_url, None)
+    runbook_url: str | None = _setting("runbook link in notifications; {check} and {rule} are replaced", _web_url, None)
+
+    @property
+    def database(self) -> str:
+        """The database URL in force."""
+        return self.database_url or f"sqlite:///{(self.data_dir / 'coalmine.db').resolve()}"
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the store is a SQLite file."""
+        return self.database.startswith("sqlite")
+
+    @property
+    def url(self) -> str:
+        """Where links in notifications point."""
+        return self.public_url or f"http://{self.host}:{self.port}"
+
+
+def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:
+    """Read the settings from `environment`; `overrides` (command-line flags) win where they are not None.
+
+    Raises ConfigurationError naming every bad variable and every unknown one under the prefix.
+    """
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    known: set[str] = set()
+    for setting in fields(Settings):
+        name = PREFIX + setting.name.upper()
+        known |= {name, f"{name}_FILE"} if setting.metadata["secret"] else {name}
+        try:
+            raw = _raw(environment, name, secret=setting.metadata["secret"])
+            if raw is not None:
+                values[setting.name] = setting.metadata["parse"](raw)
+        except ValueError as error:
+            problems.append(f"{name}: {error}")
+    problems += [f"{name}: no such setting" for name in environment if name.startswith(PREFIX) and name not in known]
+    if problems:
+        raise ConfigurationError("\n".join(problems))
+    values.update((name, value) for name, value in overrides.items() if value is not None)
+    return Settings(**values)
+
+
+def _raw(environment: Mapping[str, str], name: str, *, secret: bool) -> str | None:
+    file = environment.get(f"{name}_FILE") if secret else None
+    if file:
+        try:
+            return Path(file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ValueError(f"{name}_FILE cannot be read: {error.strerror}") from error
+    return environment.get(name) or None

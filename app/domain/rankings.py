@@ -1,0 +1,46 @@
+"""When two rankings are the same ranking: scores settle to the retriever's precision, then everything is hashed."""
+
+import math
+from hashlib import blake2b
+from struct import pack
+
+from app.domain.model import Ranking
+
+HASH_BYTES = 16
+
+
+def decimals_of(precision: float) -> int:
+    """Give the decimals that a score precision such as 1e-6 keeps."""
+    return max(0, -math.floor(math.log10(precision) + 1e-9))
+
+
+def settle(ranking: Ranking, decimals: int) -> Ranking:
+    """Round the scores, so that what is judged is exactly what is stored."""
+    scores = tuple([None if score is None else round(score, decimals) + 0.0 for score in ranking.scores])
+    return Ranking(
+        ids=ranking.ids,
+        documents=ranking.documents,
+        texts=ranking.texts,
+        scores=scores,
+        returned=ranking.returned,
+    )
+
+
+def fingerprint(ranking: Ranking) -> bytes:
+    """Hash ids, documents, texts and scores in order: 16 bytes, equal exactly for equal settled rankings.
+
+    Each part's length goes in as well, so that no hostile text can imitate another split.
+    """
+    parts = [*ranking.ids, *[text or "" for text in ranking.texts], *[document or "" for document in ranking.documents]]
+    scores = [math.nan if score is None else score for score in ranking.scores]
+    count = len(ranking.ids)
+    absent = bytes([value is None for value in (*ranking.texts, *ranking.documents)])
+    head = pack(f"<2I{len(parts)}I{count}d", ranking.returned, count, *map(len, parts), *scores)
+    return blake2b(head + absent + "".join(parts).encode(), digest_size=HASH_BYTES).digest()
+
+
+def chunk_fingerprint(chunk: str, document: str | None, text: str | None) -> bytes:
+    """Hash one retrieved chunk: 16 bytes."""
+    parts = [part.encode() if part is not None else b"" for part in (chunk, document, text)]
+    head = pack("<3I2?", *map(len, parts), document is None, text is None)
+    return blake2b(head + b"".join(parts), digest_size=HASH_BYTES).digest()

@@ -1,0 +1,151 @@
+"""What was noticed: alerts and their transitions. Whom we told is another fact, see outbox."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.engine import insert_one
+from app.store.tables import alerts, definitions, transitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRow:
+    """An alert as it stands."""
+
+    id: int
+    check_id: int
+    check: str
+    rule_key: str
+    kind: str
+    scope: str
+    severity: str
+    state: str
+    reason: str
+    evidence: Mapping[str, Any]
+    dedupe_key: str
+    first_run: int | None
+    created_at: int
+    opened_at: int | None
+    resolved_at: int | None
+    acknowledged_at: int | None
+    acknowledged_by: str | None
+    announced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionRow:
+    """One change of an alert."""
+
+    id: int
+    alert_id: int
+    at: int
+    type: str
+    severity: str
+    reason: str
+    run_id: int | None
+    evidence: Mapping[str, Any]
+    suppressed: str | None
+
+
+_ALERT = sa.select(alerts, definitions.c.slug.label("check")).join(definitions, definitions.c.id == alerts.c.check_id)
+
+
+def open_alerts(connection: Connection, check_id: int) -> list[AlertRow]:
+    """Read the alerts of a check that are not resolved; their rows stay locked for the transaction."""
+    statement = _ALERT.where(alerts.c.check_id == check_id, alerts.c.state != "resolved")
+    rows = connection.execute(statement.order_by(alerts.c.id).with_for_update(of=alerts))
+    return [_alert(row) for row in rows]
+
+
+def find_alert(connection: Connection, alert_id: int) -> AlertRow | None:
+    """Find an alert by its id."""
+    row = connection.execute(_ALERT.where(alerts.c.id == alert_id)).one_or_none()
+    return _alert(row) if row else None
+
+
+def list_alerts(
+    connection: Connection,
+    *,
+    check_id: int | None = None,
+    states: Sequence[str] = (),
+    before: int | None = None,
+    limit: int = 50,
+) -> list[AlertRow]:
+    """List alerts, newest first, those with an id below `before`."""
+    statement = _ALERT.order_by(alerts.c.id.desc()).limit(limit)
+    if check_id is not None:
+        statement = statement.where(alerts.c.check_id == check_id)
+    if states:
+        statement = statement.where(alerts.c.state.in_(list(states)))
+    if before is not None:
+        statement = statement.where(alerts.c.id < before)
+    return [_alert(row) for row in connection.execute(statement)]
+
+
+def count_alerts(connection: Connection) -> list[tuple[int, str, str, int]]:
+    """Count unresolved alerts: (check id, state, severity, count)."""
+    statement = (
+        sa.select(alerts.c.check_id, alerts.c.state, alerts.c.severity, sa.func.count())
+        .where(alerts.c.state != "resolved")
+        .group_by(alerts.c.check_id, alerts.c.state, alerts.c.severity)
+    )
+    return [row._tuple() for row in connection.execute(statement)]  # noqa: SLF001 - SQLAlchemy's typed way out of a Row
+
+
+def insert_alert(connection: Connection, **values: Any) -> int | None:
+    """Begin an alert; None where its rule and scope already have one open."""
+    return insert_one(connection, alerts, **_packed(values))
+
+
+def update_alert(connection: Connection, alert_id: int, *, was: str, **values: Any) -> bool:
+    """Change an alert that is still in the state `was`; False where somebody was faster."""
+    same = sa.and_(alerts.c.id == alert_id, alerts.c.state == was)
+    return connection.execute(sa.update(alerts).where(same).values(**_packed(values))).rowcount == 1
+
+
+def delete_alert(connection: Connection, alert_id: int) -> None:
+    """Forget an alert that was only ever pending."""
+    connection.execute(sa.delete(alerts).where(alerts.c.id == alert_id, alerts.c.state == "pending"))
+
+
+def append_transition(connection: Connection, **values: Any) -> int:
+    """Append a change of an alert."""
+    result = connection.execute(sa.insert(transitions).values(**_packed(values)).returning(transitions.c.id))
+    return int(result.scalar_one())
+
+
+def list_transitions(connection: Connection, alert_ids: Sequence[int]) -> dict[int, list[TransitionRow]]:
+    """Read the changes of alerts, oldest first, by alert id."""
+    statement = sa.select(transitions).where(transitions.c.alert_id.in_(list(alert_ids))).order_by(transitions.c.id)
+    found: dict[int, list[TransitionRow]] = {alert_id: [] for alert_id in alert_ids}
+    for row in connection.execute(statement):
+        found[row.alert_id].append(_transition(row))
+    return found
+
+
+def find_transition(connection: Connection, transition_id: int) -> TransitionRow:
+    """Read a transition with an id known to exist."""
+    return _transition(connection.execute(sa.select(transitions).where(transitions.c.id == transition_id)).one())
+
+
+def unsuppress(connection: Connection, transition_id: int) -> None:
+    """Note that a transition held back before is being sent after all."""
+    connection.execute(sa.update(transitions).where(transitions.c.id == transition_id).values(suppressed=None))
+
+
+def _packed(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: json.dumps(value) if name == "evidence" else value for name, value in values.items()}
+
+
+def _alert(row: Any) -> AlertRow:
+    values = {name: getattr(row, name) for name in AlertRow.__dataclass_fields__ if name != "evidence"}
+    return AlertRow(evidence=json.loads(row.evidence), **values)
+
+
+def _transition(row: Any) -> TransitionRow:
+    values = {name: getattr(row, name) for name in TransitionRow.__dataclass_fields__ if name != "evidence"}
+    return TransitionRow(evidence=json.loads(row.evidence), **values)

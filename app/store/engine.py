@@ -1,0 +1,170 @@
+"""The database handle and ALL differences between SQLite and PostgreSQL.
+
+`read()` sees one snapshot, `write()` is one transaction; both turn a locked or absent database into
+StoreUnavailableError. On SQLite every writing transaction begins IMMEDIATE: a deferred one that reads first
+fails under contention instead of waiting.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine, Table, event
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from app.domain.errors import ConfigurationError, StoreUnavailableError
+
+_BUSY_MILLISECONDS = 5_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WRITES = "coalmine_writes"
+
+
+class Store:
+    """A database, opened once per process and shared by its threads."""
+
+    def __init__(self, url: str) -> None:
+        self.engine = _create_engine(url)
+        self._writer = self.engine.execution_options(**{_WRITES: True})
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self.engine.dialect.name
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Open a transaction that only reads."""
+        with _said_plainly(), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Open the one transaction of a service function; committed on leaving, rolled back on an exception."""
+        with _said_plainly(), self._writer.begin() as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self.engine.dispose()
+
+
+def insert_new(connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert many rows, passing over those a unique constraint already holds."""
+    if not rows:
+        return
+    connection.exec_driver_sql(_insert_sql(connection, table, columns), rows if len(rows) > 1 else rows[0])
+
+
+def insert_one(connection: Connection, table: Table, **values: Any) -> int | None:
+    """Insert a row and return its id, or None where a unique constraint already holds one."""
+    insert = _dialect_insert(connection, table).values(**values).on_conflict_do_nothing()
+    return connection.execute(insert.returning(table.c.id)).scalar_one_or_none()
+
+
+def upsert(connection: Connection, table: Table, keys: Sequence[str], **values: Any) -> None:
+    """Insert a row or, where `keys` already name one, overwrite the other columns."""
+    insert = _dialect_insert(connection, table).values(**values)
+    update = {name: insert.excluded[name] for name in values if name not in keys}
+    connection.execute(insert.on_conflict_do_update(index_elements=list(keys), set_=update))
+
+
+def ids_of(connection: Connection, table: Table, hashes: Sequence[bytes]) -> dict[bytes, int]:
+    """Look up the ids of content-addressed rows."""
+    found: dict[bytes, int] = {}
+    for start in range(0, len(hashes), 500):  # below every driver's limit of bound values
+        block = list(hashes[start : start + 500])
+        statement = sa.select(table.c.hash, table.c.id).where(table.c.hash.in_(block))
+        found.update((bytes(row.hash), row.id) for row in connection.execute(statement))
+    return found
+
+
+def bytes_at(connection: Connection, column: sa.ColumnElement[bytes], start: int, count: int) -> Any:
+    """Cut `count` bytes out of a bytes column inside the database, `start` counting from 0."""
+    function = sa.func.substr if connection.dialect.name == "sqlite" else sa.func.substring
+    return function(column, start + 1, count, type_=sa.LargeBinary)
+
+
+def to_us(moment: datetime) -> int:
+    """Microseconds since 1970, UTC."""
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_us(microseconds: int) -> datetime:
+    """Give the aware UTC datetime of integer microseconds."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def _create_engine(url: str) -> Engine:
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError as error:
+        raise ConfigurationError("DATABASE_URL is not a database URL (sqlite:///... or postgresql://...)") from error
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        engine = sa.create_engine(parsed, pool_size=20, max_overflow=20, pool_timeout=10)
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    if backend in {"postgresql", "postgres"}:
+        return sa.create_engine(
+            parsed.set(drivername="postgresql+psycopg"),
+            pool_size=20,
+            max_overflow=20,
+            pool_timeout=10,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": 5},
+        )
+    raise ConfigurationError(f"DATABASE_URL: {backend} is not supported; use sqlite or postgresql")
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    # We emit BEGIN ourselves (see _begin_sqlite); the driver's own idea of transactions is switched off.
+    connection.isolation_level = None
+    for pragma in (
+        f"busy_timeout = {_BUSY_MILLISECONDS}",
+        "journal_mode = WAL",
+        "synchronous = NORMAL",
+        "foreign_keys = ON",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITES) else "BEGIN")
+
+
+def _dialect_insert(connection: Connection, table: Table) -> Any:
+    if connection.dialect.name == "sqlite":
+        from sqlalchemy.dialects.sqlite import insert  # noqa: PLC0415 - two functions of one name
+    else:
+        from sqlalchemy.dialects.postgresql import insert  # type: ignore[assignment] # noqa: PLC0415 - as above
+    return insert(table)
+
+
+def _insert_sql(connection: Connection, table: Table, columns: Sequence[str]) -> str:
+    mark = "?" if connection.dialect.name == "sqlite" else "%s"
+    quote = connection.dialect.identifier_preparer.quote
+    names = ", ".join(map(quote, columns))
+    marks = ", ".join([mark] * len(columns))
+    return f"INSERT INTO {quote(table.name)} ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - names from our tables only
+
+
+@contextmanager
+def _said_plainly() -> Iterator[None]:
+    try:
+        yield
+    except (OperationalError, InterfaceError, PoolTimeoutError) as error:
+        raise StoreUnavailableError(_plain(error)) from error
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise StoreUnavailableError(_plain(error)) from error
+        raise
+
+
+def _plain(error: Exception) -> str:
+    # The driver's words without the statement and its values, which may hold queries and texts.
+    cause = getattr(error, "orig", None) or error
+    return f"the database cannot be used now: {str(cause).strip().splitlines()[0]}"

@@ -1,0 +1,314 @@
+"""What happened, read back: runs, results as they stood at a run, series, timelines.
+
+Nothing here scans raw history: runs carry their aggregates, states say how long they held, rollups feed long
+charts. Writing is recording's.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from app.domain.model import Ranking
+from app.store.engine import bytes_at
+from app.store.recording import load_rankings
+from app.store.tables import (
+    definitions,
+    latest,
+    layouts,
+    marks,
+    rollups,
+    run_probes,
+    runs,
+    scores,
+    states,
+    suite_versions,
+    vectors,
+)
+
+ENDED = ("finished", "partial", "failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A run, whatever has become of it so far."""
+
+    id: int
+    check_id: int
+    check: str
+    scheduled_for: int
+    trigger: str
+    status: str
+    index_version: str | None
+    created_at: int
+    started_at: int | None
+    finished_at: int | None
+    suite_version_id: int | None
+    check_version_id: int | None
+    retriever_version_id: int | None
+    suite_hash: str | None
+    config_hash: str | None
+    layout_id: int | None
+    measures_version: str | None
+    shards_total: int | None
+    verdict: str | None
+    reasons: list[str]
+    total: int | None
+    measured: int | None
+    failed: int | None
+    undefined: int | None
+    degraded: int | None
+    aggregates: Mapping[str, float | None]
+    """By name of the layout; None = nothing was measured."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateRow:
+    """What held for a canary from `first_run` until `last_run` (None: it still does)."""
+
+    id: int
+    canary_id: int
+    canary_version_id: int
+    ranking_id: int
+    layout_id: int
+    reasons: int
+    top_score: float | None
+    first_run: int
+    last_run: int | None
+    matched: bytes
+    vector: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One point of a series: the mean, least and greatest value of the runs it covers."""
+
+    at: int
+    mean: float
+    min: float
+    max: float
+    runs: int
+
+
+_RUN = (
+    sa.select(
+        runs,
+        definitions.c.slug.label("check"),
+        suite_versions.c.hash.label("suite_hash"),
+        layouts.c.measures_version,
+        layouts.c.names,
+    )
+    .join(definitions, definitions.c.id == runs.c.check_id)
+    .outerjoin(suite_versions, suite_versions.c.id == runs.c.suite_version_id)
+    .outerjoin(layouts, layouts.c.id == runs.c.layout_id)
+)
+
+
+def find_run(connection: Connection, run_id: int) -> RunRow | None:
+    """Find a run by its id."""
+    row = connection.execute(_RUN.where(runs.c.id == run_id)).one_or_none()
+    return _run(row) if row else None
+
+
+def list_runs(connection: Connection, check_id: int, *, before: int | None = None, limit: int = 50) -> list[RunRow]:
+    """List the runs of a check, newest first, those with an id below `before`."""
+    statement = _RUN.where(runs.c.check_id == check_id).order_by(runs.c.id.desc()).limit(limit)
+    if before is not None:
+        statement = statement.where(runs.c.id < before)
+    return [_run(row) for row in connection.execute(statement)]
+
+
+def ended_runs(connection: Connection, check_id: int, *, before: int | None = None, limit: int) -> list[RunRow]:
+    """Read the newest ended runs of a check, oldest first: the window its rules look at."""
+    statement = _RUN.where(runs.c.check_id == check_id, runs.c.status.in_(ENDED))
+    if before is not None:
+        statement = statement.where(runs.c.id < before)
+    rows = connection.execute(statement.order_by(runs.c.finished_at.desc()).limit(limit)).all()
+    return [_run(row) for row in reversed(rows)]
+
+
+def last_completed(connection: Connection, check_id: int) -> int | None:
+    """Give when a run of the check last completed, whatever its verdict."""
+    statement = sa.select(sa.func.max(runs.c.finished_at)).where(
+        runs.c.check_id == check_id, runs.c.status.in_(("finished", "partial"))
+    )
+    newest: int | None = connection.execute(statement).scalar_one()
+    return newest
+
+
+def latest_bodies(connection: Connection) -> dict[int, tuple[int, Mapping[str, Any]]]:
+    """Read the newest ended run of every check in full: check id to (run id, body)."""
+    rows = connection.execute(sa.select(latest))
+    return {row.check_id: (row.run_id, json.loads(row.body)) for row in rows}
+
+
+def latest_body(connection: Connection, check_id: int) -> tuple[int, Mapping[str, Any]] | None:
+    """Read the newest ended run of a check in full: its id and body."""
+    row = connection.execute(sa.select(latest).where(latest.c.check_id == check_id)).one_or_none()
+    return (row.run_id, json.loads(row.body)) if row else None
+
+
+def probes_of(
+    connection: Connection, run_id: int
+) -> tuple[NDArray[np.float16], dict[int, tuple[str, int | None, str | None]]]:
+    """Read how the probes of a run ended: latencies in seconds and failures (outcome, status, detail) by position."""
+    row = connection.execute(sa.select(run_probes).where(run_probes.c.run_id == run_id)).one_or_none()
+    if row is None:
+        return np.zeros(0, dtype=np.float16), {}
+    failures = (
+        msgspec.msgpack.decode(row.failures, type=dict[int, tuple[str, int | None, str | None]]) if row.failures else {}
+    )
+    return np.frombuffer(row.latencies, dtype=np.float16), failures
+
+
+_STATE = (
+    sa.select(states, scores.c.matched, vectors.c.body.label("vector"))
+    .join(
+        scores,
+        sa.and_(
+            scores.c.ranking_id == states.c.ranking_id,
+            scores.c.canary_version_id == states.c.canary_version_id,
+            scores.c.layout_id == states.c.layout_id,
+        ),
+    )
+    .join(vectors, vectors.c.id == scores.c.vector_id)
+)
+
+
+def states_at(
+    connection: Connection, check_id: int, run_id: int, *, only_degraded: bool = False
+) -> dict[int, StateRow]:
+    """Read what held for each canary of a check at a run, by canary id."""
+    holding = sa.or_(states.c.last_run.is_(None), states.c.last_run >= run_id)
+    statement = _STATE.where(states.c.check_id == check_id, states.c.first_run <= run_id, holding)
+    if only_degraded:
+        statement = statement.where(states.c.reasons != 0)
+    return {row.canary_id: _state(row) for row in connection.execute(statement)}
+
+
+def timeline(connection: Connection, check_id: int, canary_id: int, *, limit: int = 200) -> list[StateRow]:
+    """Read the newest states a canary went through, newest first."""
+    statement = _STATE.where(states.c.check_id == check_id, states.c.canary_id == canary_id)
+    rows = connection.execute(statement.order_by(states.c.first_run.desc()).limit(limit))
+    return [_state(row) for row in rows]
+
+
+def read_rankings(connection: Connection, ranking_ids: Sequence[int]) -> dict[int, Ranking]:
+    """Read rankings by id."""
+    return load_rankings(connection, ranking_ids)
+
+
+def layout_names(connection: Connection, layout: int) -> list[str]:
+    """Read the names of the numbers in vectors of a layout."""
+    return list(json.loads(connection.execute(sa.select(layouts.c.names).where(layouts.c.id == layout)).scalar_one()))
+
+
+def run_times(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
+    """Give when runs ended (or, while they go on, were created)."""
+    at = sa.func.coalesce(runs.c.finished_at, runs.c.created_at)
+    found: dict[int, int] = {}
+    for start in range(0, len(run_ids), 400):
+        block = list(run_ids[start : start + 400])
+        found.update(connection.execute(sa.select(runs.c.id, at).where(runs.c.id.in_(block))).tuples().all())
+    return found
+
+
+def count_runs(connection: Connection, check_id: int, start: int, end: int, *, at_most: int) -> int:
+    """Count the ended runs of a period, no further than `at_most` + 1."""
+    inner = (
+        sa.select(runs.c.id)
+        .where(runs.c.check_id == check_id, runs.c.finished_at.between(start, end))
+        .limit(at_most + 1)
+        .subquery()
+    )
+    return int(connection.execute(sa.select(sa.func.count()).select_from(inner)).scalar_one())
+
+
+def series_of_runs(connection: Connection, check_id: int, name: str, start: int, end: int) -> list[Point]:
+    """Read one aggregate of every run of a period, in order of time; runs that did not measure it are left out."""
+    points: list[Point] = []
+    for layout, position in _positions(connection, _layouts_of_runs(check_id, start, end), name):
+        value = bytes_at(connection, runs.c.aggregates, 8 * position, 8)
+        statement = sa.select(runs.c.finished_at, value).where(
+            runs.c.check_id == check_id, runs.c.finished_at.between(start, end), runs.c.layout_id == layout
+        )
+        rows = connection.execute(statement).tuples().all()
+        values = np.frombuffer(b"".join(bytes(raw) for _, raw in rows))
+        points += [
+            Point(at=at, mean=mean, min=mean, max=mean, runs=1)
+            for (at, _), mean in zip(rows, values.tolist(), strict=True)
+            if mean == mean  # noqa: PLR0124 - NaN: not measured in that run
+        ]
+    return sorted(points, key=lambda point: point.at)
+
+
+def series_of_rollups(
+    connection: Connection, check_id: int, name: str, start: int, end: int, *, seconds: int
+) -> list[Point]:
+    """Read one aggregate of a period by hour or by day, in order of time."""
+    points: dict[int, Point] = {}
+    place = sa.and_(rollups.c.check_id == check_id, rollups.c.seconds == seconds, rollups.c.bucket.between(start, end))
+    for layout, position in _positions(connection, sa.select(rollups.c.layout_id).where(place).distinct(), name):
+        statement = sa.select(rollups.c.bucket, rollups.c.body).where(place, rollups.c.layout_id == layout)
+        for bucket, body in connection.execute(statement).tuples():
+            total, count, least, most = np.frombuffer(body).reshape(4, -1)[:, position].tolist()
+            if not count:
+                continue
+            point = Point(at=bucket, mean=total / count, min=least, max=most, runs=int(count))
+            points[bucket] = _joined(points[bucket], point) if bucket in points else point
+    return [points[bucket] for bucket in sorted(points)]
+
+
+def list_marks(connection: Connection, check_id: int, start: int, end: int) -> list[tuple[int, str]]:
+    """Read where the index version changed: (time, index version), oldest first."""
+    statement = sa.select(marks.c.at, marks.c.index_version).where(
+        marks.c.check_id == check_id, marks.c.at.between(start, end)
+    )
+    return list(connection.execute(statement.order_by(marks.c.at)).tuples().all())
+
+
+def _layouts_of_runs(check_id: int, start: int, end: int) -> sa.Select[int]:
+    statement = sa.select(runs.c.layout_id).where(
+        runs.c.check_id == check_id, runs.c.finished_at.between(start, end), runs.c.aggregates.is_not(None)
+    )
+    return statement.distinct()
+
+
+def _positions(connection: Connection, which: sa.Select[int], name: str) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for layout in connection.execute(which).scalars().all():
+        names = layout_names(connection, layout)
+        if name in names:
+            found.append((layout, names.index(name)))
+    return found
+
+
+def _joined(a: Point, b: Point) -> Point:
+    count = a.runs + b.runs
+    mean = (a.mean * a.runs + b.mean * b.runs) / count
+    return Point(at=a.at, mean=mean, min=min(a.min, b.min), max=max(a.max, b.max), runs=count)
+
+
+def _run(row: Any) -> RunRow:
+    values = {name: getattr(row, name) for name in RunRow.__dataclass_fields__ if name not in {"reasons", "aggregates"}}
+    return RunRow(reasons=json.loads(row.reasons) if row.reasons else [], aggregates=_aggregates(row), **values)
+
+
+def _aggregates(row: Any) -> dict[str, float | None]:
+    if row.aggregates is None:
+        return {}
+    numbers = np.frombuffer(row.aggregates).tolist()
+    return {
+        name: None if number != number else number  # noqa: PLR0124 - NaN: nothing measured
+        for name, number in zip(json.loads(row.names), numbers, strict=True)
+    }
+
+
+def _state(row: Any) -> StateRow:
+    return StateRow(**{name: getattr(row, name) for name in StateRow.__dataclass_fields__})

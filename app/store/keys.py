@@ -1,0 +1,60 @@
+"""API keys at rest: hashed, never deleted (whether one was ever created decides whether the API is open)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.engine import insert_one
+from app.store.tables import api_keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRow:
+    """An API key as stored: its secret is gone."""
+
+    id: int
+    name: str
+    prefix: str
+    hash: bytes
+    scope: str
+    created_at: int
+    last_used_at: int | None
+    revoked_at: int | None
+
+
+def any_key_ever(connection: Connection) -> bool:
+    """Whether a key was ever created, revoked ones included."""
+    return connection.execute(sa.select(api_keys.c.id).limit(1)).one_or_none() is not None
+
+
+def insert_key(connection: Connection, *, name: str, prefix: str, digest: bytes, scope: str, now: int) -> int | None:
+    """Store a key; None where its prefix is taken."""
+    return insert_one(connection, api_keys, name=name, prefix=prefix, hash=digest, scope=scope, created_at=now)
+
+
+def find_key(connection: Connection, prefix: str) -> KeyRow | None:
+    """Find a key by its public prefix."""
+    row = connection.execute(sa.select(api_keys).where(api_keys.c.prefix == prefix)).one_or_none()
+    return _key(row) if row else None
+
+
+def list_keys(connection: Connection) -> list[KeyRow]:
+    """List all keys, revoked ones included."""
+    return [_key(row) for row in connection.execute(sa.select(api_keys).order_by(api_keys.c.id))]
+
+
+def note_use(connection: Connection, key_id: int, now: int) -> None:
+    """Remember when a key was last used."""
+    connection.execute(sa.update(api_keys).where(api_keys.c.id == key_id).values(last_used_at=now))
+
+
+def revoke_key(connection: Connection, prefix: str, now: int) -> bool:
+    """Revoke a key; False where there is none with this prefix in force."""
+    live = sa.and_(api_keys.c.prefix == prefix, api_keys.c.revoked_at.is_(None))
+    return connection.execute(sa.update(api_keys).where(live).values(revoked_at=now)).rowcount == 1
+
+
+def _key(row: Any) -> KeyRow:
+    return KeyRow(**{name: getattr(row, name) for name in KeyRow.__dataclass_fields__})

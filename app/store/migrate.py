@@ -1,0 +1,39 @@
+"""Bringing a database to the schema of this release, and asking whether it has it."""
+
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from app.store.engine import Store
+
+_MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
+_LOCK = 0xC0A1  # PostgreSQL advisory lock: replicas that start together migrate one after another
+
+
+def migrate(store: Store) -> None:
+    """Run every migration the database has not seen, in one transaction."""
+    with store.write() as connection:
+        if store.dialect == "postgresql":
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def is_migrated(store: Store) -> bool:
+    """Whether the database has exactly the schema of this release."""
+    with store.read() as connection:
+        current = MigrationContext.configure(connection).get_current_revision()
+    return current == ScriptDirectory.from_config(_config()).get_current_head()
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    config.set_main_option("file_template", "%%(rev)s")
+    return config

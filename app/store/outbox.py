@@ -1,0 +1,211 @@
+"""Whom we told: deliveries waiting to be sent, claimed under a lease, and every attempt made.
+
+Apart from "is it broken?" (alerts), so that retries and restarts cannot speak twice.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.engine import insert_new
+from app.store.tables import attempts, definitions, deliveries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryRow:
+    """One news item for one hook."""
+
+    id: int
+    hook_id: int
+    hook: str
+    alert_id: int | None
+    transition_id: int | None
+    message_id: str
+    type: str
+    state: str
+    body: bytes | None
+    created_at: int
+    first_attempt_at: int | None
+    next_attempt_at: int
+    attempts: int
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRow:
+    """One try to send a delivery."""
+
+    at: int
+    http_status: int | None
+    error: str | None
+    detail: str | None
+    latency_seconds: float
+
+
+_DELIVERY = sa.select(deliveries, definitions.c.slug.label("hook")).join(
+    definitions, definitions.c.id == deliveries.c.hook_id
+)
+
+
+def enqueue_deliveries(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the deliveries of a transition, one a hook; those that exist already are passed over."""
+    columns = (
+        "hook_id",
+        "alert_id",
+        "transition_id",
+        "message_id",
+        "type",
+        "state",
+        "created_at",
+        "next_attempt_at",
+        "attempts",
+    )
+    insert_new(connection, deliveries, columns, [tuple([row[name] for name in columns]) for row in rows])
+
+
+def deliveries_of_alert(connection: Connection, alert_id: int) -> list[DeliveryRow]:
+    """Read the deliveries of an alert, oldest first."""
+    rows = connection.execute(_DELIVERY.where(deliveries.c.alert_id == alert_id).order_by(deliveries.c.id))
+    return [_delivery(row) for row in rows]
+
+
+def find_delivery(connection: Connection, delivery_id: int) -> DeliveryRow | None:
+    """Find a delivery by its id."""
+    row = connection.execute(_DELIVERY.where(deliveries.c.id == delivery_id)).one_or_none()
+    return _delivery(row) if row else None
+
+
+def list_deliveries(
+    connection: Connection,
+    *,
+    hook_id: int | None = None,
+    state: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[DeliveryRow]:
+    """List deliveries, newest first, those with an id below `before`."""
+    statement = _DELIVERY.order_by(deliveries.c.id.desc()).limit(limit)
+    if hook_id is not None:
+        statement = statement.where(deliveries.c.hook_id == hook_id)
+    if state is not None:
+        statement = statement.where(deliveries.c.state == state)
+    if before is not None:
+        statement = statement.where(deliveries.c.id < before)
+    return [_delivery(row) for row in connection.execute(statement)]
+
+
+def list_attempts(connection: Connection, delivery_ids: Sequence[int]) -> dict[int, list[AttemptRow]]:
+    """Read the attempts of deliveries, oldest first, by delivery id."""
+    statement = sa.select(attempts).where(attempts.c.delivery_id.in_(list(delivery_ids))).order_by(attempts.c.id)
+    found: dict[int, list[AttemptRow]] = {delivery_id: [] for delivery_id in delivery_ids}
+    for row in connection.execute(statement):
+        found[row.delivery_id].append(
+            AttemptRow(
+                at=row.at,
+                http_status=row.http_status,
+                error=row.error,
+                detail=row.detail,
+                latency_seconds=row.latency_seconds,
+            )
+        )
+    return found
+
+
+def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until: int) -> DeliveryRow | None:
+    """Take the oldest delivery that is due.
+
+    Only one delivery a hook is in flight (one hung receiver holds up no other), and a delivery waits for earlier
+    ones of the same hook and alert (a resolve never overtakes its trigger).
+    """
+    other = deliveries.alias()
+    held = sa.exists().where(
+        other.c.hook_id == deliveries.c.hook_id,
+        other.c.state == "pending",
+        sa.or_(
+            other.c.lease_until >= now,
+            sa.and_(other.c.alert_id == deliveries.c.alert_id, other.c.id < deliveries.c.id),
+        ),
+    )
+    statement = (
+        _DELIVERY.where(
+            deliveries.c.state == "pending",
+            deliveries.c.next_attempt_at <= now,
+            sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now),
+            ~held,
+        )
+        .order_by(deliveries.c.next_attempt_at, deliveries.c.id)
+        .limit(5)
+        .with_for_update(of=deliveries, skip_locked=True)
+    )
+    for row in connection.execute(statement).all():
+        free = sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now)
+        claimed = connection.execute(
+            sa.update(deliveries)
+            .where(deliveries.c.id == row.id, deliveries.c.state == "pending", free)
+            .values(
+                claimed_by=owner,
+                lease_until=lease_until,
+                first_attempt_at=sa.func.coalesce(deliveries.c.first_attempt_at, now),
+                attempts=deliveries.c.attempts + 1,
+            )
+        ).rowcount
+        if claimed == 1:
+            return find_delivery(connection, row.id)
+    return None
+
+
+def freeze_body(connection: Connection, delivery_id: int, body: bytes) -> None:
+    """Fix what is sent, before the first attempt; every later attempt sends the same bytes."""
+    same = sa.and_(deliveries.c.id == delivery_id, deliveries.c.body.is_(None))
+    connection.execute(sa.update(deliveries).where(same).values(body=body))
+
+
+def record_attempt(connection: Connection, delivery_id: int, attempt: AttemptRow) -> None:
+    """Append what came of an attempt."""
+    columns = ("delivery_id", "at", "http_status", "error", "detail", "latency_seconds")
+    row = (delivery_id, attempt.at, attempt.http_status, attempt.error, attempt.detail, attempt.latency_seconds)
+    insert_new(connection, attempts, columns, [row])
+
+
+def settle_delivery(
+    connection: Connection, delivery_id: int, *, owner: str, state: str, next_attempt_at: int, reason: str
+) -> bool:
+    """End an attempt: delivered, dead, or pending until the next; False where the lease was lost meanwhile."""
+    mine = sa.and_(deliveries.c.id == delivery_id, deliveries.c.state == "pending", deliveries.c.claimed_by == owner)
+    values = {
+        "state": state,
+        "next_attempt_at": next_attempt_at,
+        "reason": reason,
+        "claimed_by": None,
+        "lease_until": None,
+    }
+    return connection.execute(sa.update(deliveries).where(mine).values(**values)).rowcount == 1
+
+
+def cancel_deliveries(connection: Connection, delivery_ids: Sequence[int], reason: str) -> int:
+    """Cancel deliveries nobody has attempted; gives how many were."""
+    untouched = sa.and_(
+        deliveries.c.id.in_(list(delivery_ids)), deliveries.c.state == "pending", deliveries.c.attempts == 0
+    )
+    return connection.execute(sa.update(deliveries).where(untouched).values(state="cancelled", reason=reason)).rowcount
+
+
+def replay_delivery(connection: Connection, delivery_id: int, now: int) -> bool:
+    """Put a dead delivery back into the outbox with a fresh day to live."""
+    dead = sa.and_(deliveries.c.id == delivery_id, deliveries.c.state == "dead")
+    values = {"state": "pending", "attempts": 0, "first_attempt_at": None, "next_attempt_at": now, "reason": None}
+    return connection.execute(sa.update(deliveries).where(dead).values(**values)).rowcount == 1
+
+
+def outbox(connection: Connection) -> tuple[int, int | None]:
+    """Count what is left to send, and give when the oldest of it was written."""
+    statement = sa.select(sa.func.count(), sa.func.min(deliveries.c.created_at)).where(deliveries.c.state == "pending")
+    pending, oldest = connection.execute(statement).one()
+    return pending, oldest
+
+
+def _delivery(row: Any) -> DeliveryRow:
+    return DeliveryRow(**{name: getattr(row, name) for name in DeliveryRow.__dataclass_fields__})

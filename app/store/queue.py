@@ -1,0 +1,194 @@
+"""What is due: runs from wish to claim, and the answers of a run until it is finalised.
+
+The database arbitrates: partial unique indexes allow one queued and one running run per check, and every
+change of status names the status it expects. The loser of a race moves on quietly.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.engine import insert_new, insert_one
+from app.store.tables import definitions, idempotency_keys, runs, shards
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedRun:
+    """A run this worker holds under a lease."""
+
+    id: int
+    check_id: int
+    check: str
+    resumed: bool
+    """Whether another worker had started it."""
+    started_at: int
+
+
+class ShardBody(msgspec.Struct, array_like=True, frozen=True):
+    """The answers of one shard, as columns over its positions."""
+
+    first: int
+    latencies: bytes
+    rankings: list[int | None]
+    failures: dict[int, tuple[str, int | None, str | None]]
+    index_version: str | None = None
+
+
+def enqueue_scheduled(
+    connection: Connection, check_id: int, *, scheduled_for: int, not_before: int, now: int
+) -> int | None:
+    """Insert the run of a scheduled instant; None where another replica did, or one waits already."""
+    return insert_one(
+        connection,
+        runs,
+        check_id=check_id,
+        scheduled_for=scheduled_for,
+        not_before=not_before,
+        trigger="schedule",
+        status="queued",
+        created_at=now,
+    )
+
+
+def enqueue_asked(connection: Connection, check_id: int, *, trigger: str, index_version: str | None, now: int) -> int:
+    """Queue a run now, or join the one that waits (it has not asked anything yet). Never joins a running one."""
+    inserted = None
+    for microsecond in range(now, now + 1000):  # two wishes in one microsecond still get two instants
+        inserted = insert_one(
+            connection,
+            runs,
+            check_id=check_id,
+            scheduled_for=microsecond,
+            not_before=now,
+            trigger=trigger,
+            status="queued",
+            index_version=index_version,
+            created_at=now,
+        )
+        if inserted is not None:
+            return inserted
+        waiting = connection.execute(
+            sa.update(runs)
+            .where(runs.c.check_id == check_id, runs.c.status == "queued")
+            .values(
+                trigger=trigger,
+                not_before=sa.case((runs.c.not_before > now, now), else_=runs.c.not_before),
+                index_version=sa.func.coalesce(index_version, runs.c.index_version),
+            )
+            .returning(runs.c.id)
+        ).scalar_one_or_none()
+        if waiting is not None:
+            return int(waiting)
+    raise AssertionError("no free instant in a millisecond")
+
+
+def remembered_request(connection: Connection, check_id: int, key: str) -> sa.Row[Any] | None:
+    """Find what an Idempotency-Key led to: `request_hash` and `run_id`."""
+    table = idempotency_keys
+    return connection.execute(sa.select(table).where(table.c.check_id == check_id, table.c.key == key)).one_or_none()
+
+
+def remember_request(
+    connection: Connection, check_id: int, key: str, *, request_hash: str, run_id: int, now: int
+) -> None:
+    """Bind an Idempotency-Key to the run it led to."""
+    columns = ("check_id", "key", "request_hash", "run_id", "created_at")
+    insert_new(connection, idempotency_keys, columns, [(check_id, key, request_hash, run_id, now)])
+
+
+def claim_run(connection: Connection, *, owner: str, now: int, lease_until: int) -> ClaimedRun | None:
+    """Take the oldest run that is due, or one whose worker has gone silent; None when there is nothing to do."""
+    other = runs.alias()
+    busy = sa.exists().where(other.c.check_id == runs.c.check_id, other.c.status == "running")
+    due = sa.and_(runs.c.status == "queued", runs.c.not_before <= now, ~busy)
+    abandoned = sa.and_(runs.c.status == "running", runs.c.lease_until < now)
+    statement = (
+        sa.select(runs, definitions.c.slug.label("check_slug"))
+        .join(definitions, definitions.c.id == runs.c.check_id)
+        .where(runs.c.status.in_(("queued", "running")), sa.or_(due, abandoned))
+        .order_by(runs.c.scheduled_for)
+        .limit(5)
+    )
+    for row in connection.execute(statement).all():
+        same = sa.and_(runs.c.id == row.id, runs.c.status == row.status)
+        if row.status == "running":
+            same = sa.and_(same, runs.c.lease_until == row.lease_until)
+        values: Mapping[str, Any] = {"status": "running", "claimed_by": owner, "lease_until": lease_until}
+        try:
+            with connection.begin_nested():
+                changed = connection.execute(
+                    sa.update(runs).where(same).values(started_at=sa.func.coalesce(runs.c.started_at, now), **values)
+                ).rowcount
+        except sa.exc.IntegrityError:  # uq_runs_running: a sibling of this check started in between
+            continue
+        if changed == 1:
+            return ClaimedRun(
+                id=row.id,
+                check_id=row.check_id,
+                check=row.check_slug,
+                resumed=row.started_at is not None,
+                started_at=row.started_at or now,
+            )
+    return None
+
+
+def renew_leases(connection: Connection, *, owner: str, lease_until: int) -> None:
+    """Say that this worker is alive for every run it holds."""
+    connection.execute(
+        sa.update(runs).where(runs.c.claimed_by == owner, runs.c.status == "running").values(lease_until=lease_until)
+    )
+
+
+def release_runs(connection: Connection, *, owner: str) -> None:
+    """Let go of this worker's runs, so that the next one continues them at once."""
+    connection.execute(
+        sa.update(runs).where(runs.c.claimed_by == owner, runs.c.status == "running").values(lease_until=0)
+    )
+
+
+def holds(connection: Connection, run_id: int, owner: str) -> bool:
+    """Whether this worker still holds the run; locks its row for the rest of the transaction."""
+    statement = (
+        sa.select(runs.c.id)
+        .where(runs.c.id == run_id, runs.c.status == "running", runs.c.claimed_by == owner)
+        .with_for_update()
+    )
+    return connection.execute(statement).one_or_none() is not None
+
+
+def freeze(connection: Connection, run_id: int, **frozen: Any) -> None:
+    """Write down what a run works with, once, when it starts."""
+    connection.execute(sa.update(runs).where(runs.c.id == run_id).values(**frozen))
+
+
+def commit_shard(connection: Connection, run_id: int, number: int, body: ShardBody) -> None:
+    """Stage the answers of a shard; a second commit of the same shard changes nothing."""
+    insert_new(connection, shards, ("run_id", "number", "body"), [(run_id, number, msgspec.msgpack.encode(body))])
+
+
+def staged_shards(connection: Connection, run_id: int) -> dict[int, ShardBody]:
+    """Read the shards a run has staged so far, by number."""
+    rows = connection.execute(sa.select(shards.c.number, shards.c.body).where(shards.c.run_id == run_id))
+    return {row.number: msgspec.msgpack.decode(row.body, type=ShardBody) for row in rows}
+
+
+def staged_count(connection: Connection, run_id: int) -> int:
+    """Count the shards a run has staged so far."""
+    statement = sa.select(sa.func.count()).select_from(shards).where(shards.c.run_id == run_id)
+    return int(connection.execute(statement).scalar_one())
+
+
+def drop_shards(connection: Connection, run_id: int) -> None:
+    """Forget the staged answers of a finalised run."""
+    connection.execute(sa.delete(shards).where(shards.c.run_id == run_id))
+
+
+def newest_instants(connection: Connection, check_ids: Sequence[int]) -> dict[int, int]:
+    """Find the newest instant for which each check has a run."""
+    newest = sa.func.max(runs.c.scheduled_for)
+    statement = sa.select(runs.c.check_id, newest).where(runs.c.check_id.in_(check_ids)).group_by(runs.c.check_id)
+    return dict(connection.execute(statement).tuples().all())

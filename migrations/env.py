@@ -1,0 +1,14 @@
+"""Alembic's entry: migrations run on the connection that app.store.migrate hands over, in one transaction."""
+
+from alembic import context
+
+from app.store.tables import metadata
+
+connection = context.config.attributes["connection"]
+context.configure(
+    connection=connection,
+    target_metadata=metadata,
+    render_as_batch=connection.dialect.name == "sqlite",  # SQLite alters tables by copying them
+    compare_type=True,
+)
+context.run_migrations()
