@@ -1,0 +1,343 @@
+"""Which expected chunks a ranking holds, where, and by what they were recognised.
+
+`prepare` once per canary version, `match` once per answer; measures and verdicts read the `Match`. Forbidden
+chunks go through the same two functions: any match is one too many. What the numbers mean is left to measures.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice, repeat
+
+from app.domain.model import MAX_GRADE, Judgment, Level, Ranking
+
+LEVELS = tuple(Level)
+"""In the order they are tried; a level's code in a `Match` is its place here plus one, 0 = not matched."""
+
+_ID, _DOCUMENT, _TEXT, _PASSAGE = range(1, 5)
+
+_MAX_TOGETHER = 254
+_WHOLE_WORDS_BELOW = 20
+
+
+def match(prepared: "Prepared", ranking: Ranking) -> "Match":
+    """Say which judgments each hit satisfies.
+
+    The identities of a judgment are alternatives: a hit satisfies it by the first level of id, document, text and
+    passage that agrees, each hit on its own, and the judgment is found at the best rank where any level agreed.
+    So finding the very chunk lower down never hides an equal text higher up, and losing it never improves a score.
+    It also means that a judgment with a document accepts every chunk of that document, whatever else it carries.
+    """
+    if prepared.codes is not None:
+        return _match_ids(prepared, prepared.codes, ranking)
+    judgment, level, grade, found = [], bytearray(), bytearray(), bytearray()
+    first: list[int | None] = [None] * len(prepared.judgments)
+    first_level = bytearray(len(first))
+    for rank, hit in enumerate(zip(ranking.ids, ranking.documents, ranking.texts, strict=True), start=1):
+        satisfied = _satisfied(prepared, *hit)
+        gained = [index for index in satisfied if first[index] is None and prepared.grades[index]]
+        for index, code in satisfied.items():
+            if first[index] is None:
+                first[index] = rank
+                first_level[index] = code
+        found.append(len(gained))
+        if satisfied:
+            best = min(gained or satisfied, key=lambda index: (-prepared.grades[index], satisfied[index], index))
+            judgment.append(best)
+            level.append(satisfied[best])
+            grade.append(prepared.grades[best])
+        else:
+            judgment.append(-1)
+            level.append(0)
+            grade.append(0)
+    return Match(
+        judgment=tuple(judgment),
+        level=bytes(level),
+        grade=bytes(grade),
+        found=bytes(found),
+        first=tuple(first),
+        first_level=bytes(first_level),
+    )
+
+
+def prepare(judgments: Sequence[Judgment]) -> "Prepared":
+    """Do once per canary version what need not be done per answer.
+
+    A text without a letter, digit or symbol matches nothing. Raises ValueError for a judgment without an identity,
+    a grade outside 0-3, or more than 254 judgments that one hit could satisfy together (by document, text or the
+    same id; there is no limit on judgments with an id of their own and nothing else).
+    """
+    for judgment in judgments:
+        if judgment.id is None and judgment.document is None and judgment.text is None:
+            raise ValueError("a judgment needs an id, a document or a text")
+        if not 0 <= judgment.grade <= MAX_GRADE:
+            raise ValueError(f"a grade is between 0 and {MAX_GRADE}, not {judgment.grade}")
+    uses = Counter(judgment.id for judgment in judgments)
+    alone = sum(j.document is None and j.text is None and uses[j.id] == 1 for j in judgments)
+    if len(judgments) - alone > _MAX_TOGETHER:
+        raise ValueError(f"at most {_MAX_TOGETHER} judgments may be met by document, text or a shared id")
+    texts = {index: normalise(judgment.text) for index, judgment in enumerate(judgments) if judgment.text is not None}
+    plain = alone == len(judgments) <= _MAX_TOGETHER
+    grades = bytes(judgment.grade for judgment in judgments)
+    return Prepared(
+        judgments=tuple(judgments),
+        grades=grades,
+        ideal=bytes(sorted((grade for grade in grades if grade), reverse=True)),
+        codes={judgment.id: code for code, judgment in enumerate(judgments, 1) if judgment.id is not None}
+        if plain
+        else None,
+        by_id=_index(judgment.id for judgment in judgments),
+        by_document=_index(judgment.document for judgment in judgments),
+        passages=tuple((index, text) for index, text in texts.items() if text),
+    )
+
+
+def missing(prepared: "Prepared", found: "Match", k: int | None = None) -> tuple[Judgment, ...]:
+    """List the judgments of grade 1 or better that are not in the top k (None = anywhere), in their own order."""
+    return tuple(
+        judgment
+        for judgment, rank in zip(prepared.judgments, found.first, strict=True)
+        if judgment.grade >= 1 and (rank is None or (k is not None and rank > k))
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """The judgments of one canary, arranged for matching. Made by `prepare`."""
+
+    judgments: tuple[Judgment, ...]
+    grades: bytes
+    """The grade of each judgment."""
+    ideal: bytes
+    """The grades of at least 1, best first: what a perfect ranking gains."""
+    codes: Mapping[str, int] | None
+    """Where every judgment is an id of its own and nothing else (the common case): id -> index + 1; else None."""
+    by_id: Mapping[str, tuple[int, ...]]
+    by_document: Mapping[str, tuple[int, ...]]
+    passages: tuple[tuple[int, str], ...]
+    """(index, normalised text) of the judgments that carry a text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """What one ranking holds of what was judged: columns over its n positions, then over the judgments.
+
+    Where a hit satisfies several judgments, the credited one is the best grade among those first found there;
+    where none of grade 1 or better is new, the best grade of all it satisfies (ties: the stronger level, then the
+    earlier judgment). Therefore a position is relevant exactly when its grade is at least 1, judged exactly when
+    it has a level, and its gain is its grade or, where nothing was newly found, 0.
+    """
+
+    judgment: tuple[int, ...]
+    """The index of the judgment credited at each position, -1 = none."""
+    level: bytes
+    """The code of the level that recognised it: place in `LEVELS` plus one, 0 = none."""
+    grade: bytes
+    """The grade of the credited judgment, 0 also where there is none."""
+    found: bytes
+    """How many judgments of grade 1 or better are found here for the first time."""
+    first: tuple[int | None, ...]
+    """For each judgment the best rank (from 1) that satisfies it, None = not in the ranking."""
+    first_level: bytes
+    """For each judgment the code of the level at that rank, 0 = not in the ranking."""
+
+    def __len__(self) -> int:
+        """Count the positions of the ranking."""
+        return len(self.level)
+
+    @property
+    def gain(self) -> bytes:
+        """At each position the best grade among the judgments first found there, 0 = nothing new."""
+        return bytes(grade if new else 0 for grade, new in zip(self.grade, self.found, strict=True))
+
+    @property
+    def relevant(self) -> bytes:
+        """1 at each position that satisfies a judgment of grade 1 or better, also one already found above."""
+        return self.grade.translate(_IS_SET)
+
+    @property
+    def judged(self) -> bytes:
+        """1 at each position that satisfies any judgment, also one of grade 0."""
+        return self.level.translate(_IS_SET)
+
+    @property
+    def levels(self) -> tuple[Level | None, ...]:
+        """The level that recognised the credited judgment at each position."""
+        return tuple(LEVELS[code - 1] if code else None for code in self.level)
+
+    @property
+    def first_relevant(self) -> int | None:
+        """The rank (from 1) of the first relevant hit, None = there is none. Among forbidden chunks: the first."""
+        return self.relevant.find(1) + 1 or None
+
+    def to_bytes(self) -> bytes:
+        """Pack for storage: 5 bytes, 4 per position judged and 2 per judgment found; small numbers take one byte."""
+        packed = bytearray([_FORMAT])
+        _put(packed, len(self.level), len(self.first), sum(self.judged), len(self.first) - self.first.count(None))
+        for position, code in enumerate(self.level):
+            if code:
+                bits = code << 2 | self.grade[position]
+                _put(packed, position, bits, self.judgment[position], self.found[position])
+        for index, rank in enumerate(self.first):
+            if rank:
+                _put(packed, index, rank << 3 | self.first_level[index])
+        return bytes(packed)
+
+    @classmethod
+    def from_bytes(cls, packed: bytes) -> "Match":
+        """Unpack what `to_bytes` packed. Raises ValueError for another format and for bytes cut short."""
+        if packed[:1] != bytes([_FORMAT]):
+            raise ValueError(f"not a stored match of format {_FORMAT}")
+        numbers = _numbers(packed[1:])
+        try:
+            positions, judgments, judged, known = islice(numbers, 4)
+            judgment = [-1] * positions
+            first: list[int | None] = [None] * judgments
+            level, grade, found, first_level = map(bytearray, (positions, positions, positions, judgments))
+            for _ in range(judged):
+                position, bits, judgment[position], found[position] = islice(numbers, 4)
+                level[position], grade[position] = bits >> 2, bits & 3
+            for _ in range(known):
+                index, bits = islice(numbers, 2)
+                first[index], first_level[index] = bits >> 3, bits & 7
+        except (ValueError, IndexError) as error:
+            raise ValueError("a stored match is cut short or garbled") from error
+        return cls(
+            judgment=tuple(judgment),
+            level=bytes(level),
+            grade=bytes(grade),
+            found=bytes(found),
+            first=tuple(first),
+            first_level=bytes(first_level),
+        )
+
+
+def normalise(text: str) -> str:
+    """Reduce a text to what survives reformatting: its words, in NFKC, case-folded, one space apart.
+
+    Punctuation, quotes included, becomes a space. A hyphen inside a word goes, and a line break after it with it,
+    so a word broken at a line end equals the whole one. Signs that carry meaning (currency, +, =, <) stay.
+    """
+    plain = text.isascii()
+    if not plain:
+        text = unicodedata.normalize("NFKC", text)
+    text = _HYPHEN.sub("", text).casefold().translate(_PUNCTUATION)
+    if not plain:
+        text = unicodedata.normalize("NFKC", text)  # folding and dropping marks can undo it
+    return " ".join(text.split())
+
+
+def _match_ids(prepared: Prepared, codes: Mapping[str, int], ranking: Ranking) -> Match:
+    """Match judgments that are ids and nothing else: one look-up per hit, the rest is translation of bytes."""
+    row = bytes(map(codes.get, ranking.ids, repeat(0)))
+    grade, found = _tables(prepared.grades)
+    first: list[int | None] = [None] * len(prepared.judgments)
+    for rank, code in enumerate(row, start=1):
+        if code:
+            first[code - 1] = rank
+    return Match(
+        judgment=tuple([code - 1 for code in row]),
+        level=row.translate(_IS_SET),
+        grade=row.translate(grade),
+        found=row.translate(found),
+        first=tuple(first),
+        first_level=bytes(map(bool, first)),
+    )
+
+
+def _satisfied(prepared: Prepared, chunk: str, document: str | None, text: str | None) -> dict[int, int]:
+    """Map each judgment this hit satisfies to the code of the first level that agreed."""
+    satisfied = dict.fromkeys(prepared.by_id.get(chunk, ()), _ID)
+    if document is not None:
+        for index in prepared.by_document.get(document, ()):
+            satisfied.setdefault(index, _DOCUMENT)
+    if text is not None and len(satisfied) < len(prepared.judgments) and prepared.passages:
+        body = normalise(text)
+        for index, passage in prepared.passages:
+            if index in satisfied:
+                continue
+            if passage == body:
+                satisfied[index] = _TEXT
+            elif _holds(body, passage):
+                satisfied[index] = _PASSAGE
+    return satisfied
+
+
+def _holds(body: str, passage: str) -> bool:
+    """Decide whether a hit holds an expected passage; both normalised. The one place that says how alike is enough.
+
+    Contained, for now. A short passage must stand as whole words ("30 days" is not in "130 days"); a longer one
+    may begin or end inside a word, as chunks cut by size do.
+    """
+    if len(passage) >= _WHOLE_WORDS_BELOW:
+        return passage in body
+    start = body.find(passage)
+    while start >= 0:
+        if not _splits_word(body, start) and not _splits_word(body, start + len(passage)):
+            return True
+        start = body.find(passage, start + 1)
+    return False
+
+
+def _splits_word(body: str, at: int) -> bool:
+    """Say whether a cut falls inside a word; from U+0E00 on (Thai, Chinese, ...) words are not told apart by spaces."""
+    return 0 < at < len(body) and all(sign.isalnum() and sign < "\u0e00" for sign in body[at - 1 : at + 1])
+
+
+def _index(keys: Iterator[str | None]) -> dict[str, tuple[int, ...]]:
+    """Map each key to the places where it stands."""
+    places: dict[str, tuple[int, ...]] = {}
+    for place, key in enumerate(keys):
+        if key is not None:
+            places[key] = (*places.get(key, ()), place)
+    return places
+
+
+@lru_cache(maxsize=1024)
+def _tables(grades: bytes) -> tuple[bytes, bytes]:
+    """Translate codes (index + 1) to grades, and to 1 where the grade is at least 1; shared by equal canaries."""
+    table = bytes(1) + grades + bytes(255 - len(grades))
+    return table, table.translate(_IS_SET)
+
+
+class _Punctuation(dict[int, str | None]):
+    """What `str.translate` does with each sign, learned as signs are met: a space, nothing, or itself."""
+
+    def __missing__(self, code: int) -> str | None:
+        sign = chr(code)
+        category = unicodedata.category(sign)
+        typographic = category.startswith("P") or sign in "`|"
+        self[code] = answer = " " if typographic else None if category == "Cf" else sign
+        return answer
+
+
+_FORMAT = 1
+_MORE = 128
+"""The bit that says another 7-bit group follows."""
+_IS_SET = bytes(1) + b"\1" * 255
+_PUNCTUATION = _Punctuation()
+_HYPHEN = re.compile(r"[-\u00ad\u2010-\u2013](?<=\w.)(?:[^\S\n]*\n\s*)?(?=\w)")
+
+
+def _put(packed: bytearray, *numbers: int) -> None:
+    """Append numbers in 7-bit groups, lowest first (LEB128)."""
+    for number in numbers:
+        rest = number
+        while rest >= _MORE:
+            packed.append(rest % _MORE | _MORE)
+            rest //= _MORE
+        packed.append(rest)
+
+
+def _numbers(packed: bytes) -> Iterator[int]:
+    """Read numbers in 7-bit groups; an unfinished last one never comes."""
+    number, weight = 0, 1
+    for byte in packed:
+        number += byte % _MORE * weight
+        weight *= _MORE
+        if byte < _MORE:
+            yield number
+            number, weight = 0, 1
