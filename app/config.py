@@ -12,6 +12,7 @@ from app.domain.addresses import parse_allow
 from app.domain.errors import ConfigurationError
 
 PREFIX = "COALMINE_"
+_LAST_PORT = 65_535
 
 
 def _setting(description: str, parse: Callable[[str], Any], default: Any, *, secret: bool = False) -> Any:
@@ -35,7 +36,7 @@ def _boolean(value: str) -> bool:
 
 
 def _port(value: str) -> int:
-    if not value.isdecimal() or not 1 <= int(value) <= 65_535:
+    if not value.isdecimal() or not 1 <= int(value) <= _LAST_PORT:
         raise ValueError("must be a port number from 1 to 65535")
     return int(value)
 

@@ -33,7 +33,7 @@ class Vault:
         return self._fernet.encrypt(json.dumps(secrets).encode()) if secrets else None
 
     def decrypt(self, token: bytes | None) -> dict[str, Any]:
-        """Decrypt what `encrypt` gave. Raises ConfigurationError where the key is not the one it was encrypted under."""
+        """Decrypt what `encrypt` gave. Raises ConfigurationError where it was encrypted under another key."""
         if token is None:
             return {}
         try:
@@ -43,6 +43,11 @@ class Vault:
                 "a stored secret cannot be decrypted: SECRET_KEY is not the one it was stored under"
             ) from error
         return secrets
+
+    def decrypt_session(self, token: bytes, seconds: int) -> dict[str, Any]:
+        """Decrypt a token no older than `seconds`. Raises InvalidToken for any other."""
+        session: dict[str, Any] = json.loads(self._fernet.decrypt(token, ttl=seconds))
+        return session
 
 
 def open_vault(secret_key: str | None, data_dir: Path, *, loopback: bool) -> Vault:
