@@ -28,8 +28,8 @@ def match(prepared: "Prepared", ranking: Ranking) -> "Match":
 
     The identities of a judgment are alternatives: a hit satisfies it by the first level of id, document, text and
     passage that agrees, each hit on its own, and the judgment is found at the best rank where any level agreed.
-    So finding the very chunk lower down never hides an equal text higher up, and losing it never improves a score.
-    It also means that a judgment with a document accepts every chunk of that document, whatever else it carries.
+    So finding the very chunk lower down never hides an equal text higher up. It also means that a judgment with a
+    document accepts every chunk of that document, whatever else it carries.
     """
     if prepared.codes is not None:
         return _match_ids(prepared, prepared.codes, ranking)
