@@ -1,0 +1,249 @@
+"""HTTP over libcurl, many requests at a time; with `transfer` the only modules that know pycurl.
+
+It promises exact time-outs, size caps, no redirects, no environment proxy and an address check on every connection.
+What is asked and what an answer means is left to the retriever and hook adapters.
+"""
+
+import queue
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+import pycurl
+
+from app.adapters.transfer import Transfer, blocked, host_of
+from app.adapters.wire import Failure, Request, Response
+from app.domain.addresses import NOT_AN_ADDRESS, AddressPolicy
+
+RETRY_SECONDS = 0.2
+"""How long a transport failure is left alone before it is tried again."""
+JOIN_SECONDS = 1.0
+"""How long closing waits for the loop, whose last act, libcurl's clean-up, sits out a hanging name resolution."""
+BACKLOG_BYTES = 32_000_000
+"""When this much waits for the consumer, nothing new is started; what is under way goes on undisturbed."""
+
+TRANSIENT = (Failure.TIMEOUT, Failure.UNREACHABLE)
+
+Batch = list[tuple[int, Response]]
+
+
+def exchange(
+    requests: Iterable[Request],
+    *,
+    policy: AddressPolicy,
+    concurrency: int,
+    requests_per_second: float | None = None,
+    proxy: str = "",
+) -> Generator[Batch, None, None]:
+    """Send every request and yield batches of (tag, response) as they come in, each request once.
+
+    One loop in a thread of its own does the talking (and draws from `requests`), so that latencies do not contain what
+    the consumer does in between. Peers' failures are responses, never exceptions. Closing the iterator cancels the
+    rest. Connections are reused within one call only, hence never across policies. `proxy` "" means none, whatever
+    the environment says; a proxy resolves names itself, so through one only literal addresses can be judged.
+    """
+    loop = _Loop(iter(requests), policy, concurrency, requests_per_second, proxy)
+    thread = threading.Thread(target=loop.run, name="transport", daemon=True)
+    thread.start()
+    try:
+        while (batch := loop.take()) is not None:
+            yield batch
+    finally:
+        loop.stop()
+        thread.join(JOIN_SECONDS)
+
+
+def send_one(request: Request, *, policy: AddressPolicy, proxy: str = "") -> Response:
+    """Send one request over a connection of its own."""
+    with closing(exchange((request,), policy=policy, concurrency=1, proxy=proxy)) as batches:
+        return next(batches)[0][1]
+
+
+class _Loop:
+    """The event loop: libcurl's socket interface, which unlike its select() interface has no limit on descriptors."""
+
+    def __init__(
+        self, requests: Iterator[Request], policy: AddressPolicy, concurrency: int, rate: float | None, proxy: str
+    ) -> None:
+        self._requests = requests
+        self._exhausted = False
+        self._retries: deque[tuple[float, Request, int]] = deque()
+        self._interval = 1 / rate if rate else 0.0
+        self._next_start = 0.0
+        self._proxy = proxy
+        self._policy = policy
+        self._done: queue.SimpleQueue[tuple[Batch, int] | BaseException | None] = queue.SimpleQueue()
+        self._handed = self._taken = 0
+        self._stopping = self._starved = False
+        self._timer: float | None = None
+        self._selector = selectors.DefaultSelector()
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._selector.register(self._wake_reader, selectors.EVENT_READ)
+        self._wake_fd = self._wake_reader.fileno()
+        self._multi = pycurl.CurlMulti()
+        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
+        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
+        self._multi.setopt(pycurl.M_MAXCONNECTS, concurrency)
+        self._idle = [Transfer(policy, proxy) for _ in range(concurrency)]
+        self._active: dict[Any, Transfer] = {}
+
+    def run(self) -> None:
+        """Turn until every request is answered or `stop` was called; leaves nothing under way."""
+        try:
+            while not self._stopping:
+                batch = self._start()
+                if not self._active and not self._retries and self._exhausted:
+                    self._hand(batch)
+                    break
+                for key, events in self._selector.select(0 if batch else self._patience()):
+                    if key.fd == self._wake_fd:
+                        self._wake_reader.recv(4096)
+                    else:
+                        self._multi.socket_action(key.fd, events)
+                if self._timer is not None and self._timer <= time.monotonic():
+                    self._timer = None
+                    self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+                self._harvest(batch)
+                self._hand(batch)
+        except BaseException as error:  # noqa: BLE001 - a bug, or the caller's iterator: it surfaces in the consumer
+            self._done.put(error)
+        finally:
+            self._close()
+
+    def take(self) -> Batch | None:
+        """Wait for the next batch; None = that was all."""
+        item = self._done.get()
+        if item is None:
+            return None
+        if isinstance(item, BaseException):
+            raise item
+        batch, weight = item
+        self._taken += weight
+        if self._starved:
+            self._wake()
+        return batch
+
+    def stop(self) -> None:
+        """Make `run` return soon, if it has not yet; nothing may be asked of the loop afterwards."""
+        self._stopping = True
+        self._wake()
+        self._wake_writer.close()
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # nobody listens any more, or has so much to read that it is awake anyway
+            self._wake_writer.send(b"\0")
+
+    def _close(self) -> None:
+        for transfer in self._active.values():
+            self._multi.remove_handle(transfer.curl)
+        self._done.put(None)
+        for transfer in (*self._active.values(), *self._idle):
+            transfer.curl.close()
+        self._multi.close()
+        self._selector.close()
+        self._wake_reader.close()
+
+    def _start(self) -> Batch:
+        """Start what may start now; returns the answers to what need not even be sent."""
+        refused: Batch = []
+        self._starved = False
+        while self._idle and not (self._exhausted and not self._retries):
+            if self._handed - self._taken > BACKLOG_BYTES:
+                self._starved = (
+                    True  # set before the second look: the consumer moves `_taken` first and then looks here
+                )
+                if self._handed - self._taken > BACKLOG_BYTES:
+                    break
+                self._starved = False
+            if self._interval and time.monotonic() < self._next_start:
+                break
+            request, retries = self._next()
+            if request is None:
+                break
+            reason = self._refusal(request)
+            if reason is not None:
+                refused.append((request.tag, Response(failure=Failure.BLOCKED, detail=reason)))
+                continue
+            transfer = self._idle.pop()
+            transfer.prepare(request, retries)
+            self._active[transfer.curl] = transfer
+            self._multi.add_handle(transfer.curl)
+            if self._interval:
+                # After a late start the next may come early, but by no more than half an interval: no bursts.
+                self._next_start = max(self._next_start + self._interval, time.monotonic() + self._interval / 2)
+        return refused
+
+    def _next(self) -> tuple[Request | None, int]:
+        if self._retries and self._retries[0][0] <= time.monotonic():
+            _, request, retries = self._retries.popleft()
+            return request, retries
+        fresh = None if self._exhausted else next(self._requests, None)
+        if fresh is None:
+            self._exhausted = True
+            return None, 0
+        return fresh, fresh.retries
+
+    def _refusal(self, request: Request) -> str | None:
+        if not request.url[:8].lower().startswith(("http://", "https://")):
+            return "only http and https addresses are contacted"
+        if self._proxy:
+            host = host_of(request.url)
+            reason = self._policy.check(host, host)
+            return None if reason is None or reason == NOT_AN_ADDRESS else blocked(reason)
+        return None
+
+    def _patience(self) -> float | None:
+        """Return the seconds after which something is to be done even if no socket stirs; None = any number."""
+        due = [] if self._timer is None else [self._timer]
+        if self._idle and not self._starved:
+            if self._retries:
+                due.append(max(self._retries[0][0], self._next_start))
+            if not self._exhausted:
+                due.append(self._next_start)
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _harvest(self, batch: Batch) -> None:
+        queued = 1
+        while queued:
+            queued, succeeded, failed = self._multi.info_read()
+            for curl in succeeded:
+                self._finish(curl, 0, batch)
+            for curl, code, _message in failed:
+                self._finish(curl, code, batch)
+
+    def _finish(self, curl: Any, code: int, batch: Batch) -> None:
+        transfer = self._active.pop(curl)
+        self._multi.remove_handle(curl)
+        self._idle.append(transfer)
+        response = transfer.response(code)
+        request = transfer.request
+        if transfer.retries and response.failure in TRANSIENT:
+            self._retries.append((time.monotonic() + RETRY_SECONDS, request, transfer.retries - 1))
+        else:
+            batch.append((request.tag, response))
+
+    def _hand(self, batch: Batch) -> None:
+        if batch:
+            weight = sum([1000 + len(response.body) for _, response in batch])
+            self._handed += weight
+            self._done.put((batch, weight))
+
+    def _on_socket(self, event: int, fd: int, _multi: Any, _data: Any) -> None:
+        try:
+            if event == pycurl.POLL_REMOVE:
+                self._selector.unregister(fd)
+            else:
+                self._selector.modify(fd, event)  # libcurl's POLL_IN and POLL_OUT are the selectors' numbers
+        except KeyError:
+            if event != pycurl.POLL_REMOVE:
+                self._selector.register(fd, event)
+
+    def _on_timer(self, milliseconds: int) -> None:
+        self._timer = None if milliseconds < 0 else time.monotonic() + milliseconds / 1000

@@ -1,0 +1,76 @@
+"""What goes over the wire and comes back, as values; how it travels is the transport's business."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class Failure(StrEnum):
+    """Why there is no answer to look at. Only the first two may differ at a second attempt."""
+
+    TIMEOUT = "timeout"
+    UNREACHABLE = "unreachable"
+    BLOCKED = "blocked"
+    OVERSIZE = "oversize"
+    GARBLED = "garbled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One HTTP request. `headers` are whole lines from `header_line`; `body` None sends none.
+
+    `max_body_bytes` caps the body after decompression. `retries` is for time-outs and unreachable peers only.
+    """
+
+    tag: int = 0
+    url: str
+    method: str = "POST"
+    headers: tuple[bytes, ...] = ()
+    body: bytes | None = None
+    timeout_seconds: float = 10.0
+    max_body_bytes: int = 5_000_000
+    retries: int = 0
+    wants_headers: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """What came of a request. `status` may be set beside a failure, when the peer failed after its status line.
+
+    `headers` have lower-case names and are empty unless the request wanted them.
+    `detail` is one sentence for people, without secrets.
+    """
+
+    status: int | None = None
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
+    latency_seconds: float = 0.0
+    failure: Failure | None = None
+    detail: str | None = None
+
+
+def header_line(name: str, value: str) -> bytes:
+    """Build one header line; raises ValueError, without the value, for what cannot be a header."""
+    if not name or not name.isascii() or not name.replace("-", "a").replace("_", "a").replace(".", "a").isalnum():
+        raise ValueError(f"{name!r} is not a header name")
+    if any(ord(character) < ord(" ") and character != "\t" for character in value) or "\x7f" in value:
+        raise ValueError(f"the value of header {name!r} contains a line break or another control character")
+    try:
+        # libcurl reads "name:" as "do not send"; "name;" sends it empty.
+        return f"{name}: {value}".encode() if value.strip() else f"{name};".encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the value of header {name!r} is not valid text") from None
+
+
+def header_fields(lines: Sequence[bytes]) -> Mapping[str, str]:
+    """Read the lines of one answer, status line first; a repeated field is joined by commas (RFC 9110, 5.3)."""
+    found: dict[str, str] = {}
+    for line in lines[1:]:
+        name, colon, value = line.decode("latin-1").partition(":")
+        if colon:
+            name, value = name.strip().lower(), value.strip()
+            found[name] = f"{found[name]}, {value}" if name in found else value
+    return found

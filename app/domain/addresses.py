@@ -1,0 +1,177 @@
+"""Which network addresses may be contacted: a policy judges the resolved address at the moment of connecting.
+
+Pure: it resolves and connects nothing. The transport asks `AddressPolicy.check` whenever libcurl opens a socket, so
+that neither a rebinding name nor an exotic spelling of an address gets past it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+NOT_AN_ADDRESS = "not an internet address"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressPolicy:
+    """Who may be contacted. `allow` holds networks and lower-case host names; an entry wins over all but metadata.
+
+    `deny_private` refuses whatever is not globally routed; `only_allowed` refuses whatever has no entry.
+    Cloud metadata services hand out credentials, so they need an entry of their own: exactly that one address.
+    """
+
+    name: str
+    allow: tuple[Network | str, ...] = ()
+    deny_private: bool = True
+    only_allowed: bool = False
+
+    def check(self, address: str, host: str) -> str | None:
+        """Say why the resolved `address` of `host` is refused, in a few words; None = go ahead."""
+        try:
+            ip = ip_address(address.partition("%")[0])
+        except ValueError:
+            return NOT_AN_ADDRESS
+        faces = tuple(_faces(ip))
+        for face in faces:
+            if face in METADATA and not self._lists_exactly(face):
+                return f"cloud metadata address {_shown(face, ip)}"
+        if self._lists(ip) or host.lower().rstrip(".") in self.allow:
+            return None
+        if self.only_allowed:
+            return f"address {ip} is not on the allow list"
+        if self.deny_private:
+            for face in faces:
+                kind = _special(face)
+                if kind is not None:
+                    return f"{kind} address {_shown(face, ip)}"
+        return None
+
+    def _lists(self, ip: Address) -> bool:
+        plain = _plain(ip)
+        return any(not isinstance(entry, str) and (ip in entry or plain in entry) for entry in self.allow)
+
+    def _lists_exactly(self, ip: Address) -> bool:
+        return any(not isinstance(e, str) and e.num_addresses == 1 and e.network_address == ip for e in self.allow)
+
+
+def retriever_policy(allow: tuple[Network | str, ...] = ()) -> AddressPolicy:
+    """Let retrievers stand anywhere, private networks included; once anything is listed, only there."""
+    return AddressPolicy(name="retriever", allow=allow, deny_private=False, only_allowed=bool(allow))
+
+
+def hook_policy(allow: tuple[Network | str, ...] = ()) -> AddressPolicy:
+    """Let hooks go to public addresses, and to private ones that are listed."""
+    return AddressPolicy(name="hook", allow=allow, deny_private=True)
+
+
+def parse_allow(text: str) -> tuple[Network | str, ...]:
+    """Read a comma-separated list of addresses, CIDR networks and host names.
+
+    Raises ValueError naming the first item that is none of these.
+    """
+    return tuple(_entry(item) for item in map(str.strip, text.split(",")) if item)
+
+
+def _entry(item: str) -> Network | str:
+    try:
+        return ip_network(item.strip("[]"), strict=False)
+    except ValueError:
+        name = item.lower().rstrip(".")
+        labels = name.split(".")
+        numeric = labels[-1].isdigit()  # 10.0.0.300 is a mistyped address, not a name: no top-level domain is a number
+        if numeric or len(name) > _NAME_LENGTH or not all(_is_label(label) for label in labels):
+            raise ValueError(f"{item!r} is neither an address, a network (10.0.0.0/8) nor a host name") from None
+        return name
+
+
+def _is_label(label: str) -> bool:
+    plain = label.replace("-", "a").replace("_", "a")
+    return 0 < len(label) <= _LABEL_LENGTH and plain.isalnum() and plain.isascii() and label[0] != "-" != label[-1]
+
+
+def _faces(ip: Address) -> Iterator[Address]:
+    """Yield the address and every IPv4 address a translator or tunnel would make of it."""
+    plain = _plain(ip)
+    yield plain
+    if isinstance(plain, IPv4Address):
+        return
+    if plain in _NAT64:
+        yield IPv4Address(plain.packed[12:])
+    if plain.sixtofour is not None:
+        yield plain.sixtofour
+    if plain.teredo is not None:
+        yield from plain.teredo
+
+
+def _plain(ip: Address) -> Address:
+    """Unwrap IPv4-mapped (::ffff:a.b.c.d) and IPv4-translated (::ffff:0:a.b.c.d) addresses: the same machine."""
+    if isinstance(ip, IPv6Address) and (ip in _MAPPED or ip in _TRANSLATED):
+        return IPv4Address(ip.packed[12:])
+    return ip
+
+
+def _special(ip: Address) -> str | None:
+    """Name the kind of an address that is not globally routed, by the IANA special-purpose registries."""
+    for network, kind in _SPECIAL:
+        if ip in network:
+            return kind
+    return "reserved" if isinstance(ip, IPv6Address) and ip not in _GLOBAL_UNICAST else None
+
+
+def _shown(face: Address, ip: Address) -> str:
+    return str(ip) if face == ip else f"{face} (inside {ip})"
+
+
+_NAME_LENGTH, _LABEL_LENGTH = 253, 63
+_MAPPED, _TRANSLATED, _NAT64 = IPv6Network("::ffff:0:0/96"), IPv6Network("::ffff:0:0:0/96"), IPv6Network("64:ff9b::/96")
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+
+METADATA: frozenset[Address] = frozenset(
+    map(
+        ip_address,
+        (
+            "169.254.169.254",  # AWS, Google, Azure, OpenStack, DigitalOcean, Oracle
+            "169.254.170.2",  # AWS container credentials
+            "169.254.170.23",  # AWS pod identity
+            "100.100.100.200",  # Alibaba
+            "168.63.129.16",  # Azure wire server
+            "fd00:ec2::254",  # AWS
+            "fd00:ec2::23",  # AWS pod identity
+            "fd20:ce::254",  # Google
+        ),
+    )
+)
+
+# The registries are spelled out because `ipaddress.is_private` and `is_global` differ between Python's patch releases.
+_SPECIAL: tuple[tuple[Network, str], ...] = tuple(
+    (ip_network(network), kind)
+    for network, kind in (
+        ("0.0.0.0/8", "unspecified"),
+        ("10.0.0.0/8", "private"),
+        ("100.64.0.0/10", "carrier-grade NAT"),
+        ("127.0.0.0/8", "loopback"),
+        ("169.254.0.0/16", "link-local"),
+        ("172.16.0.0/12", "private"),
+        ("192.0.0.0/24", "reserved"),
+        ("192.0.2.0/24", "documentation"),
+        ("192.88.99.0/24", "reserved"),
+        ("192.168.0.0/16", "private"),
+        ("198.18.0.0/15", "benchmarking"),
+        ("198.51.100.0/24", "documentation"),
+        ("203.0.113.0/24", "documentation"),
+        ("224.0.0.0/4", "multicast"),
+        ("240.0.0.0/4", "reserved"),
+        ("::/128", "unspecified"),
+        ("::1/128", "loopback"),
+        ("fc00::/7", "private"),
+        ("fe80::/10", "link-local"),
+        ("fec0::/10", "private"),
+        ("ff00::/8", "multicast"),
+        ("2001:db8::/32", "documentation"),
+        ("3fff::/20", "documentation"),
+        ("2001:2::/48", "benchmarking"),
+        ("2001:10::/28", "reserved"),
+    )
+)
