@@ -1,0 +1,205 @@
+"""Rules: what one says about a single run, which every check has, and the keys by which alerts are known.
+
+How many runs it takes to open or close an alert is decided in alerting.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from app.domain.model import Aggregates, Bound, Category, Rule, RuleKind, Severity
+
+DEGRADED_SHARE: Final = "degraded_share"
+"""Degraded canaries over measured ones."""
+ANSWERED_RATIO: Final = "answered_ratio"
+"""Of the measured negative canaries, those answered with confidence; an entry of the category `negative` alone."""
+
+ROUNDING: Final = 1e-9
+"""Sums of floats stray by less: a mean of exactly 0.9 is not below 0.9."""
+LONGEST_KEY: Final = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What a rule says about one run: bad (with a severity), good beyond the margin, or neither."""
+
+    measured: bool
+    """False: this run says nothing about the rule and enters no window."""
+    severity: Severity | None
+    value: float | None
+    threshold: float | None
+    """The bound that was crossed, else the mildest one."""
+    good_beyond_margin: bool
+    reason: str
+    """A sentence without its full stop, for people."""
+
+
+def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
+    """Judge one ended run by one rule. `unknown`: fewer than half of the run's probes measured.
+
+    Raises ValueError for `no_data`, which is about runs that never came.
+    """
+    match rule.kind:
+        case RuleKind.THRESHOLD:
+            return _threshold(rule, aggregates, unknown=unknown)
+        case RuleKind.PROBE_ERRORS:
+            return _probe_errors(rule, aggregates, unknown=unknown)
+        case RuleKind.NO_DATA:
+            raise ValueError("no_data is not judged by runs; see alerting.no_data_due.")
+
+
+def measure_value(aggregates: Aggregates, measure: str, category: str | None = None) -> float | None:
+    """Look up what a rule watches: `health_score`, `coverage`, `degraded_share`, `answered_ratio` or a mean measure.
+
+    None = not measured on this run.
+    """
+    if category is None and measure == ANSWERED_RATIO:
+        category = Category.NEGATIVE
+    part = aggregates if category is None else aggregates.categories.get(category)
+    if part is None:
+        return None
+    if measure == "health_score":
+        return part.health_score
+    if measure == "coverage":
+        return part.coverage
+    if measure == DEGRADED_SHARE and isinstance(part, Aggregates):
+        return part.degraded / part.measured if part.measured else None
+    return part.measures.get(measure)
+
+
+def default_rule_key(
+    kind: str, measure: str | None = None, category: str | None = None, canary: str | None = None
+) -> str:
+    """Name a rule nobody named: kind, measure, category and canary, those present, joined by `-`."""
+    return "-".join(part for part in (kind, measure, category, canary) if part)
+
+
+def with_default_rules(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Add what every check has without asking: `probe_errors`, `no_data`, and coverage if nothing else is watched."""
+    kinds = {rule.kind for rule in rules}
+    own: tuple[Rule, ...] = tuple(rules)
+    if not kinds - {RuleKind.PROBE_ERRORS, RuleKind.NO_DATA}:
+        own = (
+            Rule(
+                key=default_rule_key(RuleKind.THRESHOLD, "coverage"),
+                kind=RuleKind.THRESHOLD,
+                measure="coverage",
+                critical=Bound(below=0.9),
+            ),
+            *own,
+        )
+    if RuleKind.PROBE_ERRORS not in kinds:
+        own += (Rule(key=default_rule_key(RuleKind.PROBE_ERRORS), kind=RuleKind.PROBE_ERRORS),)
+    if RuleKind.NO_DATA not in kinds:
+        own += (Rule(key=default_rule_key(RuleKind.NO_DATA), kind=RuleKind.NO_DATA, open_bad=1, open_of=1, close=1),)
+    return own
+
+
+def dedupe_key(check: str, rule_key: str, scope: str = "") -> str:
+    """Name one fault for receivers: the same for every opening, on every replica, after every restart.
+
+    At most 255 ASCII characters (PagerDuty's limit for `dedup_key`); different parts never share a key. A key that
+    would be longer ends in a digest instead.
+    """
+    whole = "/".join(["coalmine", *(quote(part, safe="@") for part in (check, rule_key, scope) if part)])
+    if len(whole) <= LONGEST_KEY:
+        return whole
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:32]
+    return f"{whole[: LONGEST_KEY - len(digest) - 1]}~{digest}"
+
+
+def _threshold(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
+    """Compare an aggregate with the rule's bounds, the worst first."""
+    name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
+    mild = rule.warning or rule.critical or Bound()
+    mildest = mild.below if mild.below is not None else mild.above
+    value = None if unknown or rule.measure is None else measure_value(aggregates, rule.measure, rule.category)
+    if value is None:
+        why = "the run is unknown" if unknown else f"{name} was not measured"
+        return _silent(why, threshold=mildest)
+    for severity, bound in ((Severity.CRITICAL, rule.critical), (Severity.WARNING, rule.warning)):
+        crossed = None if bound is None else _crossed(value, bound)
+        if crossed is not None:
+            side = "below" if value < crossed else "above"
+            reason = f"{name} {_shown(value, crossed)} is {side} {crossed:g} ({severity})"
+            return _bad(severity, value, crossed, reason)
+    good = all(_clear(value, bound, rule.margin) for bound in (rule.warning, rule.critical) if bound is not None)
+    shown = f"{name} {value:.4g} is {_wanted(mild)}"
+    return Condition(
+        measured=True,
+        severity=None,
+        value=value,
+        threshold=mildest,
+        good_beyond_margin=good,
+        reason=shown if good else f"{shown}, but within the margin of {rule.margin:g}",
+    )
+
+
+def _probe_errors(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
+    """Compare the share of failed probes with the rule's, or else with what makes a run unknown; every run counts."""
+    value = aggregates.failed / aggregates.total if aggregates.total else None
+    counted = f"{aggregates.failed} of {aggregates.total} probes failed"
+    if value is None:
+        return _bad(Severity.CRITICAL, None, rule.failed_share, "the run has no probes, so nothing is known (critical)")
+    if rule.failed_share is None:
+        if unknown:
+            return _bad(Severity.CRITICAL, value, None, f"{counted}, so the run is unknown (critical)")
+        good = True
+    else:
+        if value > rule.failed_share + ROUNDING:
+            reason = f"{counted}, more than {rule.failed_share:g} of them (critical)"
+            return _bad(Severity.CRITICAL, value, rule.failed_share, reason)
+        good = value <= rule.failed_share - rule.margin + ROUNDING
+    return Condition(
+        measured=True,
+        severity=None,
+        value=value,
+        threshold=rule.failed_share,
+        good_beyond_margin=good,
+        reason=counted if good else f"{counted}, within the margin of {rule.margin:g}",
+    )
+
+
+def _bad(severity: Severity, value: float | None, threshold: float | None, reason: str) -> Condition:
+    return Condition(
+        measured=True, severity=severity, value=value, threshold=threshold, good_beyond_margin=False, reason=reason
+    )
+
+
+def _silent(reason: str, *, threshold: float | None) -> Condition:
+    return Condition(
+        measured=False, severity=None, value=None, threshold=threshold, good_beyond_margin=False, reason=reason
+    )
+
+
+def _crossed(value: float, bound: Bound) -> float | None:
+    """Return the number a bad value crossed, None if it crossed none."""
+    if bound.below is not None and value < bound.below - ROUNDING:
+        return bound.below
+    if bound.above is not None and value > bound.above + ROUNDING:
+        return bound.above
+    return None
+
+
+def _clear(value: float, bound: Bound, margin: float) -> bool:
+    """Whether a value keeps the margin on the good side of a bound."""
+    high_enough = bound.below is None or value >= bound.below + margin - ROUNDING
+    return high_enough and (bound.above is None or value <= bound.above - margin + ROUNDING)
+
+
+def _wanted(bound: Bound) -> str:
+    """Say where a good value lies."""
+    sides = [f"not below {bound.below:g}" if bound.below is not None else ""]
+    sides.append(f"not above {bound.above:g}" if bound.above is not None else "")
+    return " and ".join(side for side in sides if side) or "not bounded"
+
+
+def _shown(value: float, crossed: float) -> str:
+    """Write a bad value with as many digits as it takes to differ from the bound it crossed."""
+    for digits in range(3, 17):
+        text = f"{value:.{digits}g}"
+        if (float(text) < crossed) == (value < crossed) and float(text) != crossed:
+            return text
+    return repr(value)

@@ -1,0 +1,187 @@
+"""Verdicts: why a canary is degraded, what a run amounts to, and whether it was healthy.
+
+The numbers come from measures and relevance; what follows for people is decided in alerting.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.model import Aggregates, Canary, Category, Outcome, Reason, Rule, RuleKind, Slice, Verdict
+from app.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, ROUNDING, condition
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Members = Mapping[str, NDArray[np.intp]]
+
+BLOCK: Final = 64
+"""How many groups are summed at once, so that a thousand tags cost time but no memory."""
+
+
+def judge_canary(
+    canary: Canary,
+    *,
+    top_score: float | None,
+    found_in_k: bool,
+    forbidden_in_k: bool,
+    scores: Mapping[str, float | None],
+    first_is_allowed: bool,
+    empty: bool,
+    scorer_measures_relevance: bool,
+) -> tuple[Reason, ...]:
+    """Say why an answered canary is degraded, in the order of `Reason`; () = healthy.
+
+    `scores` holds the canary's measures by name; one that is undefined or absent breaks no floor. A negative canary
+    is `answered` unless its top score stays below its maximum, the answer is empty, or the one exact match it allows
+    is first. A scorer that does not measure relevance can show neither low relevance nor confidence: under `judged`
+    no canary is `low_relevance` and none `answered`, since a retriever always returns something.
+    `regressed` takes more than one run and is added by detection.
+    """
+    relevance = top_score if scorer_measures_relevance else None
+    too_low = not canary.negative and relevance is not None and relevance < canary.min_relevance_score
+    confident = canary.negative and relevance is not None and relevance >= canary.max_relevance_score
+    wrong = {
+        Reason.LOW_RELEVANCE: too_low,
+        Reason.MISSING: canary.expects and not found_in_k,
+        Reason.BELOW_FLOOR: any(_below(scores.get(name), floor) for name, floor in canary.floors.items()),
+        Reason.FORBIDDEN: forbidden_in_k,
+        Reason.ANSWERED: confident and not empty and not first_is_allowed,
+    }
+    return tuple(reason for reason, holds in wrong.items() if holds)
+
+
+def aggregate(  # noqa: PLR0913 - the columns of a run
+    *,
+    outcomes: Sequence[Outcome],
+    expects: Bools,
+    negative: Bools,
+    degraded: Bools,
+    answered: Bools,
+    top_scores: Floats,
+    found: Bools,
+    scores: Floats,
+    measures: Sequence[str],
+    categories: Members,
+    tags: Members,
+    measures_relevance: bool = True,
+) -> Aggregates:
+    """Amount a run of Q canaries, in the suite's frozen order, to its aggregates.
+
+    All columns are (Q,), `scores` is (Q, M) with NaN = undefined and its M means named by `measures`; `top_scores`
+    has NaN where none could be told; `found` = any expected chunk in the top k. `categories` and `tags` map names to
+    the positions of their canaries. Rows whose outcome is not `ok` are ignored, whatever they hold.
+
+    Means are over measured canaries that expect something and have the value; None where there is none. Every slice
+    carries `degraded_share` among its measures. The slice of the category `negative` also carries `answered_ratio`:
+    of its measured canaries, those answered with confidence, None with a scorer that cannot tell
+    (`measures_relevance`).
+    """
+    failures = [(position, outcome) for position, outcome in enumerate(outcomes) if outcome != Outcome.OK]
+    measured = np.ones(len(outcomes), dtype=np.bool_)
+    measured[[position for position, _ in failures]] = False
+    counted = measured & expects
+    groups = [*categories.values(), *tags.values()]
+    tallies = np.column_stack([measured, counted, measured & degraded, measured & negative, measured & answered])
+    values = np.column_stack([top_scores, found, scores])
+    means, totals = _tabulate(values, counted, tallies, [np.arange(len(outcomes)), *groups])
+    names = [*categories, *tags]
+    rows = [[None if number != number else number for number in row] for row in means.tolist()]  # noqa: PLR0124 - NaN
+    slices = [
+        _slice(name, len(group), measures, row, total, answers=measures_relevance and place < len(categories))
+        for place, (name, group, row, total) in enumerate(zip(names, groups, rows[1:], totals[1:], strict=True))
+    ]
+    n_measured, n_counted, n_degraded, _, _ = totals[0]
+    probes: dict[Outcome, int] = {Outcome.OK: n_measured, **Counter(outcome for _, outcome in failures)}
+    return Aggregates(
+        total=len(outcomes),
+        measured=n_measured,
+        failed=len(outcomes) - n_measured,
+        undefined=n_measured - n_counted,
+        degraded=n_degraded,
+        health_score=rows[0][0],
+        coverage=rows[0][1],
+        measures=dict(zip(measures, rows[0][2:], strict=True)),
+        categories=dict(zip(categories, slices[: len(categories)], strict=True)),
+        tags=dict(zip(tags, slices[len(categories) :], strict=True)),
+        probes={outcome.value: count for outcome in Outcome if (count := probes.get(outcome, 0))},
+    )
+
+
+def run_verdict(aggregates: Aggregates, rules: Sequence[Rule]) -> tuple[Verdict, list[str]]:
+    """Judge a run by the enabled rules of its check; the reasons are sentences without full stops, for people.
+
+    Unknown when fewer than half of its probes measured, or there were none; else degraded when the condition of at
+    least one rule is true on this run; else healthy.
+    """
+    if is_unknown(aggregates):
+        return Verdict.UNKNOWN, [_why_unknown(aggregates)]
+    judged = [condition(rule, aggregates, unknown=False) for rule in rules if rule.kind is not RuleKind.NO_DATA]
+    reasons = [one.reason for one in judged if one.severity is not None]
+    return (Verdict.DEGRADED if reasons else Verdict.HEALTHY), reasons
+
+
+def is_unknown(aggregates: Aggregates) -> bool:
+    """Whether too little was measured to say anything."""
+    return aggregates.total == 0 or 2 * aggregates.measured < aggregates.total
+
+
+def _below(score: float | None, floor: float) -> bool:
+    return score is not None and score < floor - ROUNDING
+
+
+def _tabulate(
+    values: Floats, counted: Bools, tallies: Bools, groups: Sequence[NDArray[np.intp]]
+) -> tuple[Floats, list[list[int]]]:
+    """Average (Q, W) values over the counted rows of each group, and count the tallies over all its rows.
+
+    Returns (groups, W) means, NaN where no counted row has the value, and (groups, T) counts. Overwrites `values`.
+    """
+    missing = np.isnan(values)
+    np.copyto(values, 0.0, where=missing)
+    lacking = np.count_nonzero(missing[counted], axis=0)
+    # Most columns are defined everywhere or nowhere; only of the others it is counted where they are.
+    partial = np.flatnonzero((lacking > 0) & (lacking < np.count_nonzero(counted)))
+    present, marks = (~missing[:, partial]).astype(np.float64), tallies.astype(np.float64)
+    blocks: list[tuple[Floats, Floats, Floats, Floats]] = []
+    for start in range(0, len(groups), BLOCK):
+        block = groups[start : start + BLOCK]
+        belongs = np.zeros((len(block), len(values)))
+        for place, positions in enumerate(block):
+            belongs[place, positions] = 1.0
+        weighing = belongs * counted
+        blocks.append((weighing @ values, weighing @ present, belongs @ marks, weighing.sum(axis=1, keepdims=True)))
+    sums, defined, counts, rows = (np.vstack(parts) for parts in zip(*blocks, strict=True))
+    sizes = np.where(lacking == 0, rows, 0.0)
+    sizes[:, partial] = defined
+    means = np.divide(sums, sizes, out=np.full_like(sizes, np.nan), where=sizes > 0)
+    totals: list[list[int]] = counts.astype(np.int64).tolist()
+    return means, totals
+
+
+def _slice(
+    name: str,
+    canaries: int,
+    measures: Sequence[str],
+    row: Sequence[float | None],
+    totals: Sequence[int],
+    *,
+    answers: bool,
+) -> Slice:
+    """Name the numbers of one category or tag; `answers`: it may be the one that has an answered ratio."""
+    measured, _, degraded, negatives, answered = totals
+    named = dict(zip(measures, row[2:], strict=True))
+    named[DEGRADED_SHARE] = degraded / measured if measured else None
+    if name == Category.NEGATIVE and answers:
+        named[ANSWERED_RATIO] = answered / negatives if negatives else None
+    return Slice(canaries=canaries, measured=measured, health_score=row[0], coverage=row[1], measures=named)
+
+
+def _why_unknown(aggregates: Aggregates) -> str:
+    if not aggregates.total:
+        return "there were no probes, so nothing is known"
+    failures = [f"{count} {outcome}" for outcome, count in aggregates.probes.items() if outcome != Outcome.OK]
+    listed = f": {', '.join(failures)}" if failures else ""
+    return f"only {aggregates.measured} of {aggregates.total} probes measured{listed}"
