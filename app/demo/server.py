@@ -1,0 +1,173 @@
+"""The demo over HTTP: a search endpoint to watch, and a switch that breaks it in the ways `faults` knows.
+
+Each app owns its corpus and index. A state (fault, index) is replaced as a whole, so searches need no lock.
+"""
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any
+
+import uvicorn
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.demo import faults
+from app.demo.corpus import Chunk, read_corpus
+from app.demo.faults import BadFaultError, Fault, FaultKind
+from app.demo.page import render
+from app.demo.retriever import SCALE, Hit, Retriever
+
+
+def create_demo(corpus: Sequence[Path] | None = None, *, chunk_characters: int | None = None) -> FastAPI:
+    """Build the demo retriever over JSONL files, by default the bundled documentation of DataForge.
+
+    Several files are one corpus: the later ones may be distractors. `chunk_characters` cuts texts into chunks
+    `<id>#<n>`. Raises CorpusError when a file cannot be used.
+    """
+    switch = _Switch(read_corpus(corpus, chunk_characters=chunk_characters))
+    demo = FastAPI(title="Coalmine demo retriever", docs_url=None, redoc_url=None, openapi_url=None)
+    demo.add_exception_handler(ValidationError, _bad_body)
+    demo.add_exception_handler(BadFaultError, _bad_fault)
+
+    async def held_up() -> None:
+        # Waits on the event loop and not in a thread, so that a slow demo can still be healed.
+        await asyncio.sleep(faults.delay_seconds(switch.state.fault))
+
+    @demo.post("/search", dependencies=[Depends(held_up)])
+    def search(body: Annotated[bytes, Depends(_body)]) -> JSONResponse:
+        asked = SearchRequest.model_validate_json(body)
+        state = switch.state
+        if faults.fails(state.fault, next(state.numbers)):
+            return _problem(500, "internal-error", "The demo retriever was told to fail.")
+        hits = faults.distorted(state.retriever.search(asked.query, asked.top_k), state.fault)
+        return JSONResponse(
+            {"index": state.retriever.version, "scale": SCALE, "results": [_result(hit) for hit in hits]}
+        )
+
+    @demo.post("/fault")
+    def set_fault(body: Annotated[bytes, Depends(_body)]) -> JSONResponse:
+        asked = FaultRequest.model_validate_json(body)
+        switch.turn(faults.choose(asked.kind, asked.size, asked.topic, switch.chunks))
+        return JSONResponse(switch.report())
+
+    @demo.get("/fault")
+    async def get_fault() -> JSONResponse:
+        return JSONResponse(switch.report())
+
+    @demo.get("/healthz")
+    async def healthz() -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    @demo.get("/")
+    async def page(request: Request) -> HTMLResponse:
+        return HTMLResponse(render(str(request.base_url).rstrip("/"), switch.report()))
+
+    return demo
+
+
+def run_demo(host: str, port: int, corpus: Sequence[Path] | None, chunk_characters: int | None) -> None:
+    """Serve the demo until it is interrupted."""
+    demo = create_demo(corpus, chunk_characters=chunk_characters)
+    uvicorn.run(demo, host=host, port=port, access_log=False, log_level="warning")
+
+
+class SearchRequest(BaseModel):
+    """What `POST /search` takes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    query: str = Field(min_length=1, max_length=20_000)
+    top_k: int = Field(default=10, ge=1, le=1_000)
+
+
+class FaultRequest(BaseModel):
+    """What `POST /fault` takes; which kinds, sizes and topics exist is for `faults.choose` to say."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    kind: str
+    size: float | None = Field(default=None, allow_inf_nan=False)
+    topic: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """A fault and the index as it left it; `numbers` counts the searches since."""
+
+    fault: Fault
+    retriever: Retriever
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+
+class _Switch:
+    """Holds the whole corpus and the state now in force."""
+
+    def __init__(self, chunks: tuple[Chunk, ...]) -> None:
+        self.chunks = chunks
+        self._whole = Retriever(chunks)
+        self._turning = threading.Lock()
+        self.state = _State(fault=Fault(), retriever=self._whole)
+
+    def turn(self, fault: Fault) -> None:
+        """Put a fault in force in place of the one before."""
+        with self._turning:
+            left = faults.damaged(self.chunks, fault)
+            self.state = _State(fault=fault, retriever=self._whole if left == self.chunks else Retriever(left))
+
+    def report(self) -> dict[str, Any]:
+        """Describe the state: the fault, the index version and how many chunks it holds of how many."""
+        state = self.state
+        return {
+            "kind": state.fault.kind,
+            "size": state.fault.size,
+            "topic": state.fault.topic,
+            "index": state.retriever.version,
+            "chunks": len(state.retriever.chunks),
+            "healthy_chunks": len(self.chunks),
+        }
+
+
+async def _body(request: Request) -> bytes:
+    # Whatever the content type says: `curl -d` sends JSON under the name of a form.
+    return await request.body()
+
+
+def _result(hit: Hit) -> dict[str, Any]:
+    chunk = hit.chunk
+    metadata = {"source": chunk.document, "topic": chunk.topic, "title": chunk.title}
+    return {"id": chunk.id, "score": hit.score, "text": chunk.text, "metadata": metadata}
+
+
+def _bad_body(_: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, ValidationError):
+        raise error
+    errors = [
+        {"path": ".".join(map(str, each["loc"])) or "body", "message": each["msg"]}
+        for each in error.errors(include_url=False)
+    ]
+    return _refused(errors, kinds=error.title == FaultRequest.__name__)
+
+
+def _bad_fault(_: Request, error: Exception) -> JSONResponse:
+    if not isinstance(error, BadFaultError):
+        raise error
+    return _refused([{"path": error.field, "message": str(error)}], kinds=True)
+
+
+def _refused(errors: Sequence[dict[str, str]], *, kinds: bool) -> JSONResponse:
+    detail = "; ".join(f"{each['path']}: {each['message']}" for each in errors)
+    more = {"errors": errors, "kinds": list(FaultKind)} if kinds else {"errors": errors}
+    return _problem(422, "invalid-input", detail, more)
+
+
+def _problem(status: int, slug: str, detail: str, more: Mapping[str, Any] = MappingProxyType({})) -> JSONResponse:
+    """Answer in the form of RFC 9457."""
+    title = slug.replace("-", " ").capitalize()
+    body = {"type": f"/problems/{slug}", "title": title, "status": status, "detail": detail, **more}
+    return JSONResponse(body, status_code=status, media_type="application/problem+json")
