@@ -86,6 +86,12 @@ def test_several_files_plain_or_compressed_make_one_corpus(tmp_path: Path) -> No
     assert (second.id, second.document, second.title, second.text) == ("b", "b", "", "Zwölf.")
 
 
+def test_passages_without_text_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "hollow.jsonl"
+    path.write_text('{"id": "a", "text": ""}\n{"id": "b", "text": "B."}\n', encoding="utf-8")
+    assert [chunk.id for chunk in read_corpus([path])] == ["b"]
+
+
 def test_texts_are_cut_into_numbered_chunks_of_their_document(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text(json.dumps({"doc_id": "d", "text": "One two three. Four five. Six."}), encoding="utf-8")
@@ -101,9 +107,10 @@ def test_texts_are_cut_into_numbered_chunks_of_their_document(tmp_path: Path) ->
     [
         (b"", "no passages"),
         (b'{"id": "a", "text": "x"}\n{oops', ":2: not JSON"),
+        (b'{"id": "a", "text": " "}', "no passages"),
         (b"[1]", ":1: expected an object"),
-        (b'{"text": "x"}', ":1: needs a non-empty 'id'"),
-        (b'{"id": "a"}', ":1: needs a non-empty 'text'"),
+        (b'{"text": "x"}', ":1: needs an id"),
+        (b'{"id": "a"}', ":1: needs a text"),
         (b'{"id": 7, "text": "x"}', ":1: 'id' must be a string"),
         (b'{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}', ":2: the id 'a' has come before"),
         (b'{"id": "a", "text": "\xff"}', ":1: not JSON in UTF-8"),

@@ -35,9 +35,9 @@ class Chunk:
 def read_corpus(paths: Sequence[Path] | None = None, *, chunk_characters: int | None = None) -> tuple[Chunk, ...]:
     """Read JSONL files (plain or `.gz`), by default the bundled one, in order; later files may be mere distractors.
 
-    A line is an object with `id` or `doc_id`, `text`, and optionally `document`, `title` and `topic`. With
-    `chunk_characters` each text is cut into chunks `<id>#<n>`, n from 0, whose document is the id of the line.
-    Raises CorpusError naming file and line.
+    A line is an object with `id` or `doc_id`, `text`, and optionally `document`, `title` and `topic`; empty texts,
+    which public collections do hold, are left out. With `chunk_characters` each text is cut into chunks `<id>#<n>`,
+    n from 0, whose document is the id of the line. Raises CorpusError naming file and line.
     """
     if chunk_characters is not None and chunk_characters < 1:
         raise CorpusError(f"chunk_characters must be at least 1, not {chunk_characters}")
@@ -67,8 +67,8 @@ def _passages(path: Path) -> Iterator[tuple[str, Chunk]]:
     try:
         with path.open("rb") as raw, gzip.open(raw) if path.suffix == ".gz" else nullcontext(raw) as lines:
             for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield f"{path}:{number}", _passage(f"{path}:{number}", line)
+                if line.strip() and (passage := _passage(f"{path}:{number}", line)).text:
+                    yield f"{path}:{number}", passage
     except (OSError, EOFError, zlib.error) as error:
         raise CorpusError(f"{path}: cannot be read: {error}") from error
 
@@ -82,8 +82,8 @@ def _passage(place: str, line: bytes) -> Chunk:
         raise CorpusError(f"{place}: expected an object")
     identity = _text(place, fields, "id") or _text(place, fields, "doc_id")
     text = _text(place, fields, "text")
-    if not identity or not text:
-        raise CorpusError(f"{place}: needs a non-empty {'text' if identity else 'id'!r}")
+    if not identity or "text" not in fields:
+        raise CorpusError(f"{place}: needs {'a text' if identity else 'an id'}")
     return Chunk(
         id=identity,
         document=_text(place, fields, "document") or identity,
