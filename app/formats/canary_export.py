@@ -1,0 +1,158 @@
+"""Writes documents as a canary file that reads back to the same documents. Secrets come out as `${VARIABLES}` only."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from app.formats.canary_files import Documents
+from app.formats.documents import CanaryDocument, CheckDocument, ChunkDocument, HookDocument, RetrieverDocument
+from app.formats.fields import INTEGER, NUMBER, Document, format_duration
+from app.formats.rule_documents import RuleDocument
+from app.formats.secret_fields import split_secrets
+from app.formats.yaml_source import escape_dollars
+
+
+def write_canary_file(documents: Documents) -> str:
+    """Return the YAML text: block style, in the given order, defaults left out.
+
+    A file has one suite; several suites become several YAML documents in one text, what is not a suite standing last.
+    Secrets are written as variables, whose values `exported_secrets` tells.
+    """
+    variables = {place: name for name, (place, _) in _variables(documents).items()}
+    pages: list[dict[str, Any]] = [
+        {"suite": suite.slug, "canaries": [_canary(canary) for canary in suite.canaries or ()]}
+        for suite in documents.suites
+    ]
+    if len(pages) != 1:
+        pages.append({})
+    pages[-1]["retrievers"] = [_retriever(retriever, variables) for retriever in documents.retrievers]
+    pages[-1]["checks"] = [_check(check) for check in documents.checks]
+    pages[-1]["hooks"] = [_hook(hook, variables) for hook in documents.hooks]
+    full = [{key: value for key, value in page.items() if value != []} for page in pages]
+    return "---\n".join(_dump(page) for page in full if page)
+
+
+def exported_secrets(documents: Documents) -> dict[str, str]:
+    """Return the variables `write_canary_file` refers to, with their values: what must be set to read the file back."""
+    return {name: value for name, (_, value) in _variables(documents).items()}
+
+
+def _variables(documents: Documents) -> dict[str, tuple[tuple[str, ...], str]]:
+    """Name a variable for every secret: name -> ((kind, slug, name of the secret), value)."""
+    named: dict[str, tuple[tuple[str, ...], str]] = {}
+    owners: Iterable[tuple[str, HookDocument | RetrieverDocument]] = (
+        *(("retriever", retriever) for retriever in documents.retrievers),
+        *(("hook", hook) for hook in documents.hooks),
+    )
+    for kind, owner in owners:
+        for secret, value in split_secrets(owner)[1].items():
+            words = (kind, owner.slug, secret.removeprefix("request.headers."))
+            base = re.sub(r"[^A-Za-z0-9]", "_", "_".join(words)).upper()
+            names = (base if count == 1 else f"{base}_{count}" for count in range(1, len(named) + 2))
+            named[next(name for name in names if name not in named)] = ((kind, owner.slug, secret), value)
+    return named
+
+
+_Variables = Mapping[tuple[str, ...], str]
+
+
+def _canary(canary: CanaryDocument) -> dict[str, Any]:
+    lean = _lean(canary)
+    for name in ("expected_chunks", "forbidden_chunks"):
+        if name in lean:
+            lean[name] = [_chunk(chunk) for chunk in getattr(canary, name)]
+    return lean
+
+
+def _chunk(chunk: ChunkDocument) -> Any:
+    lean = _lean(chunk)
+    return lean["id"] if lean.keys() == {"id"} else lean
+
+
+def _retriever(retriever: RetrieverDocument, variables: _Variables) -> dict[str, Any]:
+    lean = _lean(retriever)
+    # Request templates are anyone's JSON, in which 1.0 stays 1.0; the secrets are references, not texts to escape.
+    request = retriever.request.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"headers"})
+    request = {name: _escaped(value) for name, value in request.items()}
+    headers = {
+        name: f"${{{variables['retriever', retriever.slug, 'request.headers.' + name]}}}"
+        for name in retriever.request.headers
+    }
+    order = {"slug": None, "preset": None, "url": None, "request": None}
+    lean = {**order, **lean, "request": {"headers": headers, **request} if headers else request}
+    return {name: value for name, value in lean.items() if value is not None}
+
+
+def _hook(hook: HookDocument, variables: _Variables) -> dict[str, Any]:
+    lean = _lean(hook)
+    if hook.secret is not None:
+        lean["secret"] = f"${{{variables['hook', hook.slug, 'secret']}}}"
+    return lean
+
+
+def _check(check: CheckDocument) -> dict[str, Any]:
+    lean = _lean(check)
+    if check.fetch_k == max(check.k, 10):
+        del lean["fetch_k"]
+    if lean["schedule"].get("timezone") == "UTC":
+        del lean["schedule"]["timezone"]
+    if check.rules:
+        lean["rules"] = [_rule(rule) for rule in check.rules]
+    return lean
+
+
+def _rule(rule: RuleDocument) -> dict[str, Any]:
+    lean = _lean(rule)
+    key = lean.pop("key")
+    bare = rule.model_dump(exclude={"key"})
+    return lean if RuleDocument.model_validate(bare).key == rule.key else {"key": key, **lean}
+
+
+def _lean(document: Document) -> dict[str, Any]:
+    """Return the document without its defaults, dollars escaped, durations and whole numbers as people write them."""
+    lean = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    if isinstance(lean.get("timeout"), float):
+        lean["timeout"] = format_duration(lean["timeout"])
+    escaped: dict[str, Any] = _escaped(lean, whole=True)
+    return escaped
+
+
+def _escaped(value: Any, *, whole: bool = False) -> Any:
+    if isinstance(value, str):
+        return escape_dollars(value)
+    if isinstance(value, dict):
+        return {key: _escaped(item, whole=whole) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_escaped(item, whole=whole) for item in value]
+    return int(value) if whole and isinstance(value, float) and value.is_integer() else value
+
+
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_DUMPER):  # type: ignore[misc]  # which of the two base classes there is depends on the installation
+    """Quotes every text that our reader or a YAML 1.1 reader would take for something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write everything out: an anchor would be a riddle."""
+        del data
+        return True
+
+
+def _represent_text(dumper: Any, text: str) -> Any:
+    """Give texts of several lines the block form."""
+    style = "|" if "\n" in text.strip("\n") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+for _pattern in (INTEGER, NUMBER):
+    _Dumper.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(f"(?:{_pattern.pattern})$"), list("-+.0123456789")
+    )
+
+
+def _dump(page: dict[str, Any]) -> str:
+    return str(yaml.dump(page, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))

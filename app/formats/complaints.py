@@ -1,0 +1,149 @@
+"""Turns what pydantic found into sentences for people. Values are never quoted where a secret could stand.
+
+Places in files are added by the reader of canary files; here a problem has the path inside its document.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, get_args
+
+from pydantic import AliasChoices, BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from app.domain.errors import InvalidInputError, Problem
+from app.formats.fields import PATTERN_WORDS, Document, Place, shortened, suggestion
+
+FILE_TWINS = {"secret_file": "secret", "headers_file": "headers"}
+"""Keys of canary files that name a file holding the secret value of the key on the right."""
+
+AnyDocument = TypeVar("AnyDocument", bound=Document)
+
+
+def parse_document(model: type[AnyDocument], data: Any) -> AnyDocument:
+    """Return the document `data` describes, or raise InvalidInputError with every problem and its path."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise InvalidInputError(problems_of(model, error.errors(include_url=False))) from None
+
+
+def problems_of(model: type[BaseModel], errors: Iterable[ErrorDetails]) -> list[Problem]:
+    """Return one problem per pydantic error of `model`, each with its path (`rules[0].critical`)."""
+    return [Problem(message=message_of(model, error), path=path_of(error["loc"]) or None) for error in errors]
+
+
+def path_of(place: Place) -> str:
+    """Write a place as people do: `canaries[2].expected_chunks[0].grade`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+
+
+def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
+    """Say what is wrong, without the path."""
+    kind, limits, given = error["type"], error.get("ctx", {}), error["input"]
+    if kind == "extra_forbidden":
+        message = unknown_key(str(error["loc"][-1]), _keys_at(model, error["loc"][:-1]))
+    elif kind == "missing":
+        message = f"the key '{error['loc'][-1]}' is missing"
+    elif kind in _WANTED:
+        fraction = kind == "int_type" and isinstance(given, float)
+        message = f"must be {_WANTED[kind]}, not {'a fraction' if fraction else _kind_of(given)}{_hint(kind, given)}"
+    elif kind in {"enum", "literal_error"}:
+        message = _not_one_of(str(limits["expected"]), given)
+    elif kind == "string_pattern_mismatch":
+        message = f"must be {PATTERN_WORDS.get(limits['pattern'], 'of the right form')}, not '{_shown(given)}'"
+    else:
+        message = _LIMITS[kind].format_map(limits) if kind in _LIMITS else error["msg"]
+    return message
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """Say that a key is not known, with the nearest known one, or else all of them."""
+    known = list(known)
+    if key in FILE_TWINS:
+        return f"'{key}' names a file of this server; only canary files may use it"
+    near = suggestion(key, known) or (f"; known are: {', '.join(known)}" if known else "")
+    return f"unknown key '{shortened(key)}'{near}"
+
+
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+_LIMITS = {
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "string_too_long": "must be at most {max_length} characters long",
+    "string_too_short": "must be at least {min_length} characters long",
+    "too_long": "must have at most {max_length} entries",
+    "too_short": "must have at least {min_length} entries",
+}
+
+
+def _kind_of(value: Any) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true or false"
+    for types, name in ((int | float, "a number"), (str, "text"), (list | tuple, "a list"), (Mapping, "a mapping")):
+        if isinstance(value, types):
+            return name
+    return f"a {type(value).__name__}"
+
+
+def _hint(kind: str, value: Any) -> str:
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return "; put it in quotes"
+    if kind == "bool_type" and isinstance(value, str) and value.lower() in {"yes", "no", "on", "off", "y", "n"}:
+        return f" ('{value}')"
+    return ""
+
+
+def _not_one_of(expected: str, value: Any) -> str:
+    known = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
+    near = suggestion(value, known) if isinstance(value, str) else ""
+    return f"must be one of {', '.join(known)}, not {_kind_or_value(value)}{near}"
+
+
+def _kind_or_value(value: Any) -> str:
+    return f"'{_shown(value)}'" if isinstance(value, str) else _kind_of(value)
+
+
+def _shown(value: Any) -> str:
+    return "".join(character if character.isprintable() else "�" for character in shortened(str(value)))
+
+
+def _keys_at(model: type[BaseModel], place: Place) -> list[str]:
+    """Return the keys of the document that stands at `place` of a `model`, the preferred name of each."""
+    for part in place:
+        if isinstance(part, str):
+            field = next((field for names, field in _fields(model) if part in names), None)
+            inner = _model_in(field.annotation) if field else None
+            if inner is None:
+                return []
+            model = inner
+    return [names[0] for names, _ in _fields(model)]
+
+
+def _fields(model: type[BaseModel]) -> list[tuple[list[str], FieldInfo]]:
+    """Return (accepted names, field) of a model."""
+    return [
+        ([str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [field.alias or name], field)
+        for name, field in model.model_fields.items()
+        for alias in (field.validation_alias,)
+    ]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for inner in get_args(annotation) if (found := _model_in(inner)) is not None), None)

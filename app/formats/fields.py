@@ -1,0 +1,252 @@
+"""The small types documents are made of, strict so that nothing is guessed: `yes` is not true, "5" is not 5.
+
+One exception: a text that came out of a `${VARIABLE}` is read as the number or boolean its field asks for, because
+an environment holds only text. Which fields a document has is said in the documents' own modules.
+"""
+
+import re
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+Place = tuple[str | int, ...]
+"""Where something stands in a document: keys and list positions, from the outside in."""
+
+
+class Document(BaseModel):
+    """The base of what canary files and the REST API speak: frozen, no unknown keys, inputs never shown in errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    def data(self) -> dict[str, Any]:
+        """Return the document as JSON values under its wire names, every default written out, secrets included."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class Substituted(str):
+    """A text that came (in whole or in part) from a variable."""
+
+    __slots__ = ()
+
+
+def complaints(found: Iterable[tuple[Place, str]]) -> ValidationError:
+    """Return the error a validator raises for problems at places below the value it was given."""
+    details = [
+        InitErrorDetails(type=PydanticCustomError("invalid", "{message}", {"message": message}), loc=place, input=None)
+        for place, message in found
+    ]
+    return ValidationError.from_exception_data("document", details)
+
+
+def complaint(message: str) -> PydanticCustomError:
+    """Return the error a validator raises about the value it was given."""
+    return PydanticCustomError("invalid", "{message}", {"message": message})
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the nearest known word, or nothing when none is near."""
+    near = get_close_matches(word, list(known), n=1)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def refuse_unbuilt(what: str, value: object, built: Sequence[str], planned: Sequence[str]) -> None:
+    """Raise when `value` is a kind that does not exist, or not yet; other types are left to their own validation."""
+    if not isinstance(value, str) or value in built:
+        return
+    if value in planned:
+        raise complaint(f"{what} '{value}' is not built yet; built are: {', '.join(built)}")
+    raise complaint(f"unknown {what} '{shortened(value)}'{suggestion(value, built)}; built are: {', '.join(built)}")
+
+
+def shortened(text: str, limit: int = 60) -> str:
+    """Return the text on one line, cut to at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+INTEGER = re.compile(r"[-+]?[0-9]{1,400}")
+NUMBER = re.compile(r"[-+]?(?:\.[0-9]{1,400}|[0-9]{1,400}(?:\.[0-9]{0,400})?)(?:[eE][-+]?[0-9]{1,3})?")
+_WORDS: dict[str, Any] = {"": None, "~": None} | {
+    spelled: value
+    for word, value in {"null": None, "true": True, "false": False}.items()
+    for spelled in (word, word.capitalize(), word.upper())
+}
+
+
+def plain_value(text: str) -> Any:
+    """Return what an unquoted YAML 1.2 scalar (core schema, decimal numbers) means: null, boolean, number or text."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if INTEGER.fullmatch(text):
+        return int(text)
+    if NUMBER.fullmatch(text):
+        return float(text)
+    return text
+
+
+def _from_variable(value: Any) -> Any:
+    return plain_value(value) if isinstance(value, Substituted) else value
+
+
+def _storable(text: str) -> str:
+    """Refuse what a database or a terminal cannot take: control characters and halves of surrogate pairs."""
+    for character in text:
+        if (character < " " and character not in "\n\r\t") or character == "\x7f" or "\ud800" <= character <= "\udfff":
+            raise complaint(f"must not hold the character U+{ord(character):04X}")
+    return text
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise complaint("must not be blank")
+    return text
+
+
+FromVariable = BeforeValidator(_from_variable)
+Flag = Annotated[bool, FromVariable, Strict()]
+Whole = Annotated[int, FromVariable, Strict()]
+Number = Annotated[float, FromVariable, Strict(), Field(allow_inf_nan=False)]
+Share = Annotated[Number, Field(ge=0, le=1)]
+
+Text = Annotated[str, AfterValidator(_not_blank), AfterValidator(_storable)]
+Name = Annotated[Text, StringConstraints(max_length=1024)]
+Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$")]
+CanaryKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}$")]
+RuleKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9@._:-]{0,127}$")]
+
+PATTERN_WORDS = {
+    "^[a-z0-9-]{1,64}$": "1 to 64 lower-case letters, digits and hyphens",
+    "^[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}$": "1 to 128 letters, digits and . _ : - and not begin with . : or -",
+    "^[A-Za-z0-9_][A-Za-z0-9@._:-]{0,127}$": "1 to 128 letters, digits and @ . _ : - and not begin with @ . : or -",
+}
+"""What the patterns above ask for, in words for people."""
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of `500ms`, `30s`, `5m`, `1h` or `1d`; ValueError for anything else."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"'{shortened(text)}' is not a duration; write for example 30s, 5m, 1h or 1d")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def format_duration(seconds: float) -> str:
+    """Return the shortest text `parse_duration` reads back to these seconds, to the millisecond."""
+    for unit in ("d", "h", "m", "s"):
+        if seconds >= _UNITS[unit] and seconds % _UNITS[unit] == 0:
+            return f"{round(seconds / _UNITS[unit])}{unit}"
+    return f"{round(seconds * 1000)}ms"
+
+
+def seconds_of(value: Any) -> Any:
+    """Turn a duration such as `10s` into seconds; numbers are seconds already, other types are left alone."""
+    value = _from_variable(value)
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise complaint(str(error)) from None
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(seconds_of),
+    Strict(),
+    AfterValidator(lambda seconds: round(seconds, 3)),
+    Field(ge=0.1, le=300, allow_inf_nan=False),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0.1, "maximum": 300},
+                {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"},
+            ],
+            "description": "Seconds, or a duration such as 10s.",
+        }
+    ),
+]
+
+
+def _url(text: str) -> str:
+    if not re.fullmatch(r"[!-~]+", text) or "\\" in text:
+        raise complaint("must be one web address without spaces; write other characters as %XX")
+    if "{{" in text:
+        raise complaint("must not hold a placeholder; put it under request: query or json")
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise complaint("must be an address that begins with http:// or https:// and names a host")
+    if "@" in parts.netloc:
+        raise complaint("must not hold a user name or password; addresses are shown, headers and secrets are not")
+    if parts.fragment:
+        raise complaint("must not hold a fragment (#...); it would not be sent")
+    return text
+
+
+Url = Annotated[str, StringConstraints(max_length=2048), AfterValidator(_url)]
+
+
+def _json_value(value: Any, depth: int = 0) -> Any:
+    if depth > 20:  # noqa: PLR2004 - deeper than any request template; keeps recursion harmless
+        raise complaint("must not be nested more than 20 levels deep")
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {_storable(key): _json_value(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(item, depth + 1) for item in value]
+    return _json_scalar(value)
+
+
+def _json_scalar(value: Any) -> Any:
+    if isinstance(value, str):
+        return _storable(str(value))
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and abs(value) < 2**63:
+        return value
+    if isinstance(value, float) and value - value == 0:  # neither infinite nor NaN, which JSON does not have
+        return value
+    raise complaint("must be JSON: texts, numbers of 64 bits, true, false, null, lists and mappings")
+
+
+FreeJson = Annotated[Any, BeforeValidator(_json_value), WithJsonSchema({})]
+
+
+def strings_in(value: Any, place: Place = ()) -> Iterator[tuple[Place, str]]:
+    """Yield every text in a JSON value with its place."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from strings_in(item, (*place, key))
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from strings_in(item, (*place, position))
+
+
+def repeated(values: Iterable[Hashable]) -> Iterator[int]:
+    """Yield the positions whose value came before."""
+    seen: set[Hashable] = set()
+    for position, value in enumerate(values):
+        if value in seen:
+            yield position
+        seen.add(value)

@@ -1,0 +1,207 @@
+"""Rules as users write them, and which rules a check has in force with those nobody needs to write.
+
+What a rule then decides is the domain's business.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from app.domain.measures import mean_name, parse_measure
+from app.domain.model import Bound, Category, Rule, RuleKind
+from app.formats.fields import (
+    Document,
+    Flag,
+    Number,
+    Place,
+    RuleKey,
+    Whole,
+    complaint,
+    complaints,
+    refuse_unbuilt,
+    repeated,
+    shortened,
+    suggestion,
+)
+
+BUILT = tuple(kind.value for kind in RuleKind)
+PLANNED = ("drop", "regression", "canary", "latency")
+
+OWN_MEASURES = ("health_score", "coverage", "degraded_share")
+"""What a threshold can watch besides the means of IR measures."""
+
+
+def rules_in_force(rules: Sequence["RuleDocument"]) -> tuple[Rule, ...]:
+    """Return the rules a check has: its own, and those it has without asking, unless a rule of its own has their key.
+
+    Every check watches `probe_errors` and `no_data`; one whose rules are all of these kinds also watches that coverage
+    does not fall below 0.9. A disabled rule is left out, and so is the implied one whose key it has.
+    """
+    implied = [RuleDocument(kind=RuleKind.PROBE_ERRORS), RuleDocument(kind=RuleKind.NO_DATA)]
+    if all(rule.kind in {RuleKind.PROBE_ERRORS, RuleKind.NO_DATA} for rule in rules):
+        implied.insert(0, RuleDocument(kind=RuleKind.THRESHOLD, measure="coverage", critical=BoundDocument(below=0.9)))
+    own = {rule.key for rule in rules}
+    return tuple(
+        rule.to_domain() for rule in (*rules, *(rule for rule in implied if rule.key not in own)) if rule.enabled
+    )
+
+
+class BoundDocument(Document):
+    """The side on which a value is bad: strictly below, or strictly above. Values are shares, so 0 to 1."""
+
+    below: Annotated[Number, Field(gt=0, le=1)] | None = None
+    above: Annotated[Number, Field(ge=0, lt=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_side(self) -> Self:
+        if (self.below is None) == (self.above is None):
+            raise complaint("must have either 'below' or 'above'")
+        return self
+
+    def to_domain(self) -> Bound:
+        """Return the value the domain works with."""
+        return Bound(below=self.below, above=self.above)
+
+    def milder_than(self, other: "BoundDocument") -> bool:
+        """Whether a value can be bad by the other bound and not by this one; both are on one side."""
+        if self.below is not None and other.below is not None:
+            return self.below > other.below
+        return self.above is not None and other.above is not None and self.above < other.above
+
+
+class OpenDocument(Document):
+    """Open on `bad` runs of the last `of`."""
+
+    bad: Annotated[Whole, Field(ge=1, le=100)] = 2
+    of: Annotated[Whole, Field(ge=1, le=100)] = 3
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.bad > self.of:
+            raise complaint(f"must not ask for {self.bad} bad runs of {self.of}")
+        return self
+
+
+def _kind(value: Any) -> Any:
+    refuse_unbuilt("rule kind", value, BUILT, PLANNED)
+    return value
+
+
+def _measure(text: str) -> str:
+    if text in OWN_MEASURES:
+        return text
+    try:
+        return mean_name(parse_measure(text))
+    except ValueError as error:
+        near = suggestion(text, OWN_MEASURES)
+        raise complaint(f"unknown measure '{shortened(text)}'{near}" if near else str(error)) from None
+
+
+class RuleDocument(Document):
+    """When a check should raise its voice. The key is the identity: bounds may change under it.
+
+    A key that is not said is kind, measure and category, those present, joined by `-`.
+    """
+
+    kind: Annotated[RuleKind, BeforeValidator(_kind)]
+    measure: Annotated[str, StringConstraints(max_length=64), AfterValidator(_measure)] | None = None
+    category: Category | None = None
+    warning: BoundDocument | None = None
+    critical: BoundDocument | None = None
+    open: OpenDocument = OpenDocument()
+    close: Annotated[Whole, Field(ge=1, le=100)] = 2
+    margin: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+    failed_share: Annotated[Number, Field(ge=0, lt=1)] | None = None
+    enabled: Flag = True
+    key: Annotated[RuleKey | None, Field(validate_default=True)] = None
+
+    @field_validator("key")
+    @classmethod
+    def _default_key(cls, key: str | None, info: ValidationInfo) -> str | None:
+        if key is not None:
+            return key
+        parts = (info.data.get(name) for name in ("kind", "measure", "category"))
+        return "-".join(str(part) for part in parts if part is not None)
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        wrong = [*self._strangers(), *(self._threshold() if self.kind is RuleKind.THRESHOLD else ())]
+        if wrong:
+            raise complaints(wrong)
+        return self
+
+    def _strangers(self) -> Iterator[tuple[Place, str]]:
+        """Yield the options that say nothing to a rule of this kind."""
+        understood = _OPTIONS[self.kind]
+        for name, field in type(self).model_fields.items():
+            if name not in understood and getattr(self, name) != field.default:
+                yield (name,), f"says nothing to a {self.kind} rule"
+
+    def _threshold(self) -> Iterator[tuple[Place, str]]:
+        if self.measure is None:
+            yield ("measure",), "is missing; a threshold rule watches one"
+        if self.warning is None and self.critical is None:
+            yield (), "must have a bound: warning or critical"
+        if self.warning is not None and self.critical is not None:
+            if (self.warning.below is None) != (self.critical.below is None):
+                yield ("critical",), "must be on the same side (below or above) as warning"
+            elif self.critical.milder_than(self.warning):
+                yield ("critical",), "must not be milder than warning"
+        for bound in (self.warning, self.critical):
+            if bound is not None and not 0 <= (bound.below or bound.above or 0) + self._way_back(bound) <= 1:
+                yield ("margin",), "is so large that the alert could never close"
+                return
+        if self.category is Category.NEGATIVE and self.measure != "degraded_share":
+            yield ("category",), f"negative canaries expect nothing, so they have no {self.measure or 'such measure'}"
+
+    def _way_back(self, bound: BoundDocument) -> float:
+        return self.margin if bound.below is not None else -self.margin
+
+    def to_domain(self) -> Rule:
+        """Return the value the domain works with."""
+        return Rule(
+            key=str(self.key),
+            kind=self.kind,
+            measure=self.measure,
+            category=self.category,
+            warning=self.warning.to_domain() if self.warning else None,
+            critical=self.critical.to_domain() if self.critical else None,
+            open_bad=self.open.bad,
+            open_of=self.open.of,
+            close=self.close,
+            margin=self.margin,
+            failed_share=self.failed_share,
+        )
+
+
+_ALWAYS = {"kind", "key", "enabled"}
+_OPTIONS = {
+    RuleKind.THRESHOLD: _ALWAYS | {"measure", "category", "warning", "critical", "open", "close", "margin"},
+    RuleKind.PROBE_ERRORS: _ALWAYS | {"failed_share", "open", "close"},
+    RuleKind.NO_DATA: _ALWAYS,
+}
+
+
+def problems_of_rules(
+    rules: Sequence[RuleDocument], cutoffs: Collection[int] | None, fetch_k: int | None
+) -> Iterator[tuple[Place, str]]:
+    """Yield what is wrong with the rules of one check together: a key twice, a measure its runs never compute."""
+    for position in repeated(rule.key for rule in rules):
+        yield (position, "key"), f"the rule key '{rules[position].key}' is used twice in this check"
+    for position, rule in enumerate(rules):
+        if rule.measure is None or rule.measure in OWN_MEASURES or cutoffs is None:
+            continue
+        cut = parse_measure(rule.measure).k
+        if cut is not None and cut not in cutoffs:
+            yield (position, "measure"), f"{rule.measure} is not computed; add {cut} to the cutoffs of the check"
+        elif cut is not None and fetch_k is not None and cut > fetch_k:
+            yield (position, "measure"), f"{rule.measure} is undefined; it needs a fetch_k of at least {cut}"
