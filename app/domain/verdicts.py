@@ -19,6 +19,8 @@ Members = Mapping[str, NDArray[np.intp]]
 
 BLOCK: Final = 64
 """How many groups are summed at once, so that a thousand tags cost time but no memory."""
+ONE_THREAD: Final = 250_000
+"""Multiplications up to which OpenBLAS does not call in other threads (4 x 65,536 in its interface/gemm.c)."""
 
 
 def judge_canary(
@@ -152,13 +154,23 @@ def _tabulate(
         for place, positions in enumerate(block):
             belongs[place, positions] = 1.0
         weighing = belongs * counted
-        blocks.append((weighing @ values, weighing @ present, belongs @ marks, weighing.sum(axis=1, keepdims=True)))
+        columns = (_product(weighing, values), _product(weighing, present), _product(belongs, marks))
+        blocks.append((*columns, weighing.sum(axis=1, keepdims=True)))
     sums, defined, counts, rows = (np.vstack(parts) for parts in zip(*blocks, strict=True))
     sizes = np.where(lacking == 0, rows, 0.0)
     sizes[:, partial] = defined
     means = np.divide(sums, sizes, out=np.full_like(sizes, np.nan), where=sizes > 0)
     totals: list[list[int]] = counts.astype(np.int64).tolist()
     return means, totals
+
+
+def _product(weights: Floats, values: Floats) -> Floats:
+    """Compute `weights @ values` in pieces that BLAS keeps on this thread: its others would spin on a busy machine."""
+    product = np.zeros((len(weights), values.shape[1]))
+    step = max(1, ONE_THREAD // max(1, product.size))
+    for start in range(0, len(values), step):
+        product += weights[:, start : start + step] @ values[start : start + step]
+    return product
 
 
 def _slice(
