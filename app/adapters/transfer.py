@@ -51,6 +51,7 @@ class Transfer:
             self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
 
     def prepare(self, request: Request, retries: int) -> None:
+        """Load the next request; `retries` is how often it may still be tried again after this."""
         curl, before = self.curl, self.request
         self.request, self.retries = request, retries
         self._chunks, self._size, self._refused = [], 0, None
@@ -140,6 +141,7 @@ class _Socket(socket.socket):
 
 
 def host_of(url: str) -> str:
+    """Return the host name of a URL, "" if it has none."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -147,6 +149,7 @@ def host_of(url: str) -> str:
 
 
 def blocked(reason: str) -> str:
+    """Say in a sentence that the address policy refused, and why."""
     return f"not allowed to connect: {reason}"
 
 

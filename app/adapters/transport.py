@@ -27,8 +27,6 @@ JOIN_SECONDS = 1.0
 BACKLOG_BYTES = 32_000_000
 """When this much waits for the consumer, nothing new is started; what is under way goes on undisturbed."""
 
-TRANSIENT = (Failure.TIMEOUT, Failure.UNREACHABLE)
-
 Batch = list[tuple[int, Response]]
 
 
@@ -141,9 +139,9 @@ class _Loop:
             self._wake_writer.send(b"\0")
 
     def _close(self) -> None:
+        self._done.put(None)
         for transfer in self._active.values():
             self._multi.remove_handle(transfer.curl)
-        self._done.put(None)
         for transfer in (*self._active.values(), *self._idle):
             transfer.curl.close()
         self._multi.close()
@@ -156,9 +154,8 @@ class _Loop:
         self._starved = False
         while self._idle and not (self._exhausted and not self._retries):
             if self._handed - self._taken > BACKLOG_BYTES:
-                self._starved = (
-                    True  # set before the second look: the consumer moves `_taken` first and then looks here
-                )
+                # The consumer moves `_taken` first and then looks here: so look once more, lest its wake-up be missed.
+                self._starved = True
                 if self._handed - self._taken > BACKLOG_BYTES:
                     break
                 self._starved = False
@@ -224,7 +221,8 @@ class _Loop:
         self._idle.append(transfer)
         response = transfer.response(code)
         request = transfer.request
-        if transfer.retries and response.failure in TRANSIENT:
+        answered = response.status is not None and response.status >= _REDIRECT  # a bad answer is never asked for again
+        if transfer.retries and response.failure in _TRANSIENT and not answered:
             self._retries.append((time.monotonic() + RETRY_SECONDS, request, transfer.retries - 1))
         else:
             batch.append((request.tag, response))
@@ -247,3 +245,7 @@ class _Loop:
 
     def _on_timer(self, milliseconds: int) -> None:
         self._timer = None if milliseconds < 0 else time.monotonic() + milliseconds / 1000
+
+
+_TRANSIENT = (Failure.TIMEOUT, Failure.UNREACHABLE)
+_REDIRECT = 300  # and all above it: an answer, though not a good one

@@ -1,0 +1,232 @@
+"""The hits of one answer as columns, read in one of two ways that agree.
+
+Plain paths are read by typed structs generated for the mapping. Whatever these cannot read is read again generically
+(JSON, then JMESPath), which decides and finds the words; so only odd answers pay for it.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from jmespath.exceptions import JMESPathError
+
+from app.adapters.retrievers.paths import MalformedError, Path, Paths
+
+
+@dataclass(slots=True, kw_only=True)
+class Columns:
+    """The mapped fields of the hits, side by side, checked for type alone. An unmapped field is None.
+
+    Answers that come as columns already join here.
+    """
+
+    count: int
+    ids: Sequence[str | int] | None
+    scores: Sequence[float] | None
+    texts: Sequence[str | None] | None
+    documents: Sequence[str | int | None] | None
+    version: Any = None
+    dirty: bool = True
+    """Whether strings may hold what UTF-8 or a database refuses."""
+
+
+def typed_reader(paths: Paths, max_hits: int) -> Callable[[bytes], Columns | None] | None:
+    """Build the fast way for a mapping of plain paths; it returns None for what it cannot read."""
+    wanted = [
+        (paths.id, _ID, True),
+        (paths.score, _SCORE, True),
+        (paths.text, _TEXT, False),
+        (paths.document, _DOCUMENT, False),
+    ]
+    hit, top = _Shape(), _Shape()
+    fields = [hit.add(path, kind, required=required) for path, kind, required in wanted]
+    struct = hit.build()
+    if struct is None or paths.hits.steps is None or None in fields:
+        return None
+    hits_of: Callable[[Any], Any] | None = None
+    version_of: Callable[[Any], Any] | None = None
+    kind: Any = list[struct]  # type: ignore[valid-type] # made here, for this mapping
+    if paths.hits.steps:
+        hits_field = top.add(paths.hits, kind, required=True)
+        version_field = top.add(paths.version, Any, required=False)
+        kind = top.build()
+        if kind is None or not hits_field or version_field is None:
+            return None
+        hits_of = attrgetter(hits_field)
+        version_of = attrgetter(version_field) if version_field else None
+    elif paths.version is not None:
+        return None
+    decode = msgspec.json.Decoder(kind).decode
+    get_id, get_score, get_text, get_document = (attrgetter(field) if field else None for field in fields)
+
+    def read(body: bytes) -> Columns | None:
+        try:
+            answer = decode(body)
+            hits = answer if hits_of is None else hits_of(answer)
+            if len(hits) > max_hits:
+                hits = hits[:max_hits]
+            return Columns(
+                count=len(hits),
+                ids=None if get_id is None else list(map(get_id, hits)),
+                scores=None if get_score is None else list(map(get_score, hits)),
+                texts=None if get_text is None else list(map(get_text, hits)),
+                documents=None if get_document is None else list(map(get_document, hits)),
+                version=None if version_of is None else version_of(answer),
+                dirty=b"\\u0000" in body,  # of the two evils msgspec lets only NUL through
+            )
+        except (msgspec.MsgspecError, UnicodeDecodeError, AttributeError, RecursionError):
+            return None
+
+    return read
+
+
+class _Shape:
+    """A tree of field names that becomes nested structs."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, _Shape | tuple[Any, bool]] = {}
+        self._possible = True
+
+    def add(self, path: Path | None, kind: Any, *, required: bool) -> str | None:
+        """Add a path and return the attribute path to its value; "" if there is no path, None if it does not fit."""
+        if path is None:
+            return ""
+        if not path.steps:
+            return None
+        shape, attributes = self, []
+        for step in path.steps[:-1]:
+            inner = shape._fields.setdefault(step, _Shape())
+            if not isinstance(inner, _Shape):
+                return None
+            attributes.append(_attribute(step))
+            shape = inner
+        last = path.steps[-1]
+        present = shape._fields.setdefault(last, (kind, required))
+        if present != (kind, required) and not (kind is _DOCUMENT and present == (_ID, True)):
+            return None
+        return ".".join([*attributes, _attribute(last)])
+
+    def build(self) -> Any:
+        """Return the struct type; None if there are no fields."""
+        if not self._fields:
+            return None
+        columns: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+        for name, field in self._fields.items():
+            attribute = _attribute(name)
+            if isinstance(field, _Shape):
+                inner = field.build()
+                columns.append(
+                    (attribute, inner) if field.required else (attribute, inner, msgspec.field(default_factory=inner))
+                )
+            else:
+                kind, required = field
+                columns.append((attribute, kind) if required else (attribute, kind, None))
+        rename = {_attribute(name): name for name in self._fields}
+        return msgspec.defstruct("Answer", columns, rename=rename, kw_only=True, gc=False)
+
+    @property
+    def required(self) -> bool:
+        """Whether an answer must have anything of this."""
+        return any(field.required if isinstance(field, _Shape) else field[1] for field in self._fields.values())
+
+
+def _attribute(name: str) -> str:
+    return f"f{name.encode().hex()}"  # any field name, as an identifier
+
+
+def read_generically(paths: Paths, max_hits: int, body: bytes) -> Columns:
+    """Read any answer; raises MalformedError."""
+    answer, dirty = _parsed(body)
+    hits = _found(paths.hits, answer, "hits")
+    if not isinstance(hits, list):
+        name = "the answer" if paths.hits.steps == () else paths.hits.text
+        raise MalformedError(f"{name}: missing" if hits is None else f"{name}: not a list")
+    hits = hits[:max_hits]
+
+    def column(path: Path | None, take: Callable[[Any, str], Any]) -> list[Any] | None:
+        if path is None:
+            return None
+        places = map(paths.place, range(len(hits)), repeat(path))
+        return [take(_found(path, hit, place), place) for hit, place in zip(hits, places, strict=True)]
+
+    return Columns(
+        count=len(hits),
+        ids=column(paths.id, _take_id),
+        scores=column(paths.score, _take_score),
+        texts=column(paths.text, _take_text),
+        documents=column(paths.document, _take_document),
+        version=None if paths.version is None else _found(paths.version, answer, "index_version"),
+        dirty=dirty,
+    )
+
+
+def _parsed(body: bytes) -> tuple[Any, bool]:
+    """Parse JSON, and what is often taken for it: with NaN, lone surrogates, broken UTF-8 or a byte order mark."""
+    try:
+        return _decode(body), b"\\u0000" in body
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    text = body.decode("utf-8-sig", errors="replace").strip()
+    try:
+        return json.loads(text, parse_int=_parse_int), True
+    except (ValueError, RecursionError):
+        pass
+    if not text:
+        raise MalformedError("the answer is empty")
+    raise MalformedError("the answer is HTML or XML, not JSON" if text.startswith("<") else "the answer is not JSON")
+
+
+def _parse_int(digits: str) -> int | float:
+    return int(digits) if len(digits) < _LONG_INTEGER else math.inf
+
+
+def _found(path: Path, value: Any, place: str) -> Any:
+    try:
+        return path.search(value)
+    except (JMESPathError, TypeError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError):
+        raise MalformedError(f"{place}: the expression does not fit the answer") from None
+
+
+def _take_id(value: Any, place: str) -> str | int:
+    if value is None:
+        raise MalformedError(f"{place}: missing")
+    if isinstance(value, str) or type(value) is int:
+        return value
+    raise MalformedError(f"{place}: neither a string nor a whole number")
+
+
+def _take_document(value: Any, place: str) -> str | int | None:
+    return None if value is None else _take_id(value, place)
+
+
+def _take_text(value: Any, place: str) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise MalformedError(f"{place}: not a string")
+
+
+def _take_score(value: Any, place: str) -> float:
+    if value is None:
+        raise MalformedError(f"{place}: missing")
+    if type(value) is not float and type(value) is not int:
+        raise MalformedError(f"{place}: not a number")
+    try:
+        score = float(value)
+    except OverflowError:
+        score = math.inf
+    if not math.isfinite(score):
+        raise MalformedError(f"{place}: not a finite number")
+    return score
+
+
+_LONG_INTEGER = 4_300  # digits; Python refuses to convert more
+_ID: Any = str | int
+_SCORE: Any = float
+_TEXT: Any = str | None
+_DOCUMENT: Any = str | int | None
+_decode = msgspec.json.Decoder().decode

@@ -1,0 +1,172 @@
+"""Probes a retriever over HTTP: renders each canary's request, sends them gently, and turns responses into answers.
+
+How bytes travel is left to the transport, what an answer means to the mapping.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from http import HTTPStatus
+from typing import TypeVar
+
+from app.adapters.retrievers.mapping import Reader, compile_mapping
+from app.adapters.retrievers.paths import MalformedError
+from app.adapters.retrievers.template import Template, json_template, url_template
+from app.adapters.transport import exchange
+from app.adapters.wire import Failure, Request, Response, header_line
+from app.domain.addresses import AddressPolicy
+from app.domain.errors import InvalidInputError, Problem
+from app.domain.model import Answer, Ask, Asking, Outcome, Retriever
+
+T = TypeVar("T")
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+PLACEHOLDERS = ("query", "k")
+
+
+class HttpProbe:
+    """The `Probe` for everything that speaks HTTP and JSON.
+
+    `user_agent` names the program; the run id is added, so that a retriever's log can say who asked and why.
+    """
+
+    def __init__(self, policy: AddressPolicy, user_agent: str, *, proxy: str = "") -> None:
+        self._policy = policy
+        self._user_agent = user_agent
+        self._proxy = proxy
+
+    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[list[tuple[int, Answer]]]:
+        """Ask everything; see `Probe`. Raises InvalidInputError at once if the retriever cannot be asked at all."""
+        plan = compile_retriever(asking.retriever, asking.k)
+        requests = _requests(plan, asking, asks, f"{self._user_agent} (+run {asking.run_id})")
+        return self._answers(plan, asking.retriever, requests)
+
+    def _answers(
+        self, plan: "Plan", retriever: Retriever, requests: Iterator[Request]
+    ) -> Iterator[list[tuple[int, Answer]]]:
+        exchanged = exchange(
+            requests,
+            policy=self._policy,
+            concurrency=retriever.concurrency,
+            requests_per_second=retriever.requests_per_second,
+            proxy=self._proxy,
+        )
+        with closing(exchanged) as batches:
+            for batch in batches:
+                yield [(position, answer_of(response, plan.reader)) for position, response in batch]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A retriever's configuration, compiled."""
+
+    url: Template
+    body: Template | None
+    headers: tuple[bytes, ...]
+    header_names: frozenset[str]
+    """Those the configuration sets itself, in lower case: nothing of ours replaces them."""
+    reader: Reader
+
+
+def compile_retriever(retriever: Retriever, k: int) -> Plan:
+    """Compile what is the same for all probes of a run; raises InvalidInputError with everything that is wrong."""
+    problems: list[Problem] = []
+
+    def attempt(path: str, compiled: Callable[[], T]) -> T | None:
+        try:
+            return compiled()
+        except ValueError as error:
+            problems.append(Problem(path=path, message=str(error)))
+            return None
+
+    if retriever.method not in METHODS:
+        problems.append(Problem(path="method", message=f"must be one of {', '.join(METHODS)}"))
+    url = attempt("url", partial(url_template, retriever.url, retriever.query_parameters, PLACEHOLDERS))
+    body = None
+    if retriever.json is not None:
+        body = attempt("json", partial(json_template, retriever.json, PLACEHOLDERS))
+    names = frozenset(name.lower() for name in retriever.headers)
+    problems += [Problem(path=f"headers.{name}", message="is set by the transport") for name in sorted(names & _OURS)]
+    defaults = {name: value for name, value in _DEFAULT_HEADERS.items() if name not in names}
+    lines = [
+        attempt(f"headers.{name}", partial(header_line, name, value))
+        for name, value in (*defaults.items(), *retriever.headers.items())
+    ]
+    mapping = partial(compile_mapping, retriever.response, k, scale=retriever.scorer.scale)
+    reader = attempt("response", mapping)
+    if url is None or reader is None or problems:
+        raise InvalidInputError(problems)
+    return Plan(
+        url=url.bind(k=k),
+        body=None if body is None else body.bind(k=k),
+        headers=(*(line for line in lines if line is not None), b"expect:"),
+        header_names=names,
+        reader=reader,
+    )
+
+
+def answer_of(response: Response, reader: Reader) -> Answer:
+    """Turn a response into an answer: first whether there is one, then its status, then its shape."""
+    status, seconds = response.status, response.latency_seconds
+    if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return Answer(outcome=Outcome.REFUSED, latency_seconds=seconds, http_status=status, detail=_refusal(status))
+    if response.failure is not None:
+        outcome = _OUTCOMES[response.failure]
+        return Answer(outcome=outcome, latency_seconds=seconds, http_status=status, detail=response.detail)
+    try:
+        reading = reader.read(response.body, response.headers)
+    except MalformedError as error:
+        return Answer(outcome=Outcome.MALFORMED, latency_seconds=seconds, http_status=status, detail=str(error))
+    return Answer(
+        outcome=Outcome.OK,
+        latency_seconds=seconds,
+        ranking=reading.ranking,
+        http_status=status,
+        index_version=reading.index_version,
+    )
+
+
+def _requests(plan: Plan, asking: Asking, asks: Sequence[Ask], user_agent: str) -> Iterator[Request]:
+    retriever = asking.retriever
+    headers = plan.headers
+    if "user-agent" not in plan.header_names:
+        headers = (*headers, header_line("user-agent", user_agent))
+    traced = "traceparent" not in plan.header_names
+    trace = f"traceparent: 00-{blake2b(asking.run_id.encode(), digest_size=16).hexdigest()}-"
+    url = None if plan.url.names else plan.url.render().decode()
+    nothing = b"" if retriever.method in {"POST", "PUT", "PATCH"} else None
+    for ask in asks:
+        yield Request(
+            tag=ask.position,
+            url=plan.url.render(query=ask.query).decode() if url is None else url,
+            method=retriever.method,
+            # W3C Trace Context: the trace is the run, the parent span the canary's place in it; ids are never zero.
+            headers=(*headers, f"{trace}{ask.position + 1:016x}-01".encode()) if traced else headers,
+            body=nothing if plan.body is None else plan.body.render(query=ask.query),
+            timeout_seconds=retriever.timeout_seconds,
+            max_body_bytes=retriever.max_body_bytes,
+            retries=retriever.retries,
+            wants_headers=plan.reader.wants_headers,
+        )
+
+
+def _refusal(status: int) -> str:
+    try:
+        named = f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        named = str(status)
+    followed = "; redirects are not followed" if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST else ""
+    return f"answered {named}{followed}"
+
+
+_DEFAULT_HEADERS = {"accept": "application/json", "content-type": "application/json"}
+_OURS = frozenset({"content-length", "transfer-encoding", "expect", "connection"})
+_OUTCOMES = {
+    Failure.TIMEOUT: Outcome.TIMEOUT,
+    Failure.UNREACHABLE: Outcome.UNREACHABLE,
+    Failure.BLOCKED: Outcome.BLOCKED,
+    Failure.OVERSIZE: Outcome.OVERSIZE,
+    Failure.GARBLED: Outcome.MALFORMED,
+}
