@@ -55,7 +55,7 @@ class Announcement:
 
     alert_id: int
     type: TransitionType
-    """The transition the deliveries carry: the change, or the newest trigger when it is announced late."""
+    """The transition the deliveries carry: the change, or the alert's opening when it is announced late."""
     late: bool = False
     """The transition is an older one, held back until now."""
     send: tuple[int, ...] = ()

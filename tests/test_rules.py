@@ -1,0 +1,216 @@
+"""Rules: what one run is to a rule, the rules every check has, and keys that never change."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.model import Aggregates, Bound, Rule, RuleKind, Severity, Slice
+from app.domain.rules import condition, dedupe_key, default_rule_key, measure_value, with_default_rules
+
+TWO_BOUNDS = Rule(
+    key="cov",
+    kind=RuleKind.THRESHOLD,
+    measure="coverage",
+    warning=Bound(below=0.95),
+    critical=Bound(below=0.9),
+    margin=0.02,
+)
+NEGATIVES = Slice(
+    canaries=4,
+    measured=4,
+    health_score=None,
+    coverage=None,
+    measures={"answered_ratio": 0.25, "degraded_share": 0.5, "R@5": None},
+)
+
+
+def run(coverage: float | None = 1.0, *, total: int = 10, failed: int = 0, degraded: int = 0) -> Aggregates:
+    return Aggregates(
+        total=total,
+        measured=total - failed,
+        failed=failed,
+        undefined=0,
+        degraded=degraded,
+        health_score=0.8,
+        coverage=coverage,
+        measures={"R@5": 0.7, "MRR": None},
+        categories={"negative": NEGATIVES},
+    )
+
+
+@pytest.mark.parametrize(
+    ("coverage", "severity", "good", "reason"),
+    [
+        (0.72, "critical", False, "coverage 0.72 is below 0.9 (critical)"),
+        (0.89999, "critical", False, "coverage 0.89999 is below 0.9 (critical)"),
+        (0.9, "warning", False, "coverage 0.9 is below 0.95 (warning)"),
+        (0.94, "warning", False, "coverage 0.94 is below 0.95 (warning)"),
+        (0.95, None, False, "coverage 0.95 is not below 0.95, but within the margin of 0.02"),
+        (0.96, None, False, "coverage 0.96 is not below 0.95, but within the margin of 0.02"),
+        (0.97, None, True, "coverage 0.97 is not below 0.95"),
+        (1.0, None, True, "coverage 1 is not below 0.95"),
+    ],
+)
+def test_a_run_is_bad_good_or_neither(coverage: float, severity: str | None, *, good: bool, reason: str) -> None:
+    found = condition(TWO_BOUNDS, run(coverage), unknown=False)
+    assert found.measured
+    assert (found.severity, found.good_beyond_margin, found.reason) == (severity, good, reason)
+    assert found.value == coverage
+
+
+def test_the_threshold_is_the_bound_that_was_crossed_else_the_mildest() -> None:
+    assert [condition(TWO_BOUNDS, run(value), unknown=False).threshold for value in (0.5, 0.92, 1.0)] == [
+        0.9,
+        0.95,
+        0.95,
+    ]
+
+
+def test_rounding_of_sums_crosses_no_bound_and_breaks_no_margin() -> None:
+    rule = Rule(key="h", kind=RuleKind.THRESHOLD, measure="coverage", critical=Bound(below=0.9), margin=0.05)
+    assert condition(rule, run(sum([0.1] * 9)), unknown=False).severity is None
+    assert condition(rule, run(0.95), unknown=False).good_beyond_margin  # 0.9 + 0.05 is a trifle more than 0.95
+
+
+def test_a_bound_above_is_bad_above() -> None:
+    rule = Rule(key="d", kind=RuleKind.THRESHOLD, measure="degraded_share", warning=Bound(above=0.1), margin=0.05)
+    found = [condition(rule, run(degraded=count), unknown=False) for count in (0, 1, 2)]
+    assert [one.severity for one in found] == [None, None, Severity.WARNING]
+    assert [one.good_beyond_margin for one in found] == [True, False, False]
+    assert found[2].reason == "degraded_share 0.2 is above 0.1 (warning)"
+
+
+def test_an_unknown_run_says_nothing_about_a_threshold() -> None:
+    found = condition(TWO_BOUNDS, run(0.1), unknown=True)
+    assert not found.measured
+    assert (found.severity, found.value, found.reason) == (None, None, "the run is unknown")
+
+
+def test_a_value_that_was_not_measured_is_neither_bad_nor_good() -> None:
+    found = condition(TWO_BOUNDS, run(None), unknown=False)
+    assert (found.measured, found.severity, found.good_beyond_margin) == (False, None, False)
+    assert found.reason == "coverage was not measured"
+
+
+@pytest.mark.parametrize(
+    ("measure", "category", "value"),
+    [
+        ("health_score", None, 0.8),
+        ("coverage", None, 1.0),
+        ("degraded_share", None, 0.3),
+        ("R@5", None, 0.7),
+        ("MRR", None, None),
+        ("NDCG@10", None, None),
+        ("answered_ratio", None, 0.25),
+        ("answered_ratio", "negative", 0.25),
+        ("degraded_share", "negative", 0.5),
+        ("coverage", "negative", None),
+        ("coverage", "procedural", None),
+    ],
+)
+def test_rules_reach_every_aggregate(measure: str, category: str | None, value: float | None) -> None:
+    assert measure_value(run(degraded=3), measure, category) == value
+
+
+def test_the_share_of_nothing_is_not_zero() -> None:
+    assert measure_value(run(total=0), "degraded_share") is None
+
+
+def test_a_category_is_named_in_the_reason() -> None:
+    rule = Rule(
+        key="a", kind=RuleKind.THRESHOLD, measure="degraded_share", category="negative", critical=Bound(above=0.2)
+    )
+    assert condition(rule, run(), unknown=False).reason == "degraded_share of negative 0.5 is above 0.2 (critical)"
+
+
+@pytest.mark.parametrize(
+    ("share", "failed", "unknown", "severity", "good", "reason"),
+    [
+        (None, 4, False, None, True, "4 of 10 probes failed"),
+        (None, 6, True, "critical", False, "6 of 10 probes failed, so the run is unknown (critical)"),
+        (0.3, 3, False, None, False, "3 of 10 probes failed, within the margin of 0.1"),
+        (0.3, 2, False, None, True, "2 of 10 probes failed"),
+        (0.3, 4, False, "critical", False, "4 of 10 probes failed, more than 0.3 of them (critical)"),
+        (0.8, 6, True, None, True, "6 of 10 probes failed"),
+    ],
+)
+def test_probe_errors_counts_every_run(
+    share: float | None, failed: int, severity: str | None, reason: str, *, unknown: bool, good: bool
+) -> None:
+    rule = Rule(key="p", kind=RuleKind.PROBE_ERRORS, failed_share=share, margin=0.1)
+    found = condition(rule, run(failed=failed), unknown=unknown)
+    assert found.measured
+    assert (found.severity, found.good_beyond_margin, found.reason) == (severity, good, reason)
+    assert found.value == failed / 10
+
+
+@pytest.mark.parametrize("share", [None, 0.9])
+def test_a_run_that_could_not_probe_at_all_is_bad(share: float | None) -> None:
+    found = condition(Rule(key="p", kind=RuleKind.PROBE_ERRORS, failed_share=share), run(None, total=0), unknown=True)
+    assert (found.measured, found.severity) == (True, Severity.CRITICAL)
+
+
+def test_no_data_cannot_be_asked_about_a_run() -> None:
+    with pytest.raises(ValueError, match="not judged by runs"):
+        condition(Rule(key="n", kind=RuleKind.NO_DATA), run(), unknown=False)
+
+
+@pytest.mark.parametrize(
+    ("parts", "key"),
+    [
+        (("threshold", "coverage"), "threshold-coverage"),
+        (("threshold", "R@5", "procedural"), "threshold-R@5-procedural"),
+        (("canary", None, None, "data-retention"), "canary-data-retention"),
+        (("no_data",), "no_data"),
+    ],
+)
+def test_a_rule_is_named_by_what_it_watches(parts: tuple[str, ...], key: str) -> None:
+    assert default_rule_key(*parts) == key
+
+
+def test_a_check_without_rules_watches_coverage_errors_and_silence() -> None:
+    coverage, errors, silence = with_default_rules([])
+    assert (coverage.key, coverage.critical, coverage.warning) == ("threshold-coverage", Bound(below=0.9), None)
+    assert (errors.key, errors.kind, errors.open_bad, errors.open_of, errors.close) == (
+        "probe_errors",
+        RuleKind.PROBE_ERRORS,
+        2,
+        3,
+        2,
+    )
+    assert (silence.key, silence.kind) == ("no_data", RuleKind.NO_DATA)
+
+
+def test_rules_of_ones_own_replace_the_defaults_they_speak_of() -> None:
+    health = Rule(key="h", kind=RuleKind.THRESHOLD, measure="health_score", critical=Bound(below=0.5))
+    errors = Rule(key="mine", kind=RuleKind.PROBE_ERRORS, failed_share=0.2)
+    assert [rule.key for rule in with_default_rules([health])] == ["h", "probe_errors", "no_data"]
+    assert [rule.key for rule in with_default_rules([errors])] == ["threshold-coverage", "mine", "no_data"]
+
+
+def test_a_dedupe_key_reads_as_what_it_names() -> None:
+    assert dedupe_key("docs", "threshold-R@5") == "coalmine/docs/threshold-R@5"
+    assert dedupe_key("docs", "canary", "data retention") == "coalmine/docs/canary/data%20retention"
+
+
+TEXTS = st.text(min_size=1, max_size=400)
+
+
+@given(check=TEXTS, rule=TEXTS, scope=TEXTS)
+def test_a_dedupe_key_is_steady_short_and_plain(check: str, rule: str, scope: str) -> None:
+    key = dedupe_key(check, rule, scope)
+    assert key == dedupe_key(check, rule, scope)
+    assert len(key) <= 255
+    assert key.isascii()
+    assert key.isprintable()
+
+
+@given(st.lists(st.tuples(st.text("a/%", min_size=1), st.text("a/%", min_size=1), st.text("a/%")), unique=True))
+def test_different_faults_never_share_a_dedupe_key(parts: list[tuple[str, str, str]]) -> None:
+    assert len({dedupe_key(*part) for part in parts}) == len(parts)
+
+
+def test_long_keys_differ_even_where_they_begin_alike() -> None:
+    keys = {dedupe_key("docs", "canary", "x" * 300 + str(number)) for number in range(50)}
+    assert len(keys) == 50
+    assert {len(key) for key in keys} == {255}
