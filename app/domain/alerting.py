@@ -179,7 +179,7 @@ def decide_no_data(overdue: Overdue | None, alert: OpenAlert | None, now: dateti
             state=AlertState.RESOLVED if opened else AlertState.OK,
             severity=alert.severity if alert is not None and opened else None,
             transitions=(TransitionType.RESOLVED,) if opened else (),
-            reason="a run has completed.",
+            reason="A run has completed.",
             at=now,
         )
     last = f"since {overdue.since:%Y-%m-%d %H:%M:%S} UTC" if overdue.ever else "since the check was created"
@@ -188,7 +188,7 @@ def decide_no_data(overdue: Overdue | None, alert: OpenAlert | None, now: dateti
         state=AlertState.FIRING,
         severity=Severity.CRITICAL,
         transitions=() if opened else (TransitionType.OPENED,),
-        reason=f"no run has completed {last}; the second scheduled one was due at {deadline}.",
+        reason=f"No run has completed {last}; the second scheduled one was due at {deadline}.",
         evidence={"since": overdue.since.isoformat(), "deadline": overdue.deadline.isoformat(), "ever": overdue.ever},
         at=now,
     )
@@ -200,7 +200,7 @@ _Step = tuple[AlertState, Severity | None, tuple[TransitionType, ...], str]
 def _unopened(rule: Rule, current: Condition | None, recent: Sequence[Condition], worst: Severity | None) -> _Step:
     """Decide where nothing is open: only a bad run can open it, whatever older ones were."""
     bad = sum(one.severity is not None for one in recent)
-    count = f"{bad} of the last {len(recent)} {_runs(rule)} were bad"
+    count = f"bad in {bad} of the last {len(recent)} {_runs(rule)}"
     if current is None or current.severity is None:
         waiting = current is None and bool(recent) and recent[-1].severity is not None
         if waiting:
@@ -218,7 +218,7 @@ def _open(rule: Rule, alert: OpenAlert, current: Condition | None, worst: Severi
         return alert.state, alert.severity, (), f"this run changes nothing, the alert is {alert.state}"
     if current.severity is not None:
         if worst is Severity.CRITICAL and alert.severity is Severity.WARNING:
-            why = f"at least {rule.open_bad} of the last {rule.open_of} {_runs(rule)} were critical"
+            why = f"critical in at least {rule.open_bad} of the last {rule.open_of} {_runs(rule)}"
             return AlertState.FIRING, worst, (TransitionType.ESCALATED,), why
         return AlertState.FIRING, alert.severity, (), "the alert is firing"
     if good >= rule.close:
