@@ -41,7 +41,7 @@ def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
     """Say what is wrong, without the path."""
     kind, limits, given = error["type"], error.get("ctx", {}), error["input"]
     if kind == "extra_forbidden":
-        message = unknown_key(str(error["loc"][-1]), _keys_at(model, error["loc"][:-1]))
+        message = _stranger(str(error["loc"][-1]), _fields_at(model, error["loc"][:-1]))
     elif kind == "missing":
         message = f"the key '{error['loc'][-1]}' is missing"
     elif kind in _WANTED:
@@ -51,25 +51,29 @@ def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
         message = _not_one_of(str(limits["expected"]), given)
     elif kind == "string_pattern_mismatch":
         message = f"must be {PATTERN_WORDS.get(limits['pattern'], 'of the right form')}, not '{_shown(given)}'"
+    elif kind == "too_long" and isinstance(given, str):
+        message = _LIMITS["string_too_long"].format_map(limits)
     else:
         message = _LIMITS[kind].format_map(limits) if kind in _LIMITS else error["msg"]
     return message
 
 
-def unknown_key(key: str, known: Iterable[str]) -> str:
+def _stranger(key: str, fields: list[list[str]]) -> str:
     """Say that a key is not known, with the nearest known one, or else all of them."""
-    known = list(known)
     if key in FILE_TWINS:
         return f"'{key}' names a file of this server; only canary files may use it"
+    for names in fields:
+        if key in names:
+            return f"'{key}' is another name of '{names[0]}'; write one of the two"
+    known = [names[0] for names in fields]
     near = suggestion(key, known) or (f"; known are: {', '.join(known)}" if known else "")
-    return f"unknown key '{shortened(key)}'{near}"
+    return f"unknown key '{_shown(key)}'{near}"
 
 
 _WANTED = {
     "string_type": "text",
     "int_type": "a whole number",
     "float_type": "a number",
-    "finite_number": "a finite number",
     "bool_type": "true or false",
     "tuple_type": "a list",
     "list_type": "a list",
@@ -78,6 +82,7 @@ _WANTED = {
     "model_attributes_type": "a mapping",
 }
 _LIMITS = {
+    "finite_number": "must be a finite number",
     "greater_than": "must be greater than {gt:g}",
     "greater_than_equal": "must be at least {ge:g}",
     "less_than": "must be less than {lt:g}",
@@ -122,8 +127,8 @@ def _shown(value: Any) -> str:
     return "".join(character if character.isprintable() else "�" for character in shortened(str(value)))
 
 
-def _keys_at(model: type[BaseModel], place: Place) -> list[str]:
-    """Return the keys of the document that stands at `place` of a `model`, the preferred name of each."""
+def _fields_at(model: type[BaseModel], place: Place) -> list[list[str]]:
+    """Return the names of each field of the document that stands at `place` of a `model`, the preferred one first."""
     for part in place:
         if isinstance(part, str):
             field = next((field for names, field in _fields(model) if part in names), None)
@@ -131,7 +136,7 @@ def _keys_at(model: type[BaseModel], place: Place) -> list[str]:
             if inner is None:
                 return []
             model = inner
-    return [names[0] for names, _ in _fields(model)]
+    return [names for names, _ in _fields(model)]
 
 
 def _fields(model: type[BaseModel]) -> list[tuple[list[str], FieldInfo]]:

@@ -102,11 +102,14 @@ def _from_variable(value: Any) -> Any:
     return plain_value(value) if isinstance(value, Substituted) else value
 
 
+_UNSTORABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+
+
 def _storable(text: str) -> str:
     """Refuse what a database or a terminal cannot take: control characters and halves of surrogate pairs."""
-    for character in text:
-        if (character < " " and character not in "\n\r\t") or character == "\x7f" or "\ud800" <= character <= "\udfff":
-            raise complaint(f"must not hold the character U+{ord(character):04X}")
+    found = _UNSTORABLE.search(text)
+    if found:
+        raise complaint(f"must not hold the character U+{ord(found[0]):04X}")
     return text
 
 

@@ -18,6 +18,7 @@ from pydantic import (
 
 from app.domain.measures import mean_name, parse_measure
 from app.domain.model import Bound, Category, Rule, RuleKind
+from app.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, ROUNDING, default_rule_key, with_default_rules
 from app.formats.fields import (
     Document,
     Flag,
@@ -36,23 +37,17 @@ from app.formats.fields import (
 BUILT = tuple(kind.value for kind in RuleKind)
 PLANNED = ("drop", "regression", "canary", "latency")
 
-OWN_MEASURES = ("health_score", "coverage", "degraded_share")
+OWN_MEASURES = ("health_score", "coverage", DEGRADED_SHARE, ANSWERED_RATIO)
 """What a threshold can watch besides the means of IR measures."""
 
 
 def rules_in_force(rules: Sequence["RuleDocument"]) -> tuple[Rule, ...]:
-    """Return the rules a check has: its own, and those it has without asking, unless a rule of its own has their key.
+    """Return the rules a check has: its own and those it has without asking, less the disabled ones.
 
-    Every check watches `probe_errors` and `no_data`; one whose rules are all of these kinds also watches that coverage
-    does not fall below 0.9. A disabled rule is left out, and so is the implied one whose key it has.
+    A disabled rule also stands in for the implied one of its kind: that is how `no_data` is switched off.
     """
-    implied = [RuleDocument(kind=RuleKind.PROBE_ERRORS), RuleDocument(kind=RuleKind.NO_DATA)]
-    if all(rule.kind in {RuleKind.PROBE_ERRORS, RuleKind.NO_DATA} for rule in rules):
-        implied.insert(0, RuleDocument(kind=RuleKind.THRESHOLD, measure="coverage", critical=BoundDocument(below=0.9)))
-    own = {rule.key for rule in rules}
-    return tuple(
-        rule.to_domain() for rule in (*rules, *(rule for rule in implied if rule.key not in own)) if rule.enabled
-    )
+    off = {rule.key for rule in rules if not rule.enabled}
+    return tuple(rule for rule in with_default_rules([rule.to_domain() for rule in rules]) if rule.key not in off)
 
 
 class BoundDocument(Document):
@@ -129,12 +124,15 @@ class RuleDocument(Document):
     def _default_key(cls, key: str | None, info: ValidationInfo) -> str | None:
         if key is not None:
             return key
-        parts = (info.data.get(name) for name in ("kind", "measure", "category"))
-        return "-".join(str(part) for part in parts if part is not None)
+        return default_rule_key(info.data.get("kind", ""), info.data.get("measure"), info.data.get("category"))
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        wrong = [*self._strangers(), *(self._threshold() if self.kind is RuleKind.THRESHOLD else ())]
+        wrong = list(self._strangers())
+        if self.kind is RuleKind.THRESHOLD:
+            wrong += [*self._threshold(), *self._closable(), *self._measurable()]
+        if self.kind is RuleKind.PROBE_ERRORS and self.margin > (self.failed_share or 0):
+            wrong.append((("margin",), _NEVER_CLOSES if self.failed_share else "needs a failed_share"))
         if wrong:
             raise complaints(wrong)
         return self
@@ -156,18 +154,25 @@ class RuleDocument(Document):
                 yield ("critical",), "must be on the same side (below or above) as warning"
             elif self.critical.milder_than(self.warning):
                 yield ("critical",), "must not be milder than warning"
-        for bound in (self.warning, self.critical):
-            if bound is not None and not 0 <= (bound.below or bound.above or 0) + self._way_back(bound) <= 1:
-                yield ("margin",), "is so large that the alert could never close"
-                return
-        if self.category is Category.NEGATIVE and self.measure != "degraded_share":
-            yield ("category",), f"negative canaries expect nothing, so they have no {self.measure or 'such measure'}"
 
-    def _way_back(self, bound: BoundDocument) -> float:
-        return self.margin if bound.below is not None else -self.margin
+    def _closable(self) -> Iterator[tuple[Place, str]]:
+        for bound in (self.warning, self.critical):
+            room = 1 - bound.below if bound and bound.below is not None else (bound and bound.above) or 0
+            if bound is not None and self.margin > room + ROUNDING:
+                yield ("margin",), _NEVER_CLOSES
+                return
+
+    def _measurable(self) -> Iterator[tuple[Place, str]]:
+        """Yield what no run ever has, so that such a rule would stay silent for ever."""
+        negative = self.category is Category.NEGATIVE
+        if negative and self.measure not in {DEGRADED_SHARE, ANSWERED_RATIO}:
+            yield ("category",), f"negative canaries expect nothing, so they have no {self.measure or 'such measure'}"
+        if self.category is not None and not negative and self.measure == ANSWERED_RATIO:
+            yield ("category",), "only negative canaries have an answered_ratio"
 
     def to_domain(self) -> Rule:
         """Return the value the domain works with."""
+        once = self.kind is RuleKind.NO_DATA  # what never came opens at once, and what came closes at once
         return Rule(
             key=str(self.key),
             kind=self.kind,
@@ -175,18 +180,19 @@ class RuleDocument(Document):
             category=self.category,
             warning=self.warning.to_domain() if self.warning else None,
             critical=self.critical.to_domain() if self.critical else None,
-            open_bad=self.open.bad,
-            open_of=self.open.of,
-            close=self.close,
+            open_bad=1 if once else self.open.bad,
+            open_of=1 if once else self.open.of,
+            close=1 if once else self.close,
             margin=self.margin,
             failed_share=self.failed_share,
         )
 
 
+_NEVER_CLOSES = "is so large that the alert could never close"
 _ALWAYS = {"kind", "key", "enabled"}
 _OPTIONS = {
     RuleKind.THRESHOLD: _ALWAYS | {"measure", "category", "warning", "critical", "open", "close", "margin"},
-    RuleKind.PROBE_ERRORS: _ALWAYS | {"failed_share", "open", "close"},
+    RuleKind.PROBE_ERRORS: _ALWAYS | {"failed_share", "open", "close", "margin"},
     RuleKind.NO_DATA: _ALWAYS,
 }
 
@@ -198,6 +204,8 @@ def problems_of_rules(
     for position in repeated(rule.key for rule in rules):
         yield (position, "key"), f"the rule key '{rules[position].key}' is used twice in this check"
     for position, rule in enumerate(rules):
+        if rule.key in {RuleKind.PROBE_ERRORS, RuleKind.NO_DATA} and rule.key != rule.kind:
+            yield (position, "key"), f"'{rule.key}' is the key of a rule every check has"
         if rule.measure is None or rule.measure in OWN_MEASURES or cutoffs is None:
             continue
         cut = parse_measure(rule.measure).k

@@ -1,0 +1,256 @@
+"""Renders a report, the plain `{run, worst, results?}` of `shapes`, as Markdown, JUnit XML, JSON or rows of a table.
+
+Queries, ids and retrieved texts are hostile here: none of them can become markup, a mention or a control sequence.
+An undefined number is shown as a dash, never as 0.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from app.domain.model import Category, Outcome, Verdict
+
+UNDEFINED = "\N{EN DASH}"
+CUT_MEASURES = ("Hit", "P", "R", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
+"""The order of rows in the table over k; others follow as they come."""
+
+
+def report_markdown(report: Mapping[str, Any]) -> str:
+    """Return the report as GitHub-flavoured Markdown: verdict and reasons, counts, measures, categories, the worst."""
+    run = report["run"]
+    parts = [f"# {_prose(headline(run))}", *(f"- {_prose(str(reason))}" for reason in run.get("reasons") or ())]
+    parts += ["", _prose(counts_line(run))]
+    for table in (cutoff_table(run), whole_table(run), category_table(run), worst_table(report)):
+        if table.rows:
+            parts += ["", f"## {table.title}", "", *_markdown_table(table)]
+    return "\n".join(parts) + "\n"
+
+
+def report_json(report: Mapping[str, Any]) -> str:
+    """Return the report as JSON for people: indented, in its own order; ValueError if a number is NaN or infinite."""
+    return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def report_junit(report: Mapping[str, Any]) -> str:
+    """Return the report as JUnit XML, one test case per canary (of `results`, or else of `worst`).
+
+    A degraded canary is a failure, a failed probe an error; skipped is what was not asked, and what expects nothing.
+    """
+    run, results = report["run"], report.get("results", report["worst"])
+    name = str(run.get("check") or run["suite"])
+    latencies = [result.get("latency_seconds") or 0.0 for result in results]
+    suite = ET.Element("testsuite", name=_xml(name), tests=str(len(results)), time=f"{sum(latencies):.3f}")
+    if run.get("started_at"):
+        suite.set("timestamp", str(run["started_at"]))
+    tally = {"failure": 0, "error": 0, "skipped": 0}
+    for result, latency in zip(results, latencies, strict=True):
+        case = ET.SubElement(
+            suite,
+            "testcase",
+            classname=_xml(f"{name}.{result['category']}"),
+            name=_xml(str(result["key"])),
+            time=f"{latency:.3f}",
+        )
+        kind, message = _fate(result)
+        if kind is not None:
+            tally[kind] += 1
+            told = ET.SubElement(case, kind, message=_xml(message))
+            if kind != "skipped":
+                told.set("type", ",".join(result["reasons"]) or str(result["outcome"]))
+                told.text = _xml("\n".join(_evidence(result)))
+    for kind, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(attribute, str(tally[kind]))
+    suites = ET.Element("testsuites")
+    suites.append(suite)
+    ET.indent(suites)
+    text = ET.tostring(suites, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Texts to draw as a table. Free of control characters, but otherwise as hostile as their source."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    quoted: frozenset[int] = frozenset()
+    """Columns that hold texts of others, to be shown literally; the rest are numbers and words of ours."""
+
+
+def headline(run: Mapping[str, Any]) -> str:
+    """Say the verdict in one line: `Degraded: dataforge-docs`."""
+    verdict = run.get("verdict") or run["status"]
+    return f"{str(verdict).capitalize()}: {plain(str(run.get('check') or run['suite']))}"
+
+
+def counts_line(run: Mapping[str, Any]) -> str:
+    """Say in one line what was measured: canaries by fate, health score, coverage."""
+    counts = run["canaries"]
+    told = ", ".join(f"{counts[name]} {name}" for name in ("measured", "failed", "undefined", "degraded"))
+    scores = f"health score {number(run['health_score'])}, coverage {number(run['coverage'])}"
+    version = f", index version {plain(str(run['index_version']))}" if run.get("index_version") else ""
+    return f"{counts['total']} canaries: {told}; {scores}{version}"
+
+
+def cutoff_table(run: Mapping[str, Any]) -> Table:
+    """Return the means of the measures with a cut-off, one row per measure and one column per k."""
+    cells: dict[str, dict[int, Any]] = {}
+    for name, value in run["measures"].items():
+        base, at, k = name.partition("@")
+        if at and k.isdigit():
+            cells.setdefault(base, {})[int(k)] = value
+    ks = sorted({k for row in cells.values() for k in row})
+    order = [name for name in CUT_MEASURES if name in cells] + [name for name in cells if name not in CUT_MEASURES]
+    rows = tuple((name, *(number(cells[name].get(k)) for k in ks)) for name in order)
+    return Table(title="Measures", columns=("measure", *(f"@{k}" for k in ks)), rows=rows)
+
+
+def whole_table(run: Mapping[str, Any]) -> Table:
+    """Return the means of the measures over the whole ranking."""
+    whole = [(name, number(value)) for name, value in run["measures"].items() if "@" not in name]
+    return Table(title="Over the whole ranking", columns=("measure", "value"), rows=tuple(whole))
+
+
+def category_table(run: Mapping[str, Any]) -> Table:
+    """Return one row per category: canaries, health score, coverage and the uncut measures they have."""
+    categories = run.get("categories") or {}
+    names = dict.fromkeys(name for part in categories.values() for name in part["measures"] if "@" not in name)
+    rows = tuple(
+        (
+            plain(category),
+            str(part["canaries"]),
+            *(number(part[name]) for name in ("health_score", "coverage")),
+            *(number(part["measures"].get(name)) for name in names),
+        )
+        for category, part in categories.items()
+    )
+    return Table(title="Categories", columns=("category", "canaries", "health_score", "coverage", *names), rows=rows)
+
+
+def worst_table(report: Mapping[str, Any]) -> Table:
+    """Return the worst canaries with their reasons, where what they expect was found, and what is missing."""
+    rows = tuple(
+        (
+            plain(str(result["key"])),
+            shorten(str(result["query"]), 100),
+            _why(result),
+            number(result["top_score"]),
+            _found(result),
+            _missing(result),
+        )
+        for result in report["worst"]
+    )
+    columns = ("canary", "query", "reasons", "top_score", "found at", "missing")
+    return Table(title="Worst canaries", columns=columns, rows=rows, quoted=frozenset({0, 1, 4, 5}))
+
+
+def number(value: float | None) -> str:
+    """Write a number with three decimals, and None as undefined."""
+    return UNDEFINED if value is None else f"{value:.3f}"
+
+
+def plain(text: str) -> str:
+    """Return the text on one line without control, formatting (such as right-to-left marks) or unpaired characters."""
+    spaced = "".join(" " if character.isspace() else character for character in text)
+    kept = "".join(character for character in spaced if unicodedata.category(character) not in _UNSHOWN)
+    return " ".join(kept.split())
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return `plain` text of at most `limit` characters."""
+    line = plain(text)
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+_UNSHOWN = {"Cc", "Cf", "Cs"}
+_NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production Char
+
+
+def _xml(text: str) -> str:
+    return _NOT_XML.sub("�", text)
+
+
+def _fate(result: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Return the JUnit element of a canary and its message; None = it passed."""
+    if result["outcome"] == Outcome.SKIPPED:
+        return "skipped", "not asked: the run ended first"
+    if result["outcome"] != Outcome.OK or result["verdict"] == Verdict.UNKNOWN:
+        return "error", _why(result)
+    if result["verdict"] == Verdict.DEGRADED:
+        return "failure", _why(result)
+    undefined = result["category"] != Category.NEGATIVE and all(value is None for value in result["measures"].values())
+    return ("skipped", "nothing is expected, so nothing is measured") if undefined else (None, "")
+
+
+def _why(result: Mapping[str, Any]) -> str:
+    if result["outcome"] == Outcome.OK:
+        return ", ".join(result["reasons"]) or str(result["verdict"])
+    status = f" ({result['http_status']})" if result.get("http_status") else ""
+    return f"{result['outcome']}{status}"
+
+
+def _evidence(result: Mapping[str, Any]) -> list[str]:
+    """Return what a person needs to see why, one fact per line."""
+    lines = [f"query: {plain(str(result['query']))}", f"top score: {number(result['top_score'])}"]
+    if result.get("detail"):
+        lines.append(f"detail: {plain(str(result['detail']))}")
+    lines += [f"missing: {_named(judgment)}" for judgment in result["missing"]]
+    lines += [
+        f"{hit['rank']}. {plain(str(hit['id']))} score {number(hit['score'])}"
+        + (f", matches {_named(hit['judgment'])} by {hit['level']}" if hit["judgment"] is not None else "")
+        for hit in result["ranking"][:10]
+    ]
+    return lines
+
+
+def _found(result: Mapping[str, Any]) -> str:
+    found = [f"{_named(hit['judgment'])} #{hit['rank']}" for hit in result["ranking"] if hit["judgment"] is not None]
+    return _few(found)
+
+
+def _missing(result: Mapping[str, Any]) -> str:
+    return _few([_named(judgment) for judgment in result["missing"]])
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004 - a table cell holds three names
+    return ", ".join(names[:3]) + more if names else UNDEFINED
+
+
+def _named(judgment: Any) -> str:
+    """Name an expected chunk by what it says first: id, document or the beginning of its text."""
+    if isinstance(judgment, Mapping):
+        judgment = judgment.get("id") or judgment.get("document") or judgment.get("text")
+    return shorten(str(judgment), 60)
+
+
+def _markdown_table(table: Table) -> list[str]:
+    lines = [
+        [_prose(column) for column in table.columns],
+        ["---"] * len(table.columns),
+        *(
+            [_code(cell) if position in table.quoted else _prose(cell) for position, cell in enumerate(row)]
+            for row in table.rows
+        ),
+    ]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _prose(text: str) -> str:
+    """Escape everything Markdown could read as markup, except in words of letters, digits and underscores."""
+    return re.sub(r"([\\`*{}\[\]()#+!|<>~&@]|(?<!\w)_|_(?!\w))", r"\\\1", plain(text))
+
+
+def _code(text: str) -> str:
+    """Show a text literally, in a code span: no markup, mention or link is made of it. Pipes are escaped for tables."""
+    line = plain(text)
+    if line in {"", UNDEFINED}:
+        return UNDEFINED
+    fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", line)), default=0))
+    padding = " " if line[0] == "`" or line[-1] == "`" else ""
+    return f"{fence}{padding}{line}{padding}{fence}".replace("|", "\\|")
