@@ -308,7 +308,7 @@ NUMBERS = st.integers(1, 5).flatmap(lambda of: st.tuples(st.integers(1, of), st.
 STORIES = st.text("CWig?", max_size=60)
 
 
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 @given(numbers=NUMBERS, story=STORIES)
 def test_rows_decide_as_memory_would_and_survive_a_restart_at_every_run(
     numbers: tuple[int, int, int], story: str
@@ -321,7 +321,7 @@ def test_rows_decide_as_memory_would_and_survive_a_restart_at_every_run(
     assert [list(decision.transitions) for decision in play(rule, story, all_rows=True)] == remembered
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(numbers=NUMBERS, story=STORIES)
 def test_transitions_alternate_and_the_severity_only_rises(numbers: tuple[int, int, int], story: str) -> None:
     bad, of, close = numbers
@@ -337,7 +337,7 @@ def test_transitions_alternate_and_the_severity_only_rises(numbers: tuple[int, i
             assert now.severity is Severity.CRITICAL
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(numbers=NUMBERS, story=STORIES, data=st.data())
 def test_unknown_runs_never_change_a_threshold_alert(
     numbers: tuple[int, int, int], story: str, data: st.DataObject
@@ -357,7 +357,7 @@ def test_unknown_runs_never_change_a_threshold_alert(
     )
 
 
-@settings(max_examples=100)
+@settings(deadline=None, max_examples=100)
 @given(numbers=NUMBERS, story=STORIES)
 def test_after_a_lasting_recovery_nothing_is_open(numbers: tuple[int, int, int], story: str) -> None:
     bad, of, close = numbers

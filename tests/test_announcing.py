@@ -275,4 +275,4 @@ class Outbox(RuleBasedStateMachine):
 
 
 TestOutbox = Outbox.TestCase
-TestOutbox.settings = settings(max_examples=60, stateful_step_count=30)
+TestOutbox.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)

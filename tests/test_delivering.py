@@ -4,7 +4,7 @@ import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.delivering import DeliveryState, after_attempt, backoff
@@ -36,6 +36,7 @@ def test_waits_double_up_to_an_hour(attempts: int, seconds: float) -> None:
     assert backoff(attempts, None, 0.0) == seconds
 
 
+@settings(deadline=None)
 @given(attempts=st.integers(0, 10_000), jitter=JITTER, retry_after=st.none() | st.floats(-10, 1e12))
 def test_every_wait_is_positive_and_at_most_an_hour(attempts: int, jitter: float, retry_after: float | None) -> None:
     assert 3.75 <= backoff(attempts, retry_after, jitter) <= 3600
@@ -56,6 +57,7 @@ def test_retry_after_is_respected_up_to_the_hour(retry_after: float, wait: float
     assert backoff(1, retry_after, 0.0) == wait
 
 
+@settings(deadline=None)
 @given(attempts=st.integers(1, 20), jitter=JITTER, retry_after=st.floats(0, 3600))
 def test_nothing_is_sent_sooner_than_the_receiver_asked(attempts: int, jitter: float, retry_after: float) -> None:
     receipt = Receipt(ok=False, http_status=429, retry_after_seconds=retry_after)
@@ -72,6 +74,7 @@ def test_after_a_day_the_delivery_is_dead() -> None:
     assert after.reason == "The receiver answered 500: gave up after 24 hours and 31 attempts."
 
 
+@settings(deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_a_receiver_that_never_answers_is_tried_for_a_day_and_then_left_alone(seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311 - the draw of a test

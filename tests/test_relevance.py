@@ -4,7 +4,7 @@ import math
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.model import Ranking, Scale, Scorer, ScorerKind
@@ -67,6 +67,7 @@ def test_extreme_scores_and_anchors_do_not_overflow() -> None:
     assert relevance_of(scorer(Scale.DISTANCE), HUGE) == pytest.approx(0.0)
 
 
+@settings(deadline=None)
 @given(scale=st.sampled_from(Scale), data=st.data())
 def test_relevance_stays_in_the_unit_interval_and_keeps_the_order(scale: Scale, data: st.DataObject) -> None:
     lower, higher = sorted([data.draw(ACCEPTED[scale]), data.draw(ACCEPTED[scale])])

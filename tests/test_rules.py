@@ -1,7 +1,7 @@
 """Rules: what one run is to a rule, the rules every check has, and keys that never change."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.model import Aggregates, Bound, Rule, RuleKind, Severity, Slice
@@ -196,6 +196,7 @@ def test_a_dedupe_key_reads_as_what_it_names() -> None:
 TEXTS = st.text(min_size=1, max_size=400)
 
 
+@settings(deadline=None)
 @given(check=TEXTS, rule=TEXTS, scope=TEXTS)
 def test_a_dedupe_key_is_steady_short_and_plain(check: str, rule: str, scope: str) -> None:
     key = dedupe_key(check, rule, scope)
@@ -205,6 +206,7 @@ def test_a_dedupe_key_is_steady_short_and_plain(check: str, rule: str, scope: st
     assert key.isprintable()
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.text("a/%", min_size=1), st.text("a/%", min_size=1), st.text("a/%")), unique=True))
 def test_different_faults_never_share_a_dedupe_key(parts: list[tuple[str, str, str]]) -> None:
     assert len({dedupe_key(*part) for part in parts}) == len(parts)

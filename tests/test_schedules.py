@@ -180,7 +180,7 @@ def test_a_clock_change_loses_no_day_and_moves_no_other(zone: str, cron: str, af
     assert instants(parse_schedule(cron=cron, timezone=zone), after, len(expected)) == expected
 
 
-@settings(max_examples=60)
+@settings(deadline=None, max_examples=60)
 @given(
     cron=st.sampled_from(["*/20 * * * *", "30 2 * * *", "0 0 * * *", "15,45 0-3 * * *", "50 1,3 * * *"]),
     change=st.sampled_from(CHANGES),
@@ -207,7 +207,7 @@ def test_an_interval_ignores_clock_changes() -> None:
     assert found == ["2026-03-29 00:00", "2026-03-29 01:00", "2026-03-29 02:00"]
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(cron=st.sampled_from(CRONS), zone=st.sampled_from(ZONES), moment=MOMENTS)
 def test_instants_only_move_forward_and_match_the_wall_clock(cron: str, zone: str, moment: datetime) -> None:
     schedule = parse_schedule(cron=cron, timezone=zone)
@@ -221,7 +221,7 @@ def test_instants_only_move_forward_and_match_the_wall_clock(cron: str, zone: st
     assert all(next_due(schedule, earlier + (later - earlier) / 3) == later for earlier, later in pairwise(due))
 
 
-@settings(max_examples=100)
+@settings(deadline=None, max_examples=100)
 @given(
     schedule=st.one_of(
         st.builds(
@@ -263,6 +263,7 @@ def test_the_interval_is_the_gap_around_now() -> None:
     assert interval_seconds(weekdays, at("2026-05-10T12:00")) == 3 * 86_400
 
 
+@settings(deadline=None)
 @given(slug=st.from_regex(r"[a-z0-9-]{1,64}", fullmatch=True), every=st.integers(1, 200_000))
 def test_the_spread_is_steady_and_short(slug: str, every: int) -> None:
     schedule = Schedule(every_seconds=every)
@@ -283,7 +284,7 @@ def test_the_spread_survives_releases() -> None:
     assert spread("dataforge-docs", Schedule(every_seconds=300)) == timedelta(microseconds=477_759)
 
 
-@settings(max_examples=60)
+@settings(deadline=None, max_examples=60)
 @given(
     schedule=st.one_of(
         st.builds(

@@ -28,7 +28,7 @@ def judge_canary(
     *,
     top_score: float | None,
     found_in_k: bool,
-    forbidden_in_k: bool,
+    forbidden_returned: bool,
     scores: Mapping[str, float | None],
     first_is_allowed: bool,
     empty: bool,
@@ -49,7 +49,7 @@ def judge_canary(
         Reason.LOW_RELEVANCE: too_low,
         Reason.MISSING: canary.expects and not found_in_k,
         Reason.BELOW_FLOOR: any(_below(scores.get(name), floor) for name, floor in canary.floors.items()),
-        Reason.FORBIDDEN: forbidden_in_k,
+        Reason.FORBIDDEN: forbidden_returned,
         Reason.ANSWERED: confident and not empty and not first_is_allowed,
     }
     return tuple(reason for reason, holds in wrong.items() if holds)
