@@ -67,7 +67,8 @@ def read_yaml(file: str, text: str | bytes, environment: Mapping[str, str]) -> t
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         told = ", ".join(part for part in (error.context, error.problem) if part)
-        reader.complain(mark.line + 1 if mark else 1, f"is not YAML: {told}")
+        last = max(1, len(text.splitlines()))  # libyaml puts the end of the file on a line of its own
+        reader.complain(min(mark.line + 1, last) if mark else last, f"is not YAML: {told}")
         documents = []
     except _HopelessError as error:
         reader.complain(error.line, str(error))
@@ -246,4 +247,4 @@ _HOW_TO = "write ${NAME} or ${NAME:-default}, or $$ for a dollar sign"
 
 def escape_dollars(text: str) -> str:
     """Write a text so that `read_yaml` reads it back: a dollar that would begin something is doubled."""
-    return re.sub(r"\$(?=[${])", "$$$$", text)
+    return re.sub(r"\$(?=[${])", "$$", text)
