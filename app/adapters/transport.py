@@ -72,7 +72,7 @@ class _Loop:
         self._exhausted = False
         self._retries: deque[tuple[float, Request, int]] = deque()
         self._interval = 1 / rate if rate else 0.0
-        self._next_start = 0.0
+        self._next_start = time.monotonic()
         self._proxy = proxy
         self._policy = policy
         self._done: queue.SimpleQueue[tuple[Batch, int] | BaseException | None] = queue.SimpleQueue()
@@ -173,8 +173,8 @@ class _Loop:
             self._active[transfer.curl] = transfer
             self._multi.add_handle(transfer.curl)
             if self._interval:
-                # After a late start the next may come early, but by no more than half an interval: no bursts.
-                self._next_start = max(self._next_start + self._interval, time.monotonic() + self._interval / 2)
+                # A late start is made up for, but by no more than half an interval: no bursts.
+                self._next_start = max(self._next_start, time.monotonic() - self._interval / 2) + self._interval
         return refused
 
     def _next(self) -> tuple[Request | None, int]:

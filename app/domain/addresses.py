@@ -117,7 +117,8 @@ def _special(ip: Address) -> str | None:
     for network, kind in _SPECIAL:
         if ip in network:
             return kind
-    return "reserved" if isinstance(ip, IPv6Address) and ip not in _GLOBAL_UNICAST else None
+    routed = isinstance(ip, IPv4Address) or ip in _GLOBAL_UNICAST or ip in _NAT64
+    return None if routed else "reserved"
 
 
 def _shown(face: Address, ip: Address) -> str:
