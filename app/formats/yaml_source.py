@@ -73,7 +73,7 @@ def read_yaml(file: str, text: str | bytes, environment: Mapping[str, str]) -> t
     except _HopelessError as error:
         reader.complain(error.line, str(error))
         documents = []
-    return documents, reader.problems
+    return documents, list(reader.problems)
 
 
 class _HopelessError(Exception):
@@ -118,7 +118,7 @@ class _Reader:
     def __init__(self, file: str, environment: Mapping[str, str]) -> None:
         self.file = file
         self.environment = environment
-        self.problems: list[Problem] = []
+        self.problems: dict[Problem, None] = {}  # each once, though an alias comes by the same line again
         self.expanded = 0
         self.anchors: dict[str, _Node] = {}
         self.aliased: set[int] = set()
@@ -133,9 +133,7 @@ class _Reader:
                 yield Located(data=data, lines=located.lines, broken=located.broken)
 
     def complain(self, line: int, message: str) -> None:
-        problem = Problem(message=message, file=self.file, line=line)
-        if problem not in self.problems:  # an alias comes by the same line again
-            self.problems.append(problem)
+        self.problems[Problem(message=message, file=self.file, line=line)] = None
 
     def _node(self, event: Any, events: Iterator[Any], depth: int) -> _Node:
         """Build the node an event begins. An anchor is known once its node is whole, so there are no cycles."""

@@ -1,0 +1,279 @@
+"""Reports: what people read after a run, whatever a retriever or a query tries to smuggle into it."""
+
+import json
+from itertools import pairwise
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from app.formats.reports import (
+    UNDEFINED,
+    category_table,
+    cutoff_table,
+    plain,
+    report_json,
+    report_junit,
+    report_markdown,
+    whole_table,
+    worst_table,
+)
+
+
+def result(**changes: Any) -> dict[str, Any]:
+    return {
+        "key": "retention",
+        "query": "How long is data kept?",
+        "category": "simple_factual",
+        "tags": [],
+        "outcome": "ok",
+        "http_status": 200,
+        "detail": None,
+        "latency_seconds": 0.25,
+        "verdict": "healthy",
+        "reasons": [],
+        "top_score": 0.91,
+        "any_match": True,
+        "measures": {"R@5": 1.0},
+        "ranking": [],
+        "missing": [],
+        "since_run": None,
+    } | changes
+
+
+def degraded(**changes: Any) -> dict[str, Any]:
+    ranking = [
+        {
+            "rank": rank,
+            "id": f"chunk-{rank}",
+            "document": None,
+            "text": "text",
+            "score": 1 / rank,
+            "relevance": 1 / rank,
+            "judgment": {"id": "other_doc", "grade": 1} if rank == 3 else None,
+            "level": "passage" if rank == 3 else None,
+            "grade": 1 if rank == 3 else None,
+        }
+        for rank in (1, 2, 3)
+    ]
+    return result(
+        verdict="degraded",
+        reasons=["low_relevance", "missing"],
+        top_score=0.3,
+        ranking=ranking,
+        missing=[{"id": "retention_policy_doc", "grade": 1}],
+        **changes,
+    )
+
+
+FAILED = result(
+    key="slow", verdict="unknown", outcome="refused", http_status=503, detail="said 503", top_score=None, measures={}
+)
+
+
+def report(*results: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    run = {
+        "check": "docs",
+        "suite": "dataforge",
+        "status": "finished",
+        "started_at": "2025-01-01T00:00:00Z",
+        "verdict": "degraded",
+        "reasons": ["coverage 0.85 is below 0.9 (critical)"],
+        "index_version": "v7",
+        "health_score": 0.75,
+        "coverage": 0.8512,
+        "canaries": {"total": 4, "measured": 3, "failed": 1, "undefined": 1, "degraded": 2},
+        "measures": {"MRR": 0.5, "NDCG@1": 0.25, "R@10": None, "R@1": 1 / 3, "Hit@1": 1.0, "MAP": None, "Odd@1": 0.1},
+        "categories": {
+            "procedural": {"canaries": 2, "health_score": 0.5, "coverage": None, "measures": {"MRR": 0.4, "R@1": 0.1}}
+        },
+    } | changes
+    return {"run": run, "worst": [one for one in results if one["verdict"] != "healthy"], "results": list(results)}
+
+
+def cells(markdown: str) -> list[list[Token]]:
+    """Return the tokens inside each table cell, as GitHub-flavoured Markdown reads them."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(markdown)
+    return [after.children or [] for before, after in pairwise(tokens) if before.type in {"td_open", "th_open"}]
+
+
+def text_of(cell: list[Token]) -> str:
+    return "".join(token.content for token in cell)
+
+
+def test_markdown_says_verdict_reasons_counts_and_measures() -> None:
+    text = report_markdown(report(degraded()))
+    assert text.startswith("# Degraded: docs\n- coverage 0.85 is below 0.9 \\(critical\\)\n")
+    assert "4 canaries: 3 measured, 1 failed, 1 undefined, 2 degraded; health score 0.750, coverage 0.851" in text
+    read = [text_of(cell) for cell in cells(text)]
+    assert read[:12] == [
+        "measure",
+        "@1",
+        "@10",
+        "Hit",
+        "1.000",
+        UNDEFINED,
+        "R",
+        "0.333",
+        UNDEFINED,
+        "NDCG",
+        "0.250",
+        UNDEFINED,
+    ]
+    assert read[-6:] == [
+        "retention",
+        "How long is data kept?",
+        "low_relevance, missing",
+        "0.300",
+        "other_doc #3",
+        "retention_policy_doc",
+    ]
+
+
+def test_undefined_is_a_dash_and_never_zero() -> None:
+    run = report()["run"]
+    assert whole_table(run).rows == (("MRR", "0.500"), ("MAP", UNDEFINED))
+    assert category_table(run).rows == (("procedural", "2", "0.500", UNDEFINED, "0.400"),)
+    empty = {**run, "health_score": None, "coverage": None, "measures": {}, "categories": {}}
+    assert "0.000" not in report_markdown({"run": empty, "worst": [FAILED]})
+
+
+def test_measures_stand_in_a_fixed_order_and_strangers_last() -> None:
+    table = cutoff_table(report()["run"])
+    assert [row[0] for row in table.rows] == ["Hit", "R", "NDCG", "Odd"]
+
+
+def test_a_run_without_problems_has_no_worst_canaries() -> None:
+    assert "Worst" not in report_markdown(report(result(), verdict="healthy", reasons=[]))
+
+
+HOSTILE = [
+    "a | b",
+    "`|` and ``",
+    "<script>alert(1)</script>",
+    "![x](https://evil.example/x.png)",
+    "[click](javascript:alert)",
+    "@team please #1",
+    "line\nbreak\r\n\r\n# Heading",
+    "\x1b[31mred\x1b[0m\x07",
+    "\u202eright to left",
+    "\\",
+    "a\\|b",
+    "``` fence",
+    "*bold* _em_ ~~del~~",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_query_id_or_text_becomes_markup(text: str) -> None:
+    bad = degraded(key=text or "x", query=text)
+    bad["missing"] = [{"text": text, "grade": 1}]
+    read = cells(report_markdown(report(bad)))[-6:]
+    assert len(read) == 6
+    assert {token.type for cell in read for token in cell} <= {"code_inline", "text"}
+    assert text_of(read[1]) == (plain(text) or UNDEFINED)
+    assert read[1][0].type == ("code_inline" if plain(text) else "text")
+
+
+@settings(deadline=None)
+@given(st.text() | st.text(st.sampled_from("|`\\ a\n")))
+def test_any_text_stays_in_its_cell(text: str) -> None:
+    read = cells(report_markdown(report(degraded(query=text))))[-6:]
+    assert [text_of(read[0]), text_of(read[3])] == ["retention", "0.300"]
+    assert {token.type for token in read[1]} <= {"code_inline", "text"}
+
+
+@pytest.mark.parametrize("reason", HOSTILE)
+def test_reasons_and_index_versions_become_no_markup(reason: str) -> None:
+    tokens = MarkdownIt("commonmark").parse(report_markdown(report(reasons=[reason or "x"], index_version=reason)))
+    inside = {child.type for token in tokens for child in token.children or []}
+    assert inside <= {"text", "text_special", "softbreak"}
+    assert not {token.type for token in tokens} & {"html_block", "fence", "code_block"}
+    assert next(token.content for token in tokens if token.type == "inline") == "Degraded: docs"
+
+
+def junit(*results: dict[str, Any]) -> ET.Element:
+    root = ET.fromstring(report_junit(report(*results)))  # noqa: S314 - our own text
+    [suite] = root
+    return suite
+
+
+def test_junit_tells_the_fate_of_every_canary() -> None:
+    undefined = result(key="open", any_match=None, measures={"R@5": None})
+    negative = result(key="none", category="negative", measures={"R@5": None})
+    unasked = result(key="late", verdict="unknown", outcome="skipped", latency_seconds=None, measures={})
+    suite = junit(result(), degraded(key="bad"), FAILED, undefined, negative, unasked)
+    assert {
+        name: suite.get(name) for name in ("name", "tests", "failures", "errors", "skipped", "time", "timestamp")
+    } == {
+        "name": "docs",
+        "tests": "6",
+        "failures": "1",
+        "errors": "1",
+        "skipped": "2",
+        "time": "1.250",
+        "timestamp": "2025-01-01T00:00:00Z",
+    }
+    fates = {case.get("name"): [(told.tag, told.get("message")) for told in case] for case in suite}
+    assert fates == {
+        "retention": [],
+        "bad": [("failure", "low_relevance, missing")],
+        "slow": [("error", "refused (503)")],
+        "open": [("skipped", "nothing is expected, so nothing is measured")],
+        "none": [],
+        "late": [("skipped", "not asked: the run ended first")],
+    }
+
+
+def test_a_junit_failure_carries_its_evidence() -> None:
+    suite = junit(degraded())
+    assert suite[0].get("classname") == "docs.simple_factual"
+    assert (suite[0][0].text or "").splitlines() == [
+        "query: How long is data kept?",
+        "top score: 0.300",
+        "missing: retention_policy_doc",
+        "1. chunk-1 score 1.000",
+        "2. chunk-2 score 0.500",
+        "3. chunk-3 score 0.333, matches other_doc by passage",
+    ]
+
+
+@settings(deadline=None)
+@given(st.text(st.characters()))
+def test_junit_is_xml_whatever_a_text_holds(text: str) -> None:
+    bad = degraded(key=text, query=text)
+    bad["ranking"][0]["id"] = text
+    suite = junit(bad)
+    assert suite[0][0].get("message") == "low_relevance, missing"
+    assert report_junit(report(bad)).encode()
+
+
+def test_junit_without_all_results_has_the_worst() -> None:
+    short = report(result(), degraded(key="bad"))
+    del short["results"]
+    suite = ET.fromstring(report_junit(short))[0]  # noqa: S314 - our own text
+    assert [case.get("name") for case in suite] == ["bad"]
+
+
+def test_json_is_the_report_itself() -> None:
+    whole = report(degraded(query="é"))
+    assert json.loads(report_json(whole)) == whole
+    assert "é" in report_json(whole)
+    with pytest.raises(ValueError, match="JSON"):
+        report_json(report(health_score=float("nan")))
+
+
+def test_tables_for_a_terminal_hold_no_control_sequence() -> None:
+    [row] = worst_table(report(degraded(query="\x1b[2Jgone\u202e"))).rows
+    assert row[1] == "[2Jgone"
+
+
+def test_a_cell_names_three_chunks_and_counts_the_rest() -> None:
+    bad = degraded()
+    bad["missing"] = [{"id": str(number), "grade": 1} for number in range(5)]
+    assert worst_table(report(bad)).rows[0][5] == "0, 1, 2 and 2 more"
