@@ -33,7 +33,6 @@ class AlertRow:
     resolved_at: int | None
     acknowledged_at: int | None
     acknowledged_by: str | None
-    announced: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +131,15 @@ def find_transition(connection: Connection, transition_id: int) -> TransitionRow
     return _transition(connection.execute(sa.select(transitions).where(transitions.c.id == transition_id)).one())
 
 
-def unsuppress(connection: Connection, transition_id: int) -> None:
-    """Note that a transition held back before is being sent after all."""
-    connection.execute(sa.update(transitions).where(transitions.c.id == transition_id).values(suppressed=None))
+def suppress(connection: Connection, transition_id: int, why: str | None) -> None:
+    """Note why a transition is not sent; None = it is being sent after all."""
+    connection.execute(sa.update(transitions).where(transitions.c.id == transition_id).values(suppressed=why))
+
+
+def unresolved_checks(connection: Connection) -> list[int]:
+    """List the checks that have an alert that is not resolved."""
+    statement = sa.select(alerts.c.check_id).where(alerts.c.state != "resolved").distinct()
+    return list(connection.execute(statement).scalars().all())
 
 
 def _packed(values: Mapping[str, Any]) -> dict[str, Any]:

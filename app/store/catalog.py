@@ -99,11 +99,10 @@ def list_definitions(
     return [_definition(row) for row in rows]
 
 
-def version_body(connection: Connection, version_id: int) -> tuple[Mapping[str, Any], bytes | None]:
+def version_body(connection: Connection, version_id: int) -> Content:
     """Read what a definition said in one of its versions."""
-    statement = sa.select(definition_versions.c.body, definition_versions.c.secrets)
-    row = connection.execute(statement.where(definition_versions.c.id == version_id)).one()
-    return json.loads(row.body), row.secrets
+    row = connection.execute(sa.select(definition_versions).where(definition_versions.c.id == version_id)).one()
+    return Content(hash=row.hash, body=json.loads(row.body), secrets=row.secrets)
 
 
 def save_definition(
@@ -255,6 +254,12 @@ def save_canaries(
     )
 
 
+def find_canary_id(connection: Connection, suite_id: int, key: str) -> int | None:
+    """Find a canary of a suite by its key, archived ones included."""
+    statement = sa.select(canaries.c.id).where(canaries.c.suite_id == suite_id, canaries.c.key == key)
+    return connection.execute(statement).scalar_one_or_none()
+
+
 def archive_canaries(connection: Connection, canary_ids: Iterable[int], now: int) -> None:
     """Take canaries out of their suite, keeping their history."""
     for canary_id in canary_ids:
@@ -300,7 +305,7 @@ def suite_version(connection: Connection, version_id: int) -> tuple[str, list[Me
 
 def _canary_ids(connection: Connection, suite_id: int) -> dict[str, int]:
     statement = sa.select(canaries.c.key, canaries.c.id).where(canaries.c.suite_id == suite_id)
-    return dict(connection.execute(statement).tuples().all())
+    return dict(connection.execute(statement).all())
 
 
 def _definition(row: Any) -> Definition:

@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Engine, Table, event
+from sqlalchemy import Connection as Connection  # noqa: PLC0414 - services take connections, but know nothing of SQLAlchemy
+from sqlalchemy import Engine, Table, event
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -20,6 +21,7 @@ from app.domain.errors import ConfigurationError, StoreUnavailableError
 _BUSY_MILLISECONDS = 5_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITES = "coalmine_writes"
+_CONTENT_LOCK = 0xC0A2
 
 
 class Store:
@@ -85,6 +87,16 @@ def bytes_at(connection: Connection, column: sa.ColumnElement[bytes], start: int
     """Cut `count` bytes out of a bytes column inside the database, `start` counting from 0."""
     function = sa.func.substr if connection.dialect.name == "sqlite" else sa.func.substring
     return function(column, start + 1, count, type_=sa.LargeBinary)
+
+
+def hold_content(connection: Connection, *, alone: bool = False) -> None:
+    """Keep content-addressed rows from being pruned between looking them up and referring to them.
+
+    On SQLite the one writer holds them anyway; on PostgreSQL those who refer share a lock that the pruner needs alone.
+    """
+    if connection.dialect.name == "postgresql":
+        lock = sa.func.pg_advisory_xact_lock if alone else sa.func.pg_advisory_xact_lock_shared
+        connection.execute(sa.select(lock(_CONTENT_LOCK)))
 
 
 def to_us(moment: datetime) -> int:

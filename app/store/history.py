@@ -64,6 +64,7 @@ class RunRow:
     failed: int | None
     undefined: int | None
     degraded: int | None
+    degraded_positions: bytes | None
     aggregates: Mapping[str, float | None]
     """By name of the layout; None = nothing was measured."""
 
@@ -142,6 +143,14 @@ def last_completed(connection: Connection, check_id: int) -> int | None:
     return newest
 
 
+def last_known_verdict(connection: Connection, check_id: int) -> int | None:
+    """Give when the newest run ended whose verdict is not unknown."""
+    statement = sa.select(runs.c.finished_at).where(
+        runs.c.check_id == check_id, runs.c.verdict.in_(("healthy", "degraded"))
+    )
+    return connection.execute(statement.order_by(runs.c.finished_at.desc()).limit(1)).scalar_one_or_none()
+
+
 def latest_bodies(connection: Connection) -> dict[int, tuple[int, Mapping[str, Any]]]:
     """Read the newest ended run of every check in full: check id to (run id, body)."""
     rows = connection.execute(sa.select(latest))
@@ -215,7 +224,7 @@ def run_times(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
     found: dict[int, int] = {}
     for start in range(0, len(run_ids), 400):
         block = list(run_ids[start : start + 400])
-        found.update(connection.execute(sa.select(runs.c.id, at).where(runs.c.id.in_(block))).tuples().all())
+        found.update(connection.execute(sa.select(runs.c.id, at).where(runs.c.id.in_(block))).all())
     return found
 
 
@@ -238,7 +247,7 @@ def series_of_runs(connection: Connection, check_id: int, name: str, start: int,
         statement = sa.select(runs.c.finished_at, value).where(
             runs.c.check_id == check_id, runs.c.finished_at.between(start, end), runs.c.layout_id == layout
         )
-        rows = connection.execute(statement).tuples().all()
+        rows = connection.execute(statement).all()
         values = np.frombuffer(b"".join(bytes(raw) for _, raw in rows))
         points += [
             Point(at=at, mean=mean, min=mean, max=mean, runs=1)
@@ -256,7 +265,7 @@ def series_of_rollups(
     place = sa.and_(rollups.c.check_id == check_id, rollups.c.seconds == seconds, rollups.c.bucket.between(start, end))
     for layout, position in _positions(connection, sa.select(rollups.c.layout_id).where(place).distinct(), name):
         statement = sa.select(rollups.c.bucket, rollups.c.body).where(place, rollups.c.layout_id == layout)
-        for bucket, body in connection.execute(statement).tuples():
+        for bucket, body in connection.execute(statement):
             total, count, least, most = np.frombuffer(body).reshape(4, -1)[:, position].tolist()
             if not count:
                 continue
@@ -270,7 +279,7 @@ def list_marks(connection: Connection, check_id: int, start: int, end: int) -> l
     statement = sa.select(marks.c.at, marks.c.index_version).where(
         marks.c.check_id == check_id, marks.c.at.between(start, end)
     )
-    return list(connection.execute(statement.order_by(marks.c.at)).tuples().all())
+    return list(connection.execute(statement.order_by(marks.c.at)).all())
 
 
 def _layouts_of_runs(check_id: int, start: int, end: int) -> sa.Select[int]:

@@ -209,3 +209,17 @@ def outbox(connection: Connection) -> tuple[int, int | None]:
 
 def _delivery(row: Any) -> DeliveryRow:
     return DeliveryRow(**{name: getattr(row, name) for name in DeliveryRow.__dataclass_fields__})
+
+
+def enqueue_test(connection: Connection, hook_id: int, kind: str, now: int) -> int:
+    """Write a test delivery for a hook; gives its id."""
+    statement = sa.insert(deliveries).values(
+        hook_id=hook_id,
+        message_id=f"msg_test_{hook_id}_{now}",
+        type=kind,
+        state="pending",
+        created_at=now,
+        next_attempt_at=now,
+        attempts=0,
+    )
+    return int(connection.execute(statement.returning(deliveries.c.id)).scalar_one())

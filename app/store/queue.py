@@ -191,4 +191,4 @@ def newest_instants(connection: Connection, check_ids: Sequence[int]) -> dict[in
     """Find the newest instant for which each check has a run."""
     newest = sa.func.max(runs.c.scheduled_for)
     statement = sa.select(runs.c.check_id, newest).where(runs.c.check_id.in_(check_ids)).group_by(runs.c.check_id)
-    return dict(connection.execute(statement).tuples().all())
+    return dict(connection.execute(statement).all())

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from app.domain.model import Ranking
 from app.domain.rankings import HASH_BYTES, chunk_fingerprint
-from app.store.engine import ids_of, insert_new, upsert
+from app.store.engine import hold_content, ids_of, insert_new, upsert
 from app.store.tables import (
     chunks,
     latest,
@@ -71,20 +71,21 @@ class NewState:
     top_score: float | None
 
 
-def layout_id(connection: Connection, names: Sequence[str], measures_version: str) -> int:
-    """Give the id of a list of vector names, storing it if it is new."""
-    text = json.dumps([measures_version, *names])
+def layout_id(connection: Connection, names: Sequence[str], measures_version: str, yardstick: str) -> int:
+    """Give the id of a list of vector names judged by a yardstick, storing it if it is new."""
+    text = json.dumps([measures_version, yardstick, *names])
     digest = blake2b(text.encode(), digest_size=HASH_BYTES).digest()
     known = ids_of(connection, layouts, [digest])
     if not known:
-        columns = ("hash", "measures_version", "names")
-        insert_new(connection, layouts, columns, [(digest, measures_version, json.dumps(list(names)))])
+        columns = ("hash", "measures_version", "names", "yardstick")
+        insert_new(connection, layouts, columns, [(digest, measures_version, json.dumps(list(names)), yardstick)])
         known = ids_of(connection, layouts, [digest])
     return known[digest]
 
 
-def save_rankings(connection: Connection, new: Mapping[bytes, Ranking], decimals: int) -> dict[bytes, int]:
+def save_rankings(connection: Connection, decimals: int, new: Mapping[bytes, Ranking]) -> dict[bytes, int]:
     """Store rankings under their fingerprints, and their texts, each once; give the id of every one."""
+    hold_content(connection)
     ids = ids_of(connection, rankings, list(new))
     missing = {digest: ranking for digest, ranking in new.items() if digest not in ids}
     if not missing:
@@ -213,7 +214,7 @@ def open_states(connection: Connection, check_id: int) -> dict[int, OpenState]:
             vector=bytes(vector),
         )
         for canary_id, state_id, version_id, ranking_id, digest, layout, reasons, top_score, vector in (
-            connection.execute(statement).tuples()
+            connection.execute(statement)
         )
     }
 

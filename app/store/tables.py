@@ -6,7 +6,6 @@ Three groups, as everywhere: catalog (what should be), queue (what is due), hist
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     Column,
     Float,
     ForeignKey,
@@ -153,6 +152,7 @@ runs = Table(
     Column("failed", Integer),
     Column("undefined", Integer),
     Column("degraded", Integer),
+    Column("degraded_positions", LargeBinary),  # uint32 places in the suite version; NULL = none
     Column("aggregates", LargeBinary),  # float64, named by the layout; NaN = nothing measured
     UniqueConstraint("check_id", "scheduled_for"),  # N replicas tick, one inserts
     Index("ix_runs_check_finished", "check_id", "finished_at"),  # newest ended run, series
@@ -201,7 +201,7 @@ shards = Table(
 
 # --- history: what happened ----------------------------------------------------------------------------------
 
-# Names of the numbers in a vector, stored once per distinct list.
+# What the numbers in a vector are, and by which yardstick (k, scorer) they were judged; stored once each.
 layouts = Table(
     "layouts",
     metadata,
@@ -209,6 +209,7 @@ layouts = Table(
     Column("hash", LargeBinary, nullable=False, unique=True),
     Column("measures_version", Text, nullable=False),
     Column("names", Text, nullable=False),
+    Column("yardstick", Text, nullable=False),
 )
 
 chunks = Table(
@@ -333,7 +334,6 @@ alerts = Table(
     Column("resolved_at", BigInteger),
     Column("acknowledged_at", BigInteger),
     Column("acknowledged_by", Text),
-    Column("announced", Boolean, nullable=False),  # whether any delivery of its opening was written and not cancelled
     # One open alert per rule and scope, whatever races.
     Index(
         "uq_alerts_open",

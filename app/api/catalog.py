@@ -1,0 +1,310 @@
+"""What should be: suites, canaries, retrievers, checks and hooks. PUT upserts by slug, DELETE archives."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi.responses import PlainTextResponse
+
+from app.api.deps import StoreDep, VaultDep, needs
+from app.api.schemas import page
+from app.domain.errors import InvalidInputError, Problem
+from app.formats import shapes
+from app.formats.canary_export import write_canary_file
+from app.formats.canary_files import CanaryFile, Documents
+from app.formats.complaints import parse_document
+from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
+from app.formats.fields import Document
+from app.formats.secret_fields import join_secrets, public_json
+from app.services import catalog
+from app.services.keys import Scope
+from app.store.catalog import CanaryRow, Definition
+from app.store.engine import from_us
+
+router = APIRouter(prefix="/v1", tags=["catalog"])
+
+Limit = Annotated[int, Query(ge=1, le=500)]
+After = Annotated[str, Query(max_length=200)]
+Content = Annotated[Any, Body()]
+DOCUMENTS: tuple[type[Document], ...] = (
+    SuiteDocument,
+    CanaryDocument,
+    RetrieverDocument,
+    CheckDocument,
+    HookDocument,
+    CanaryFile,
+)
+
+
+def _describes(model: type[Document]) -> dict[str, Any]:
+    """Say in the API's description what a body holds; it is parsed here, so that errors speak as for files."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+# --- suites and their canaries -------------------------------------------------------------------------------
+
+
+@router.get("/suites")
+def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+    """List the suites in force."""
+    return _listed(catalog.list_all(store, "suite", after=after, limit=limit + 1), limit)
+
+
+@router.get("/suites/{suite}")
+def get_suite(store: StoreDep, suite: str) -> dict[str, Any]:
+    """Show a suite and how many canaries it has."""
+    shape = _definition(catalog.find(store, "suite", suite))
+    return {**shape, "canaries": len(catalog.list_canaries(store, suite))}
+
+
+@router.put("/suites/{suite}", openapi_extra=_describes(SuiteDocument))
+def put_suite(store: StoreDep, response: Response, suite: str, body: Content) -> dict[str, Any]:
+    """Create or change a suite. `canaries`, where given, replace the API-managed ones; missing ones are archived."""
+    document = parse_document(SuiteDocument, _named(body, "slug", suite))
+    saved, created = catalog.put_suite(store, document, now=_now())
+    response.status_code = 201 if created else 200
+    return {**_definition(saved), "canaries": len(catalog.list_canaries(store, suite))}
+
+
+@router.delete("/suites/{suite}", status_code=204)
+def delete_suite(store: StoreDep, suite: str) -> None:
+    """Archive a suite; its history stays."""
+    catalog.archive(store, "suite", suite, now=_now())
+
+
+@router.get("/suites/{suite}/canaries")
+def list_canaries(store: StoreDep, suite: str, after: After = "", limit: Limit = 100) -> dict[str, Any]:
+    """List the canaries of a suite in their order."""
+    found = catalog.list_canaries(store, suite, after=after, limit=limit + 1)
+    return page([_canary(row) for row in found[:limit]], found[limit - 1].key if len(found) > limit else None)
+
+
+@router.post("/suites/{suite}/canaries", openapi_extra=_describes(CanaryDocument))
+def post_canaries(store: StoreDep, suite: str, body: Content) -> dict[str, Any]:
+    """Create or change one canary, or a list of them, all or none."""
+    given = body if isinstance(body, list) else [body]
+    parsed = parse_document(SuiteDocument, {"slug": suite, "canaries": given}).canaries or ()
+    return {"changed": catalog.put_canaries(store, suite, parsed, now=_now()), "given": len(parsed)}
+
+
+@router.get("/suites/{suite}/canaries/{key}")
+def get_canary(store: StoreDep, suite: str, key: str) -> dict[str, Any]:
+    """Show a canary."""
+    return _canary(catalog.find_canary(store, suite, key))
+
+
+@router.put("/suites/{suite}/canaries/{key}", openapi_extra=_describes(CanaryDocument))
+def put_canary(store: StoreDep, suite: str, key: str, body: Content) -> dict[str, Any]:
+    """Create or change a canary."""
+    document = parse_document(CanaryDocument, _named(body, "key", key))
+    catalog.put_canaries(store, suite, [document], now=_now())
+    return _canary(catalog.find_canary(store, suite, key))
+
+
+@router.delete("/suites/{suite}/canaries/{key}", status_code=204)
+def delete_canary(store: StoreDep, suite: str, key: str) -> None:
+    """Archive a canary; its history stays."""
+    catalog.archive_canary(store, suite, key, now=_now())
+
+
+# --- retrievers ----------------------------------------------------------------------------------------------
+
+
+@router.get("/retrievers")
+def list_retrievers(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+    """List the retrievers in force; header values are never shown."""
+    return _listed(catalog.list_all(store, "retriever", after=after, limit=limit + 1), limit)
+
+
+@router.get("/retrievers/{slug}")
+def get_retriever(store: StoreDep, slug: str) -> dict[str, Any]:
+    """Show a retriever; header values are never shown."""
+    return _definition(catalog.find(store, "retriever", slug))
+
+
+@router.put("/retrievers/{slug}", openapi_extra=_describes(RetrieverDocument))
+@needs(Scope.ADMIN)
+def put_retriever(store: StoreDep, vault: VaultDep, response: Response, slug: str, body: Content) -> dict[str, Any]:
+    """Create or change a retriever. A header value of null keeps the one that is stored."""
+    return _put(store, vault, "retriever", RetrieverDocument, slug, body, response)
+
+
+@router.delete("/retrievers/{slug}", status_code=204)
+@needs(Scope.ADMIN)
+def delete_retriever(store: StoreDep, slug: str) -> None:
+    """Archive a retriever; its history stays."""
+    catalog.archive(store, "retriever", slug, now=_now())
+
+
+# --- checks --------------------------------------------------------------------------------------------------
+
+
+@router.get("/checks")
+def list_checks(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+    """List the checks in force."""
+    return _listed(catalog.list_all(store, "check", after=after, limit=limit + 1), limit)
+
+
+@router.get("/checks/{slug}")
+def get_check(store: StoreDep, slug: str) -> dict[str, Any]:
+    """Show a check."""
+    return _definition(catalog.find(store, "check", slug))
+
+
+@router.put("/checks/{slug}", openapi_extra=_describes(CheckDocument))
+def put_check(
+    store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
+) -> dict[str, Any]:
+    """Create or change a check."""
+    shape = _put(store, vault, "check", CheckDocument, slug, body, response)
+    wake(request)
+    return shape
+
+
+@router.delete("/checks/{slug}", status_code=204)
+def delete_check(store: StoreDep, request: Request, slug: str) -> None:
+    """Archive a check: no more runs, open alerts resolve, history stays."""
+    catalog.archive(store, "check", slug, now=_now())
+    wake(request)
+
+
+# --- hooks ---------------------------------------------------------------------------------------------------
+
+
+@router.get("/hooks")
+def list_hooks(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+    """List the hooks in force; secrets are never shown."""
+    return _listed(catalog.list_all(store, "hook", after=after, limit=limit + 1), limit)
+
+
+@router.get("/hooks/{slug}")
+def get_hook(store: StoreDep, slug: str) -> dict[str, Any]:
+    """Show a hook; its secret is never shown."""
+    return _definition(catalog.find(store, "hook", slug))
+
+
+@router.put("/hooks/{slug}", openapi_extra=_describes(HookDocument))
+@needs(Scope.ADMIN)
+def put_hook(store: StoreDep, vault: VaultDep, response: Response, slug: str, body: Content) -> dict[str, Any]:
+    """Create or change a hook. A secret of null keeps the one that is stored."""
+    return _put(store, vault, "hook", HookDocument, slug, body, response)
+
+
+@router.delete("/hooks/{slug}", status_code=204)
+@needs(Scope.ADMIN)
+def delete_hook(store: StoreDep, slug: str) -> None:
+    """Archive a hook that no check uses."""
+    catalog.archive(store, "hook", slug, now=_now())
+
+
+# --- everything at once --------------------------------------------------------------------------------------
+
+
+@router.post("/import", openapi_extra=_describes(CanaryFile))
+@needs(Scope.ADMIN)
+def import_documents(
+    store: StoreDep, vault: VaultDep, request: Request, body: Content, *, dry_run: bool = False
+) -> dict[str, Any]:
+    """Apply a list of canary-file documents as API-managed objects, in one transaction; `dry_run` only says what."""
+    wanted = _joined([parse_document(CanaryFile, one) for one in (body if isinstance(body, list) else [body])])
+    if dry_run:
+        changes = catalog.diff(store, vault, wanted, managed_by=catalog.API)
+    else:
+        changes = catalog.apply(store, vault, wanted, managed_by=catalog.API, now=_now())
+        wake(request)
+    return {
+        "applied": not dry_run,
+        "changes": [
+            {
+                "kind": change.kind,
+                "name": change.name,
+                "action": change.action,
+                "fields": list(change.fields),
+                "note": change.note,
+            }
+            for change in changes
+        ],
+    }
+
+
+@router.get("/export", response_class=PlainTextResponse)
+def export_documents(store: StoreDep) -> PlainTextResponse:
+    """Write everything in force as a canary file; secrets appear as `${VARIABLES}` to be set."""
+    return PlainTextResponse(write_canary_file(catalog.in_force(store)), media_type="application/yaml")
+
+
+def wake(request: Request) -> None:
+    """Tell the embedded worker, where there is one, that there may be work."""
+    if request.app.state.worker is not None:
+        request.app.state.worker.wake()
+
+
+def _put(
+    store: StoreDep,
+    vault: VaultDep,
+    kind: str,
+    model: type[Document],
+    slug: str,
+    body: Any,
+    response: Response,
+) -> dict[str, Any]:
+    named = _named(body, "slug", slug)
+    document = parse_document(model, join_secrets(named, catalog.stored_secrets(store, vault, kind, slug)))
+    saved, created = catalog.put(store, vault, kind, document, now=_now())
+    response.status_code = 201 if created else 200
+    return _definition(saved)
+
+
+def _named(body: Any, field: str, name: str) -> dict[str, Any]:
+    """Put the name of the path into the body, which may leave it out but not contradict it."""
+    if not isinstance(body, dict):
+        raise InvalidInputError([Problem(path="body", message="must be a JSON object")])
+    if body.get(field, name) != name:
+        raise InvalidInputError([Problem(path=field, message=f"is not the '{name}' of the address")])
+    return {**body, field: name}
+
+
+def _joined(pages: list[CanaryFile]) -> Documents:
+    suites: dict[str, tuple[CanaryDocument, ...]] = {}
+    for one in pages:
+        if one.suite is not None:
+            suites[one.suite] = (*suites.get(one.suite, ()), *one.canaries)
+    return Documents(
+        suites=tuple(
+            parse_document(SuiteDocument, {"slug": slug, "canaries": canaries}) for slug, canaries in suites.items()
+        ),
+        retrievers=tuple(document for one in pages for document in one.retrievers),
+        checks=tuple(document for one in pages for document in one.checks),
+        hooks=tuple(document for one in pages for document in one.hooks),
+    )
+
+
+def _listed(found: list[Definition], limit: int) -> dict[str, Any]:
+    return page([_definition(row) for row in found[:limit]], found[limit - 1].slug if len(found) > limit else None)
+
+
+def _definition(row: Definition) -> dict[str, Any]:
+    names = {"secret"} if row.secrets is not None and row.kind == "hook" else set()
+    names |= {f"request.headers.{name}" for name in row.body.get("request", {}).get("headers", {})}
+    return {
+        **public_json(row.body, names),
+        **_ownership(row),
+        "hash": row.hash,
+        "disabled_reason": row.disabled_reason,
+        "created_at": shapes.time_text(from_us(row.created_at)),
+        "updated_at": shapes.time_text(from_us(row.updated_at)),
+    }
+
+
+def _canary(row: CanaryRow) -> dict[str, Any]:
+    return {**row.body, **_ownership(row), "hash": row.hash}
+
+
+def _ownership(row: Definition | CanaryRow) -> Mapping[str, Any]:
+    return {"managed_by": row.managed_by, "source": row.source}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

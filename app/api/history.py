@@ -1,0 +1,214 @@
+"""What happened: runs, results, series, alerts and deliveries; and the wishes that make something happen."""
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
+
+import anyio
+import anyio.to_thread
+from anyio import CapacityLimiter
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from app.api.catalog import Limit, wake
+from app.api.deps import StoreDep
+from app.api.schemas import RunRequest, page
+from app.domain.errors import InvalidInputError, NotFoundError, Problem
+from app.domain.model import Category, RunStatus, Trigger, Verdict
+from app.formats import reports
+from app.services import deliveries, news, reading, scheduling
+from app.store.engine import Store, to_us
+
+router = APIRouter(prefix="/v1", tags=["history"])
+
+# Waiting for runs must neither take the routes' threads nor wait for one of them.
+_WAITING = CapacityLimiter(8)
+_LOOK_SECONDS = 0.1
+
+Before = Annotated[int | None, Query(alias="after", ge=1, description="the `next` of the page before")]
+
+
+@router.post("/checks/{slug}/runs")
+async def post_run(
+    request: Request,
+    store: StoreDep,
+    slug: str,
+    wish: RunRequest | None = None,
+    idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+) -> JSONResponse:
+    """Run a check now: 202, or 200 with the run when it ended within `wait_seconds`.
+
+    While a run of the check is active exactly one follow-up is queued and returned.
+    """
+    wanted = wish or RunRequest()
+
+    def queue() -> int:
+        return scheduling.run_now(
+            store,
+            slug,
+            trigger=Trigger(wanted.trigger),
+            index_version=wanted.index_version,
+            idempotency_key=idempotency_key,
+            now=datetime.now(UTC),
+        )[0]
+
+    run_id = await anyio.to_thread.run_sync(queue, limiter=_WAITING)
+    wake(request)
+    run = await _awaited(store, str(run_id), wanted.wait_seconds)
+    ended = run["status"] not in {RunStatus.QUEUED, RunStatus.RUNNING}
+    headers = {"location": f"/v1/runs/{run_id}"}
+    return JSONResponse(run, status_code=200 if ended and wanted.wait_seconds else 202, headers=headers)
+
+
+async def _awaited(store: Store, run_id: str, seconds: float) -> dict[str, Any]:
+    deadline = time.monotonic() + seconds
+    while True:
+        run = await anyio.to_thread.run_sync(reading.run, store, run_id, limiter=_WAITING)
+        if run["status"] not in {RunStatus.QUEUED, RunStatus.RUNNING} or time.monotonic() >= deadline:
+            return run
+        await anyio.sleep(_LOOK_SECONDS)
+
+
+@router.get("/checks/{slug}/health")
+def get_health(store: StoreDep, slug: str) -> dict[str, Any]:
+    """Show the newest ended run of a check."""
+    return reading.health(store, slug)
+
+
+@router.get("/checks/{slug}/runs")
+def list_runs(store: StoreDep, slug: str, before: Before = None, limit: Limit = 50) -> dict[str, Any]:
+    """List the runs of a check, newest first."""
+    found = reading.list_runs(store, slug, before=before, limit=limit + 1)
+    return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
+
+
+@router.get("/runs/{run_id}")
+def get_run(store: StoreDep, run_id: str) -> dict[str, Any]:
+    """Show a run; while it goes on, with its progress."""
+    return reading.run(store, run_id)
+
+
+@router.get("/runs/{run_id}/results")
+def list_results(
+    store: StoreDep,
+    run_id: str,
+    verdict: Verdict | None = None,
+    category: Category | None = None,
+    tag: Annotated[str | None, Query(max_length=64)] = None,
+    after: Annotated[int, Query(ge=-1)] = -1,
+    limit: Limit = 100,
+) -> dict[str, Any]:
+    """List the results of an ended run with their evidence."""
+    found, following = reading.results(
+        store, run_id, verdict=verdict, category=category, tag=tag, after=after, limit=limit
+    )
+    return page(found, None if following is None else str(following))
+
+
+@router.get("/runs/{run_id}/report")
+def get_report(
+    store: StoreDep,
+    run_id: str,
+    report_format: Annotated[Literal["json", "markdown", "junit"], Query(alias="format")] = "json",
+) -> Response:
+    """Report an ended run: every measure at every cut-off, categories, worst canaries."""
+    report = reading.report(store, run_id)
+    if report_format == "markdown":
+        return PlainTextResponse(reports.report_markdown(report), media_type="text/markdown; charset=utf-8")
+    if report_format == "junit":
+        return Response(reports.report_junit(report), media_type="application/xml")
+    report.pop("results")
+    return JSONResponse(report)
+
+
+@router.get("/checks/{slug}/series")
+def get_series(
+    store: StoreDep,
+    slug: str,
+    measure: Annotated[str, Query(max_length=64)] = "coverage",
+    category: Category | None = None,
+    start: Annotated[datetime | None, Query(alias="from")] = None,
+    end: Annotated[datetime | None, Query(alias="to")] = None,
+    points: Annotated[int, Query(ge=1, le=reading.MAX_POINTS)] = 300,
+) -> dict[str, Any]:
+    """Show a measure over time, by default the last day."""
+    until = _aware(end, "to") or datetime.now(UTC)
+    since = _aware(start, "from") or until - timedelta(days=1)
+    if since >= until:
+        raise InvalidInputError([Problem(path="from", message="must be before 'to'")])
+    return reading.series(
+        store, slug, measure=measure, category=category, start=to_us(since), end=to_us(until), points=points
+    )
+
+
+@router.get("/checks/{slug}/canaries/{key}/history")
+def get_canary_history(store: StoreDep, slug: str, key: str, limit: Limit = 200) -> dict[str, Any]:
+    """Show the states a canary went through, newest first."""
+    return reading.canary_history(store, slug, key, limit=limit)
+
+
+@router.get("/alerts")
+def list_alerts(
+    store: StoreDep,
+    check: Annotated[str | None, Query(max_length=64)] = None,
+    state: Literal["pending", "firing", "recovering", "resolved"] | None = None,
+    before: Before = None,
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """List alerts with their transitions, newest first."""
+    found = news.list_alerts(store, check=check, state=state, before=before, limit=limit + 1)
+    return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
+
+
+@router.get("/alerts/{alert_id}")
+def get_alert(store: StoreDep, alert_id: str) -> dict[str, Any]:
+    """Show an alert: what was seen, what changed and why."""
+    return news.alert(store, _number(alert_id, "alert"))
+
+
+@router.post("/hooks/{slug}/test", status_code=202)
+def test_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
+    """Send a test message through the path every alert takes; the delivery tells what became of it."""
+    delivery_id = deliveries.send_test(store, slug, now=datetime.now(UTC))
+    wake(request)
+    return news.delivery(store, delivery_id)
+
+
+@router.get("/deliveries")
+def list_deliveries(
+    store: StoreDep,
+    hook: Annotated[str | None, Query(max_length=64)] = None,
+    state: Literal["pending", "delivered", "dead", "cancelled"] | None = None,
+    before: Before = None,
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """List deliveries with their attempts, newest first."""
+    found = news.list_deliveries(store, hook=hook, state=state, before=before, limit=limit + 1)
+    return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
+
+
+@router.get("/deliveries/{delivery_id}")
+def get_delivery(store: StoreDep, delivery_id: str) -> dict[str, Any]:
+    """Show a delivery with its attempts."""
+    return news.delivery(store, _number(delivery_id, "delivery"))
+
+
+@router.post("/deliveries/{delivery_id}/replay", status_code=202)
+def replay_delivery(store: StoreDep, request: Request, delivery_id: str) -> dict[str, Any]:
+    """Put a dead delivery back into the outbox."""
+    number = _number(delivery_id, "delivery")
+    deliveries.replay(store, number, now=datetime.now(UTC))
+    wake(request)
+    return news.delivery(store, number)
+
+
+def _number(opaque: str, kind: str) -> int:
+    if not opaque.isdecimal() or len(opaque) > 18:  # noqa: PLR2004 - 64 bits
+        raise NotFoundError(f"there is no {kind} '{opaque[:40]}'")
+    return int(opaque)
+
+
+def _aware(moment: datetime | None, name: str) -> datetime | None:
+    if moment is not None and moment.tzinfo is None:
+        raise InvalidInputError([Problem(path=name, message="needs a time zone, for example 2026-01-31T12:00:00Z")])
+    return moment

@@ -1,0 +1,64 @@
+"""Whether the service lives, is ready and what it measures; and the description of the API itself."""
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+
+from app import metrics
+from app.api.problems import problem
+from app.domain.errors import StoreUnavailableError
+from app.services import snapshots
+
+router = APIRouter(tags=["service"])
+
+# Not the routes' threads: readiness must be told while all of those are busy.
+_CHECKS = CapacityLimiter(1)
+
+
+@router.get("/livez", response_class=PlainTextResponse)
+async def livez() -> str:
+    """Say that the process answers."""
+    return "ok\n"
+
+
+@router.get("/readyz")
+async def readyz(request: Request) -> Response:
+    """Say whether requests can be served: the store answers and the worker, where there is one, is running."""
+    worker = request.app.state.worker
+    if worker is not None and not worker.alive:
+        return problem("not-ready", "Not ready", 503, "the worker is not running")
+    try:
+        await anyio.to_thread.run_sync(snapshots.ping, request.app.state.access.store, limiter=_CHECKS)
+    except StoreUnavailableError as error:
+        return problem("not-ready", "Not ready", 503, str(error))
+    return PlainTextResponse("ok\n")
+
+
+@router.get("/metrics", response_class=Response)
+async def scrape(request: Request) -> Response:
+    """Expose the metrics; never touches the store. OpenMetrics, with run ids as exemplars, where it is asked for."""
+    exposition: metrics.Exposition = request.app.state.exposition
+    body, content_type = exposition.render(request.headers.get("accept", ""))
+    return Response(body, media_type=content_type)
+
+
+@router.get("/openapi.json", include_in_schema=False)
+def openapi(request: Request) -> JSONResponse:
+    """Describe the API."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/docs", include_in_schema=False, response_class=HTMLResponse)
+def docs() -> HTMLResponse:
+    """Show the API's description, without asking anything of the internet."""
+    return HTMLResponse(_DOCS)
+
+
+_DOCS = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Coalmine API</title><link rel="stylesheet" href="/static/vendor/swagger-ui/swagger-ui.css"></head>
+<body><div id="swagger-ui"></div>
+<script src="/static/vendor/swagger-ui/swagger-ui-bundle.js"></script>
+<script src="/static/docs.js"></script></body></html>
+"""

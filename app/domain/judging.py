@@ -1,0 +1,184 @@
+"""From answers to results: match, measure and judge many canaries at once. The service and the one-shot gate share it.
+
+What the parts mean is said in matching, measures, relevance and verdicts; here they are put in order.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.matching import Match, Prepared, match, prepare
+from app.domain.measures import Batch, Measure, compute, mean_name, measures_for
+from app.domain.model import Aggregates, Canary, Outcome, Ranking, Reason, Rule, Scorer
+from app.domain.relevance import measures_relevance, top_score
+from app.domain.verdicts import aggregate, judge_canary
+
+REASONS = tuple(Reason)
+"""A reason's bit in stored states is its place here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yardstick:
+    """How the answers of a check are judged."""
+
+    k: int
+    fetch_k: int
+    measures: tuple[Measure, ...]
+    scorer: Scorer
+    rules: tuple[Rule, ...]
+
+    @classmethod
+    def of(
+        cls, *, k: int, fetch_k: int, cutoffs: Sequence[int], scorer: Scorer, rules: tuple[Rule, ...]
+    ) -> "Yardstick":
+        """Lay out the measures: those at the check's cut-offs and at its own k."""
+        return cls(k=k, fetch_k=fetch_k, measures=measures_for({*cutoffs, k}), scorer=scorer, rules=rules)
+
+    def __str__(self) -> str:
+        """Say what of it a stored result depends on besides the measures."""
+        scorer = self.scorer
+        return f"k={self.k} fetch_k={self.fetch_k} scorer={scorer.kind} scale={scorer.scale} anchor={scorer.anchor}"
+
+
+class Panel:
+    """The canaries of a suite version, prepared once for many runs; immutable."""
+
+    def __init__(self, canaries: Sequence[Canary]) -> None:
+        self.canaries = tuple(canaries)
+        self.prepared = tuple([prepare(canary.judgments) for canary in canaries])
+        self.forbidden = tuple([prepare(canary.forbidden) if canary.forbidden else None for canary in canaries])
+        self.best_grade = tuple(
+            [max((judgment.grade for judgment in canary.judgments), default=0) for canary in canaries]
+        )
+        self.expects = np.array([canary.expects for canary in canaries], dtype=np.bool_)
+        self.negative = np.array([canary.negative for canary in canaries], dtype=np.bool_)
+
+    def __len__(self) -> int:
+        return len(self.canaries)
+
+    @cached_property
+    def categories(self) -> dict[str, NDArray[np.intp]]:
+        """The positions of each category's canaries."""
+        return _groups([(str(canary.category),) for canary in self.canaries])
+
+    @cached_property
+    def tags(self) -> dict[str, NDArray[np.intp]]:
+        """The positions of each tag's canaries."""
+        return _groups([canary.tags for canary in self.canaries])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one ranking means for its canary. `vector` holds the measures in the yardstick's order, NaN = undefined."""
+
+    match: Match
+    vector: NDArray[np.float64]
+    top_score: float | None
+    reasons: tuple[Reason, ...]
+
+
+def judge(yardstick: Yardstick, panel: Panel, rankings: Mapping[int, Ranking]) -> dict[int, Result]:
+    """Judge the rankings at these positions of the panel."""
+    if not rankings:
+        return {}
+    positions = list(rankings)
+    matches = [match(panel.prepared[position], rankings[position]) for position in positions]
+    vectors = compute(
+        Batch.of(
+            matches,
+            [panel.prepared[position] for position in positions],
+            [rankings[position].returned for position in positions],
+        ),
+        yardstick.measures,
+        yardstick.fetch_k,
+    )
+    vectors[~panel.expects[positions]] = np.nan  # a negative canary's allowed match is no expectation
+    return {
+        position: _result(yardstick, panel, position, rankings[position], found, vector)
+        for position, found, vector in zip(positions, matches, vectors, strict=True)
+    }
+
+
+def _result(
+    yardstick: Yardstick, panel: Panel, position: int, ranking: Ranking, found: Match, vector: NDArray[np.float64]
+) -> Result:
+    canary = panel.canaries[position]
+    top = top_score(yardstick.scorer, ranking, found.grade, panel.best_grade[position])
+    reasons = judge_canary(
+        canary,
+        top_score=top,
+        found_in_k=_within(found.first_relevant, yardstick.k),
+        forbidden_returned=_returned(panel.forbidden[position], ranking),
+        scores=_named(yardstick.measures, vector) if canary.floors else {},
+        first_is_allowed=found.first_relevant == 1,
+        empty=not ranking,
+        scorer_measures_relevance=measures_relevance(yardstick.scorer),
+    )
+    return Result(match=found, vector=vector, top_score=top, reasons=reasons)
+
+
+def summarise(
+    yardstick: Yardstick,
+    panel: Panel,
+    *,
+    outcomes: Sequence[Outcome],
+    vectors: NDArray[np.float64],
+    top_scores: NDArray[np.float64],
+    degraded: NDArray[np.bool_],
+    answered: NDArray[np.bool_],
+) -> Aggregates:
+    """Amount a run to its aggregates: arrays over the panel, rows of unmeasured canaries are ignored."""
+    found = vectors[:, yardstick.measures.index(Measure("Hit", yardstick.k))] > 0
+    return aggregate(
+        outcomes=outcomes,
+        expects=panel.expects,
+        negative=panel.negative,
+        degraded=degraded,
+        answered=answered,
+        top_scores=top_scores,
+        found=found,
+        scores=vectors,
+        measures=[mean_name(measure) for measure in yardstick.measures],
+        categories=panel.categories,
+        tags=panel.tags,
+        measures_relevance=measures_relevance(yardstick.scorer),
+    )
+
+
+def pack_reasons(reasons: Sequence[Reason]) -> int:
+    """Pack reasons into bits, 0 = healthy."""
+    return sum(1 << REASONS.index(reason) for reason in reasons)
+
+
+def unpack_reasons(bits: int) -> tuple[Reason, ...]:
+    """Unpack what `pack_reasons` packed."""
+    return tuple(reason for place, reason in enumerate(REASONS) if bits >> place & 1)
+
+
+ANSWERED_BIT = 1 << REASONS.index(Reason.ANSWERED)
+
+
+def _within(rank: int | None, k: int) -> bool:
+    return rank is not None and rank <= k
+
+
+def _returned(forbidden: Prepared | None, ranking: Ranking) -> bool:
+    return forbidden is not None and match(forbidden, ranking).first_relevant is not None
+
+
+def _named(measures: Sequence[Measure], vector: NDArray[np.float64]) -> dict[str, float | None]:
+    return {
+        str(measure): None if value != value else value  # noqa: PLR0124 - NaN: undefined
+        for measure, value in zip(measures, vector.tolist(), strict=True)
+    }
+
+
+def _groups(labels: Sequence[Sequence[str]]) -> dict[str, NDArray[np.intp]]:
+    members: dict[str, list[int]] = {}
+    for position, names in enumerate(labels):
+        for name in names:
+            members.setdefault(name, []).append(position)
+    return {name: np.array(positions, dtype=np.intp) for name, positions in sorted(members.items())}

@@ -1,0 +1,152 @@
+"""The shapes people and programs read: a run, a result, a report. The API, the files and the gate share them.
+
+Absent measurements are None, never 0; times are RFC 3339 in UTC.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from app.domain.matching import Match, Prepared, missing
+from app.domain.model import Answer, Canary, Judgment, Outcome, Ranking, Reason, Scorer, Verdict
+from app.domain.relevance import relevance_of
+
+_DIGITS = 6
+
+
+def time_text(moment: datetime | None) -> str | None:
+    """Write a time as RFC 3339 in UTC."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z") if moment else None
+
+
+def number(value: float | None) -> float | None:
+    """Round a number for reading; NaN is None."""
+    return None if value is None or math.isnan(value) else round(value, _DIGITS)
+
+
+def numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Round numbers for reading."""
+    return {name: number(value) for name, value in values.items()}
+
+
+def slice_shape(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Shape the aggregates of a category or tag."""
+    return {
+        **part,
+        "health_score": number(part["health_score"]),
+        "coverage": number(part["coverage"]),
+        "measures": numbers(part["measures"]),
+    }
+
+
+def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
+    canary: Canary,
+    *,
+    outcome: Outcome,
+    latency_seconds: float | None,
+    http_status: int | None = None,
+    detail: str | None = None,
+    ranking: Ranking | None = None,
+    prepared: Prepared | None = None,
+    match: Match | None = None,
+    measures: Mapping[str, float | None] | None = None,
+    top_score: float | None = None,
+    reasons: Sequence[Reason] = (),
+    scorer: Scorer | None = None,
+    k: int,
+    since_run: str | None = None,
+) -> dict[str, Any]:
+    """Shape one canary's part of a run: with its evidence where its probe measured, else with why it did not."""
+    measured = outcome is Outcome.OK and ranking is not None and match is not None and prepared is not None
+    shape: dict[str, Any] = {
+        "key": canary.key,
+        "query": canary.query,
+        "category": str(canary.category),
+        "tags": list(canary.tags),
+        "outcome": str(outcome),
+        "http_status": http_status,
+        "detail": detail,
+        "latency_seconds": number(latency_seconds),
+        "verdict": str(_verdict(measured=measured, reasons=reasons)),
+        "reasons": [str(reason) for reason in reasons] if measured else [],
+        "top_score": number(top_score) if measured else None,
+        "any_match": None,
+        "measures": numbers(measures or {}),
+        "ranking": [],
+        "missing": [],
+        "since_run": since_run,
+    }
+    if ranking is not None and match is not None and prepared is not None and measured:
+        first = match.first_relevant
+        shape["any_match"] = first is not None and first <= k
+        shape["ranking"] = ranking_shape(ranking, match, canary.judgments, scorer)
+        shape["missing"] = [judgment_shape(judgment) for judgment in missing(prepared, match, k)]
+    return shape
+
+
+def ranking_shape(
+    ranking: Ranking, match: Match, judgments: Sequence[Judgment], scorer: Scorer | None
+) -> list[dict[str, Any]]:
+    """Shape the hits of a ranking with what each was recognised as."""
+    levels = match.levels
+    return [
+        {
+            "rank": position + 1,
+            "id": ranking.ids[position],
+            "document": ranking.documents[position],
+            "text": ranking.texts[position],
+            "score": ranking.scores[position],
+            "relevance": number(relevance_of(scorer, ranking.scores[position])) if scorer else None,
+            "judgment": judgment_shape(judgments[match.judgment[position]]) if match.judgment[position] >= 0 else None,
+            "level": str(levels[position]) if levels[position] else None,
+            "grade": match.grade[position] if levels[position] else None,
+        }
+        for position in range(len(ranking))
+    ]
+
+
+def judgment_shape(judgment: Judgment) -> dict[str, Any]:
+    """Shape a judgment, leaving out what it does not say."""
+    said = {"id": judgment.id, "document": judgment.document, "text": judgment.text}
+    return {name: value for name, value in said.items() if value is not None} | {"grade": judgment.grade}
+
+
+def failed_probe(answer: Answer) -> dict[str, Any]:
+    """Give what `result_shape` wants to know of a probe, whatever became of it."""
+    return {
+        "outcome": answer.outcome,
+        "latency_seconds": answer.latency_seconds,
+        "http_status": answer.http_status,
+        "detail": answer.detail,
+    }
+
+
+def report_shape(
+    run: Mapping[str, Any], results: Sequence[Mapping[str, Any]], *, worst: int = 10, everything: bool = False
+) -> dict[str, Any]:
+    """Shape a report: the run, its worst canaries, and where wanted all results."""
+    shape: dict[str, Any] = {"run": run, "worst": worst_first(results)[:worst]}
+    if everything:
+        shape["results"] = list(results)
+    return shape
+
+
+def worst_first(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """List what needs a look: failed probes, then degraded canaries by number of reasons and lowest top score."""
+    bad = [result for result in results if result["verdict"] != Verdict.HEALTHY]
+    return sorted(
+        bad,
+        key=lambda result: (
+            result["verdict"] != Verdict.UNKNOWN,
+            -len(result["reasons"]),
+            1.0 if result["top_score"] is None else result["top_score"],
+            result["key"],
+        ),
+    )
+
+
+def _verdict(*, measured: bool, reasons: Sequence[Reason]) -> Verdict:
+    if not measured:
+        return Verdict.UNKNOWN
+    return Verdict.DEGRADED if reasons else Verdict.HEALTHY

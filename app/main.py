@@ -1,0 +1,215 @@
+"""The service put together: settings in, FastAPI app out. The only place that names the real adapters."""
+
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import anyio
+from fastapi import Depends, FastAPI
+
+from app import __version__, metrics
+from app.adapters.hooks.webhook import send_webhook
+from app.adapters.retrievers.http import HttpProbe
+from app.api import catalog as catalog_routes
+from app.api import deps, history, service
+from app.api.problems import install_problems
+from app.config import Settings
+from app.domain.addresses import hook_policy, parse_allow, retriever_policy
+from app.domain.errors import CoalmineError, ConfigurationError, StoreUnavailableError
+from app.domain.model import Probe, Send
+from app.formats.canary_files import read_canary_files
+from app.formats.files import canary_texts, read_secret
+from app.services import catalog, keys
+from app.services.deliveries import Links
+from app.services.vault import Vault, open_vault
+from app.store.engine import Store
+from app.store.migrate import is_migrated, migrate
+from app.worker import Engine, Worker
+
+logger = logging.getLogger("coalmine")
+
+USER_AGENT = f"coalmine/{__version__}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """What a process holds open: the store, the vault, its metrics and, where wanted, a worker."""
+
+    settings: Settings
+    store: Store
+    vault: Vault
+    exposition: metrics.Exposition
+    worker: Worker | None
+    environment: Mapping[str, str]
+
+
+def create_app(service_: Service) -> FastAPI:
+    """Build the app around an opened service; its lifespan runs the embedded worker."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        if service_.worker is not None:
+            service_.worker.start()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_reload_on_hangup, service_)
+            if service_.worker is None:
+                tasks.start_soon(_keep_snapshot, service_)
+            yield
+            tasks.cancel_scope.cancel()
+        if service_.worker is not None:
+            await anyio.to_thread.run_sync(service_.worker.stop)
+        service_.store.close()
+
+    app = FastAPI(
+        title="Coalmine",
+        version=__version__,
+        summary="Canary monitoring for retrieval.",
+        lifespan=lifespan,
+        dependencies=[Depends(deps.authorise)],
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,  # both are routes of our own, so that the one dependency covers them
+    )
+    app.state.access = deps.Access(
+        store=service_.store,
+        vault=service_.vault,
+        loopback=deps.is_loopback(service_.settings.host),
+        metrics_token=service_.settings.metrics_token,
+    )
+    app.state.exposition = service_.exposition
+    app.state.worker = service_.worker
+    app.state.links = links_of(service_.settings)
+    install_problems(app)
+    for router in (service.router, catalog_routes.router, history.router):
+        app.include_router(router)
+    return app
+
+
+def open_service(
+    settings: Settings,
+    *,
+    environment: Mapping[str, str],
+    with_worker: bool = True,
+    probe: Probe | None = None,
+    send: Send | None = None,
+) -> Service:
+    """Open everything a process needs, refusing to start where it must not. `probe` and `send` are the two seams.
+
+    Raises ConfigurationError with what to do, InvalidInputError for canary files that cannot be applied.
+    """
+    loopback = deps.is_loopback(settings.host)
+    if settings.embedded:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    vault = open_vault(settings.secret_key, settings.data_dir, loopback=loopback)
+    store = Store(settings.database)
+    try:
+        _prepare_store(settings, store)
+        _prepare_keys(settings, store, loopback=loopback)
+        if settings.canaries is not None:
+            apply_canaries(settings.canaries, store, vault, environment)
+    except BaseException:
+        store.close()
+        raise
+    exposition = metrics.Exposition.create()
+    worker = None
+    if with_worker:
+        engine = Engine(
+            store=store,
+            vault=vault,
+            probe=probe or real_probe(settings),
+            send=send or real_send(settings),
+            links=links_of(settings),
+            owner=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
+            retention_days=settings.retention_days,
+        )
+        worker = Worker(engine, exposition.process, exposition.snapshot)
+    return Service(
+        settings=settings, store=store, vault=vault, exposition=exposition, worker=worker, environment=environment
+    )
+
+
+def real_probe(settings: Settings) -> Probe:
+    """Make the probe that asks over HTTP."""
+    allow = parse_allow(settings.retriever_allow) if settings.retriever_allow else ()
+    return HttpProbe(retriever_policy(allow), USER_AGENT)
+
+
+def real_send(settings: Settings) -> Send:
+    """Make the sender that posts webhooks."""
+    allow = parse_allow(settings.hook_allow) if settings.hook_allow else ()
+    return partial(send_webhook, policy=hook_policy(allow), user_agent=USER_AGENT)
+
+
+def links_of(settings: Settings) -> Links:
+    """Say where the links of notifications lead."""
+    return Links(public_url=settings.url, dashboard_url=settings.dashboard_url, runbook_url=settings.runbook_url)
+
+
+def apply_canaries(path: Path, store: Store, vault: Vault, environment: Mapping[str, str]) -> list[catalog.Change]:
+    """Put canary files in force: all of them or, with InvalidInputError, none."""
+    documents = read_canary_files(canary_texts(path), environment, read_secret)
+    changes = catalog.apply(store, vault, documents, managed_by=catalog.FILE, now=datetime.now(UTC))
+    logger.info("canaries_applied", extra={"path": str(path), "changes": len(changes)})
+    return changes
+
+
+def _prepare_store(settings: Settings, store: Store) -> None:
+    if settings.embedded or settings.auto_migrate:
+        migrate(store)
+    elif not is_migrated(store):
+        raise ConfigurationError(
+            "the database does not have the schema of this release: run `coalmine migrate`, "
+            "or set COALMINE_AUTO_MIGRATE=true"
+        )
+
+
+def _prepare_keys(settings: Settings, store: Store, *, loopback: bool) -> None:
+    if settings.bootstrap_key_file is not None:
+        keys.bootstrap_key(store, settings.bootstrap_key_file, now=datetime.now(UTC))
+    if not loopback and not keys.any_key_ever(store):
+        raise ConfigurationError(
+            f"refusing to listen on {settings.host} without an API key: create one with "
+            "`coalmine keys create --scope admin`, or set COALMINE_BOOTSTRAP_KEY_FILE"
+        )
+
+
+async def _reload_on_hangup(service_: Service) -> None:
+    """Apply the canary files again on SIGHUP; what is in force stays in force where they cannot be applied."""
+    path = service_.settings.canaries
+    if path is None or not hasattr(signal, "SIGHUP"):
+        return
+    try:
+        hangups = anyio.open_signal_receiver(signal.SIGHUP)
+    except (RuntimeError, ValueError):  # not the main thread: an app under test has no signals
+        return
+    with hangups as received:
+        async for _ in received:
+            await anyio.to_thread.run_sync(_reload, service_, path)
+
+
+def _reload(service_: Service, path: Path) -> None:
+    try:
+        apply_canaries(path, service_.store, service_.vault, service_.environment)
+    except CoalmineError as error:
+        service_.exposition.process.config_reloaded(successful=False)
+        logger.error("canaries_not_applied", extra={"path": str(path), "detail": str(error)})  # noqa: TRY400 - expected, no trace
+        return
+    service_.exposition.process.config_reloaded(successful=True)
+    if service_.worker is not None:
+        service_.worker.wake()
+
+
+async def _keep_snapshot(service_: Service) -> None:
+    """Follow the store where no worker does."""
+    while True:
+        with suppress(StoreUnavailableError):
+            await anyio.to_thread.run_sync(service_.exposition.snapshot.refresh, service_.store)
+        await anyio.sleep(5)

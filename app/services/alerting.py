@@ -1,0 +1,299 @@
+"""What a verdict means for people: alerts opened and resolved, and the deliveries that tell of it.
+
+Called inside the transaction that ends a run (or changes a definition), so that a verdict, its alert and its
+deliveries are written together or not at all. The deciding is done in the domain, from rows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from app.domain.alerting import (
+    OPEN,
+    AlertState,
+    Decision,
+    Observation,
+    OpenAlert,
+    Overdue,
+    Retirement,
+    TransitionType,
+    completes,
+    decide,
+    decide_no_data,
+    retire,
+    window_length,
+)
+from app.domain.announcing import Announcement, Concern, Suppression, Told, announce
+from app.domain.delivering import DeliveryState
+from app.domain.model import Rule, RuleKind, RunStatus, Severity, Verdict
+from app.domain.rules import condition, dedupe_key
+from app.formats.documents import CheckDocument
+from app.formats.rule_documents import rules_in_force
+from app.services.evidence import worst_canaries
+from app.services.summaries import stored_aggregates
+from app.store import alerts, catalog, history, outbox
+from app.store.alerts import AlertRow, TransitionRow
+from app.store.catalog import Definition
+from app.store.engine import Connection, from_us, to_us
+from app.store.history import RunRow
+
+_TYPE = "alert."
+_FURTHEST_BACK = 2_000
+
+
+def after_run(connection: Connection, check_id: int, run_id: int, *, now: datetime) -> None:
+    """Let every rule of the check look at the run that just ended, and tell of what changes."""
+    check = catalog.definition_by_id(connection, check_id)
+    rules = _rules(check)
+    turn = _Turn(connection, check, run_id, now)
+    window = _window(connection, check_id, rules)
+    completed = bool(window) and completes(RunStatus(window[-1].status))
+    for rule in rules:
+        alert = turn.open_alert(rule)
+        if rule.kind is not RuleKind.NO_DATA:
+            turn.apply(rule, alert, decide(rule, _observed(rule, window), _as_open(alert), now))
+        elif completed:
+            turn.apply(rule, alert, decide_no_data(None, _as_open(alert), now))
+    turn.retire_others(rules, Retirement.RULE_REMOVED)
+    turn.announce()
+
+
+def open_no_data(connection: Connection, check_id: int, overdue: Overdue, *, now: datetime) -> bool:
+    """Open the `no_data` alert of a check of which nothing completed for too long; True where it was not open yet."""
+    check = catalog.definition_by_id(connection, check_id)
+    rule = next((rule for rule in _rules(check) if rule.kind is RuleKind.NO_DATA), None)
+    if rule is None:
+        return False
+    turn = _Turn(connection, check, None, now)
+    alert = turn.open_alert(rule)
+    decision = decide_no_data(overdue, _as_open(alert), now)
+    if not decision.transitions:
+        return False
+    turn.apply(rule, alert, decision)
+    turn.announce()
+    return True
+
+
+def follow_definitions(connection: Connection, *, now: datetime) -> None:
+    """Resolve the alerts of checks and rules that are no longer there."""
+    for check_id in alerts.unresolved_checks(connection):
+        check = catalog.definition_by_id(connection, check_id)
+        gone = check.archived_at is not None or not check.body["enabled"]
+        turn = _Turn(connection, check, None, now)
+        turn.retire_others(
+            [] if gone else _rules(check), Retirement.CHECK_ARCHIVED if gone else Retirement.RULE_REMOVED
+        )
+        turn.announce()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Known:
+    """An alert of the turn as it stands, with what has just happened to it."""
+
+    id: int
+    severity: Severity
+    state: AlertState
+    change: TransitionType | None = None
+    transition_id: int | None = None
+
+
+class _Turn:
+    """One evaluation of a check's alerts: decisions are applied one by one, then announced together."""
+
+    def __init__(self, connection: Connection, check: Definition, run_id: int | None, now: datetime) -> None:
+        self._connection = connection
+        self._check = check
+        self._run_id = run_id
+        self._now = now
+        self._rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id)}
+        self._known: dict[int, _Known] = {
+            row.id: _Known(id=row.id, severity=Severity(row.severity), state=AlertState(row.state))
+            for row in self._rows.values()
+        }
+        self._worst: list[dict[str, Any]] | None = None
+
+    def open_alert(self, rule: Rule) -> AlertRow | None:
+        """Give the unresolved alert of a rule, pending ones included."""
+        return self._rows.get(rule.key)
+
+    def apply(self, rule: Rule, alert: AlertRow | None, decision: Decision) -> None:
+        """Write what a decision changes."""
+        if decision.state is AlertState.OK:
+            if alert is not None:
+                alerts.delete_alert(self._connection, alert.id)
+                self._known.pop(alert.id, None)
+            return
+        alert_id = self._begun(rule, decision) if alert is None else self._changed(alert, decision)
+        if alert_id is None or decision.severity is None:
+            return  # another replica was faster; what it wrote stands
+        known = _Known(id=alert_id, severity=decision.severity, state=decision.state)
+        for transition in decision.transitions:
+            known.change = transition
+            known.transition_id = alerts.append_transition(
+                self._connection,
+                alert_id=alert_id,
+                at=to_us(self._now),
+                type=transition,
+                severity=decision.severity,
+                reason=decision.reason,
+                run_id=self._run_id,
+                evidence={**decision.evidence, "canaries": self._worst_canaries()},
+            )
+        self._known[alert_id] = known
+
+    def retire_others(self, rules: Sequence[Rule], why: Retirement) -> None:
+        """Resolve the alerts of rules that are not among these."""
+        keys = {rule.key for rule in rules}
+        for row in self._rows.values():
+            if row.rule_key in keys:
+                continue
+            gone = Rule(key=row.rule_key, kind=RuleKind(row.kind))
+            opened = _as_open(row)
+            if opened is not None:
+                self.apply(gone, row, retire(opened, why, self._now))
+
+    def announce(self) -> None:
+        """Write the deliveries of all that changed, or why there are none."""
+        if not any(known.change or known.state in OPEN for known in self._known.values()):
+            return
+        history_of = alerts.list_transitions(self._connection, list(self._known))
+        concerns = [self._concern(known, history_of[known.id]) for known in self._known.values()]
+        hooks = [_found_hook(self._connection, slug) for slug in self._check.body["hooks"]]
+        unreachable = {hook.id for hook in hooks if hook.archived_at is not None or hook.disabled_reason is not None}
+        for said in announce(concerns, [hook.id for hook in hooks], unreachable=unreachable):
+            self._write(said, self._known[said.alert_id], history_of[said.alert_id])
+
+    def _write(self, said: Announcement, known: _Known, before: Sequence[TransitionRow]) -> None:
+        if said.cancel:
+            outbox.cancel_deliveries(self._connection, said.cancel, said.reason)
+        transition_id = known.transition_id
+        if said.late:
+            transition_id = next(row.id for row in reversed(before) if row.suppressed is not None)
+            alerts.suppress(self._connection, transition_id, None)
+        if transition_id is None:
+            return
+        if said.suppressed is not None:
+            alerts.suppress(self._connection, transition_id, said.suppressed)
+        at = to_us(self._now)
+        rows = [
+            {
+                "hook_id": hook,
+                "alert_id": said.alert_id,
+                "transition_id": transition_id,
+                "message_id": f"msg_{transition_id}_{hook}",
+                "type": _TYPE + said.type,
+                "state": DeliveryState.PENDING,
+                "created_at": at,
+                "next_attempt_at": at,
+                "attempts": 0,
+            }
+            for hook in said.send
+        ]
+        outbox.enqueue_deliveries(self._connection, rows)
+
+    def _concern(self, known: _Known, before: Sequence[TransitionRow]) -> Concern:
+        told = [
+            Told(
+                id=row.id,
+                hook=row.hook_id,
+                type=TransitionType(row.type.removeprefix(_TYPE)),
+                state=DeliveryState(row.state),
+                attempts=row.attempts,
+            )
+            for row in outbox.deliveries_of_alert(self._connection, known.id)
+        ]
+        suppressed = [row.suppressed for row in before if row.suppressed is not None]
+        return Concern(
+            alert_id=known.id,
+            severity=known.severity,
+            state=known.state,
+            change=known.change,
+            suppressed=Suppression(suppressed[-1]) if suppressed else None,
+            told=told,
+        )
+
+    def _begun(self, rule: Rule, decision: Decision) -> int | None:
+        opened = decision.state in OPEN
+        return alerts.insert_alert(
+            self._connection,
+            check_id=self._check.id,
+            rule_key=rule.key,
+            kind=rule.kind,
+            scope=_scope(rule),
+            severity=decision.severity,
+            state=decision.state,
+            reason=decision.reason,
+            evidence=dict(decision.evidence),
+            dedupe_key=dedupe_key(self._check.slug, rule.key, _scope(rule)),
+            first_run=decision.evidence.get("first_bad_run"),
+            created_at=to_us(self._now),
+            opened_at=to_us(self._now) if opened else None,
+        )
+
+    def _changed(self, alert: AlertRow, decision: Decision) -> int | None:
+        values: dict[str, Any] = {
+            "state": decision.state,
+            "severity": decision.severity,
+            "reason": decision.reason,
+            "evidence": dict(decision.evidence),
+        }
+        if decision.state in OPEN and alert.opened_at is None:
+            values["opened_at"] = to_us(self._now)
+            values["first_run"] = decision.evidence.get("first_bad_run")
+        if decision.state is AlertState.RESOLVED:
+            values["resolved_at"] = to_us(self._now)
+        return alert.id if alerts.update_alert(self._connection, alert.id, was=alert.state, **values) else None
+
+    def _worst_canaries(self) -> list[dict[str, Any]]:
+        if self._worst is None:
+            run_id = self._run_id
+            self._worst = worst_canaries(self._connection, self._check.id, run_id) if run_id is not None else []
+        return self._worst
+
+
+def _rules(check: Definition) -> tuple[Rule, ...]:
+    return rules_in_force(CheckDocument.model_validate(check.body).rules)
+
+
+def _window(connection: Connection, check_id: int, rules: Sequence[Rule]) -> list[RunRow]:
+    """Read as many of the newest ended runs as every rule needs to see its measured ones."""
+    needed = max((window_length(rule) for rule in rules), default=1)
+    limit = needed
+    while True:
+        rows = history.ended_runs(connection, check_id, limit=limit)
+        known = sum(row.verdict != Verdict.UNKNOWN for row in rows)
+        if known >= needed or len(rows) < limit or limit >= _FURTHEST_BACK:
+            return rows
+        limit *= 4
+
+
+def _observed(rule: Rule, window: Sequence[RunRow]) -> list[Observation]:
+    return [
+        Observation(
+            run_id=row.id,
+            at=from_us(row.finished_at or row.created_at),
+            condition=condition(rule, stored_aggregates(row), unknown=row.verdict == Verdict.UNKNOWN),
+        )
+        for row in window
+    ]
+
+
+def _as_open(alert: AlertRow | None) -> OpenAlert | None:
+    if alert is None:
+        return None
+    return OpenAlert(
+        state=AlertState(alert.state),
+        severity=Severity(alert.severity),
+        opened_at=from_us(alert.opened_at) if alert.opened_at is not None else None,
+    )
+
+
+def _scope(rule: Rule) -> str:
+    return str(rule.category) if rule.category is not None else ""
+
+
+def _found_hook(connection: Connection, slug: str) -> Definition:
+    hook = catalog.find_definition(connection, "hook", slug)
+    assert hook is not None  # noqa: S101 - a check is only saved with hooks that exist, and nothing is deleted
+    return hook

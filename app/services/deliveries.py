@@ -1,0 +1,199 @@
+"""Telling people: claim a delivery, render what it says, send it, and write down what came of it.
+
+Three transactions around one network call, so that no transaction waits for a receiver, and a crash anywhere
+leads to another attempt with the same bytes and the same idempotency key.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import random
+from typing import Any
+
+from app.domain.delivering import after_attempt
+from app.domain.errors import ConflictError, NotFoundError
+from app.domain.model import Hook, Message, Receipt, Send
+from app.formats import shapes
+from app.formats.documents import HookDocument
+from app.formats.secret_fields import join_secrets
+from app.services.vault import Vault
+from app.store import alerts, catalog, history, outbox
+from app.store.engine import Connection, Store, from_us, to_us
+from app.store.outbox import AttemptRow, DeliveryRow
+
+_LONGEST_QUERY = 300
+TEST = "hook.test"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Where the links of a notification lead; `{check}` and `{rule}` are replaced."""
+
+    public_url: str
+    dashboard_url: str | None = None
+    runbook_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentDelivery:
+    """What a worker hears of an attempt. `error` is a closed word, None where the receiver took it."""
+
+    id: int
+    hook: str
+    state: str
+    error: str | None
+    reason: str
+
+
+def deliver_next(
+    store: Store,
+    vault: Vault,
+    send: Send,
+    *,
+    owner: str,
+    links: Links,
+    clock: Callable[[], datetime],
+    lease: timedelta,
+) -> SentDelivery | None:
+    """Attempt the oldest delivery that is due; None when there is none."""
+    now = clock()
+    with store.write() as connection:
+        claimed = outbox.claim_delivery(connection, owner=owner, now=to_us(now), lease_until=to_us(now + lease))
+        if claimed is None:
+            return None
+        hook = _hook(connection, vault, claimed.hook_id)
+        body = claimed.body
+        if body is None:
+            body = render(connection, claimed, hook.slug, links, now)
+            outbox.freeze_body(connection, claimed.id, body)
+    receipt = send(hook, Message(id=claimed.message_id, body=body), now)
+    return _settle(store, claimed, receipt, owner, clock())
+
+
+def _settle(store: Store, claimed: DeliveryRow, receipt: Receipt, owner: str, now: datetime) -> SentDelivery:
+    first_at = from_us(claimed.first_attempt_at or to_us(now))
+    step = after_attempt(receipt, claimed.attempts, first_at, now, random())  # noqa: S311 - jitter, not a secret
+    with store.write() as connection:
+        outbox.record_attempt(
+            connection,
+            claimed.id,
+            AttemptRow(
+                at=to_us(now),
+                http_status=receipt.http_status,
+                error=receipt.error,
+                detail=receipt.detail,
+                latency_seconds=receipt.latency_seconds,
+            ),
+        )
+        outbox.settle_delivery(
+            connection,
+            claimed.id,
+            owner=owner,
+            state=step.state,
+            next_attempt_at=to_us(step.next_attempt_at or now),
+            reason=step.reason,
+        )
+        if step.disable_hook:
+            catalog.disable_definition(connection, claimed.hook_id, step.reason, to_us(now))
+    return SentDelivery(
+        id=claimed.id,
+        hook=claimed.hook,
+        state=step.state,
+        error=None if receipt.ok else receipt.error,
+        reason=step.reason,
+    )
+
+
+def send_test(store: Store, slug: str, *, now: datetime) -> int:
+    """Put a test message for a hook into the outbox: it takes the path every alert takes. Gives its id."""
+    with store.write() as connection:
+        hook = catalog.find_definition(connection, "hook", slug)
+        if hook is None or hook.archived_at is not None:
+            raise NotFoundError(f"there is no hook '{slug}'")
+        if hook.disabled_reason is not None:
+            raise ConflictError(f"hook '{slug}' is disabled: {hook.disabled_reason} Save it again to enable it")
+        return outbox.enqueue_test(connection, hook.id, TEST, to_us(now))
+
+
+def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
+    """Put a dead delivery back into the outbox."""
+    with store.write() as connection:
+        if outbox.find_delivery(connection, delivery_id) is None:
+            raise NotFoundError(f"there is no delivery '{delivery_id}'")
+        if not outbox.replay_delivery(connection, delivery_id, to_us(now)):
+            raise ConflictError("only a dead delivery can be replayed")
+
+
+def render(connection: Connection, delivery: DeliveryRow, hook: str, links: Links, now: datetime) -> bytes:
+    """Write the body of a delivery, to be frozen."""
+    if delivery.alert_id is None or delivery.transition_id is None:
+        data: dict[str, Any] = {
+            "summary": f"Test message from Coalmine to hook {hook}",
+            "links": {"check": None, "run": None, "dashboard": None, "runbook": None},
+        }
+    else:
+        data = _alert_data(connection, delivery.alert_id, delivery.transition_id, delivery.type, links)
+    body = {"type": delivery.type, "version": 1, "timestamp": shapes.time_text(now), "data": data}
+    return json.dumps(body, ensure_ascii=True, separators=(",", ":")).encode()
+
+
+def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind: str, links: Links) -> dict[str, Any]:
+    alert = alerts.find_alert(connection, alert_id)
+    assert alert is not None  # noqa: S101 - the delivery's foreign key
+    transition = alerts.find_transition(connection, transition_id)
+    check = catalog.definition_by_id(connection, alert.check_id)
+    run = history.find_run(connection, transition.run_id) if transition.run_id is not None else None
+    seen = transition.evidence.get("window") or [{}]
+    degraded = [_worst(canary) for canary in transition.evidence.get("canaries", [])]
+    total = run.degraded if run is not None else None
+    return {
+        "alert_id": str(alert.id),
+        "dedupe_key": alert.dedupe_key,
+        "severity": transition.severity,
+        "summary": _summary(kind, alert.check, transition.severity, transition.reason, total),
+        "reason": transition.reason,
+        "check": alert.check,
+        "suite": check.body["suite"],
+        "retriever": check.body["retriever"],
+        "rule": alert.rule_key,
+        "run_id": str(run.id) if run is not None else None,
+        "health_score": shapes.number(run.aggregates.get("health_score")) if run is not None else None,
+        "coverage": shapes.number(run.aggregates.get("coverage")) if run is not None else None,
+        "measure": transition.evidence.get("measure"),
+        "value": shapes.number(seen[-1].get("value")),
+        "threshold": shapes.number(seen[-1].get("threshold")),
+        "baseline": None,
+        "degraded_queries": [canary["query"] for canary in degraded],
+        "degraded": degraded,
+        "degraded_total": total,
+        "links": _links(links, alert.check, alert.rule_key, transition.run_id),
+    }
+
+
+def _worst(canary: Mapping[str, Any]) -> dict[str, Any]:
+    return {**canary, "query": canary["query"][:_LONGEST_QUERY], "cause": canary.get("cause")}
+
+
+def _summary(kind: str, check: str, severity: str, reason: str, degraded: int | None) -> str:
+    what = kind.removeprefix("alert.")
+    count = f" ({degraded} degraded canaries)" if degraded else ""
+    return f"[{what.upper()}] {severity} on {check}: {reason.rstrip('.')}{count}"
+
+
+def _links(links: Links, check: str, rule: str, run_id: int | None) -> dict[str, str | None]:
+    def filled(template: str | None) -> str | None:
+        return template.replace("{check}", check).replace("{rule}", rule) if template else None
+
+    return {
+        "check": f"{links.public_url}/checks/{check}",
+        "run": f"{links.public_url}/runs/{run_id}" if run_id is not None else None,
+        "dashboard": filled(links.dashboard_url),
+        "runbook": filled(links.runbook_url),
+    }
+
+
+def _hook(connection: Connection, vault: Vault, hook_id: int) -> Hook:
+    definition = catalog.definition_by_id(connection, hook_id)
+    whole = join_secrets(definition.body, vault.decrypt(definition.secrets))
+    return HookDocument.model_validate(whole).to_domain()

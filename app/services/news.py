@@ -1,0 +1,122 @@
+"""Alerts and deliveries as people read them, with the why of each. Nothing here writes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.domain.errors import NotFoundError
+from app.formats import shapes
+from app.store import alerts, catalog, outbox
+from app.store.alerts import AlertRow, TransitionRow
+from app.store.engine import Connection, Store, from_us
+from app.store.outbox import AttemptRow, DeliveryRow
+
+
+def list_alerts(
+    store: Store, *, check: str | None, state: str | None, before: int | None, limit: int
+) -> list[dict[str, Any]]:
+    """List alerts, newest first. Raises NotFoundError for a check that never was."""
+    with store.read() as connection:
+        check_id = _definition_id(connection, "check", check)
+        states = (state,) if state else ()
+        found = alerts.list_alerts(connection, check_id=check_id, states=states, before=before, limit=limit)
+        changes = alerts.list_transitions(connection, [row.id for row in found])
+    return [_alert(row, changes[row.id]) for row in found]
+
+
+def alert(store: Store, alert_id: int) -> dict[str, Any]:
+    """Read an alert with its transitions and who was told."""
+    with store.read() as connection:
+        row = alerts.find_alert(connection, alert_id)
+        if row is None:
+            raise NotFoundError(f"there is no alert '{alert_id}'")
+        changes = alerts.list_transitions(connection, [alert_id])[alert_id]
+        told = outbox.deliveries_of_alert(connection, alert_id)
+        attempts = outbox.list_attempts(connection, [one.id for one in told])
+    return {**_alert(row, changes), "deliveries": [_delivery(one, attempts[one.id]) for one in told]}
+
+
+def list_deliveries(
+    store: Store, *, hook: str | None, state: str | None, before: int | None, limit: int
+) -> list[dict[str, Any]]:
+    """List deliveries, newest first. Raises NotFoundError for a hook that never was."""
+    with store.read() as connection:
+        hook_id = _definition_id(connection, "hook", hook)
+        found = outbox.list_deliveries(connection, hook_id=hook_id, state=state, before=before, limit=limit)
+        attempts = outbox.list_attempts(connection, [row.id for row in found])
+    return [_delivery(row, attempts[row.id]) for row in found]
+
+
+def delivery(store: Store, delivery_id: int) -> dict[str, Any]:
+    """Read a delivery with its attempts."""
+    with store.read() as connection:
+        row = outbox.find_delivery(connection, delivery_id)
+        if row is None:
+            raise NotFoundError(f"there is no delivery '{delivery_id}'")
+        return _delivery(row, outbox.list_attempts(connection, [delivery_id])[delivery_id])
+
+
+def _alert(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, Any]:
+    return {
+        "id": str(row.id),
+        "check": row.check,
+        "rule": row.rule_key,
+        "kind": row.kind,
+        "scope": row.scope,
+        "severity": row.severity,
+        "state": row.state,
+        "opened_at": _time(row.opened_at),
+        "resolved_at": _time(row.resolved_at),
+        "acknowledged_at": _time(row.acknowledged_at),
+        "reason": row.reason,
+        "evidence": row.evidence,
+        "since_run": str(row.first_run) if row.first_run is not None else None,
+        "dedupe_key": row.dedupe_key,
+        "transitions": [
+            {
+                "at": _time(change.at),
+                "type": change.type,
+                "severity": change.severity,
+                "reason": change.reason,
+                "run_id": str(change.run_id) if change.run_id is not None else None,
+                "suppressed": change.suppressed,
+                "evidence": change.evidence,
+            }
+            for change in changes
+        ],
+    }
+
+
+def _delivery(row: DeliveryRow, attempts: Sequence[AttemptRow]) -> dict[str, Any]:
+    return {
+        "id": str(row.id),
+        "hook": row.hook,
+        "alert_id": str(row.alert_id) if row.alert_id is not None else None,
+        "type": row.type,
+        "state": row.state,
+        "reason": row.reason,
+        "created_at": _time(row.created_at),
+        "next_attempt_at": _time(row.next_attempt_at) if row.state == "pending" else None,
+        "attempts": [
+            {
+                "at": _time(attempt.at),
+                "http_status": attempt.http_status,
+                "error": attempt.error,
+                "detail": attempt.detail,
+                "latency_seconds": shapes.number(attempt.latency_seconds),
+            }
+            for attempt in attempts
+        ],
+    }
+
+
+def _definition_id(connection: Connection, kind: str, slug: str | None) -> int | None:
+    if slug is None:
+        return None
+    definition = catalog.find_definition(connection, kind, slug)
+    if definition is None:
+        raise NotFoundError(f"there is no {kind} '{slug}'")
+    return definition.id
+
+
+def _time(microseconds: int | None) -> str | None:
+    return shapes.time_text(from_us(microseconds)) if microseconds is not None else None

@@ -1,0 +1,198 @@
+"""What a run works with, frozen when it starts, so that editing definitions never changes a run under way."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, TypeVar
+
+from app.domain.errors import CoalmineError
+from app.domain.judging import Panel, Yardstick
+from app.domain.measures import MEASURES_VERSION
+from app.domain.model import Ranking, Retriever
+from app.domain.rankings import decimals_of
+from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument
+from app.formats.rule_documents import rules_in_force
+from app.formats.secret_fields import join_secrets
+from app.services.summaries import vector_names
+from app.services.vault import Vault
+from app.store import catalog, history, queue, recording
+from app.store.engine import Connection, Store, from_us, to_us
+from app.store.queue import ClaimedRun
+from app.store.recording import OpenState
+
+SHARD = 100
+"""Probes per shard: what is staged at once, and asked again at most after a crash."""
+
+_KEPT = 64
+
+ValueT = TypeVar("ValueT")
+
+
+class NotExecutableError(CoalmineError):
+    """The run cannot be carried out as things are defined."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Suite:
+    """A frozen canary list, prepared for judging."""
+
+    slug: str
+    hash: str
+    panel: Panel
+    canary_ids: tuple[int, ...]
+    version_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything a run needs. Positions count along the frozen canary list."""
+
+    run: ClaimedRun
+    started_at: datetime
+    index_version: str | None
+    """What the caller said; a version the retriever reports takes its place."""
+    suite: str
+    panel: Panel
+    canary_ids: tuple[int, ...]
+    version_ids: tuple[int, ...]
+    retriever: Retriever
+    decimals: int
+    yardstick: Yardstick
+    layout_id: int
+    vector_names: tuple[str, ...]
+    vector_layout_id: int
+    held: dict[int, OpenState]
+    """What holds now for each canary, by canary id."""
+    seen: dict[int, Ranking] = field(default_factory=dict)
+    """Rankings this process stored or read during the run."""
+
+    @property
+    def shard_count(self) -> int:
+        """How many shards the run has."""
+        return -(-len(self.panel) // SHARD)
+
+    def still_holds(self, state: OpenState, ranking_id: int, position: int) -> bool:
+        """Whether a stored state says all there is to say about this answer."""
+        return (
+            state.ranking_id == ranking_id
+            and state.canary_version_id == self.version_ids[position]
+            and state.layout_id == self.layout_id
+        )
+
+
+class Planner:
+    """Makes plans; keeps prepared suites and retrievers of recent runs, which never change under their version."""
+
+    def __init__(self, store: Store, vault: Vault) -> None:
+        self.store = store
+        self._vault = vault
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def plan(self, claimed: ClaimedRun, now: datetime) -> Plan:
+        """Freeze what the run works with, or read what was frozen when it first started.
+
+        Raises NotExecutableError saying why it cannot be carried out.
+        """
+        with self.store.write() as connection:
+            run = history.find_run(connection, claimed.id)
+            if run is None:
+                raise NotExecutableError("the run is gone")
+            check, retriever, suite_version_id, config_hash = self._definitions(connection, run, now)
+            suite = self._suite(connection, check.suite, suite_version_id)
+            if not len(suite.panel):
+                raise NotExecutableError(f"suite '{check.suite}' has no canaries")
+            yardstick = Yardstick.of(
+                k=check.k,
+                fetch_k=check.fetch_k or check.k,
+                cutoffs=check.cutoffs,
+                scorer=retriever.scorer,
+                rules=rules_in_force(check.rules),
+            )
+            names = vector_names(yardstick, suite.panel)
+            measures = [str(measure) for measure in yardstick.measures]
+            layout_id = recording.layout_id(connection, measures, MEASURES_VERSION, str(yardstick))
+            vector_layout_id = recording.layout_id(connection, names, MEASURES_VERSION, "")
+            queue.freeze(connection, claimed.id, config_hash=config_hash)
+            held = recording.open_states(connection, claimed.check_id)
+        return Plan(
+            run=claimed,
+            started_at=from_us(claimed.started_at),
+            index_version=run.index_version,
+            suite=suite.slug,
+            panel=suite.panel,
+            canary_ids=suite.canary_ids,
+            version_ids=suite.version_ids,
+            retriever=retriever,
+            decimals=decimals_of(retriever.score_precision),
+            yardstick=yardstick,
+            layout_id=layout_id,
+            vector_names=names,
+            vector_layout_id=vector_layout_id,
+            held=held,
+        )
+
+    def _definitions(
+        self, connection: Connection, run: history.RunRow, now: datetime
+    ) -> tuple[CheckDocument, Retriever, int, str]:
+        if run.check_version_id is None or run.retriever_version_id is None or run.suite_version_id is None:
+            ids = _freeze(connection, run, now)
+        else:
+            ids = (run.check_version_id, run.retriever_version_id, run.suite_version_id)
+        check_version_id, retriever_version_id, suite_version_id = ids
+        check_content, retriever_content = (catalog.version_body(connection, version) for version in ids[:2])
+        check = self._keep(("check", check_version_id), lambda: CheckDocument.model_validate(check_content.body))
+        # Secrets may be renewed without a new version: what they are encrypted to is part of the name.
+        retriever = self._keep(
+            ("retriever", retriever_version_id, retriever_content.secrets), lambda: self._retriever(retriever_content)
+        )
+        config_hash = sha256((check_content.hash + retriever_content.hash).encode()).hexdigest()
+        return check, retriever, suite_version_id, config_hash
+
+    def _retriever(self, content: catalog.Content) -> Retriever:
+        whole = join_secrets(content.body, self._vault.decrypt(content.secrets))
+        return RetrieverDocument.model_validate(whole).to_domain()
+
+    def _suite(self, connection: Connection, slug: str, version_id: int) -> _Suite:
+        def read() -> _Suite:
+            digest, members = catalog.suite_version(connection, version_id)
+            return _Suite(
+                slug=slug,
+                hash=digest,
+                panel=Panel([CanaryDocument.model_validate(member.body).to_domain() for member in members]),
+                canary_ids=tuple(member.canary_id for member in members),
+                version_ids=tuple(member.version_id for member in members),
+            )
+
+        return self._keep(("suite", version_id), read)
+
+    def _keep(self, key: Hashable, make: Callable[[], ValueT]) -> ValueT:
+        value: ValueT | None = self._kept.get(key)
+        if value is None:
+            value = make()
+            self._kept[key] = value
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return value
+
+
+def _freeze(connection: Connection, run: history.RunRow, now: datetime) -> tuple[int, int, int]:
+    check = catalog.definition_by_id(connection, run.check_id)
+    if check.archived_at is not None:
+        raise NotExecutableError(f"check '{check.slug}' is archived")
+    retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
+    if retriever is None or retriever.archived_at is not None:
+        raise NotExecutableError(f"retriever '{check.body['retriever']}' does not exist or is archived")
+    suite = catalog.find_definition(connection, "suite", check.body["suite"])
+    if suite is None or suite.archived_at is not None:
+        raise NotExecutableError(f"suite '{check.body['suite']}' does not exist or is archived")
+    suite_version_id = catalog.freeze_suite(connection, suite.id, to_us(now))
+    queue.freeze(
+        connection,
+        run.id,
+        check_version_id=check.version_id,
+        retriever_version_id=retriever.version_id,
+        suite_version_id=suite_version_id,
+    )
+    return check.version_id, retriever.version_id, suite_version_id

@@ -1,0 +1,381 @@
+"""Runs and results as people read them, put together from rows. Nothing here writes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.domain.judging import ANSWERED_BIT, Panel, Yardstick, summarise, unpack_reasons
+from app.domain.matching import Match, prepare
+from app.domain.model import Canary, Outcome, Verdict
+from app.formats import shapes
+from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument
+from app.formats.rule_documents import rules_in_force
+from app.formats.secret_fields import join_secrets
+from app.services.summaries import run_body
+from app.store import catalog, history
+from app.store.catalog import Definition
+from app.store.engine import Connection, Store, from_us
+from app.store.history import RunRow, StateRow
+
+MAX_POINTS = 2_000
+_HOUR, _DAY = 3_600, 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setting:
+    """What a run worked with, read back: its canaries in order and how they were judged."""
+
+    members: list[catalog.Member]
+    canaries: list[Canary]
+    yardstick: Yardstick
+
+
+def find_check(connection: Connection, slug: str) -> Definition:
+    """Find a check, archived ones included: their history stays readable. Raises NotFoundError."""
+    check = catalog.find_definition(connection, "check", slug)
+    if check is None:
+        raise NotFoundError(f"there is no check '{slug}'")
+    return check
+
+
+def find_run(connection: Connection, run_id: str) -> RunRow:
+    """Find a run by its opaque id. Raises NotFoundError."""
+    run = history.find_run(connection, int(run_id)) if run_id.isdecimal() and len(run_id) < 19 else None  # noqa: PLR2004 - 64 bits
+    if run is None:
+        raise NotFoundError(f"there is no run '{run_id}'")
+    return run
+
+
+def health(store: Store, slug: str) -> dict[str, Any]:
+    """Read the newest ended run of a check. Raises NotFoundError before the first."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        newest = history.latest_body(connection, check.id)
+        if newest is None:
+            raise NotFoundError(f"check '{slug}' has no ended run yet")
+        run = history.find_run(connection, newest[0])
+        if run is None:
+            raise NotFoundError(f"check '{slug}' has no ended run any more")
+        return _run(connection, run, newest[1])
+
+
+def run(store: Store, run_id: str) -> dict[str, Any]:
+    """Read a run in full."""
+    with store.read() as connection:
+        return full_run(connection, find_run(connection, run_id))
+
+
+def full_run(connection: Connection, row: RunRow) -> dict[str, Any]:
+    """Read a run in full; what its row leaves out is kept for the newest and computed for older ones."""
+    newest = history.latest_body(connection, row.check_id)
+    if newest is not None and newest[0] == row.id:
+        return _run(connection, row, newest[1])
+    return _run(connection, row, _recomputed(connection, row) if row.aggregates else {})
+
+
+def list_runs(store: Store, slug: str, *, before: int | None, limit: int) -> list[dict[str, Any]]:
+    """List the runs of a check, newest first, without what only a single run spells out (tags, latency)."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        rows = history.list_runs(connection, check.id, before=before, limit=limit)
+        queries: dict[int, list[str]] = {}
+        for version in {row.suite_version_id for row in rows if row.degraded_positions}:
+            if version is not None:
+                queries[version] = [member.body["query"] for member in catalog.suite_version(connection, version)[1]]
+        found = []
+        for row in rows:
+            asked = queries.get(row.suite_version_id or 0, [])
+            body = {"degraded": [{"query": asked[place]} for place in _places(row)] if asked else []}
+            found.append(_run(connection, row, body))
+        return found
+
+
+def results(
+    store: Store,
+    run_id: str,
+    *,
+    verdict: Verdict | None = None,
+    category: str | None = None,
+    tag: str | None = None,
+    after: int = -1,
+    limit: int = 100,
+) -> tuple[list[dict[str, Any]], int | None]:
+    """Read results of an ended run in suite order with their evidence, and the position to go on after."""
+    with store.read() as connection:
+        row = find_run(connection, run_id)
+        if row.suite_version_id is None or not row.aggregates:
+            return [], None
+        setting = _setting(connection, row)
+        states = history.states_at(connection, row.check_id, row.id)
+        latencies, failures = history.probes_of(connection, row.id)
+        wanted: list[int] = []
+        for position, canary in enumerate(setting.canaries):
+            if position <= after or (category and canary.category != category) or (tag and tag not in canary.tags):
+                continue
+            state = states.get(setting.members[position].canary_id)
+            if verdict and verdict is not _verdict(position, state, failures):
+                continue
+            wanted.append(position)
+            if len(wanted) > limit:
+                break
+        following = wanted[limit - 1] if len(wanted) > limit else None
+        wanted = wanted[:limit]
+        found = [states.get(setting.members[position].canary_id) for position in wanted]
+        rankings = history.read_rankings(connection, [state.ranking_id for state in found if state])
+        names = {layout: history.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
+    shaped = []
+    for position, state in zip(wanted, found, strict=True):
+        canary = setting.canaries[position]
+        outcome, status, detail = failures.get(position, (Outcome.OK, None, None))
+        common: dict[str, Any] = {
+            "outcome": Outcome(outcome),
+            "http_status": status,
+            "detail": detail,
+            "latency_seconds": float(latencies[position]) if outcome != Outcome.SKIPPED else None,
+            "k": setting.yardstick.k,
+        }
+        if state is None or outcome != Outcome.OK:
+            shaped.append(shapes.result_shape(canary, **common))
+            continue
+        shaped.append(
+            shapes.result_shape(
+                canary,
+                ranking=rankings[state.ranking_id],
+                prepared=prepare(canary.judgments),
+                match=Match.from_bytes(state.matched),
+                measures=_named(names[state.layout_id], state.vector),
+                top_score=state.top_score,
+                reasons=unpack_reasons(state.reasons),
+                scorer=setting.yardstick.scorer,
+                since_run=str(state.first_run),
+                **common,
+            )
+        )
+    return shaped, following
+
+
+def report(store: Store, run_id: str) -> dict[str, Any]:
+    """Read an ended run with all its results, the worst first among them. Raises ConflictError while it goes on."""
+    summary = run(store, run_id)
+    if summary["finished_at"] is None:
+        raise ConflictError(f"run '{run_id}' has not ended yet")
+    found: list[dict[str, Any]] = []
+    after: int | None = -1
+    while after is not None:
+        part, after = results(store, run_id, after=after, limit=1_000)
+        found += part
+    return shapes.report_shape(summary, found, everything=True)
+
+
+def series(
+    store: Store, slug: str, *, measure: str, category: str | None, start: int, end: int, points: int
+) -> dict[str, Any]:
+    """Read a measure of a check over time, in at most `points` points: single runs, hours or days, as fits."""
+    name = f"{category}/{measure}" if category else measure
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        if history.count_runs(connection, check.id, start, end, at_most=points) <= points:
+            found = history.series_of_runs(connection, check.id, name, start, end)
+        else:
+            hours = (end - start) / (_HOUR * 1_000_000)
+            found = history.series_of_rollups(
+                connection, check.id, name, start, end, seconds=_HOUR if hours <= MAX_POINTS else _DAY
+            )
+        marks = history.list_marks(connection, check.id, start, end)
+    if not found and not _is_kept(store, check.id, name):
+        raise InvalidInputError([Problem(path="measure", message=f"'{name}' is not kept for this check")])
+    merged = _thinned(found, points)
+    return {
+        "check": slug,
+        "measure": measure,
+        "category": category,
+        "points": [
+            {
+                "at": shapes.time_text(from_us(point.at)),
+                "mean": shapes.number(point.mean),
+                "min": shapes.number(point.min),
+                "max": shapes.number(point.max),
+                "runs": point.runs,
+            }
+            for point in merged
+        ],
+        "marks": [{"at": shapes.time_text(from_us(at)), "index_version": version} for at, version in marks],
+    }
+
+
+def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> dict[str, Any]:
+    """Read the states a canary of a check went through, newest first."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        suite = catalog.find_definition(connection, "suite", check.body["suite"])
+        canary_id = catalog.find_canary_id(connection, suite.id, key) if suite else None
+        if canary_id is None:
+            raise NotFoundError(f"check '{slug}' has no canary '{key}'")
+        states = history.timeline(connection, check.id, canary_id, limit=limit)
+        ends = [state.last_run for state in states if state.last_run is not None]
+        times = history.run_times(connection, [*(state.first_run for state in states), *ends])
+        rankings = history.read_rankings(connection, [state.ranking_id for state in states])
+        names = {layout: history.layout_names(connection, layout) for layout in {s.layout_id for s in states}}
+    return {
+        "check": slug,
+        "key": key,
+        "items": [
+            {
+                "verdict": str(Verdict.DEGRADED if state.reasons else Verdict.HEALTHY),
+                "reasons": [str(reason) for reason in unpack_reasons(state.reasons)],
+                "first_run": str(state.first_run),
+                "from": _time(times.get(state.first_run)),
+                "last_run": str(state.last_run) if state.last_run is not None else None,
+                "until": _time(times.get(state.last_run)) if state.last_run is not None else None,
+                "top_score": shapes.number(state.top_score),
+                "measures": shapes.numbers(_named(names[state.layout_id], state.vector)),
+                "ranking": list(rankings[state.ranking_id].ids),
+            }
+            for state in states
+        ],
+    }
+
+
+def _run(connection: Connection, row: RunRow, body: Mapping[str, Any]) -> dict[str, Any]:
+    check = _document(connection, row)
+    own = {"health_score", "coverage", "degraded_share"}
+    means = {name: value for name, value in row.aggregates.items() if "/" not in name}
+    shape: dict[str, Any] = {
+        "id": str(row.id),
+        "check": row.check,
+        "suite": check["suite"],
+        "retriever": check["retriever"],
+        "trigger": row.trigger,
+        "index_version": row.index_version,
+        "status": row.status,
+        "scheduled_for": _time(row.scheduled_for),
+        "started_at": _time(row.started_at),
+        "finished_at": _time(row.finished_at),
+        "verdict": row.verdict,
+        "reasons": row.reasons,
+        "health_score": shapes.number(means.get("health_score")),
+        "coverage": shapes.number(means.get("coverage")),
+        "degraded_share": shapes.number(means.get("degraded_share")),
+        "degraded_queries": [item["query"] for item in body.get("degraded", [])],
+        "canaries": {name: getattr(row, name) for name in ("total", "measured", "failed", "undefined", "degraded")},
+        "measures": shapes.numbers({name: value for name, value in means.items() if name not in own}),
+        "categories": {name: shapes.slice_shape(part) for name, part in body.get("categories", {}).items()},
+        "tags": {name: shapes.slice_shape(part) for name, part in body.get("tags", {}).items()},
+        "suite_hash": row.suite_hash,
+        "config_hash": row.config_hash,
+        "measures_version": row.measures_version,
+        "probes": body.get("probes", {}),
+        "latency_seconds": body.get("latency_seconds", {"p50": None, "p95": None, "max": None}),
+    }
+    return shape
+
+
+def _document(connection: Connection, row: RunRow) -> Mapping[str, Any]:
+    if row.check_version_id is not None:
+        return catalog.version_body(connection, row.check_version_id).body
+    return catalog.definition_by_id(connection, row.check_id).body
+
+
+def _setting(connection: Connection, row: RunRow) -> _Setting:
+    if row.suite_version_id is None or row.check_version_id is None or row.retriever_version_id is None:
+        raise NotFoundError(f"run '{row.id}' has not started")
+    members = catalog.suite_version(connection, row.suite_version_id)[1]
+    check = CheckDocument.model_validate(catalog.version_body(connection, row.check_version_id).body)
+    public = catalog.version_body(connection, row.retriever_version_id).body
+    hidden = {f"request.headers.{name}": "hidden" for name in public["request"]["headers"]}
+    retriever = RetrieverDocument.model_validate(join_secrets(public, hidden)).to_domain()
+    yardstick = Yardstick.of(
+        k=check.k,
+        fetch_k=check.fetch_k or check.k,
+        cutoffs=check.cutoffs,
+        scorer=retriever.scorer,
+        rules=rules_in_force(check.rules),
+    )
+    canaries = [CanaryDocument.model_validate(member.body).to_domain() for member in members]
+    return _Setting(members=members, canaries=canaries, yardstick=yardstick)
+
+
+def _recomputed(connection: Connection, row: RunRow) -> dict[str, Any]:
+    """Spell an older run out again from its states: categories, tags, probes and latency."""
+    setting = _setting(connection, row)
+    panel = Panel(setting.canaries)
+    states = history.states_at(connection, row.check_id, row.id)
+    latencies, failures = history.probes_of(connection, row.id)
+    size = len(panel)
+    vectors = np.full((size, len(setting.yardstick.measures)), np.nan)
+    tops = np.full(size, np.nan)
+    reasons = np.zeros(size, dtype=np.int64)
+    outcomes = [Outcome.OK] * size
+    for position, member in enumerate(setting.members):
+        state = states.get(member.canary_id)
+        if position in failures:
+            outcomes[position] = Outcome(failures[position][0])
+        elif state is None:
+            outcomes[position] = Outcome.SKIPPED
+        else:
+            vector = np.frombuffer(state.vector)
+            if len(vector) == vectors.shape[1]:
+                vectors[position] = vector
+            tops[position] = np.nan if state.top_score is None else state.top_score
+            reasons[position] = state.reasons
+    aggregates = summarise(
+        setting.yardstick,
+        panel,
+        outcomes=outcomes,
+        vectors=vectors,
+        top_scores=tops,
+        degraded=reasons != 0,
+        answered=(reasons & ANSWERED_BIT) != 0,
+    )
+    measured = [float(latencies[place]) for place, outcome in enumerate(outcomes) if outcome is Outcome.OK]
+    return run_body(panel, aggregates, reasons, outcomes, measured)
+
+
+def _verdict(position: int, state: StateRow | None, failures: Mapping[int, Any]) -> Verdict:
+    if position in failures or state is None:
+        return Verdict.UNKNOWN
+    return Verdict.DEGRADED if state.reasons else Verdict.HEALTHY
+
+
+def _is_kept(store: Store, check_id: int, name: str) -> bool:
+    with store.read() as connection:
+        newest = history.latest_body(connection, check_id)
+        row = history.find_run(connection, newest[0]) if newest else None
+    return row is None or not row.aggregates or name in row.aggregates
+
+
+def _thinned(found: Sequence[history.Point], points: int) -> list[history.Point]:
+    """Join neighbours until no more than `points` are left."""
+    if len(found) <= points:
+        return list(found)
+    size = -(-len(found) // points)
+    joined = []
+    for start in range(0, len(found), size):
+        block = found[start : start + size]
+        count = sum(point.runs for point in block)
+        joined.append(
+            history.Point(
+                at=block[0].at,
+                mean=sum(point.mean * point.runs for point in block) / count,
+                min=min(point.min for point in block),
+                max=max(point.max for point in block),
+                runs=count,
+            )
+        )
+    return joined
+
+
+def _places(row: RunRow) -> list[int]:
+    places: list[int] = np.frombuffer(row.degraded_positions or b"", dtype="<u4").tolist()
+    return places
+
+
+def _named(names: Sequence[str], vector: bytes) -> dict[str, float | None]:
+    return dict(zip(names, np.frombuffer(vector).tolist(), strict=True))
+
+
+def _time(microseconds: int | None) -> str | None:
+    return shapes.time_text(from_us(microseconds)) if microseconds is not None else None

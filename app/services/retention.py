@@ -1,0 +1,38 @@
+"""Forgetting: what is older than wanted goes, in small batches off the write path."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+
+from app.store import pruning
+from app.store.engine import Connection, Store, to_us
+
+BATCH = 500
+ALERT_DAYS = 366
+
+
+def prune(store: Store, now: datetime, *, days: int) -> int:
+    """Delete runs and states older than `days`, alerts older than a year, and what nothing refers to any more.
+
+    Returns how many rows went. Each batch is a transaction of its own, so that writers never wait long.
+    """
+    horizon = to_us(now - timedelta(days=days))
+    alert_horizon = to_us(now - timedelta(days=max(days, ALERT_DAYS)))
+    gone = 0
+    batches: tuple[Callable[[Connection], int], ...] = (
+        partial(pruning.prune_runs, horizon=horizon, batch=BATCH),
+        partial(pruning.prune_states, batch=BATCH),
+        partial(pruning.prune_rankings, batch=BATCH),
+        partial(pruning.prune_alerts, horizon=alert_horizon, batch=BATCH),
+    )
+    for batch in batches:
+        while True:
+            with store.write() as connection:
+                count = batch(connection)
+            gone += count
+            if count < BATCH:
+                break
+    if gone:
+        with store.write() as connection:
+            gone += pruning.prune_chunks(connection, BATCH)
+    return gone

@@ -1,0 +1,226 @@
+"""A run, from claim to verdict: ask, stage, judge, and finalise in one transaction.
+
+`execute` is the story. Scheduling queues runs, alerting decides what a verdict means for people.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from app.domain.errors import InvalidInputError
+from app.domain.model import Answer, Ask, Asking, Probe, RunStatus, Verdict
+from app.domain.verdicts import run_verdict
+from app.services import alerting
+from app.services.findings import find_out
+from app.services.plans import SHARD, NotExecutableError, Plan, Planner
+from app.services.staging import gather, stage
+from app.services.summaries import aggregate_vector, run_body
+from app.store import queue, recording
+from app.store.engine import Store, to_us
+from app.store.queue import ClaimedRun, ShardBody
+
+_RESUME_WITHIN = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """What a worker hears of a run it ended."""
+
+    id: int
+    check: str
+    suite: str
+    retriever: str
+    status: RunStatus
+    verdict: Verdict
+    probes: Mapping[str, int]
+    latencies: Sequence[float]
+    duration_seconds: float
+
+
+def execute(
+    planner: Planner,
+    probe: Probe,
+    claimed: ClaimedRun,
+    *,
+    owner: str,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool],
+) -> EndedRun | None:
+    """Carry a claimed run to its end; None where it was let go of: stopping, or taken over by another worker."""
+    store = planner.store
+    try:
+        plan = planner.plan(claimed, clock())
+    except NotExecutableError as error:
+        return _fail(store, claimed, owner, str(error), clock)
+    answered = _answered_before(store, plan)
+    try:
+        if not _ask(store, plan, probe, answered, owner=owner, clock=clock, stopping=stopping):
+            return None
+    except InvalidInputError as error:
+        return _fail(store, claimed, owner, str(error), clock)
+    return _finalise(store, plan, answered, owner, clock)
+
+
+def _ask(
+    store: Store,
+    plan: Plan,
+    probe: Probe,
+    answered: dict[int, ShardBody],
+    *,
+    owner: str,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool],
+) -> bool:
+    """Ask what is not answered yet, committing shard by shard; False where the run was let go of or lost."""
+    if clock() - plan.started_at > _RESUME_WITHIN:
+        return True  # answers this far apart are not one run: it ends partial
+    for number, answers in _shards(plan, probe, answered, stopping):
+        with store.write() as connection:
+            if not queue.holds(connection, plan.run.id, owner):
+                return False
+            body = stage(plan, number, answers, partial(recording.save_rankings, connection, plan.decimals))
+            queue.commit_shard(connection, plan.run.id, number, body)
+        answered[number] = body
+    if stopping() and len(answered) < plan.shard_count:
+        release(store, owner=owner)
+        return False
+    return True
+
+
+def claim(store: Store, *, owner: str, now: datetime, lease: timedelta) -> ClaimedRun | None:
+    """Take a run that is due, if there is one."""
+    with store.write() as connection:
+        return queue.claim_run(connection, owner=owner, now=to_us(now), lease_until=to_us(now + lease))
+
+
+def renew(store: Store, *, owner: str, now: datetime, lease: timedelta) -> None:
+    """Keep the runs this worker holds."""
+    with store.write() as connection:
+        queue.renew_leases(connection, owner=owner, lease_until=to_us(now + lease))
+
+
+def release(store: Store, *, owner: str) -> None:
+    """Let go of the runs this worker holds; whoever claims them goes on where they stand."""
+    with store.write() as connection:
+        queue.release_runs(connection, owner=owner)
+
+
+def _answered_before(store: Store, plan: Plan) -> dict[int, ShardBody]:
+    if not plan.run.resumed:
+        return {}
+    with store.read() as connection:
+        return queue.staged_shards(connection, plan.run.id)
+
+
+def _shards(
+    plan: Plan, probe: Probe, answered: Mapping[int, ShardBody], stopping: Callable[[], bool]
+) -> Iterator[tuple[int, dict[int, Answer]]]:
+    """Ask what is not answered yet and yield each shard as it fills; ends early when stopping."""
+    asks = [
+        Ask(position=position, query=canary.query)
+        for position, canary in enumerate(plan.panel.canaries)
+        if position // SHARD not in answered
+    ]
+    if not asks:
+        return
+    size = len(plan.panel)
+    filling: dict[int, dict[int, Answer]] = {}
+    asking = Asking(retriever=plan.retriever, k=plan.yardstick.fetch_k, run_id=str(plan.run.id))
+    with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+        for batch in batches:
+            for position, answer in batch:
+                number = position // SHARD
+                shard = filling.setdefault(number, {})
+                shard[position] = answer
+                if len(shard) == min(SHARD, size - number * SHARD):
+                    yield number, filling.pop(number)
+            if stopping():
+                return
+
+
+def _finalise(
+    store: Store, plan: Plan, answered: Mapping[int, ShardBody], owner: str, clock: Callable[[], datetime]
+) -> EndedRun | None:
+    """Write what the run amounted to, with everything that follows from it, in one transaction."""
+    gathered = gather(plan, answered)
+    found = find_out(store, plan, gathered)
+    verdict, reasons = run_verdict(found.aggregates, plan.yardstick.rules)
+    status = RunStatus.FINISHED if gathered.complete else RunStatus.PARTIAL
+    now = clock()
+    vector = aggregate_vector(plan.vector_names, found.aggregates)
+    run_id, check_id = plan.run.id, plan.run.check_id
+    with store.write() as connection:
+        aggregates = found.aggregates
+        if not recording.finish_run(
+            connection,
+            run_id,
+            owner,
+            status=status,
+            verdict=verdict,
+            reasons=json.dumps(reasons),
+            finished_at=to_us(now),
+            index_version=gathered.index_version,
+            total=aggregates.total,
+            measured=aggregates.measured,
+            failed=aggregates.failed,
+            undefined=aggregates.undefined,
+            degraded=aggregates.degraded,
+            degraded_positions=found.degraded_positions(gathered) or None,
+            aggregates=vector.tobytes(),
+            layout_id=plan.vector_layout_id,
+        ):
+            return None
+        rows = [
+            (ranking_id, plan.version_ids[position], result.match.to_bytes(), result.vector.tobytes())
+            for position, result in found.results.items()
+            if (ranking_id := gathered.rankings[position]) is not None
+        ]
+        recording.save_scores(connection, plan.layout_id, rows)
+        recording.change_states(connection, check_id, run_id, closed=found.closed, opened=found.opened)
+        recording.save_probes(connection, run_id, gathered.latencies.tobytes(), gathered.failures)
+        recording.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), vector)
+        if gathered.index_version is not None:
+            recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
+        latencies = gathered.measured_latencies
+        body = run_body(plan.panel, found.aggregates, found.reasons, gathered.outcomes, latencies)
+        recording.save_latest(connection, check_id, run_id, body)
+        alerting.after_run(connection, check_id, run_id, now=now)
+        queue.drop_shards(connection, run_id)
+    return EndedRun(
+        id=run_id,
+        check=plan.run.check,
+        suite=plan.suite,
+        retriever=plan.retriever.slug,
+        status=status,
+        verdict=verdict,
+        probes=found.aggregates.probes,
+        latencies=latencies,
+        duration_seconds=(now - plan.started_at).total_seconds(),
+    )
+
+
+def _fail(store: Store, claimed: ClaimedRun, owner: str, reason: str, clock: Callable[[], datetime]) -> EndedRun | None:
+    """End a run that could not be executed: its verdict is unknown, never healthy."""
+    now = clock()
+    values: dict[str, Any] = {"status": RunStatus.FAILED, "verdict": Verdict.UNKNOWN, "reasons": json.dumps([reason])}
+    with store.write() as connection:
+        if not recording.finish_run(connection, claimed.id, owner, finished_at=to_us(now), **values):
+            return None
+        recording.save_latest(connection, claimed.check_id, claimed.id, {})
+        alerting.after_run(connection, claimed.check_id, claimed.id, now=now)
+        queue.drop_shards(connection, claimed.id)
+    return EndedRun(
+        id=claimed.id,
+        check=claimed.check,
+        suite="",
+        retriever="",
+        status=RunStatus.FAILED,
+        verdict=Verdict.UNKNOWN,
+        probes={},
+        latencies=(),
+        duration_seconds=0.0,
+    )

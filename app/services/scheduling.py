@@ -1,0 +1,120 @@
+"""When runs are queued: by the clock, by hand, and never two of one check at once."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from app.domain.alerting import no_data_due
+from app.domain.errors import ConflictError, NotFoundError
+from app.domain.model import Trigger
+from app.domain.schedules import EPOCH, Schedule, last_due, parse_schedule, spread
+from app.services import alerting
+from app.store import catalog, history, queue
+from app.store.engine import Store, from_us, to_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledCheck:
+    """A check the clock drives."""
+
+    id: int
+    slug: str
+    version_id: int
+    schedule: Schedule
+    changed_at: datetime
+
+
+def scheduled_checks(store: Store) -> list[ScheduledCheck]:
+    """List the checks in force and enabled."""
+    with store.read() as connection:
+        return [_scheduled(row) for row in catalog.list_definitions(connection, "check") if row.body["enabled"]]
+
+
+def tick(store: Store, check_id: int, now: datetime) -> datetime | None:
+    """Queue the run of the newest instant that has none: a tick, and after a pause the catch-up, once.
+
+    Returns the instant, or None where nothing is due, another replica was faster, or a run waits already.
+    """
+    with store.read() as connection:
+        check = _scheduled(catalog.definition_by_id(connection, check_id))
+        newest = queue.newest_instants(connection, [check_id]).get(check_id)
+    due = last_due(check.schedule, now, from_us(newest) if newest is not None else EPOCH)
+    if due is None:
+        return None
+    not_before = due + spread(check.slug, check.schedule) if newest is not None else due
+    with store.write() as connection:
+        run_id = queue.enqueue_scheduled(
+            connection, check_id, scheduled_for=to_us(due), not_before=to_us(not_before), now=to_us(now)
+        )
+    return due if run_id is not None else None
+
+
+def run_now(
+    store: Store,
+    slug: str,
+    *,
+    trigger: Trigger,
+    index_version: str | None,
+    idempotency_key: str | None,
+    now: datetime,
+) -> tuple[int, bool]:
+    """Queue a run at once, or join the one that waits: never the active one, it may have seen the old index.
+
+    Returns the run's id and whether the wish is new; a repeated Idempotency-Key gives the run of the first time.
+    Raises NotFoundError, and ConflictError where the key came with another wish before.
+    """
+    wish = sha256(json.dumps([slug, trigger, index_version]).encode()).hexdigest()
+    with store.write() as connection:
+        check = catalog.find_definition(connection, "check", slug)
+        if check is None or check.archived_at is not None:
+            raise NotFoundError(f"there is no check '{slug}'")
+        if idempotency_key is not None:
+            known = queue.remembered_request(connection, check.id, idempotency_key)
+            if known is not None and known.request_hash != wish:
+                raise ConflictError("this Idempotency-Key was used with another request")
+            if known is not None:
+                return int(known.run_id), False
+        run_id = queue.enqueue_asked(connection, check.id, trigger=trigger, index_version=index_version, now=to_us(now))
+        if idempotency_key is not None:
+            queue.remember_request(
+                connection, check.id, idempotency_key, request_hash=wish, run_id=run_id, now=to_us(now)
+            )
+        return run_id, True
+
+
+def watch_for_silence(store: Store, *, since: datetime, now: datetime) -> bool:
+    """Open the `no_data` alert of every check that has completed nothing for too long; True where one was opened.
+
+    `since`: when this process began to watch. Time in which nobody watched is caught up on, not paged for.
+    """
+    opened = False
+    for check in scheduled_checks(store):
+        with store.read() as connection:
+            completed = history.last_completed(connection, check.id)
+        last = from_us(completed) if completed is not None else None
+        overdue = no_data_due(check.schedule, last, now, max(check.changed_at, since))
+        if overdue is not None:
+            with store.write() as connection:
+                opened |= alerting.open_no_data(connection, check.id, overdue, now=now)
+    return opened
+
+
+def schedule_of(body: Mapping[str, Any]) -> Schedule:
+    """Read the schedule a stored check has."""
+    wanted = body["schedule"]
+    if wanted.get("every") is not None:
+        return parse_schedule(every=wanted["every"])
+    return parse_schedule(cron=wanted["cron"], timezone=wanted["timezone"])
+
+
+def _scheduled(row: catalog.Definition) -> ScheduledCheck:
+    return ScheduledCheck(
+        id=row.id,
+        slug=row.slug,
+        version_id=row.version_id,
+        schedule=schedule_of(row.body),
+        changed_at=from_us(row.updated_at),
+    )

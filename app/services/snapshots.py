@@ -1,0 +1,98 @@
+"""The state /metrics and the overview show: the newest ended run of each check, open alerts, the outbox."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from app.domain.rules import DEGRADED_SHARE
+from app.domain.schedules import interval_seconds
+from app.services.scheduling import schedule_of
+from app.store import alerts, catalog, history, outbox
+from app.store.engine import Connection, Store, to_us
+
+_OWN = {"health_score", "coverage", DEGRADED_SHARE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckState:
+    """The newest ended run of a check, as numbers; None = not measured."""
+
+    labels: tuple[str, str, str]
+    interval_seconds: float
+    verdict: str | None = None
+    health_score: float | None = None
+    coverage: float | None = None
+    degraded: float | None = None
+    canaries: Mapping[str, float]
+    measures: Mapping[str, float | None]
+    categories: Mapping[str, Mapping[str, float | None]]
+    index_version: str | None = None
+    last_run: float | None = None
+    last_success: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Everything the state series are made of."""
+
+    checks: tuple[CheckState, ...]
+    alerts: Mapping[tuple[str, str, str], int]
+    """(check, state, severity) to how many are not resolved."""
+    outbox_pending: int
+    outbox_oldest_seconds: float | None
+
+
+def take(store: Store) -> State:
+    """Read the state; a few rows per check, never history."""
+    now = datetime.now(UTC)
+    with store.read() as connection:
+        checks = [row for row in catalog.list_definitions(connection, "check") if row.body["enabled"]]
+        bodies = history.latest_bodies(connection)
+        slugs = {check.id: check.slug for check in checks}
+        pending, oldest = outbox.outbox(connection)
+        return State(
+            checks=tuple([_check(connection, check, bodies.get(check.id), now) for check in checks]),
+            alerts={
+                (slugs[check_id], state, severity): count
+                for check_id, state, severity, count in alerts.count_alerts(connection)
+                if check_id in slugs
+            },
+            outbox_pending=pending,
+            outbox_oldest_seconds=(to_us(now) - oldest) / 1e6 if oldest is not None else 0.0,
+        )
+
+
+def _check(
+    connection: Connection, check: catalog.Definition, newest: tuple[int, Mapping[str, Any]] | None, now: datetime
+) -> CheckState:
+    labels = (check.slug, check.body["suite"], check.body["retriever"])
+    seconds = interval_seconds(schedule_of(check.body), now)
+    run = history.find_run(connection, newest[0]) if newest else None
+    if run is None or newest is None:
+        return CheckState(labels=labels, interval_seconds=seconds, canaries={}, measures={}, categories={})
+    success = history.last_known_verdict(connection, check.id)
+    counts = {"measured": run.measured, "failed": run.failed, "undefined": run.undefined}
+    return CheckState(
+        labels=labels,
+        interval_seconds=seconds,
+        verdict=run.verdict,
+        health_score=run.aggregates.get("health_score"),
+        coverage=run.aggregates.get("coverage"),
+        degraded=run.degraded,
+        canaries={name: count for name, count in counts.items() if count is not None},
+        measures={name: value for name, value in run.aggregates.items() if "/" not in name and name not in _OWN},
+        categories={
+            name: {"coverage": part["coverage"], "health_score": part["health_score"], **part["measures"]}
+            for name, part in newest[1].get("categories", {}).items()
+        },
+        index_version=run.index_version,
+        last_run=run.finished_at / 1e6 if run.finished_at else None,
+        last_success=success / 1e6 if success else None,
+    )
+
+
+def ping(store: Store) -> None:
+    """Ask the store for anything. Raises StoreUnavailableError."""
+    with store.read() as connection:
+        outbox.outbox(connection)

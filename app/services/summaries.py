@@ -1,0 +1,118 @@
+"""Aggregates to rows and back: the vector a run keeps for ever, and the body of the newest run."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.judging import Panel, Yardstick, unpack_reasons
+from app.domain.measures import mean_name
+from app.domain.model import Aggregates, Category, Outcome, Slice
+from app.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, measure_value
+from app.store.history import RunRow
+
+_OWN = ("health_score", "coverage", DEGRADED_SHARE)
+
+
+def vector_names(yardstick: Yardstick, panel: Panel) -> tuple[str, ...]:
+    """Name the numbers a run keeps: all means, and of each category what charts and rules look at.
+
+    A category's number is written `category/measure`.
+    """
+    names = [*_OWN, *(mean_name(measure) for measure in yardstick.measures)]
+    names += [f"{category}/{name}" for category in panel.categories for name in ("health_score", "coverage")]
+    if Category.NEGATIVE in panel.categories:
+        names.append(f"{Category.NEGATIVE}/{ANSWERED_RATIO}")
+    for rule in yardstick.rules:
+        name = f"{rule.category}/{rule.measure}"
+        if rule.category is not None and rule.category in panel.categories and name not in names:
+            names.append(name)
+    return tuple(names)
+
+
+def aggregate_vector(names: Sequence[str], aggregates: Aggregates) -> NDArray[np.float64]:
+    """Lay aggregates out under these names; NaN = not measured."""
+    values = [_value(aggregates, name) for name in names]
+    return np.array([np.nan if value is None else value for value in values])
+
+
+def stored_aggregates(run: RunRow) -> Aggregates:
+    """Give an ended run's aggregates as far as it keeps them: what rules look at."""
+    slices: dict[str, dict[str, float | None]] = {}
+    means: dict[str, float | None] = {}
+    for name, value in run.aggregates.items():
+        category, _, measure = name.rpartition("/")
+        (slices.setdefault(category, {}) if category else means)[measure] = value
+    return Aggregates(
+        total=run.total or 0,
+        measured=run.measured or 0,
+        failed=run.failed or 0,
+        undefined=run.undefined or 0,
+        degraded=run.degraded or 0,
+        health_score=means.pop("health_score", None),
+        coverage=means.pop("coverage", None),
+        measures={name: value for name, value in means.items() if name != DEGRADED_SHARE},
+        categories={
+            category: Slice(
+                canaries=0,
+                measured=0,
+                health_score=values.pop("health_score", None),
+                coverage=values.pop("coverage", None),
+                measures=values,
+            )
+            for category, values in slices.items()
+        },
+    )
+
+
+def run_body(
+    panel: Panel,
+    aggregates: Aggregates,
+    reasons: NDArray[np.int64],
+    outcomes: Sequence[Outcome],
+    latencies: Sequence[float],
+) -> dict[str, Any]:
+    """Spell out what a run's row leaves out: categories, tags, probes, latency and the degraded canaries.
+
+    `reasons` holds bits by position; positions whose probe failed are not degraded, they are unknown.
+    """
+    degraded = [
+        {
+            "key": panel.canaries[position].key,
+            "query": panel.canaries[position].query,
+            "reasons": [str(reason) for reason in unpack_reasons(int(reasons[position]))],
+        }
+        for position in np.flatnonzero(reasons).tolist()
+        if outcomes[position] is Outcome.OK
+    ]
+    return {
+        "categories": {name: _slice(part) for name, part in aggregates.categories.items()},
+        "tags": {name: _slice(part) for name, part in aggregates.tags.items()},
+        "probes": dict(aggregates.probes),
+        "latency_seconds": latency_summary(latencies),
+        "degraded": degraded,
+    }
+
+
+def latency_summary(latencies: Sequence[float]) -> dict[str, float | None]:
+    """Summarise measured latencies: median, 95th percentile and maximum, None where nothing was measured."""
+    if not latencies:
+        return {"p50": None, "p95": None, "max": None}
+    p50, p95, most = np.percentile(np.asarray(latencies), [50, 95, 100]).tolist()
+    return {"p50": round(p50, 6), "p95": round(p95, 6), "max": round(most, 6)}
+
+
+def _value(aggregates: Aggregates, name: str) -> float | None:
+    category, _, measure = name.rpartition("/")
+    return measure_value(aggregates, measure, category or None)
+
+
+def _slice(part: Slice) -> Mapping[str, Any]:
+    return {
+        "canaries": part.canaries,
+        "measured": part.measured,
+        "health_score": part.health_score,
+        "coverage": part.coverage,
+        "measures": dict(part.measures),
+    }

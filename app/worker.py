@@ -1,0 +1,227 @@
+"""The engine room: ticks, runs, deliveries and the metrics snapshot, each in threads of its own.
+
+Every replica may run one. APScheduler only says "look now" (memory store, anchored triggers); the database
+decides who works. Stopping lets go of what is under way so that it goes on elsewhere or later, nothing twice.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from app import metrics
+from app.domain.errors import StoreUnavailableError
+from app.domain.model import Probe, Send
+from app.domain.schedules import trigger
+from app.services import deliveries, retention, runs, scheduling
+from app.services.deliveries import Links
+from app.services.plans import Planner
+from app.services.vault import Vault
+from app.store.engine import Store
+
+logger = logging.getLogger("coalmine.worker")
+
+_LOOK_SECONDS = 1.0
+_SYNC_SECONDS = 5
+_HEARTBEAT_SECONDS = 5
+_LEASE = timedelta(seconds=30)
+_RETENTION_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """What a worker works with; the two seams are `probe` and `send`."""
+
+    store: Store
+    vault: Vault
+    probe: Probe
+    send: Send
+    links: Links
+    owner: str
+    """Names this process in leases."""
+    retention_days: int = 90
+    run_threads: int = 4
+    delivery_threads: int = 4
+
+
+class Worker:
+    """Runs the engine until told to stop."""
+
+    def __init__(self, engine: Engine, process: metrics.ProcessMetrics, snapshot: metrics.Snapshot) -> None:
+        self._engine = engine
+        self._planner = Planner(engine.store, engine.vault)
+        self._process = process
+        self._snapshot = snapshot
+        self._stopping = threading.Event()
+        self._wake = threading.Condition()
+        self._looks = 0
+        self._since = datetime.now(UTC)
+        self._threads: list[threading.Thread] = []
+        self._scheduler = BackgroundScheduler(timezone=UTC)
+        self._scheduled: dict[int, int] = {}
+
+    def start(self) -> None:
+        """Catch up once on what was missed, then work in the background."""
+        self._scheduler.start()
+        self._every(_SYNC_SECONDS, self._sync)
+        self._every(_RETENTION_SECONDS, self._retain)
+        self._scheduler.add_job(self._sync, next_run_time=datetime.now(UTC))
+        loops = [("heartbeat", self._heartbeat)]
+        loops += [(f"run-{number}", self._run_loop) for number in range(self._engine.run_threads)]
+        loops += [(f"delivery-{number}", self._delivery_loop) for number in range(self._engine.delivery_threads)]
+        for name, loop in loops:
+            thread = threading.Thread(target=loop, name=f"coalmine-{name}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def wake(self) -> None:
+        """Say that there may be work now: a run was queued, a delivery written, a definition changed."""
+        with self._wake:
+            self._looks += 1
+            self._wake.notify_all()
+
+    def stop(self, *, patience: float = 20.0) -> None:
+        """Stop ticking and claiming, end what is under way cleanly, and let go of its leases."""
+        self._stopping.set()
+        self.wake()
+        self._scheduler.shutdown(wait=False)
+        deadline = time.monotonic() + patience
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        try:
+            runs.release(self._engine.store, owner=self._engine.owner)
+        except StoreUnavailableError as error:
+            logger.warning("leases_not_released", extra={"detail": str(error)})
+
+    @property
+    def alive(self) -> bool:
+        """Whether every thread of the worker is running."""
+        return bool(self._threads) and all(thread.is_alive() for thread in self._threads)
+
+    def _every(self, seconds: int, task: Callable[[], None]) -> None:
+        self._scheduler.add_job(
+            self._guarded, "interval", [task], seconds=seconds, coalesce=True, max_instances=1, misfire_grace_time=None
+        )
+
+    def _guarded(self, task: Callable[[], None]) -> None:
+        try:
+            task()
+        except StoreUnavailableError as error:
+            logger.error("store_unavailable", extra={"task": task.__name__, "detail": str(error)})  # noqa: TRY400 - expected, no trace
+
+    def _sync(self) -> None:
+        """Follow the catalog: one job a check, catch-up for what is new, missing data, the metrics snapshot."""
+        now = datetime.now(UTC)
+        checks = scheduling.scheduled_checks(self._engine.store)
+        wanted = {check.id: check.version_id for check in checks}
+        for check in checks:
+            if self._scheduled.get(check.id) != check.version_id:
+                self._scheduler.add_job(
+                    self._tick,
+                    trigger(check.schedule),
+                    [check.id],
+                    id=str(check.id),
+                    replace_existing=True,
+                    coalesce=True,
+                    max_instances=1,
+                    misfire_grace_time=None,  # late is better than never: the tick itself asks which instant is due
+                )
+        for check_id in self._scheduled.keys() - wanted.keys():
+            self._scheduler.remove_job(str(check_id))
+        self._scheduled = wanted
+        for check in checks:
+            self._tick(check.id)
+        if scheduling.watch_for_silence(self._engine.store, since=self._since, now=now):
+            self.wake()
+        self._snapshot.refresh(self._engine.store)
+
+    def _tick(self, check_id: int) -> None:
+        now = datetime.now(UTC)
+        due = scheduling.tick(self._engine.store, check_id, now)
+        if due is not None:
+            self._process.scheduler_lag((now - due).total_seconds())
+            self.wake()
+
+    def _retain(self) -> None:
+        retention.prune(self._engine.store, datetime.now(UTC), days=self._engine.retention_days)
+
+    def _run_loop(self) -> None:
+        self._loop(self._run_once)
+
+    def _delivery_loop(self) -> None:
+        self._loop(self._deliver_once)
+
+    def _loop(self, work_once: Callable[[], bool]) -> None:
+        seen = -1
+        while not self._stopping.is_set():
+            with self._wake:
+                if seen == self._looks:
+                    self._wake.wait(_LOOK_SECONDS)
+                seen = self._looks
+            try:
+                while not self._stopping.is_set() and work_once():
+                    pass
+            except StoreUnavailableError as error:
+                logger.error("store_unavailable", extra={"detail": str(error)})  # noqa: TRY400 - expected, no trace
+                self._stopping.wait(_LOOK_SECONDS)
+            except Exception:
+                logger.exception("bug")  # one bad row must not end the thread; its lease runs out and it is retried
+                self._stopping.wait(_LOOK_SECONDS)
+
+    def _run_once(self) -> bool:
+        engine = self._engine
+        claimed = runs.claim(engine.store, owner=engine.owner, now=datetime.now(UTC), lease=_LEASE)
+        if claimed is None:
+            return False
+        logger.info("run_started", extra={"run": claimed.id, "check": claimed.check, "resumed": claimed.resumed})
+        ended = runs.execute(
+            self._planner,
+            engine.probe,
+            claimed,
+            owner=engine.owner,
+            clock=lambda: datetime.now(UTC),
+            stopping=self._stopping.is_set,
+        )
+        if ended is None:
+            logger.info("run_let_go", extra={"run": claimed.id, "check": claimed.check})
+            return True
+        self._process.run_ended(ended)
+        logger.info(
+            "run_ended",
+            extra={"run": claimed.id, "check": claimed.check, "status": ended.status, "verdict": ended.verdict},
+        )
+        self._snapshot.refresh(engine.store)
+        self.wake()
+        return True
+
+    def _deliver_once(self) -> bool:
+        engine = self._engine
+        sent = deliveries.deliver_next(
+            engine.store,
+            engine.vault,
+            engine.send,
+            owner=engine.owner,
+            links=engine.links,
+            clock=lambda: datetime.now(UTC),
+            lease=_LEASE,
+        )
+        if sent is None:
+            return False
+        self._process.delivered(sent)
+        logger.info(
+            "delivery_attempted",
+            extra={"delivery": sent.id, "hook": sent.hook, "state": sent.state, "detail": sent.reason},
+        )
+        self._snapshot.refresh(engine.store)
+        return True
+
+    def _heartbeat(self) -> None:
+        while not self._stopping.wait(_HEARTBEAT_SECONDS):
+            try:
+                runs.renew(self._engine.store, owner=self._engine.owner, now=datetime.now(UTC), lease=_LEASE)
+            except StoreUnavailableError as error:
+                logger.error("store_unavailable", extra={"detail": str(error)})  # noqa: TRY400 - expected, no trace
