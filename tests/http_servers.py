@@ -2,6 +2,7 @@
 
 import socket
 import socketserver
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -55,9 +56,11 @@ class Peer:
 
 
 @contextmanager
-def peer(answer: Callable[[Seen], Reply] | Reply) -> Iterator[Peer]:
+def peer(answer: Callable[[Seen], Reply] | Reply, *, tls: ssl.SSLContext | None = None) -> Iterator[Peer]:
     """Serve every request by `answer`, each connection in a thread; all threads have ended afterwards."""
     server = _Server(("127.0.0.1", 0), _Connection)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     server.answer = answer if callable(answer) else lambda _: answer
     server.peer = Peer(port=server.server_address[1])
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
