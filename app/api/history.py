@@ -16,7 +16,7 @@ from app.api.schemas import RunRequest, page
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
 from app.domain.model import Category, RunStatus, Trigger, Verdict
 from app.formats import reports
-from app.services import deliveries, news, reading, scheduling
+from app.services import charts, deliveries, news, reading, scheduling
 from app.store.engine import Store, to_us
 
 router = APIRouter(prefix="/v1", tags=["history"])
@@ -129,14 +129,14 @@ def get_series(
     category: Category | None = None,
     start: Annotated[datetime | None, Query(alias="from")] = None,
     end: Annotated[datetime | None, Query(alias="to")] = None,
-    points: Annotated[int, Query(ge=1, le=reading.MAX_POINTS)] = 300,
+    points: Annotated[int, Query(ge=1, le=charts.MAX_POINTS)] = 300,
 ) -> dict[str, Any]:
     """Show a measure over time, by default the last day."""
     until = _aware(end, "to") or datetime.now(UTC)
     since = _aware(start, "from") or until - timedelta(days=1)
     if since >= until:
         raise InvalidInputError([Problem(path="from", message="must be before 'to'")])
-    return reading.series(
+    return charts.series(
         store, slug, measure=measure, category=category, start=to_us(since), end=to_us(until), points=points
     )
 
@@ -144,7 +144,7 @@ def get_series(
 @router.get("/checks/{slug}/canaries/{key}/history")
 def get_canary_history(store: StoreDep, slug: str, key: str, limit: Limit = 200) -> dict[str, Any]:
     """Show the states a canary went through, newest first."""
-    return reading.canary_history(store, slug, key, limit=limit)
+    return charts.canary_history(store, slug, key, limit=limit)
 
 
 @router.get("/alerts")

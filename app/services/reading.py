@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 
-from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.domain.errors import ConflictError, NotFoundError
 from app.domain.judging import ANSWERED_BIT, Panel, Yardstick, summarise, unpack_reasons
 from app.domain.matching import Match, prepare
 from app.domain.model import Canary, Outcome, Verdict
@@ -19,9 +20,6 @@ from app.store import catalog, history
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us
 from app.store.history import RunRow, StateRow
-
-MAX_POINTS = 2_000
-_HOUR, _DAY = 3_600, 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +144,7 @@ def results(
                 ranking=rankings[state.ranking_id],
                 prepared=prepare(canary.judgments),
                 match=Match.from_bytes(state.matched),
-                measures=_named(names[state.layout_id], state.vector),
+                measures=named_numbers(names[state.layout_id], state.vector),
                 top_score=state.top_score,
                 reasons=unpack_reasons(state.reasons),
                 scorer=setting.yardstick.scorer,
@@ -170,107 +168,28 @@ def report(store: Store, run_id: str) -> dict[str, Any]:
     return shapes.report_shape(summary, found, everything=True)
 
 
-def series(
-    store: Store, slug: str, *, measure: str, category: str | None, start: int, end: int, points: int
-) -> dict[str, Any]:
-    """Read a measure of a check over time, in at most `points` points: single runs, hours or days, as fits."""
-    name = f"{category}/{measure}" if category else measure
-    with store.read() as connection:
-        check = find_check(connection, slug)
-        if history.count_runs(connection, check.id, start, end, at_most=points) <= points:
-            found = history.series_of_runs(connection, check.id, name, start, end)
-        else:
-            hours = (end - start) / (_HOUR * 1_000_000)
-            found = history.series_of_rollups(
-                connection, check.id, name, start, end, seconds=_HOUR if hours <= MAX_POINTS else _DAY
-            )
-        marks = history.list_marks(connection, check.id, start, end)
-    if not found and not _is_kept(store, check.id, name):
-        raise InvalidInputError([Problem(path="measure", message=f"'{name}' is not kept for this check")])
-    merged = _thinned(found, points)
-    return {
-        "check": slug,
-        "measure": measure,
-        "category": category,
-        "points": [
-            {
-                "at": shapes.time_text(from_us(point.at)),
-                "mean": shapes.number(point.mean),
-                "min": shapes.number(point.min),
-                "max": shapes.number(point.max),
-                "runs": point.runs,
-            }
-            for point in merged
-        ],
-        "marks": [{"at": shapes.time_text(from_us(at)), "index_version": version} for at, version in marks],
-    }
-
-
-def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> dict[str, Any]:
-    """Read the states a canary of a check went through, newest first."""
-    with store.read() as connection:
-        check = find_check(connection, slug)
-        suite = catalog.find_definition(connection, "suite", check.body["suite"])
-        canary_id = catalog.find_canary_id(connection, suite.id, key) if suite else None
-        if canary_id is None:
-            raise NotFoundError(f"check '{slug}' has no canary '{key}'")
-        states = history.timeline(connection, check.id, canary_id, limit=limit)
-        ends = [state.last_run for state in states if state.last_run is not None]
-        times = history.run_times(connection, [*(state.first_run for state in states), *ends])
-        rankings = history.read_rankings(connection, [state.ranking_id for state in states])
-        names = {layout: history.layout_names(connection, layout) for layout in {s.layout_id for s in states}}
-    return {
-        "check": slug,
-        "key": key,
-        "items": [
-            {
-                "verdict": str(Verdict.DEGRADED if state.reasons else Verdict.HEALTHY),
-                "reasons": [str(reason) for reason in unpack_reasons(state.reasons)],
-                "first_run": str(state.first_run),
-                "from": _time(times.get(state.first_run)),
-                "last_run": str(state.last_run) if state.last_run is not None else None,
-                "until": _time(times.get(state.last_run)) if state.last_run is not None else None,
-                "top_score": shapes.number(state.top_score),
-                "measures": shapes.numbers(_named(names[state.layout_id], state.vector)),
-                "ranking": list(rankings[state.ranking_id].ids),
-            }
-            for state in states
-        ],
-    }
-
-
 def _run(connection: Connection, row: RunRow, body: Mapping[str, Any]) -> dict[str, Any]:
     check = _document(connection, row)
-    own = {"health_score", "coverage", "degraded_share"}
-    means = {name: value for name, value in row.aggregates.items() if "/" not in name}
-    shape: dict[str, Any] = {
-        "id": str(row.id),
-        "check": row.check,
-        "suite": check["suite"],
-        "retriever": check["retriever"],
-        "trigger": row.trigger,
-        "index_version": row.index_version,
-        "status": row.status,
-        "scheduled_for": _time(row.scheduled_for),
-        "started_at": _time(row.started_at),
-        "finished_at": _time(row.finished_at),
-        "verdict": row.verdict,
-        "reasons": row.reasons,
-        "health_score": shapes.number(means.get("health_score")),
-        "coverage": shapes.number(means.get("coverage")),
-        "degraded_share": shapes.number(means.get("degraded_share")),
-        "degraded_queries": [item["query"] for item in body.get("degraded", [])],
-        "canaries": {name: getattr(row, name) for name in ("total", "measured", "failed", "undefined", "degraded")},
-        "measures": shapes.numbers({name: value for name, value in means.items() if name not in own}),
-        "categories": {name: shapes.slice_shape(part) for name, part in body.get("categories", {}).items()},
-        "tags": {name: shapes.slice_shape(part) for name, part in body.get("tags", {}).items()},
-        "suite_hash": row.suite_hash,
-        "config_hash": row.config_hash,
-        "measures_version": row.measures_version,
-        "probes": body.get("probes", {}),
-        "latency_seconds": body.get("latency_seconds", {"p50": None, "p95": None, "max": None}),
-    }
-    return shape
+    return shapes.run_shape(
+        id=str(row.id),
+        check=row.check,
+        suite=check["suite"],
+        retriever=check["retriever"],
+        trigger=row.trigger,
+        index_version=row.index_version,
+        status=row.status,
+        scheduled_for=_moment(row.scheduled_for),
+        started_at=_moment(row.started_at),
+        finished_at=_moment(row.finished_at),
+        verdict=row.verdict,
+        reasons=row.reasons,
+        counts={name: getattr(row, name) for name in ("total", "measured", "failed", "undefined", "degraded")},
+        means=row.aggregates,
+        body=body,
+        suite_hash=row.suite_hash,
+        config_hash=row.config_hash,
+        measures_version=row.measures_version,
+    )
 
 
 def _document(connection: Connection, row: RunRow) -> Mapping[str, Any]:
@@ -340,42 +259,16 @@ def _verdict(position: int, state: StateRow | None, failures: Mapping[int, Any])
     return Verdict.DEGRADED if state.reasons else Verdict.HEALTHY
 
 
-def _is_kept(store: Store, check_id: int, name: str) -> bool:
-    with store.read() as connection:
-        newest = history.latest_body(connection, check_id)
-        row = history.find_run(connection, newest[0]) if newest else None
-    return row is None or not row.aggregates or name in row.aggregates
-
-
-def _thinned(found: Sequence[history.Point], points: int) -> list[history.Point]:
-    """Join neighbours until no more than `points` are left."""
-    if len(found) <= points:
-        return list(found)
-    size = -(-len(found) // points)
-    joined = []
-    for start in range(0, len(found), size):
-        block = found[start : start + size]
-        count = sum(point.runs for point in block)
-        joined.append(
-            history.Point(
-                at=block[0].at,
-                mean=sum(point.mean * point.runs for point in block) / count,
-                min=min(point.min for point in block),
-                max=max(point.max for point in block),
-                runs=count,
-            )
-        )
-    return joined
-
-
 def _places(row: RunRow) -> list[int]:
     places: list[int] = np.frombuffer(row.degraded_positions or b"", dtype="<u4").tolist()
     return places
 
 
-def _named(names: Sequence[str], vector: bytes) -> dict[str, float | None]:
+def named_numbers(names: Sequence[str], vector: bytes) -> dict[str, float | None]:
+    """Give the numbers of a stored vector their names."""
     return dict(zip(names, np.frombuffer(vector).tolist(), strict=True))
 
 
-def _time(microseconds: int | None) -> str | None:
+def moment_text(microseconds: int | None) -> str | None:
+    """Write a stored time as people read it."""
     return shapes.time_text(from_us(microseconds)) if microseconds is not None else None

@@ -1,0 +1,112 @@
+"""What charts show: a measure of a check over time, and the states a canary went through. Nothing here writes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.domain.errors import InvalidInputError, NotFoundError, Problem
+from app.domain.judging import unpack_reasons
+from app.domain.model import Verdict
+from app.formats import shapes
+from app.services.reading import find_check, moment_text, named_numbers
+from app.store import catalog, history
+from app.store.engine import Store, from_us
+
+MAX_POINTS = 2_000
+_HOUR, _DAY = 3_600, 86_400
+
+
+def series(
+    store: Store, slug: str, *, measure: str, category: str | None, start: int, end: int, points: int
+) -> dict[str, Any]:
+    """Read a measure of a check over time, in at most `points` points: single runs, hours or days, as fits."""
+    name = f"{category}/{measure}" if category else measure
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        if history.count_runs(connection, check.id, start, end, at_most=points) <= points:
+            found = history.series_of_runs(connection, check.id, name, start, end)
+        else:
+            hours = (end - start) / (_HOUR * 1_000_000)
+            found = history.series_of_rollups(
+                connection, check.id, name, start, end, seconds=_HOUR if hours <= MAX_POINTS else _DAY
+            )
+        marks = history.list_marks(connection, check.id, start, end)
+    if not found and not _is_kept(store, check.id, name):
+        raise InvalidInputError([Problem(path="measure", message=f"'{name}' is not kept for this check")])
+    merged = _thinned(found, points)
+    return {
+        "check": slug,
+        "measure": measure,
+        "category": category,
+        "points": [
+            {
+                "at": shapes.time_text(from_us(point.at)),
+                "mean": shapes.number(point.mean),
+                "min": shapes.number(point.min),
+                "max": shapes.number(point.max),
+                "runs": point.runs,
+            }
+            for point in merged
+        ],
+        "marks": [{"at": shapes.time_text(from_us(at)), "index_version": version} for at, version in marks],
+    }
+
+
+def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> dict[str, Any]:
+    """Read the states a canary of a check went through, newest first."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        suite = catalog.find_definition(connection, "suite", check.body["suite"])
+        canary_id = catalog.find_canary_id(connection, suite.id, key) if suite else None
+        if canary_id is None:
+            raise NotFoundError(f"check '{slug}' has no canary '{key}'")
+        states = history.timeline(connection, check.id, canary_id, limit=limit)
+        ends = [state.last_run for state in states if state.last_run is not None]
+        times = history.run_times(connection, [*(state.first_run for state in states), *ends])
+        rankings = history.read_rankings(connection, [state.ranking_id for state in states])
+        names = {layout: history.layout_names(connection, layout) for layout in {s.layout_id for s in states}}
+    return {
+        "check": slug,
+        "key": key,
+        "items": [
+            {
+                "verdict": str(Verdict.DEGRADED if state.reasons else Verdict.HEALTHY),
+                "reasons": [str(reason) for reason in unpack_reasons(state.reasons)],
+                "first_run": str(state.first_run),
+                "from": moment_text(times.get(state.first_run)),
+                "last_run": str(state.last_run) if state.last_run is not None else None,
+                "until": moment_text(times.get(state.last_run)) if state.last_run is not None else None,
+                "top_score": shapes.number(state.top_score),
+                "measures": shapes.numbers(named_numbers(names[state.layout_id], state.vector)),
+                "ranking": list(rankings[state.ranking_id].ids),
+            }
+            for state in states
+        ],
+    }
+
+
+def _is_kept(store: Store, check_id: int, name: str) -> bool:
+    with store.read() as connection:
+        newest = history.latest_body(connection, check_id)
+        row = history.find_run(connection, newest[0]) if newest else None
+    return row is None or not row.aggregates or name in row.aggregates
+
+
+def _thinned(found: Sequence[history.Point], points: int) -> list[history.Point]:
+    """Join neighbours until no more than `points` are left."""
+    if len(found) <= points:
+        return list(found)
+    size = -(-len(found) // points)
+    joined = []
+    for start in range(0, len(found), size):
+        block = found[start : start + size]
+        count = sum(point.runs for point in block)
+        joined.append(
+            history.Point(
+                at=block[0].at,
+                mean=sum(point.mean * point.runs for point in block) / count,
+                min=min(point.min for point in block),
+                max=max(point.max for point in block),
+                runs=count,
+            )
+        )
+    return joined
