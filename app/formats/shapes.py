@@ -40,6 +40,63 @@ def slice_shape(part: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def run_shape(  # noqa: PLR0913 - everything known of one run
+    *,
+    id: str,  # noqa: A002 - the name on the wire
+    check: str,
+    suite: str,
+    retriever: str,
+    trigger: str,
+    index_version: str | None,
+    status: str,
+    scheduled_for: datetime | None,
+    started_at: datetime | None,
+    finished_at: datetime | None,
+    verdict: str | None,
+    reasons: Sequence[str],
+    counts: Mapping[str, int | None],
+    means: Mapping[str, float | None],
+    body: Mapping[str, Any],
+    suite_hash: str | None,
+    config_hash: str | None,
+    measures_version: Any,
+) -> dict[str, Any]:
+    """Shape a run. `counts`: canaries by fate; `means`: its numbers by name, those of categories left out or ignored.
+
+    `body` is what the row of a run leaves out: `degraded`, `categories`, `tags`, `probes`, `latency_seconds`.
+    """
+    means = {name: value for name, value in means.items() if "/" not in name}
+    return {
+        "id": id,
+        "check": check,
+        "suite": suite,
+        "retriever": retriever,
+        "trigger": str(trigger),
+        "index_version": index_version,
+        "status": str(status),
+        "scheduled_for": time_text(scheduled_for),
+        "started_at": time_text(started_at),
+        "finished_at": time_text(finished_at),
+        "verdict": None if verdict is None else str(verdict),
+        "reasons": list(reasons),
+        **{name: number(means.get(name)) for name in _OWN},
+        "degraded_queries": [canary["query"] for canary in body.get("degraded", ())],
+        "canaries": {name: counts.get(name) for name in _COUNTS},
+        "measures": numbers({name: value for name, value in means.items() if name not in _OWN}),
+        "categories": {name: slice_shape(part) for name, part in body.get("categories", {}).items()},
+        "tags": {name: slice_shape(part) for name, part in body.get("tags", {}).items()},
+        "suite_hash": suite_hash,
+        "config_hash": config_hash,
+        "measures_version": measures_version,
+        "probes": body.get("probes", {}),
+        "latency_seconds": body.get("latency_seconds", {"p50": None, "p95": None, "max": None}),
+    }
+
+
+_OWN = ("health_score", "coverage", "degraded_share")
+_COUNTS = ("total", "measured", "failed", "undefined", "degraded")
+
+
 def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
     canary: Canary,
     *,

@@ -271,4 +271,8 @@ def named_numbers(names: Sequence[str], vector: bytes) -> dict[str, float | None
 
 def moment_text(microseconds: int | None) -> str | None:
     """Write a stored time as people read it."""
-    return shapes.time_text(from_us(microseconds)) if microseconds is not None else None
+    return shapes.time_text(_moment(microseconds))
+
+
+def _moment(microseconds: int | None) -> datetime | None:
+    return from_us(microseconds) if microseconds is not None else None
