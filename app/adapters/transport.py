@@ -26,6 +26,8 @@ JOIN_SECONDS = 1.0
 """How long closing waits for the loop, whose last act, libcurl's clean-up, sits out a hanging name resolution."""
 BACKLOG_BYTES = 32_000_000
 """When this much waits for the consumer, nothing new is started; what is under way goes on undisturbed."""
+BATCH = 64
+"""How many answers are handed over at most at once; fewer as soon as no socket stirs."""
 
 Batch = list[tuple[int, Response]]
 
@@ -95,12 +97,17 @@ class _Loop:
     def run(self) -> None:
         """Turn until every request is answered or `stop` was called; leaves nothing under way."""
         try:
+            batch: Batch = []
             while not self._stopping:
-                batch = self._start()
+                batch += self._start()
                 if not self._active and not self._retries and self._exhausted:
                     self._hand(batch)
                     break
-                for key, events in self._selector.select(0 if batch else self._patience()):
+                stirring = self._selector.select(0 if batch else self._patience())
+                if batch and (not stirring or len(batch) >= BATCH):
+                    self._hand(batch)
+                    batch = []
+                for key, events in stirring:
                     if key.fd == self._wake_fd:
                         self._wake_reader.recv(4096)
                     else:
@@ -109,7 +116,6 @@ class _Loop:
                     self._timer = None
                     self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
                 self._harvest(batch)
-                self._hand(batch)
         except BaseException as error:  # noqa: BLE001 - a bug, or the caller's iterator: it surfaces in the consumer
             self._done.put(error)
         finally:

@@ -150,6 +150,8 @@ class Ranking:
     texts: tuple[str | None, ...]
     scores: tuple[float | None, ...]
     returned: int
+    fingerprint: bytes | None = field(default=None, compare=False)
+    """Equal for equal rankings; set once the scores are settled, see rankings."""
 
     def __len__(self) -> int:
         """Count the distinct hits."""

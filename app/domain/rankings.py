@@ -15,7 +15,7 @@ def decimals_of(precision: float) -> int:
 
 
 def settle(ranking: Ranking, decimals: int) -> Ranking:
-    """Round the scores, so that what is judged is exactly what is stored."""
+    """Round the scores, so that what is judged is exactly what is stored, and take the fingerprint."""
     scores = tuple([None if score is None else round(score, decimals) + 0.0 for score in ranking.scores])
     return Ranking(
         ids=ranking.ids,
@@ -23,19 +23,20 @@ def settle(ranking: Ranking, decimals: int) -> Ranking:
         texts=ranking.texts,
         scores=scores,
         returned=ranking.returned,
+        fingerprint=_fingerprint(ranking, scores),
     )
 
 
-def fingerprint(ranking: Ranking) -> bytes:
+def _fingerprint(ranking: Ranking, scores: tuple[float | None, ...]) -> bytes:
     """Hash ids, documents, texts and scores in order: 16 bytes, equal exactly for equal settled rankings.
 
     Each part's length goes in as well, so that no hostile text can imitate another split.
     """
     parts = [*ranking.ids, *[text or "" for text in ranking.texts], *[document or "" for document in ranking.documents]]
-    scores = [math.nan if score is None else score for score in ranking.scores]
+    numbers = [math.nan if score is None else score for score in scores]
     count = len(ranking.ids)
     absent = bytes([value is None for value in (*ranking.texts, *ranking.documents)])
-    head = pack(f"<2I{len(parts)}I{count}d", ranking.returned, count, *map(len, parts), *scores)
+    head = pack(f"<2I{len(parts)}I{count}d", ranking.returned, count, *map(len, parts), *numbers)
     return blake2b(head + absent + "".join(parts).encode(), digest_size=HASH_BYTES).digest()
 
 

@@ -24,6 +24,7 @@ from app.store.engine import Store, to_us
 from app.store.queue import ClaimedRun, ShardBody
 
 _RESUME_WITHIN = timedelta(minutes=15)
+_COMMIT_EVERY = timedelta(milliseconds=250)  # what a crash can cost, beyond the shards not yet full
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +79,14 @@ def _ask(
     """Ask what is not answered yet, committing shard by shard; False where the run was let go of or lost."""
     if clock() - plan.started_at > _RESUME_WITHIN:
         return True  # answers this far apart are not one run: it ends partial
-    for number, answers in _shards(plan, probe, answered, stopping):
+    for shards in _shards(plan, probe, answered, clock, stopping):
         with store.write() as connection:
             if not queue.holds(connection, plan.run.id, owner):
                 return False
-            body = stage(plan, number, answers, partial(recording.save_rankings, connection, plan.decimals))
-            queue.commit_shard(connection, plan.run.id, number, body)
-        answered[number] = body
+            save = partial(recording.save_rankings, connection, plan.decimals)
+            staged = {number: stage(plan, number, answers, save) for number, answers in shards.items()}
+            queue.commit_shards(connection, plan.run.id, staged)
+        answered |= staged
     if stopping() and len(answered) < plan.shard_count:
         release(store, owner=owner)
         return False
@@ -117,9 +119,13 @@ def _answered_before(store: Store, plan: Plan) -> dict[int, ShardBody]:
 
 
 def _shards(
-    plan: Plan, probe: Probe, answered: Mapping[int, ShardBody], stopping: Callable[[], bool]
-) -> Iterator[tuple[int, dict[int, Answer]]]:
-    """Ask what is not answered yet and yield each shard as it fills; ends early when stopping."""
+    plan: Plan,
+    probe: Probe,
+    answered: Mapping[int, ShardBody],
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool],
+) -> Iterator[dict[int, dict[int, Answer]]]:
+    """Ask what is not answered yet and yield the shards that are full, now and then; ends early when stopping."""
     asks = [
         Ask(position=position, query=canary.query)
         for position, canary in enumerate(plan.panel.canaries)
@@ -129,6 +135,8 @@ def _shards(
         return
     size = len(plan.panel)
     filling: dict[int, dict[int, Answer]] = {}
+    full: dict[int, dict[int, Answer]] = {}
+    yielded_at = clock()
     asking = Asking(retriever=plan.retriever, k=plan.yardstick.fetch_k, run_id=str(plan.run.id))
     with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         for batch in batches:
@@ -137,9 +145,14 @@ def _shards(
                 shard = filling.setdefault(number, {})
                 shard[position] = answer
                 if len(shard) == min(SHARD, size - number * SHARD):
-                    yield number, filling.pop(number)
+                    full[number] = filling.pop(number)
+            if full and clock() - yielded_at >= _COMMIT_EVERY:
+                yield full
+                full, yielded_at = {}, clock()
             if stopping():
-                return
+                break
+    if full:
+        yield full
 
 
 def _finalise(

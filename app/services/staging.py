@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.model import Answer, Outcome, Ranking
-from app.domain.rankings import fingerprint, settle
+from app.domain.rankings import settle
 from app.services.plans import SHARD, Plan
 from app.store.queue import ShardBody
 
@@ -30,8 +30,8 @@ def stage(
             failures[position] = (str(answer.outcome), answer.http_status, answer.detail)
             continue
         index_version = answer.index_version or index_version
-        ranking = settle(answer.ranking, plan.decimals)
-        digest = fingerprint(ranking)
+        ranking = answer.ranking if answer.ranking.fingerprint else settle(answer.ranking, plan.decimals)
+        digest = ranking.fingerprint or b""
         held = plan.held.get(plan.canary_ids[position])
         if held is not None and held.ranking_hash == digest:
             rankings[position - first] = held.ranking_id

@@ -165,9 +165,10 @@ def freeze(connection: Connection, run_id: int, **frozen: Any) -> None:
     connection.execute(sa.update(runs).where(runs.c.id == run_id).values(**frozen))
 
 
-def commit_shard(connection: Connection, run_id: int, number: int, body: ShardBody) -> None:
-    """Stage the answers of a shard; a second commit of the same shard changes nothing."""
-    insert_new(connection, shards, ("run_id", "number", "body"), [(run_id, number, msgspec.msgpack.encode(body))])
+def commit_shards(connection: Connection, run_id: int, bodies: Mapping[int, ShardBody]) -> None:
+    """Stage the answers of shards, by number; a second commit of the same shard changes nothing."""
+    rows = [(run_id, number, msgspec.msgpack.encode(body)) for number, body in bodies.items()]
+    insert_new(connection, shards, ("run_id", "number", "body"), rows)
 
 
 def staged_shards(connection: Connection, run_id: int) -> dict[int, ShardBody]:

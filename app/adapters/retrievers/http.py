@@ -3,7 +3,7 @@
 How bytes travel is left to the transport, what an answer means to the mapping.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +11,7 @@ from hashlib import blake2b
 from http import HTTPStatus
 from typing import TypeVar
 
-from app.adapters.retrievers.mapping import Reader, compile_mapping
+from app.adapters.retrievers.mapping import Reader, Reading, compile_mapping
 from app.adapters.retrievers.paths import MalformedError
 from app.adapters.retrievers.template import Template, json_template, url_template
 from app.adapters.transport import exchange
@@ -19,11 +19,14 @@ from app.adapters.wire import Failure, Request, Response, header_line
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Answer, Ask, Asking, Outcome, Retriever
+from app.domain.rankings import decimals_of
 
 T = TypeVar("T")
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PLACEHOLDERS = ("query", "k")
+REMEMBERED_BYTES = 16_000_000
+"""How many bytes of answers are remembered per retriever from one run to the next."""
 
 
 class HttpProbe:
@@ -36,16 +39,17 @@ class HttpProbe:
         self._policy = policy
         self._user_agent = user_agent
         self._proxy = proxy
+        self._remembered: dict[str, RememberingReader] = {}
 
     def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[list[tuple[int, Answer]]]:
         """Ask everything; see `Probe`. Raises InvalidInputError at once if the retriever cannot be asked at all."""
         plan = compile_retriever(asking.retriever, asking.k)
         requests = _requests(plan, asking, asks, f"{self._user_agent} (+run {asking.run_id})")
-        return self._answers(plan, asking.retriever, requests)
+        return self._answers(plan, asking, requests)
 
-    def _answers(
-        self, plan: "Plan", retriever: Retriever, requests: Iterator[Request]
-    ) -> Iterator[list[tuple[int, Answer]]]:
+    def _answers(self, plan: "Plan", asking: Asking, requests: Iterator[Request]) -> Iterator[list[tuple[int, Answer]]]:
+        retriever = asking.retriever
+        reader = RememberingReader(plan.reader, self._remembered.get(retriever.slug))
         exchanged = exchange(
             requests,
             policy=self._policy,
@@ -55,7 +59,33 @@ class HttpProbe:
         )
         with closing(exchanged) as batches:
             for batch in batches:
-                yield [(position, answer_of(response, plan.reader)) for position, response in batch]
+                yield [(position, answer_of(response, reader)) for position, response in batch]
+        reader.forget()
+        self._remembered[retriever.slug] = reader
+
+
+class RememberingReader:
+    """A reader that knows the answers of the run before: an equal body reads equal, so it need not be read again."""
+
+    def __init__(self, reader: Reader, before: "RememberingReader | None") -> None:
+        self.reader = reader
+        self.now: dict[bytes, Reading] = {}
+        self._before = before.now if before is not None and before.reader.same_as(reader) else {}
+        self._bytes = 0
+
+    def forget(self) -> None:
+        """Let go of the run before."""
+        self._before = {}
+
+    def read(self, body: bytes, headers: Mapping[str, str]) -> Reading:
+        """Read one answer; see `Reader.read`."""
+        if self.reader.wants_headers:
+            return self.reader.read(body, headers)
+        reading = self._before.get(body) or self.reader.read(body, headers)
+        if self._bytes < REMEMBERED_BYTES:
+            self._bytes += len(body)
+            self.now[body] = reading
+        return reading
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +124,13 @@ def compile_retriever(retriever: Retriever, k: int) -> Plan:
         attempt(f"headers.{name}", partial(header_line, name, value))
         for name, value in (*defaults.items(), *retriever.headers.items())
     ]
-    mapping = partial(compile_mapping, retriever.response, k, scale=retriever.scorer.scale)
+    mapping = partial(
+        compile_mapping,
+        retriever.response,
+        k,
+        scale=retriever.scorer.scale,
+        decimals=decimals_of(retriever.score_precision),
+    )
     reader = attempt("response", mapping)
     if url is None or reader is None or problems:
         raise InvalidInputError(problems)
@@ -107,7 +143,7 @@ def compile_retriever(retriever: Retriever, k: int) -> Plan:
     )
 
 
-def answer_of(response: Response, reader: Reader) -> Answer:
+def answer_of(response: Response, reader: Reader | RememberingReader) -> Answer:
     """Turn a response into an answer: first whether there is one, then its status, then its shape."""
     status, seconds = response.status, response.latency_seconds
     if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
@@ -133,8 +169,10 @@ def _requests(plan: Plan, asking: Asking, asks: Sequence[Ask], user_agent: str) 
     headers = plan.headers
     if "user-agent" not in plan.header_names:
         headers = (*headers, header_line("user-agent", user_agent))
-    traced = "traceparent" not in plan.header_names
-    trace = f"traceparent: 00-{blake2b(asking.run_id.encode(), digest_size=16).hexdigest()}-"
+    if "traceparent" not in plan.header_names:
+        # W3C Trace Context: the run is both the trace and the span all its probes descend from; ids are never zero.
+        run = blake2b(asking.run_id.encode(), digest_size=24).hexdigest()
+        headers = (*headers, f"traceparent: 00-{run[:32]}-{run[32:]}-01".encode())
     url = None if plan.url.names else plan.url.render().decode()
     nothing = b"" if retriever.method in {"POST", "PUT", "PATCH"} else None
     for ask in asks:
@@ -142,8 +180,7 @@ def _requests(plan: Plan, asking: Asking, asks: Sequence[Ask], user_agent: str) 
             tag=ask.position,
             url=plan.url.render(query=ask.query).decode() if url is None else url,
             method=retriever.method,
-            # W3C Trace Context: the trace is the run, the parent span the canary's place in it; ids are never zero.
-            headers=(*headers, f"{trace}{ask.position + 1:016x}-01".encode()) if traced else headers,
+            headers=headers,
             body=nothing if plan.body is None else plan.body.render(query=ask.query),
             timeout_seconds=retriever.timeout_seconds,
             max_body_bytes=retriever.max_body_bytes,

@@ -9,6 +9,7 @@ from typing import Any
 from app.adapters.retrievers.columns import Columns, read_generically, typed_reader
 from app.adapters.retrievers.paths import MalformedError, Path, Paths
 from app.domain.model import Ranking, ResponseMapping, Scale
+from app.domain.rankings import settle
 from app.domain.relevance import in_scale
 
 TEXT_LENGTH = 20_000
@@ -28,12 +29,19 @@ class Reading:
 class Reader:
     """Reads answers of one shape; made by `compile_mapping`."""
 
-    def __init__(self, paths: "Paths", max_hits: int, scale: Scale | None) -> None:
+    def __init__(self, mapping: ResponseMapping, max_hits: int, scale: Scale | None, decimals: int | None) -> None:
+        paths = Paths.of(mapping)
+        self._identity = (mapping, max_hits, scale, decimals)
         self.wants_headers = paths.version_header is not None
         self._paths = paths
         self._max_hits = max_hits
         self._scale = scale
+        self._decimals = decimals
         self._read_typed = typed_reader(paths, max_hits)
+
+    def same_as(self, other: "Reader") -> bool:
+        """Whether both read every answer alike."""
+        return self._identity == other._identity  # noqa: SLF001 - another of the same class
 
     def read(self, body: bytes, headers: Mapping[str, str]) -> Reading:
         """Read one answer; `headers` have lower-case names. Raises MalformedError, and nothing else."""
@@ -41,15 +49,21 @@ class Reader:
         if columns is None:
             columns = read_generically(self._paths, self._max_hits, body)
         version = columns.version if self._paths.version_header is None else headers.get(self._paths.version_header)
-        return Reading(ranking=_ranking(columns, self._paths, self._scale, len(body)), index_version=_version(version))
+        ranking = _ranking(columns, self._paths, self._scale, len(body))
+        if self._decimals is not None:
+            ranking = settle(ranking, self._decimals)
+        return Reading(ranking=ranking, index_version=_version(version))
 
 
-def compile_mapping(mapping: ResponseMapping, max_hits: int, *, scale: Scale | None = None) -> Reader:
+def compile_mapping(
+    mapping: ResponseMapping, max_hits: int, *, scale: Scale | None = None, decimals: int | None = None
+) -> Reader:
     """Compile a mapping. Hits after the first `max_hits` are ignored; then duplicates are dropped.
 
-    `scale` is the one the scores must lie on. Raises ValueError naming the field whose expression is wrong.
+    `scale` is the one the scores must lie on, `decimals` what they settle to (None: they stay as they are).
+    Raises ValueError naming the field whose expression is wrong.
     """
-    return Reader(Paths.of(mapping), max_hits, scale)
+    return Reader(mapping, max_hits, scale, decimals)
 
 
 def _ranking(columns: Columns, paths: Paths, scale: Scale | None, size: int) -> Ranking:

@@ -1,0 +1,170 @@
+"""A whole run of Coalmine against an aiohttp loop that only fetches, in turn, against the same stub retriever.
+
+    python -m benchmarks.throughput [canaries] [rounds] [--profile]
+
+The stub (C, see its head) is built with gcc from the path in COALMINE_BENCH_STUB. A run is everything between claim
+and verdict: probe, parse, match, measure, stage, states, aggregates, alerts, committed to a SQLite file. The first
+run (everything is new) is timed apart. Both sides ask with 32 requests in flight over kept-alive connections.
+"""
+
+import asyncio
+import cProfile
+import os
+import pstats
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+
+import aiohttp
+import uvloop
+
+from app.adapters.retrievers.http import HttpProbe
+from app.domain.addresses import retriever_policy
+from app.domain.model import Trigger
+from app.formats.canary_files import Documents
+from app.formats.complaints import parse_document
+from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.services import catalog, runs, scheduling
+from app.services.plans import Planner
+from app.services.vault import Vault
+from app.store.engine import Store
+from app.store.migrate import migrate
+
+PORT = 18_473
+CONCURRENCY = 32
+LEASE = timedelta(seconds=60)
+PROBE = HttpProbe(retriever_policy(), "coalmine-bench")
+
+
+def main() -> None:
+    """Print a line per round and the medians."""
+    numbers = [int(argument) for argument in sys.argv[1:] if argument.isdecimal()]
+    canaries, rounds = (numbers + [1_000, 7][len(numbers) :])[:2]
+    with stub(canaries), tempfile.TemporaryDirectory() as folder:
+        store = Store(f"sqlite:///{folder}/bench.db")
+        migrate(store)
+        vault = Vault("a key for the benchmark only")
+        catalog.apply(store, vault, documents(canaries), managed_by=catalog.API, now=datetime.now(UTC))
+        planner = Planner(store, vault)
+        first = one_run(planner)
+        print(f"first run, all new: {canaries / first:8.0f} canaries/s")
+        one_run(planner)
+        rounds_of: dict[str, list[float]] = {"run": [], "aiohttp": [], "aiohttp + uvloop": []}
+        for _ in range(rounds):
+            cpu = time.process_time()
+            rounds_of["run"].append(canaries / one_run(planner))
+            cpu = time.process_time() - cpu
+            plain, plain_cpu = fetch_only(canaries, with_uvloop=False)
+            fast, fast_cpu = fetch_only(canaries, with_uvloop=True)
+            rounds_of["aiohttp"].append(canaries / plain)
+            rounds_of["aiohttp + uvloop"].append(canaries / fast)
+            shown = [f"{name} {rates[-1]:6.0f}/s" for name, rates in rounds_of.items()]
+            spent = [f"{seconds / canaries * 1e6:.0f}" for seconds in (cpu, plain_cpu, fast_cpu)]
+            print(f"{', '.join(shown)}; us of CPU each: {', '.join(spent)}")
+        for name in ("aiohttp", "aiohttp + uvloop"):
+            ratios = sorted(a / b for a, b in zip(rounds_of["run"], rounds_of[name], strict=True))
+            print(
+                f"median: run {median(rounds_of['run']):.0f}/s, {name} {median(rounds_of[name]):.0f}/s, "
+                f"ratio {median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+            )
+        if "--profile" in sys.argv:
+            profile = cProfile.Profile()
+            profile.runcall(one_run, planner)
+            pstats.Stats(profile).sort_stats("tottime").print_stats(25)
+        store.close()
+
+
+def one_run(planner: Planner) -> float:
+    """Queue, claim and carry out a run; give the seconds from claim to verdict."""
+    scheduling.run_now(
+        planner.store, "bench", trigger=Trigger.API, index_version=None, idempotency_key=None, now=datetime.now(UTC)
+    )
+    started = time.perf_counter()
+    claimed = runs.claim(planner.store, owner="bench", now=datetime.now(UTC), lease=LEASE)
+    assert claimed is not None
+    ended = runs.execute(
+        planner, PROBE, claimed, owner="bench", clock=lambda: datetime.now(UTC), stopping=lambda: False
+    )
+    seconds = time.perf_counter() - started
+    assert ended is not None
+    assert ended.verdict == "healthy", ended
+    return seconds
+
+
+def fetch_only(canaries: int, *, with_uvloop: bool) -> tuple[float, float]:
+    """Fetch and parse every answer with aiohttp, and do nothing with it."""
+
+    async def fetch() -> None:
+        connector = aiohttp.TCPConnector(limit=CONCURRENCY)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            waiting = iter(range(canaries))
+
+            async def worker() -> None:
+                for number in waiting:
+                    body = {"query": f"q{number} what is the refund policy", "k": 10}
+                    async with session.post(f"http://127.0.0.1:{PORT}/search", json=body) as answer:
+                        assert len(await answer.json()) == 10
+
+            await asyncio.gather(*(worker() for _ in range(CONCURRENCY)))
+
+    cpu, started = time.process_time(), time.perf_counter()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if with_uvloop else None) as runner:
+        runner.run(fetch())
+    return time.perf_counter() - started, time.process_time() - cpu
+
+
+def documents(canaries: int) -> Documents:
+    """Describe the suite, the stub and the check."""
+    retriever = {
+        "slug": "stub",
+        "url": f"http://127.0.0.1:{PORT}/search",
+        "request": {"method": "POST", "json": {"query": "{{ query }}", "k": "{{ k }}"}},
+        "response": {"hits": "@", "id": "id", "score": "score", "text": "text"},
+        "scorer": {"kind": "score", "scale": "similarity"},
+        "concurrency": CONCURRENCY,
+    }
+    check = {"slug": "bench", "suite": "bench", "retriever": "stub", "schedule": {"every": "1d"}}
+    categories = ("simple_factual", "complex_factual", "procedural", "entity_centric", "comparative")
+    suite = {
+        "slug": "bench",
+        "canaries": [
+            {
+                "key": f"c{number}",
+                "query": f"q{number} what is the refund policy",
+                "expected_chunks": [f"c{number}-0", f"c{number}-3"],
+                "category": categories[number % len(categories)],
+            }
+            for number in range(canaries)
+        ],
+    }
+    return Documents(
+        suites=(parse_document(SuiteDocument, suite),),
+        retrievers=(parse_document(RetrieverDocument, retriever),),
+        checks=(parse_document(CheckDocument, check),),
+    )
+
+
+@contextmanager
+def stub(answers: int) -> Iterator[None]:
+    """Build and run the stub retriever."""
+    source = Path(os.environ.get("COALMINE_BENCH_STUB", "../shared/bench/stub.c"))
+    with tempfile.TemporaryDirectory() as folder:
+        binary = Path(folder) / "stub"
+        subprocess.run(["gcc", "-O2", "-o", str(binary), str(source)], check=True)  # noqa: S603, S607 - our own words
+        process = subprocess.Popen([str(binary), str(PORT), str(answers)])  # noqa: S603 - just built
+        try:
+            time.sleep(0.5)
+            yield
+        finally:
+            process.kill()
+            process.wait()
+
+
+if __name__ == "__main__":
+    main()
