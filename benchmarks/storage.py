@@ -1,0 +1,213 @@
+"""How much thirty days of runs weigh in SQLite, and how fast they are read back.
+
+    python -m benchmarks.storage [days] [canaries] [DATABASE_FILE]
+
+Runs every five minutes in simulated time, through the service's own functions (queue, claim, execute): only the
+probe and the clock are replaced. In each run 0.5 % of the canaries get another ranking of their ten chunks; the rest
+answer as before. Six categories, all cut-offs. Bytes per result leave out the first run and the chunk texts.
+"""
+
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from statistics import median
+from urllib.request import urlopen
+
+import uvicorn
+
+from app.config import Settings
+from app.domain.model import Answer, Ask, Asking, Outcome, Ranking
+from app.formats.canary_files import Documents
+from app.formats.complaints import parse_document
+from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.main import create_app, open_service
+from app.services import catalog, runs
+from app.services.plans import Planner
+from app.services.vault import Vault
+from app.store.engine import Store, to_us
+from app.store.migrate import migrate
+from app.store.queue import enqueue_scheduled
+
+STEP = timedelta(minutes=5)
+CHANGE = 0.005
+CHUNKS = 10
+CATEGORIES = ("simple_factual", "complex_factual", "procedural", "entity_centric", "comparative", "negative")
+
+
+def main() -> None:
+    """Write the runs, then print bytes per result and the times of the three reads."""
+    days, canaries = (int(argument) for argument in (sys.argv[1:3] + ["30", "500"][len(sys.argv) - 1 :]))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(sys.argv[3] if len(sys.argv) > 3 else f"{folder}/coalmine.db")
+        end = datetime.now(UTC).replace(microsecond=0)
+        write(file, days, canaries, end)
+        read(file, days)
+
+
+def write(file: Path, days: int, canaries: int, end: datetime) -> None:
+    """Carry out every run of the period and say what the file grew by."""
+    store, vault = Store(f"sqlite:///{file}"), Vault("a key for the benchmark only")
+    migrate(store)
+    moment = end - timedelta(days=days)
+    catalog.apply(store, vault, documents(canaries), managed_by=catalog.API, now=moment)
+    planner, probe = Planner(store, vault), ScriptedProbe(canaries)
+    check_id = catalog.find(store, "check", "bench").id
+    count = days * 288
+    seconds: list[float] = []
+    first_bytes = 0
+    for number in range(count):
+        moment += STEP
+        seconds.append(one_run(planner, probe, check_id, moment))
+        if number == 0:
+            first_bytes = size_of(store, file)
+        probe.change()
+        if number % 1000 == 999:
+            print(f"  {number + 1} runs, {median(seconds[-1000:]) * 1e3:.1f} ms each", flush=True)
+    grown = size_of(store, file) - first_bytes
+    results = (count - 1) * canaries
+    print(f"{count} runs of {canaries} canaries: {median(seconds) * 1e3:.1f} ms per run (median)")
+    print(
+        f"first run {first_bytes / 1e6:.2f} MB; {grown / 1e6:.1f} MB beyond it = {grown / results:.2f} bytes per result"
+    )
+    store.close()
+
+
+def one_run(planner: Planner, probe: "ScriptedProbe", check_id: int, moment: datetime) -> float:
+    """Queue, claim and execute one run as of `moment`."""
+    started = time.perf_counter()
+    with planner.store.write() as connection:
+        at = to_us(moment)
+        enqueue_scheduled(connection, check_id, scheduled_for=at, not_before=at, now=at)
+    claimed = runs.claim(planner.store, owner="bench", now=moment, lease=timedelta(seconds=60))
+    assert claimed is not None
+    ended = runs.execute(planner, probe, claimed, owner="bench", clock=lambda: moment, stopping=lambda: False)
+    assert ended is not None
+    assert ended.status == "finished"
+    return time.perf_counter() - started
+
+
+class ScriptedProbe:
+    """A retriever that answers the same, but for the canaries that `change` picks."""
+
+    def __init__(self, canaries: int) -> None:
+        self._random = random.Random(7)  # noqa: S311 - a simulation that must repeat
+        self._rankings = [self._ranking(number) for number in range(canaries)]
+
+    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[list[tuple[int, Answer]]]:
+        """Answer everything at once."""
+        del asking
+        yield [(ask.position, self._answer(self._rankings[ask.position])) for ask in asks]
+
+    def change(self) -> None:
+        """Give 0.5 % of the canaries another ranking of the chunks they have, with other scores."""
+        for number in range(len(self._rankings)):
+            if self._random.random() < CHANGE:
+                self._rankings[number] = self._ranking(number)
+
+    def _ranking(self, number: int) -> Ranking:
+        order = self._random.sample(range(CHUNKS), CHUNKS)
+        scores = sorted((round(self._random.random(), 6) for _ in order), reverse=True)
+        return Ranking(
+            ids=tuple(f"c{number}-{chunk}" for chunk in order),
+            documents=(None,) * CHUNKS,
+            texts=tuple(f"The text of chunk {chunk} of canary {number}. " * 8 for chunk in order),
+            scores=tuple(scores),
+            returned=CHUNKS,
+        )
+
+    def _answer(self, ranking: Ranking) -> Answer:
+        seconds = self._random.lognormvariate(-3.5, 0.4)
+        return Answer(outcome=Outcome.OK, latency_seconds=seconds, ranking=ranking, http_status=200)
+
+
+def documents(canaries: int) -> Documents:
+    """Describe a suite of six categories with two to three judgments each, and a daily check."""
+    suite = {
+        "slug": "bench",
+        "canaries": [
+            {
+                "key": f"c{number}",
+                "query": f"q{number} what is the refund policy",
+                "expected_chunks": [f"c{number}-{chunk}" for chunk in range(2 + number % 2)],
+                "min_relevance_score": 0.2,
+                "category": CATEGORIES[number % len(CATEGORIES)],
+            }
+            for number in range(canaries)
+        ],
+    }
+    retriever = {
+        "slug": "scripted",
+        "url": "http://127.0.0.1:9/search",
+        "request": {"json": {"query": "{{ query }}"}},
+        "response": {"hits": "@", "id": "id", "score": "score", "text": "text"},
+        "scorer": {"kind": "score", "scale": "similarity"},
+    }
+    check = {
+        "slug": "bench",
+        "suite": "bench",
+        "retriever": "scripted",
+        "schedule": {"every": "1d"},
+        "fetch_k": 20,
+        "rules": [{"kind": "threshold", "measure": "coverage", "critical": {"below": 0.3}}],
+    }
+    return Documents(
+        suites=(parse_document(SuiteDocument, suite),),
+        retrievers=(parse_document(RetrieverDocument, retriever),),
+        checks=(parse_document(CheckDocument, check),),
+    )
+
+
+def size_of(store: Store, file: Path) -> int:
+    """Weigh the database with its write-ahead log folded in, chunk texts left out."""
+    with store.engine.connect() as connection:
+        connection.exec_driver_sql("COMMIT")  # a checkpoint cannot run inside a transaction
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.exec_driver_sql("BEGIN")
+        texts = connection.exec_driver_sql("SELECT coalesce(sum(length(text)), 0) FROM chunks").scalar_one()
+    return int(file.stat().st_size) - int(texts)
+
+
+def read(file: Path, days: int) -> None:
+    """Ask the API over HTTP and print median and 95th percentile of each read."""
+    settings = Settings(data_dir=file.parent, database_url=f"sqlite:///{file}")
+    service = open_service(settings, environment={}, with_worker=False)
+    end = datetime.now(UTC)
+    period = f"from={(end - timedelta(days=days)).isoformat()}&to={end.isoformat()}".replace("+00:00", "Z")
+    with serving(lambda: uvicorn.Config(create_app(service), port=0, log_level="warning")) as url:
+        for name, path in (
+            ("health", "health"),
+            (f"series, 300 points, {days} days", f"series?measure=NDCG@10&points=300&{period}"),
+            ("series, 300 points, 1 day", "series?measure=coverage&points=300"),
+            ("canary history", "canaries/c17/history"),
+        ):
+            times = []
+            for _ in range(200):
+                started = time.perf_counter()
+                with urlopen(f"{url}/v1/checks/bench/{path}") as answer:  # noqa: S310 - our own server
+                    body = answer.read()
+                times.append((time.perf_counter() - started) * 1e3)
+            times.sort()
+            print(f"{name}: median {median(times):.1f} ms, p95 {times[189]:.1f} ms, {len(body)} bytes")
+
+
+@contextmanager
+def serving(configure: Callable[[], uvicorn.Config]) -> Iterator[str]:
+    """Serve an app in a thread."""
+    server = uvicorn.Server(configure())
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+if __name__ == "__main__":
+    main()
