@@ -13,6 +13,9 @@ from app.domain.errors import ConfigurationError
 
 PREFIX = "COALMINE_"
 _LAST_PORT = 65_535
+_API_KEY = f"{PREFIX}API_KEY"
+_NOT_SETTINGS = {_API_KEY, f"{_API_KEY}_FILE"}
+"""Variables under the prefix that are no setting of a service: the key commands send with `--server`."""
 
 
 def _setting(description: str, parse: Callable[[str], Any], default: Any, *, secret: bool = False) -> Any:
@@ -121,7 +124,7 @@ def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:
     """
     values: dict[str, Any] = {}
     problems: list[str] = []
-    known: set[str] = set()
+    known = set(_NOT_SETTINGS)
     for setting in fields(Settings):
         name = PREFIX + setting.name.upper()
         known |= {name, f"{name}_FILE"} if setting.metadata["secret"] else {name}
@@ -136,6 +139,14 @@ def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:
         raise ConfigurationError("\n".join(problems))
     values.update((name, value) for name, value in overrides.items() if value is not None)
     return Settings(**values)
+
+
+def read_api_key(environment: Mapping[str, str]) -> str | None:
+    """Read COALMINE_API_KEY or the file COALMINE_API_KEY_FILE names: what commands send with `--server`."""
+    try:
+        return _raw(environment, _API_KEY, secret=True)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def _raw(environment: Mapping[str, str], name: str, *, secret: bool) -> str | None:

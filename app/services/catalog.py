@@ -19,7 +19,7 @@ from app.formats.documents import (
     SuiteDocument,
 )
 from app.formats.fields import Document
-from app.formats.secret_fields import content_hash, split_secrets
+from app.formats.secret_fields import content_hash, join_secrets, split_secrets
 from app.services import alerting
 from app.services.vault import Vault
 from app.store import catalog as rows
@@ -27,6 +27,8 @@ from app.store.catalog import CanaryRow, Content, Definition
 from app.store.engine import Connection, Store, to_us
 
 FILE, API = "file", "api"
+_PLACEHOLDER = "whsec_" + 32 * "A"
+"""Has the form of a hook's secret, and is none."""
 KINDS: Mapping[str, type[Document]] = {
     "suite": SuiteDocument,
     "retriever": RetrieverDocument,
@@ -186,7 +188,7 @@ def list_canaries(store: Store, suite: str, *, after: str = "", limit: int | Non
 
 
 def in_force(store: Store, *, managed_by: str | None = None) -> Documents:
-    """Read everything in force back as documents, for export; secrets come back as None."""
+    """Read everything in force back as documents, for export; a placeholder stands in for every secret."""
     with store.read() as connection:
         suites: list[SuiteDocument] = []
         for suite in rows.list_definitions(connection, "suite"):
@@ -200,7 +202,7 @@ def in_force(store: Store, *, managed_by: str | None = None) -> Documents:
 
         def documents(kind: str) -> tuple[Any, ...]:
             return tuple(
-                KINDS[kind].model_validate(row.body)
+                KINDS[kind].model_validate(join_secrets(row.body, _placeholders(row)))
                 for row in rows.list_definitions(connection, kind)
                 if managed_by in {None, row.managed_by}
             )
@@ -379,6 +381,11 @@ def _content(vault: Vault, document: Document, kept: Mapping[str, str]) -> Conte
 def _secret_names(public: Mapping[str, Any]) -> list[str]:
     names = ["secret"] if "secret" in public else []
     return names + [f"request.headers.{name}" for name in public.get("request", {}).get("headers", {})]
+
+
+def _placeholders(row: Definition) -> dict[str, str]:
+    names = [name for name in _secret_names(row.body) if name != "secret" or row.secrets is not None]
+    return {name: _PLACEHOLDER if name == "secret" else "hidden" for name in names}
 
 
 def _secrets_before(vault: Vault, before: Definition | None) -> dict[str, Any]:

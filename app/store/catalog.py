@@ -276,11 +276,16 @@ def freeze_suite(connection: Connection, suite_id: int, now: int) -> int:
     if known is not None:
         return int(known)
     members = list_canaries(connection, suite_id)
-    digest = blake2b(json.dumps([(member.key, member.hash) for member in members]).encode(), digest_size=16)
+    digest = suite_hash([(member.key, member.hash) for member in members])
     packed = np.array([(member.id, member.version_id) for member in members], dtype="<i8").tobytes()
     columns = ("suite_id", "revision", "hash", "members", "created_at")
-    insert_new(connection, suite_versions, columns, [(suite_id, revision, digest.hexdigest(), packed, now)])
+    insert_new(connection, suite_versions, columns, [(suite_id, revision, digest, packed, now)])
     return int(connection.execute(sa.select(suite_versions.c.id).where(place)).scalar_one())
+
+
+def suite_hash(members: Sequence[tuple[str, str]]) -> str:
+    """Name a canary list by the keys and content hashes of its members in order: 32 hex digits."""
+    return blake2b(json.dumps([list(member) for member in members]).encode(), digest_size=16).hexdigest()
 
 
 def suite_version(connection: Connection, version_id: int) -> tuple[str, list[Member]]:

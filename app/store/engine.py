@@ -36,6 +36,15 @@ class Store:
         """`sqlite` or `postgresql`."""
         return self.engine.dialect.name
 
+    @property
+    def place(self) -> str:
+        """Where the database is, for people: never a user name, a password or a parameter."""
+        url = self.engine.url
+        if self.dialect == "sqlite":
+            return f"SQLite, {url.database or 'in memory'}"
+        host = f"{url.host or 'local socket'}{f':{url.port}' if url.port else ''}"
+        return f"PostgreSQL, {host}/{url.database or ''}"
+
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Open a transaction that only reads."""

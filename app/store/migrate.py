@@ -26,9 +26,15 @@ def migrate(store: Store) -> None:
 
 def is_migrated(store: Store) -> bool:
     """Whether the database has exactly the schema of this release."""
+    current, head = revisions(store)
+    return current == head
+
+
+def revisions(store: Store) -> tuple[str | None, str | None]:
+    """Name the revision a database has (None = it is empty) and the one this release wants."""
     with store.read() as connection:
         current = MigrationContext.configure(connection).get_current_revision()
-    return current == ScriptDirectory.from_config(_config()).get_current_head()
+    return current, ScriptDirectory.from_config(_config()).get_current_head()
 
 
 def _config() -> Config:
