@@ -106,12 +106,11 @@ def open_service(
     Raises ConfigurationError with what to do, InvalidInputError for canary files that cannot be applied.
     """
     loopback = deps.is_loopback(settings.host)
-    if settings.embedded:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    if settings.secret_key is None and loopback:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)  # the generated key goes there
     vault = open_vault(settings.secret_key, settings.data_dir, loopback=loopback)
-    store = Store(settings.database)
+    store = open_store(settings)
     try:
-        _prepare_store(settings, store)
         _prepare_keys(settings, store, loopback=loopback)
         if settings.canaries is not None:
             apply_canaries(settings.canaries, store, vault, environment)
@@ -134,6 +133,22 @@ def open_service(
     return Service(
         settings=settings, store=store, vault=vault, exposition=exposition, worker=worker, environment=environment
     )
+
+
+def open_store(settings: Settings) -> Store:
+    """Open the database with the schema of this release, migrating it where that goes without asking.
+
+    Raises ConfigurationError saying what to do where it does not.
+    """
+    if settings.embedded:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    store = Store(settings.database)
+    try:
+        _prepare_store(settings, store)
+    except BaseException:
+        store.close()
+        raise
+    return store
 
 
 def real_probe(settings: Settings) -> Probe:
