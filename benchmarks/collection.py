@@ -1,0 +1,123 @@
+"""A run over a public collection: every question a canary, the demo retriever serving the documents.
+
+    python -m benchmarks.collection [FOLDER] [DISTRACTORS.jsonl.gz ...]
+
+FOLDER (default ../shared/data/xquad_en) holds docs.jsonl.gz {doc_id, text} and queries.jsonl.gz {qid, text, doc_id,
+topic, refs: [[start, end, text]]}. Documents are cut into chunks of about 400 characters; expected are the chunks
+of the question's document that hold its answer. The run is carried out and stored by the service itself.
+"""
+
+import gzip
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from app.adapters.retrievers.http import HttpProbe
+from app.demo.corpus import read_corpus
+from app.demo.server import create_demo
+from app.domain.addresses import retriever_policy
+from app.domain.model import Trigger
+from app.formats.canary_files import Documents
+from app.formats.complaints import parse_document
+from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.services import catalog, reading, runs, scheduling
+from app.services.plans import Planner
+from app.services.vault import Vault
+from app.store.engine import Store
+from app.store.migrate import migrate
+from benchmarks.storage import serving
+
+CHUNK_CHARACTERS = 400
+
+
+def main() -> None:
+    """Print how many canaries the run stored, and its means."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "../shared/data/xquad_en")
+    corpus = [folder / "docs.jsonl.gz", *map(Path, sys.argv[2:])]
+    app = create_demo(corpus, chunk_characters=CHUNK_CHARACTERS)
+    with (
+        tempfile.TemporaryDirectory() as data,
+        serving(lambda: uvicorn.Config(app, port=0, log_level="warning", access_log=False)) as url,
+    ):
+        store, vault = Store(f"sqlite:///{data}/coalmine.db"), Vault("a key for the benchmark only")
+        migrate(store)
+        wanted = documents(folder, corpus, url)
+        catalog.apply(store, vault, wanted, managed_by=catalog.API, now=datetime.now(UTC))
+        started = time.perf_counter()
+        run = one_run(store, vault)
+        seconds = time.perf_counter() - started
+        stored = reading.report(store, run["id"])["results"]
+        measures = {name: run["measures"][name] for name in ("Hit@1", "Hit@5", "R@5", "MRR", "NDCG@10")}
+        print(f"{folder.name}: {len(stored)} canaries stored, {run['canaries']}, {seconds:.1f} s, {run['verdict']}")
+        print(", ".join(f"{name} {value:.3f}" for name, value in measures.items()))
+        print(f"health score {run['health_score']:.3f}, coverage {run['coverage']:.3f}, probes {run['probes']}")
+        store.close()
+
+
+def one_run(store: Store, vault: Vault) -> dict[str, Any]:
+    """Queue, claim and carry out a run, and read it back."""
+    now = datetime.now(UTC)
+    run_id, _ = scheduling.run_now(
+        store, "collection", trigger=Trigger.API, index_version=None, idempotency_key=None, now=now
+    )
+    claimed = runs.claim(store, owner="bench", now=now, lease=timedelta(minutes=5))
+    assert claimed is not None
+    runs.execute(
+        Planner(store, vault),
+        HttpProbe(retriever_policy(), "coalmine-bench"),
+        claimed,
+        owner="bench",
+        clock=lambda: datetime.now(UTC),
+        stopping=lambda: False,
+    )
+    return reading.run(store, str(run_id))
+
+
+def documents(folder: Path, corpus: list[Path], url: str) -> Documents:
+    """Make a canary of every question."""
+    chunks: dict[str, list[tuple[str, str]]] = {}
+    for chunk in read_corpus(corpus, chunk_characters=CHUNK_CHARACTERS):
+        chunks.setdefault(chunk.document, []).append((chunk.id, chunk.text))
+    canaries = [
+        {
+            "key": query["qid"],
+            "query": query["text"],
+            "expected_chunks": [
+                name for name, text in chunks[query["doc_id"]] if any(answer in text for _, _, answer in query["refs"])
+            ]
+            or [{"document": query["doc_id"]}],  # the cut went through the answer itself
+            "min_relevance_score": 0.1,
+            "tags": [query["topic"]],
+        }
+        for query in lines(folder / "queries.jsonl.gz")
+    ]
+    retriever = {
+        "slug": "demo",
+        "url": f"{url}/search",
+        "request": {"method": "POST", "json": {"query": "{{ query }}", "top_k": "{{ k }}"}},
+        "response": {"hits": "results", "id": "id", "score": "score", "text": "text", "document": "metadata.source"},
+        "scorer": {"kind": "score", "scale": "similarity"},
+    }
+    check = {"slug": "collection", "suite": "collection", "retriever": "demo", "schedule": {"every": "1d"}}
+    return Documents(
+        suites=(parse_document(SuiteDocument, {"slug": "collection", "canaries": canaries}),),
+        retrievers=(parse_document(RetrieverDocument, retriever),),
+        checks=(parse_document(CheckDocument, check),),
+    )
+
+
+def lines(file: Path) -> Iterator[dict[str, Any]]:
+    """Read a compressed file of JSON lines."""
+    with gzip.open(file, "rt", encoding="utf-8") as stream:
+        yield from map(json.loads, stream)
+
+
+if __name__ == "__main__":
+    main()
