@@ -2,12 +2,14 @@
 
 `read()` sees one snapshot, `write()` is one transaction; both turn a locked or absent database into
 StoreUnavailableError. On SQLite every writing transaction begins IMMEDIATE: a deferred one that reads first
-fails under contention instead of waiting.
+fails under contention instead of waiting. On PostgreSQL a writing transaction is READ COMMITTED, so that it sees
+what another committed while it waited for a lock; a reading one is REPEATABLE READ.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,7 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from app.domain.errors import ConfigurationError, StoreUnavailableError
 
-_BUSY_MILLISECONDS = 5_000
+BUSY_MILLISECONDS = 5_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITES = "coalmine_writes"
 _CONTENT_LOCK = 0xC0A2
@@ -27,9 +29,13 @@ _CONTENT_LOCK = 0xC0A2
 class Store:
     """A database, opened once per process and shared by its threads."""
 
-    def __init__(self, url: str) -> None:
-        self.engine = _create_engine(url)
+    def __init__(self, url: str, *, busy_milliseconds: int = BUSY_MILLISECONDS) -> None:
+        """Open nothing yet; `busy_milliseconds` is how long to wait for a lock that somebody else holds."""
+        self.engine = _create_engine(url, busy_milliseconds)
         self._writer = self.engine.execution_options(**{_WRITES: True})
+        self._reader = self.engine
+        if self.dialect == "postgresql":
+            self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     @property
     def dialect(self) -> str:
@@ -48,7 +54,7 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Open a transaction that only reads."""
-        with _said_plainly(), self.engine.connect() as connection:
+        with _said_plainly(), self._reader.connect() as connection:
             yield connection
 
     @contextmanager
@@ -118,7 +124,7 @@ def from_us(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
-def _create_engine(url: str) -> Engine:
+def _create_engine(url: str, busy_milliseconds: int) -> Engine:
     try:
         parsed = sa.make_url(url)
     except sa.exc.ArgumentError as error:
@@ -126,11 +132,11 @@ def _create_engine(url: str) -> Engine:
     backend = parsed.get_backend_name()
     if backend == "sqlite":
         engine = sa.create_engine(parsed, pool_size=20, max_overflow=20, pool_timeout=10)
-        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "connect", partial(_prepare_sqlite, busy_milliseconds))
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     if backend in {"postgresql", "postgres"}:
-        return sa.create_engine(
+        engine = sa.create_engine(
             parsed.set(drivername="postgresql+psycopg"),
             pool_size=20,
             max_overflow=20,
@@ -138,19 +144,27 @@ def _create_engine(url: str) -> Engine:
             pool_pre_ping=True,
             connect_args={"connect_timeout": 5},
         )
+        event.listen(engine, "connect", partial(_prepare_postgresql, busy_milliseconds))
+        return engine
     raise ConfigurationError(f"DATABASE_URL: {backend} is not supported; use sqlite or postgresql")
 
 
-def _prepare_sqlite(connection: Any, _record: object) -> None:
+def _prepare_sqlite(busy_milliseconds: int, connection: Any, _record: object) -> None:
     # We emit BEGIN ourselves (see _begin_sqlite); the driver's own idea of transactions is switched off.
     connection.isolation_level = None
     for pragma in (
-        f"busy_timeout = {_BUSY_MILLISECONDS}",
+        f"busy_timeout = {busy_milliseconds}",
         "journal_mode = WAL",
         "synchronous = NORMAL",
         "foreign_keys = ON",
     ):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _prepare_postgresql(busy_milliseconds: int, connection: Any, _record: object) -> None:
+    # Else a table that somebody locked would hold up every thread for ever, instead of being said to be locked.
+    connection.execute(f"SET lock_timeout = {busy_milliseconds}")
+    connection.commit()
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -7,7 +7,9 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 
+from app.domain.errors import ConfigurationError
 from app.store.engine import Store
 
 _MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
@@ -15,13 +17,22 @@ _LOCK = 0xC0A1  # PostgreSQL advisory lock: replicas that start together migrate
 
 
 def migrate(store: Store) -> None:
-    """Run every migration the database has not seen, in one transaction."""
+    """Run every migration the database has not seen, in one transaction.
+
+    Raises ConfigurationError where a newer release has been here.
+    """
     with store.write() as connection:
         if store.dialect == "postgresql":
+            connection.exec_driver_sql("SET LOCAL lock_timeout = 0")  # the one who migrates may take its time
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
         config = _config()
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        try:
+            command.upgrade(config, "head")
+        except CommandError as error:
+            raise ConfigurationError(
+                "the database has a schema this release does not know; a newer release has migrated it"
+            ) from error
 
 
 def is_migrated(store: Store) -> bool:

