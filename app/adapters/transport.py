@@ -5,7 +5,7 @@ What is asked and what an answer means is left to the retriever and hook adapter
 """
 
 import queue
-import selectors
+import select
 import socket
 import threading
 import time
@@ -81,12 +81,12 @@ class _Loop:
         self._handed = self._taken = 0
         self._stopping = self._starved = False
         self._timer: float | None = None
-        self._selector = selectors.DefaultSelector()
+        self._poll = select.poll()  # a table kept here, so that libcurl's many changes of mind are no system calls
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
-        self._selector.register(self._wake_reader, selectors.EVENT_READ)
         self._wake_fd = self._wake_reader.fileno()
+        self._poll.register(self._wake_fd, select.POLLIN)
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
@@ -103,15 +103,15 @@ class _Loop:
                 if not self._active and not self._retries and self._exhausted:
                     self._hand(batch)
                     break
-                stirring = self._selector.select(0 if batch else self._patience())
+                stirring = self._poll.poll(0 if batch else self._patience())
                 if batch and (not stirring or len(batch) >= BATCH):
                     self._hand(batch)
                     batch = []
-                for key, events in stirring:
-                    if key.fd == self._wake_fd:
+                for fd, events in stirring:
+                    if fd == self._wake_fd:
                         self._wake_reader.recv(4096)
                     else:
-                        self._multi.socket_action(key.fd, events)
+                        self._multi.socket_action(fd, _ACTIONS[events & _SEEN])
                 if self._timer is not None and self._timer <= time.monotonic():
                     self._timer = None
                     self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
@@ -151,7 +151,6 @@ class _Loop:
         for transfer in (*self._active.values(), *self._idle):
             transfer.curl.close()
         self._multi.close()
-        self._selector.close()
         self._wake_reader.close()
 
     def _start(self) -> Batch:
@@ -203,14 +202,14 @@ class _Loop:
         return None
 
     def _patience(self) -> float | None:
-        """Return the seconds after which something is to be done even if no socket stirs; None = any number."""
+        """Return the milliseconds after which something is to be done even if no socket stirs; None = any number."""
         due = [] if self._timer is None else [self._timer]
         if self._idle and not self._starved:
             if self._retries:
                 due.append(max(self._retries[0][0], self._next_start))
             if not self._exhausted:
                 due.append(self._next_start)
-        return max(0.0, min(due) - time.monotonic()) if due else None
+        return max(0.0, (min(due) - time.monotonic()) * 1000) if due else None
 
     def _harvest(self, batch: Batch) -> None:
         queued = 1
@@ -240,18 +239,29 @@ class _Loop:
             self._done.put((batch, weight))
 
     def _on_socket(self, event: int, fd: int, _multi: Any, _data: Any) -> None:
-        try:
-            if event == pycurl.POLL_REMOVE:
-                self._selector.unregister(fd)
-            else:
-                self._selector.modify(fd, event)  # libcurl's POLL_IN and POLL_OUT are the selectors' numbers
-        except KeyError:
-            if event != pycurl.POLL_REMOVE:
-                self._selector.register(fd, event)
+        if event == pycurl.POLL_REMOVE:
+            self._poll.unregister(fd)
+        else:
+            self._poll.register(fd, _INTERESTS[event])
 
     def _on_timer(self, milliseconds: int) -> None:
         self._timer = None if milliseconds < 0 else time.monotonic() + milliseconds / 1000
 
 
+# From what libcurl is interested in to what poll watches, and from what poll saw to what libcurl is told.
+_INTERESTS = {
+    pycurl.POLL_NONE: 0,
+    pycurl.POLL_IN: select.POLLIN,
+    pycurl.POLL_OUT: select.POLLOUT,
+    pycurl.POLL_INOUT: select.POLLIN | select.POLLOUT,
+}
+_TROUBLE = select.POLLERR | select.POLLHUP | select.POLLNVAL
+_SEEN = select.POLLIN | select.POLLOUT | _TROUBLE
+_ACTIONS = [
+    (pycurl.CSELECT_IN if seen & (select.POLLIN | select.POLLHUP) else 0)
+    | (pycurl.CSELECT_OUT if seen & select.POLLOUT else 0)
+    | (pycurl.CSELECT_ERR if seen & (select.POLLERR | select.POLLNVAL) else 0)
+    for seen in range(_SEEN + 1)
+]
 _TRANSIENT = (Failure.TIMEOUT, Failure.UNREACHABLE)
 _REDIRECT = 300  # and all above it: an answer, though not a good one
