@@ -45,9 +45,8 @@ class RankingBody(msgspec.Struct, array_like=True, frozen=True):
     scores: list[int | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenState:
-    """What holds now for a canary of a check."""
+class OpenState(msgspec.Struct, frozen=True, gc=False):
+    """What holds now for a canary of a check; a struct, because a run makes one for each canary."""
 
     id: int
     canary_version_id: int
@@ -202,21 +201,7 @@ def open_states(connection: Connection, check_id: int) -> dict[int, OpenState]:
         .join(vectors, vectors.c.id == scores.c.vector_id)
         .where(states.c.check_id == check_id, states.c.last_run.is_(None))
     )
-    return {
-        canary_id: OpenState(
-            id=state_id,
-            canary_version_id=version_id,
-            ranking_id=ranking_id,
-            ranking_hash=bytes(digest),
-            layout_id=layout,
-            reasons=reasons,
-            top_score=top_score,
-            vector=bytes(vector),
-        )
-        for canary_id, state_id, version_id, ranking_id, digest, layout, reasons, top_score, vector in (
-            connection.execute(statement)
-        )
-    }
+    return {canary_id: OpenState(*held) for canary_id, *held in connection.execute(statement)}
 
 
 def change_states(
