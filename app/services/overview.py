@@ -1,0 +1,231 @@
+"""What the status pages show beyond the API's shapes: all checks at a glance, and one check with its evidence.
+
+A bounded number of rows per check, never all of history. Nothing here writes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from app.domain.alerting import no_data_due
+from app.domain.model import RunStatus, Verdict
+from app.domain.schedules import next_due, spread
+from app.services import evidence, news, reading
+from app.services.scheduling import schedule_of
+from app.store import alerts, catalog, history
+from app.store.catalog import Definition
+from app.store.engine import Connection, Store, from_us
+from app.store.history import RunRow
+
+SPARK_RUNS = 30
+SHOWN_CANARIES = 20
+_RECENT_RUNS = 15
+_RECENT_ALERTS = 5
+_UNRESOLVED = ("firing", "recovering", "pending")
+_UNDER_WAY = (RunStatus.QUEUED, RunStatus.RUNNING)
+_ORDER = (Verdict.DEGRADED, Verdict.UNKNOWN, None, Verdict.HEALTHY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """What is left to say of a run in one line; None = not measured."""
+
+    id: str
+    status: str
+    verdict: str | None
+    reasons: Sequence[str]
+    health_score: float | None
+    coverage: float | None
+    degraded: int | None
+    measured: int | None
+    failed: int | None
+    total: int | None
+    index_version: str | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckLine:
+    """A check at a glance."""
+
+    slug: str
+    suite: str
+    retriever: str
+    schedule: str
+    enabled: bool
+    archived: bool
+    newest: EndedRun | None
+    """The newest ended run; None before the first."""
+    recent: tuple[EndedRun, ...]
+    """Up to `SPARK_RUNS` ended runs, oldest first."""
+    active: str | None
+    """`running` or `queued` while a run is under way."""
+    next_run: datetime | None
+    overdue: bool
+    """Nothing completed by the second-next scheduled instant."""
+    alerts: Mapping[str, int]
+    """Alerts that are not resolved by state, with their severity: `firing critical`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a run asked: its `k`, and of each canary by key the document with minimum, floors and judgments."""
+
+    k: int
+    canaries: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckDetail:
+    """A check with the evidence of its newest ended run, in the API's shapes."""
+
+    line: CheckLine
+    definition: Mapping[str, Any]
+    managed_by: str
+    source: str | None
+    run: Mapping[str, Any] | None
+    asked: Asked | None
+    """What the newest ended run asked; None before the first, and where it could not start."""
+    degraded: Sequence[Mapping[str, Any]]
+    """The worst degraded canaries, at most `SHOWN_CANARIES`, as results with `rank_before` and `rank_now`."""
+    failed: Sequence[Mapping[str, Any]]
+    """Canaries whose probe brought no measurement, as many at most."""
+    unresolved: Sequence[Mapping[str, Any]]
+    resolved: Sequence[Mapping[str, Any]]
+    runs: Sequence[Mapping[str, Any]]
+
+
+def all_checks(store: Store, now: datetime) -> list[CheckLine]:
+    """Read every check in force, those that need a look first."""
+    with store.read() as connection:
+        open_alerts = _open_alerts(connection)
+        lines = [
+            _line(connection, check, open_alerts.get(check.id, {}), now)
+            for check in catalog.list_definitions(connection, "check")
+        ]
+    return sorted(lines, key=_urgency)
+
+
+def one_check(store: Store, slug: str, now: datetime) -> CheckDetail:
+    """Read a check with what its newest ended run found, archived ones included. Raises NotFoundError."""
+    with store.read() as connection:
+        check = reading.find_check(connection, slug)
+        line = _line(connection, check, _open_alerts(connection).get(check.id, {}), now)
+    run = reading.run(store, line.newest.id) if line.newest else None
+    states = [news.list_alerts(store, check=slug, state=state, before=None, limit=50) for state in _UNRESOLVED]
+    return CheckDetail(
+        line=line,
+        definition=check.body,
+        managed_by=check.managed_by,
+        source=check.source,
+        run=run,
+        asked=asked_of(store, run["id"]) if run else None,
+        degraded=_degraded(store, check.id, run["id"]) if run else (),
+        failed=_failed(store, run["id"]) if run else (),
+        unresolved=[alert for found in states for alert in found],
+        resolved=news.list_alerts(store, check=slug, state="resolved", before=None, limit=_RECENT_ALERTS),
+        runs=reading.list_runs(store, slug, before=None, limit=_RECENT_RUNS),
+    )
+
+
+def asked_of(store: Store, run_id: str) -> Asked | None:
+    """Read what a run asked; None where it has not started."""
+    with store.read() as connection:
+        row = reading.find_run(connection, run_id)
+        if row.suite_version_id is None or row.check_version_id is None:
+            return None
+        members = catalog.suite_version(connection, row.suite_version_id)[1]
+        k = catalog.version_body(connection, row.check_version_id).body["k"]
+    return Asked(k=k, canaries={member.key: member.body for member in members})
+
+
+def _line(connection: Connection, check: Definition, open_alerts: Mapping[str, int], now: datetime) -> CheckLine:
+    recent = tuple([_ended(row) for row in history.ended_runs(connection, check.id, limit=SPARK_RUNS)])
+    under_way = {row.status for row in history.list_runs(connection, check.id, limit=2)}
+    live = check.archived_at is None and bool(check.body["enabled"])
+    return CheckLine(
+        slug=check.slug,
+        suite=check.body["suite"],
+        retriever=check.body["retriever"],
+        schedule=_schedule_text(check.body["schedule"]),
+        enabled=bool(check.body["enabled"]),
+        archived=check.archived_at is not None,
+        newest=recent[-1] if recent else None,
+        recent=recent,
+        active=next((str(status) for status in reversed(_UNDER_WAY) if status in under_way), None),
+        next_run=_next_run(check, now) if live else None,
+        overdue=live and _overdue(connection, check, now),
+        alerts=open_alerts,
+    )
+
+
+def _next_run(check: Definition, now: datetime) -> datetime:
+    """Give when the clock starts the next run: the first instant whose delayed start still lies ahead."""
+    schedule = schedule_of(check.body)
+    delay = spread(check.slug, schedule)
+    return next_due(schedule, now - delay) + delay
+
+
+def _overdue(connection: Connection, check: Definition, now: datetime) -> bool:
+    completed = history.last_completed(connection, check.id)
+    last = from_us(completed) if completed is not None else None
+    return no_data_due(schedule_of(check.body), last, now, from_us(check.updated_at)) is not None
+
+
+def _open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
+    found: dict[int, dict[str, int]] = {}
+    for check_id, state, severity, count in alerts.count_alerts(connection):
+        found.setdefault(check_id, {})[f"{state} {severity}"] = count
+    return found
+
+
+def _degraded(store: Store, check_id: int, run_id: str) -> list[dict[str, Any]]:
+    with store.read() as connection:
+        worst = evidence.worst_canaries(connection, check_id, int(run_id), limit=SHOWN_CANARIES)
+    found, after = dict[str, dict[str, Any]](), -1
+    while len(found) < len(worst):
+        part, following = reading.results(store, run_id, verdict=Verdict.DEGRADED, after=after, limit=200)
+        wanted = {canary["key"] for canary in worst}
+        found.update((result["key"], result) for result in part if result["key"] in wanted)
+        if following is None:
+            break
+        after = following
+    return [
+        {**found[canary["key"]], "rank_before": canary["rank_before"], "rank_now": canary["rank_now"]}
+        for canary in worst
+        if canary["key"] in found
+    ]
+
+
+def _failed(store: Store, run_id: str) -> list[dict[str, Any]]:
+    return reading.results(store, run_id, verdict=Verdict.UNKNOWN, limit=SHOWN_CANARIES)[0]
+
+
+def _ended(row: RunRow) -> EndedRun:
+    return EndedRun(
+        id=str(row.id),
+        status=row.status,
+        verdict=row.verdict,
+        reasons=row.reasons,
+        health_score=row.aggregates.get("health_score"),
+        coverage=row.aggregates.get("coverage"),
+        degraded=row.degraded,
+        measured=row.measured,
+        failed=row.failed,
+        total=row.total,
+        index_version=row.index_version,
+        finished_at=from_us(row.finished_at) if row.finished_at is not None else None,
+    )
+
+
+def _schedule_text(schedule: Mapping[str, Any]) -> str:
+    if schedule.get("every") is not None:
+        every = schedule["every"]
+        return f"every {every} s" if isinstance(every, int) else f"every {every}"
+    return f"cron {schedule['cron']} ({schedule['timezone']})"
+
+
+def _urgency(line: CheckLine) -> tuple[int, bool, str]:
+    verdict = Verdict(line.newest.verdict) if line.newest and line.newest.verdict else None
+    return _ORDER.index(verdict), not line.overdue, line.slug

@@ -1,0 +1,50 @@
+"""Problems as pages: whoever navigates with a browser reads a page, or signs in first; programs get problem+json."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse
+from starlette.exceptions import HTTPException
+
+from app.domain.errors import CoalmineError, UnauthorizedError
+from app.web.rendering import render
+
+_PROGRAMS = ("/v1", "/metrics", "/livez", "/readyz", "/openapi.json", "/static/")
+
+Handler = Callable[[Request, Any], Awaitable[Response]]
+
+
+def install_problem_pages(app: FastAPI) -> None:
+    """Put a page over every problem; what is logged and which status it has stays with the handlers beneath."""
+    for kind in (CoalmineError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _paged(app.exception_handlers[kind]))
+
+
+def _paged(beneath: Any) -> Handler:
+    async def handle(request: Request, error: Exception) -> Response:
+        if isinstance(error, UnauthorizedError) and _is_navigation(request):
+            return RedirectResponse(_sign_in(request), status_code=303)
+        problem: Response = await beneath(request, error)
+        if not _is_navigation(request):
+            return problem
+        told = json.loads(bytes(problem.body))
+        page = render(request, "problem.html", status=problem.status_code, problem=told)
+        page.headers.update({name: value for name, value in problem.headers.items() if not name.startswith("content-")})
+        return page
+
+    return handle
+
+
+def _is_navigation(request: Request) -> bool:
+    return not request.url.path.startswith(_PROGRAMS) and "text/html" in request.headers.get("accept", "")
+
+
+def _sign_in(request: Request) -> str:
+    if request.method != "GET" or request.url.path == "/":
+        return "/login"
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return f"/login?next={quote(wanted, safe='')}"

@@ -1,0 +1,70 @@
+"""Templates to responses. Everything put into a page is escaped; scripts get no data but through the API."""
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from app import __version__
+from app.api.deps import csrf_token
+from app.services.keys import Identity, Scope
+from app.web import wording
+
+_HERE = Path(__file__).parent
+STATIC = _HERE / "static"
+
+
+def render(request: Request, template: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """Fill a template for whoever is asking."""
+    identity: Identity | None = getattr(request.state, "identity", None)
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            path=request.url.path,
+            identity=identity,
+            signed_in=identity is not None and identity.key_prefix is not None,
+            may_write=identity is not None and identity.scope.includes(Scope.WRITE),
+            csrf=csrf_token(request) if identity is not None else "",
+            version=__version__,
+            now=datetime.now(UTC),
+            **values,
+        )
+    )
+    return HTMLResponse(text, status_code=status)
+
+
+@lru_cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.globals["static"] = _static_url
+    environment.filters.update(
+        score=wording.score,
+        seconds=wording.seconds,
+        spoken=wording.spoken,
+        utc=wording.utc,
+        iso=wording.iso,
+        spark=wording.spark_points,
+        why=wording.why_degraded,
+        rank=wording.first_expected,
+        bound=wording.bound,
+    )
+    return environment
+
+
+@lru_cache
+def _static_url(name: str) -> str:
+    """Give the address of a static file with its version, so that browsers keep it until it changes."""
+    return f"/static/{name}?v={sha256((STATIC / name).read_bytes()).hexdigest()[:12]}"
