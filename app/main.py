@@ -20,6 +20,8 @@ from app.adapters.hooks.webhook import send_webhook
 from app.adapters.retrievers.http import HttpProbe
 from app.api import catalog as catalog_routes
 from app.api import deps, history, service
+from app.api.bodies import Gate
+from app.api.openapi import install_openapi
 from app.api.problems import install_problems
 from app.config import Settings
 from app.domain.addresses import hook_policy, parse_allow, retriever_policy
@@ -32,6 +34,7 @@ from app.services.deliveries import Links
 from app.services.vault import Vault, open_vault
 from app.store.engine import Store
 from app.store.migrate import is_migrated, migrate
+from app.web.site import install_pages
 from app.worker import Engine, Worker
 
 logger = logging.getLogger("coalmine")
@@ -77,6 +80,7 @@ def create_app(service_: Service) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,  # both are routes of our own, so that the one dependency covers them
+        redirect_slashes=False,
     )
     app.state.access = deps.Access(
         store=service_.store,
@@ -88,8 +92,11 @@ def create_app(service_: Service) -> FastAPI:
     app.state.worker = service_.worker
     app.state.links = links_of(service_.settings)
     install_problems(app)
+    app.add_middleware(Gate)
     for router in (service.router, catalog_routes.router, history.router):
         app.include_router(router)
+    install_openapi(app)
+    install_pages(app)
     return app
 
 
@@ -118,6 +125,8 @@ def open_service(
         store.close()
         raise
     exposition = metrics.Exposition.create()
+    with suppress(StoreUnavailableError):
+        exposition.snapshot.refresh(store)
     worker = None
     if with_worker:
         engine = Engine(

@@ -5,7 +5,8 @@ what other replicas changed; when the store cannot be read the state series vani
 """
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,23 +27,38 @@ from app.store.engine import Store
 _CHECK_LABELS = ("check", "suite", "retriever")
 _RUN_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _PROBE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_FRESH_SECONDS = 30  # several refreshes of the worker
 
 
 class Snapshot:
-    """The stored state as of a moment ago; None while the store cannot be read."""
+    """The stored state as of a moment ago; None while the store cannot be read.
 
-    def __init__(self) -> None:
+    `clock` counts seconds. A state nobody could renew for `_FRESH_SECONDS` counts as none: it may not hold any more.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._refreshing = threading.Lock()
-        self.state: State | None = None
+        self._clock = clock
+        self._state: State | None = None
+        self._taken_at = 0.0
+
+    @property
+    def state(self) -> State | None:
+        """What the store said last, if that is recent."""
+        state, taken_at = self._state, self._taken_at
+        return state if self._clock() - taken_at <= _FRESH_SECONDS else None
 
     def refresh(self, store: Store) -> None:
         """Take the snapshot anew. Threads that come while one is being taken wait for a fresh one."""
         with self._refreshing:
+            began = self._clock()
             try:
-                self.state = snapshots.take(store)
+                state = snapshots.take(store)
             except StoreUnavailableError:
-                self.state = None
+                self._state = None
                 raise
+            self._taken_at = began
+            self._state = state
 
 
 class ProcessMetrics:
@@ -183,6 +199,7 @@ def _check_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
         [
             ((*check.labels, verdict), 1.0 if check.verdict == verdict else 0.0)
             for check in checks
+            if check.verdict is not None
             for verdict in Verdict
         ],
     )

@@ -68,6 +68,7 @@ class Worker:
         """Catch up once on what was missed, then work in the background."""
         self._scheduler.start()
         self._every(_SYNC_SECONDS, self._sync)
+        self._every(_SYNC_SECONDS, self._show)
         self._every(_RETENTION_SECONDS, self._retain)
         self._scheduler.add_job(self._sync, next_run_time=datetime.now(UTC))
         loops = [("heartbeat", self._heartbeat)]
@@ -137,6 +138,10 @@ class Worker:
             self._tick(check.id)
         if scheduling.watch_for_silence(self._engine.store, since=self._since, now=now):
             self.wake()
+        self._show()
+
+    def _show(self) -> None:
+        """Take the metrics snapshot anew; on a clock of its own, so that a store that is gone is seen to be gone."""
         self._snapshot.refresh(self._engine.store)
 
     def _tick(self, check_id: int) -> None:

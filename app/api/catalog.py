@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
-from app.api.deps import StoreDep, VaultDep, needs
-from app.api.schemas import page
+from app.api.bodies import Content
+from app.api.deps import StoreDep, VaultDep, known_parameters, needs
+from app.api.schemas import RunRequest, page
 from app.domain.errors import InvalidInputError, Problem
 from app.formats import shapes
 from app.formats.canary_export import write_canary_file
@@ -22,11 +23,10 @@ from app.services.keys import Scope
 from app.store.catalog import CanaryRow, Definition
 from app.store.engine import from_us
 
-router = APIRouter(prefix="/v1", tags=["catalog"])
+router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
 
 Limit = Annotated[int, Query(ge=1, le=500)]
 After = Annotated[str, Query(max_length=200)]
-Content = Annotated[Any, Body()]
 DOCUMENTS: tuple[type[Document], ...] = (
     SuiteDocument,
     CanaryDocument,
@@ -34,13 +34,18 @@ DOCUMENTS: tuple[type[Document], ...] = (
     CheckDocument,
     HookDocument,
     CanaryFile,
+    RunRequest,
+)
+
+_READ_ONLY = frozenset(
+    {"managed_by", "source", "hash", "disabled_reason", "created_at", "updated_at", "secrets_set", "canary_count"}
 )
 
 
-def _describes(model: type[Document]) -> dict[str, Any]:
+def describes(model: type[Document], *, required: bool = True) -> dict[str, Any]:
     """Say in the API's description what a body holds; it is parsed here, so that errors speak as for files."""
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
 # --- suites and their canaries -------------------------------------------------------------------------------
@@ -56,16 +61,16 @@ def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[s
 def get_suite(store: StoreDep, suite: str) -> dict[str, Any]:
     """Show a suite and how many canaries it has."""
     shape = _definition(catalog.find(store, "suite", suite))
-    return {**shape, "canaries": len(catalog.list_canaries(store, suite))}
+    return {**shape, "canary_count": len(catalog.list_canaries(store, suite))}
 
 
-@router.put("/suites/{suite}", openapi_extra=_describes(SuiteDocument))
+@router.put("/suites/{suite}", openapi_extra=describes(SuiteDocument))
 def put_suite(store: StoreDep, response: Response, suite: str, body: Content) -> dict[str, Any]:
     """Create or change a suite. `canaries`, where given, replace the API-managed ones; missing ones are archived."""
     document = parse_document(SuiteDocument, _named(body, "slug", suite))
     saved, created = catalog.put_suite(store, document, now=_now())
     response.status_code = 201 if created else 200
-    return {**_definition(saved), "canaries": len(catalog.list_canaries(store, suite))}
+    return {**_definition(saved), "canary_count": len(catalog.list_canaries(store, suite))}
 
 
 @router.delete("/suites/{suite}", status_code=204)
@@ -81,10 +86,10 @@ def list_canaries(store: StoreDep, suite: str, after: After = "", limit: Limit =
     return page([_canary(row) for row in found[:limit]], found[limit - 1].key if len(found) > limit else None)
 
 
-@router.post("/suites/{suite}/canaries", openapi_extra=_describes(CanaryDocument))
+@router.post("/suites/{suite}/canaries", openapi_extra=describes(CanaryDocument))
 def post_canaries(store: StoreDep, suite: str, body: Content) -> dict[str, Any]:
     """Create or change one canary, or a list of them, all or none."""
-    given = body if isinstance(body, list) else [body]
+    given = [_without_read_only(one) for one in (body if isinstance(body, list) else [body])]
     parsed = parse_document(SuiteDocument, {"slug": suite, "canaries": given}).canaries or ()
     return {"changed": catalog.put_canaries(store, suite, parsed, now=_now()), "given": len(parsed)}
 
@@ -95,11 +100,13 @@ def get_canary(store: StoreDep, suite: str, key: str) -> dict[str, Any]:
     return _canary(catalog.find_canary(store, suite, key))
 
 
-@router.put("/suites/{suite}/canaries/{key}", openapi_extra=_describes(CanaryDocument))
-def put_canary(store: StoreDep, suite: str, key: str, body: Content) -> dict[str, Any]:
+@router.put("/suites/{suite}/canaries/{key}", openapi_extra=describes(CanaryDocument))
+def put_canary(store: StoreDep, response: Response, suite: str, key: str, body: Content) -> dict[str, Any]:
     """Create or change a canary."""
     document = parse_document(CanaryDocument, _named(body, "key", key))
+    before = {canary.key for canary in catalog.list_canaries(store, suite)}
     catalog.put_canaries(store, suite, [document], now=_now())
+    response.status_code = 200 if key in before else 201
     return _canary(catalog.find_canary(store, suite, key))
 
 
@@ -124,7 +131,7 @@ def get_retriever(store: StoreDep, slug: str) -> dict[str, Any]:
     return _definition(catalog.find(store, "retriever", slug))
 
 
-@router.put("/retrievers/{slug}", openapi_extra=_describes(RetrieverDocument))
+@router.put("/retrievers/{slug}", openapi_extra=describes(RetrieverDocument))
 @needs(Scope.ADMIN)
 def put_retriever(store: StoreDep, vault: VaultDep, response: Response, slug: str, body: Content) -> dict[str, Any]:
     """Create or change a retriever. A header value of null keeps the one that is stored."""
@@ -153,7 +160,7 @@ def get_check(store: StoreDep, slug: str) -> dict[str, Any]:
     return _definition(catalog.find(store, "check", slug))
 
 
-@router.put("/checks/{slug}", openapi_extra=_describes(CheckDocument))
+@router.put("/checks/{slug}", openapi_extra=describes(CheckDocument))
 def put_check(
     store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
 ) -> dict[str, Any]:
@@ -185,7 +192,7 @@ def get_hook(store: StoreDep, slug: str) -> dict[str, Any]:
     return _definition(catalog.find(store, "hook", slug))
 
 
-@router.put("/hooks/{slug}", openapi_extra=_describes(HookDocument))
+@router.put("/hooks/{slug}", openapi_extra=describes(HookDocument))
 @needs(Scope.ADMIN)
 def put_hook(store: StoreDep, vault: VaultDep, response: Response, slug: str, body: Content) -> dict[str, Any]:
     """Create or change a hook. A secret of null keeps the one that is stored."""
@@ -202,7 +209,7 @@ def delete_hook(store: StoreDep, slug: str) -> None:
 # --- everything at once --------------------------------------------------------------------------------------
 
 
-@router.post("/import", openapi_extra=_describes(CanaryFile))
+@router.post("/import", openapi_extra=describes(CanaryFile))
 @needs(Scope.ADMIN)
 def import_documents(
     store: StoreDep, vault: VaultDep, request: Request, body: Content, *, dry_run: bool = False
@@ -258,12 +265,19 @@ def _put(
 
 
 def _named(body: Any, field: str, name: str) -> dict[str, Any]:
-    """Put the name of the path into the body, which may leave it out but not contradict it."""
+    """Put the name of the path into the body, which may leave it out but not contradict it.
+
+    What answers add to a document is dropped, so that what was shown can be sent back.
+    """
     if not isinstance(body, dict):
         raise InvalidInputError([Problem(path="body", message="must be a JSON object")])
     if body.get(field, name) != name:
         raise InvalidInputError([Problem(path=field, message=f"is not the '{name}' of the address")])
-    return {**body, field: name}
+    return {**_without_read_only(body), field: name}
+
+
+def _without_read_only(body: Any) -> Any:
+    return {key: body[key] for key in body if key not in _READ_ONLY} if isinstance(body, dict) else body
 
 
 def _joined(pages: list[CanaryFile]) -> Documents:

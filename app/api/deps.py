@@ -6,8 +6,8 @@ A route needs scope `read` for GET and `write` for everything else, unless `need
 import ipaddress
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hmac import compare_digest
 from secrets import token_urlsafe
@@ -19,7 +19,15 @@ from anyio import CapacityLimiter
 from cryptography.fernet import InvalidToken
 from fastapi import Depends, Request
 
-from app.domain.errors import ForbiddenError, UnauthorizedError
+from app.domain.errors import (
+    CoalmineError,
+    ForbiddenError,
+    InvalidInputError,
+    Problem,
+    StoreUnavailableError,
+    UnauthorizedError,
+)
+from app.formats.fields import suggestion
 from app.services import keys
 from app.services.keys import OPEN, Identity, Scope
 from app.services.vault import Vault
@@ -28,13 +36,12 @@ from app.store.engine import Store
 SESSION_COOKIE = "coalmine_session"
 CSRF_FIELD = "csrf"
 CSRF_HEADER = "x-csrf-token"
-_EXEMPT = ("/livez", "/readyz", "/login", "/static/")
+EXEMPT = ("/livez", "/readyz", "/login")
+"""The routes that need no key; static files are no routes and need none either."""
+_METRICS = "/metrics"
+_MOST_SCRAPERS = 16
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _SESSION_SECONDS = 12 * 3600
-
-# Identities are looked up in threads of their own, so that /metrics and event streams answer while every
-# thread of the routes is busy.
-_LOOKUPS = CapacityLimiter(4)
 
 RouteT = TypeVar("RouteT", bound=Callable[..., Any])
 
@@ -47,6 +54,13 @@ class Access:
     vault: Vault
     loopback: bool
     metrics_token: str | None = None
+    lookups: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(4))
+    """Threads identities are looked up in, so that /metrics and waiting answer while every thread of the routes is
+    busy."""
+    waiting: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(8))
+    """Threads for routes that wait for a run."""
+    scrapers: dict[tuple[str | None, str | None], Identity] = field(default_factory=dict, repr=False)
+    """Who scraped last, by key and Host header: they may still hear that the store is gone when it is."""
 
 
 def needs(scope: Scope) -> Callable[[RouteT], RouteT]:
@@ -62,17 +76,30 @@ def needs(scope: Scope) -> Callable[[RouteT], RouteT]:
 async def authorise(request: Request) -> None:
     """Let the request through or raise UnauthorizedError or ForbiddenError; the identity goes into its state."""
     access: Access = request.app.state.access
-    path = request.url.path
-    if path.startswith(_EXEMPT):
+    path = request.scope["route"].path
+    if path in EXEMPT:
         return
     presented = _bearer(request)
-    if path == "/metrics" and _is_metrics_token(presented, access):
+    if path == _METRICS and _is_metrics_token(presented, access):
         return
-    identity = await anyio.to_thread.run_sync(_identify, request, access, presented, limiter=_LOOKUPS)
+    identify = _identify_scraper if path == _METRICS else _identify
+    identity = await anyio.to_thread.run_sync(identify, request, access, presented, limiter=access.lookups)
     endpoint = request.scope.get("endpoint")
     default = Scope.READ if request.method in _SAFE else Scope.WRITE
     keys.require(identity, getattr(endpoint, "needs_scope", default))
     request.state.identity = identity
+
+
+async def known_parameters(request: Request) -> None:
+    """Refuse parameters the route does not know: a misspelt one would silently do nothing. Raises InvalidInputError."""
+    known = [field.alias for field in request.scope["route"].dependant.query_params]
+    problems = [
+        Problem(path=name[:60], message=f"unknown parameter{suggestion(name, known)}")
+        for name in request.query_params
+        if name not in known and name != CSRF_FIELD
+    ]
+    if problems:
+        raise InvalidInputError(problems)
 
 
 def _is_metrics_token(presented: str | None, access: Access) -> bool:
@@ -84,8 +111,9 @@ def _is_metrics_token(presented: str | None, access: Access) -> bool:
 def _identify(request: Request, access: Access, presented: str | None) -> Identity:
     if presented is not None:
         return keys.identify(access.store, presented, now=datetime.now(UTC))
-    if SESSION_COOKIE in request.cookies:
-        return _session_identity(request, access)
+    session = read_session(request, access)
+    if session is not None:
+        return _session_identity(request, access, session)
     if not access.loopback or keys.any_key_ever(access.store):
         raise UnauthorizedError("send a key as `Authorization: Bearer ...`, or sign in at /login")
     if not _is_loopback_name(request.headers.get("host", "")):
@@ -96,10 +124,26 @@ def _identify(request: Request, access: Access, presented: str | None) -> Identi
     return OPEN
 
 
-def _session_identity(request: Request, access: Access) -> Identity:
-    session = read_session(request, access)
-    if session is None:
-        raise UnauthorizedError("the session has ended; sign in at /login")
+def _identify_scraper(request: Request, access: Access, presented: str | None) -> Identity:
+    """Identify who asks for metrics. While the store is gone, who was known before is told so by the metrics."""
+    if presented is None and SESSION_COOKIE in request.cookies:
+        return _identify(request, access, presented)
+    scraper = (presented, request.headers.get("host"))
+    try:
+        identity = _identify(request, access, presented)
+    except StoreUnavailableError:
+        if scraper in access.scrapers:
+            return access.scrapers[scraper]
+        raise
+    except CoalmineError:
+        access.scrapers.pop(scraper, None)
+        raise
+    if len(access.scrapers) < _MOST_SCRAPERS:
+        access.scrapers[scraper] = identity
+    return identity
+
+
+def _session_identity(request: Request, access: Access, session: Mapping[str, Any]) -> Identity:
     if request.method not in _SAFE:
         given = request.headers.get(CSRF_HEADER) or request.query_params.get(CSRF_FIELD) or ""
         if not compare_digest(given.encode(), str(session["csrf"]).encode()):
@@ -114,7 +158,10 @@ def open_session(access: Access, identity: Identity) -> str:
 
 
 def read_session(request: Request, access: Access) -> dict[str, Any] | None:
-    """Read the session cookie; None where there is none that still holds."""
+    """Read the session cookie; None where there is none that still holds.
+
+    Cookies know no ports: one of another service on this machine is as good as none.
+    """
     cookie = request.cookies.get(SESSION_COOKIE)
     if not cookie:
         return None
@@ -122,7 +169,7 @@ def read_session(request: Request, access: Access) -> dict[str, Any] | None:
         session = access.vault.decrypt_session(cookie.encode(), _SESSION_SECONDS)
     except (InvalidToken, json.JSONDecodeError):
         return None
-    return session
+    return session if session.keys() == {"key", "csrf", "at"} else None
 
 
 def csrf_token(request: Request) -> str:
@@ -152,15 +199,16 @@ def _bearer(request: Request) -> str | None:
     return credentials.strip() if scheme.lower() == "bearer" and credentials.strip() else None
 
 
-def _store(request: Request) -> Store:
+async def _store(request: Request) -> Store:
     store: Store = request.app.state.access.store
     return store
 
 
-def _vault(request: Request) -> Vault:
+async def _vault(request: Request) -> Vault:
     vault: Vault = request.app.state.access.vault
     return vault
 
 
+# Not plain functions: those would each take one of the routes' threads, which may all be busy.
 StoreDep = Annotated[Store, Depends(_store)]
 VaultDep = Annotated[Vault, Depends(_vault)]

@@ -7,40 +7,45 @@ from typing import Annotated, Any, Literal
 import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from app.api.catalog import Limit, wake
-from app.api.deps import StoreDep
+from app.api.bodies import OptionalContent
+from app.api.catalog import Limit, describes, wake
+from app.api.deps import StoreDep, known_parameters, needs
 from app.api.schemas import RunRequest, page
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
 from app.domain.model import Category, RunStatus, Trigger, Verdict
 from app.formats import reports
+from app.formats.complaints import parse_document
 from app.services import charts, deliveries, news, reading, scheduling
+from app.services.keys import Scope
 from app.store.engine import Store, to_us
 
-router = APIRouter(prefix="/v1", tags=["history"])
+router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
 
-# Waiting for runs must neither take the routes' threads nor wait for one of them.
-_WAITING = CapacityLimiter(8)
 _LOOK_SECONDS = 0.1
 
-Before = Annotated[int | None, Query(alias="after", ge=1, description="the `next` of the page before")]
+_LARGEST = 2**63 - 1
+_FIRST_YEAR, _LAST_YEAR = 1970, 9999
+Before = Annotated[int | None, Query(alias="after", ge=1, le=_LARGEST, description="the `next` of the page before")]
+Slug = Annotated[str | None, Query(pattern="^[a-z0-9-]{1,64}$")]
 
 
-@router.post("/checks/{slug}/runs")
+@router.post("/checks/{slug}/runs", openapi_extra=describes(RunRequest, required=False))
 async def post_run(
     request: Request,
     store: StoreDep,
     slug: str,
-    wish: RunRequest | None = None,
-    idempotency_key: Annotated[str | None, Header(max_length=200)] = None,
+    body: OptionalContent,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
 ) -> JSONResponse:
     """Run a check now: 202, or 200 with the run when it ended within `wait_seconds`.
 
     While a run of the check is active exactly one follow-up is queued and returned.
     """
-    wanted = wish or RunRequest()
+    wanted = parse_document(RunRequest, {} if body is None else body)
+    limiter: CapacityLimiter = request.app.state.access.waiting
 
     def queue() -> int:
         return scheduling.run_now(
@@ -52,18 +57,18 @@ async def post_run(
             now=datetime.now(UTC),
         )[0]
 
-    run_id = await anyio.to_thread.run_sync(queue, limiter=_WAITING)
+    run_id = await anyio.to_thread.run_sync(queue, limiter=limiter)
     wake(request)
-    run = await _awaited(store, str(run_id), wanted.wait_seconds)
+    run = await _awaited(store, str(run_id), wanted.wait_seconds, limiter)
     ended = run["status"] not in {RunStatus.QUEUED, RunStatus.RUNNING}
     headers = {"location": f"/v1/runs/{run_id}"}
     return JSONResponse(run, status_code=200 if ended and wanted.wait_seconds else 202, headers=headers)
 
 
-async def _awaited(store: Store, run_id: str, seconds: float) -> dict[str, Any]:
+async def _awaited(store: Store, run_id: str, seconds: float, limiter: CapacityLimiter) -> dict[str, Any]:
     deadline = time.monotonic() + seconds
     while True:
-        run = await anyio.to_thread.run_sync(reading.run, store, run_id, limiter=_WAITING)
+        run = await anyio.to_thread.run_sync(reading.run, store, run_id, limiter=limiter)
         if run["status"] not in {RunStatus.QUEUED, RunStatus.RUNNING} or time.monotonic() >= deadline:
             return run
         await anyio.sleep(_LOOK_SECONDS)
@@ -95,7 +100,7 @@ def list_results(
     verdict: Verdict | None = None,
     category: Category | None = None,
     tag: Annotated[str | None, Query(max_length=64)] = None,
-    after: Annotated[int, Query(ge=-1)] = -1,
+    after: Annotated[int, Query(ge=-1, le=_LARGEST)] = -1,
     limit: Limit = 100,
 ) -> dict[str, Any]:
     """List the results of an ended run with their evidence."""
@@ -132,8 +137,8 @@ def get_series(
     points: Annotated[int, Query(ge=1, le=charts.MAX_POINTS)] = 300,
 ) -> dict[str, Any]:
     """Show a measure over time, by default the last day."""
-    until = _aware(end, "to") or datetime.now(UTC)
-    since = _aware(start, "from") or until - timedelta(days=1)
+    until = _moment(end, "to") or datetime.now(UTC)
+    since = _moment(start, "from") or until - timedelta(days=1)
     if since >= until:
         raise InvalidInputError([Problem(path="from", message="must be before 'to'")])
     return charts.series(
@@ -150,7 +155,7 @@ def get_canary_history(store: StoreDep, slug: str, key: str, limit: Limit = 200)
 @router.get("/alerts")
 def list_alerts(
     store: StoreDep,
-    check: Annotated[str | None, Query(max_length=64)] = None,
+    check: Slug = None,
     state: Literal["pending", "firing", "recovering", "resolved"] | None = None,
     before: Before = None,
     limit: Limit = 50,
@@ -167,6 +172,7 @@ def get_alert(store: StoreDep, alert_id: str) -> dict[str, Any]:
 
 
 @router.post("/hooks/{slug}/test", status_code=202)
+@needs(Scope.ADMIN)
 def test_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
     """Send a test message through the path every alert takes; the delivery tells what became of it."""
     delivery_id = deliveries.send_test(store, slug, now=datetime.now(UTC))
@@ -177,7 +183,7 @@ def test_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
 @router.get("/deliveries")
 def list_deliveries(
     store: StoreDep,
-    hook: Annotated[str | None, Query(max_length=64)] = None,
+    hook: Slug = None,
     state: Literal["pending", "delivered", "dead", "cancelled"] | None = None,
     before: Before = None,
     limit: Limit = 50,
@@ -203,12 +209,14 @@ def replay_delivery(store: StoreDep, request: Request, delivery_id: str) -> dict
 
 
 def _number(opaque: str, kind: str) -> int:
-    if not opaque.isdecimal() or len(opaque) > 18:  # noqa: PLR2004 - 64 bits
+    if not (opaque.isascii() and opaque.isdecimal()) or len(opaque) > 18:  # noqa: PLR2004 - 64 bits
         raise NotFoundError(f"there is no {kind} '{opaque[:40]}'")
     return int(opaque)
 
 
-def _aware(moment: datetime | None, name: str) -> datetime | None:
-    if moment is not None and moment.tzinfo is None:
+def _moment(given: datetime | None, name: str) -> datetime | None:
+    if given is not None and given.tzinfo is None:
         raise InvalidInputError([Problem(path=name, message="needs a time zone, for example 2026-01-31T12:00:00Z")])
-    return moment
+    if given is not None and not _FIRST_YEAR < given.year < _LAST_YEAR:
+        raise InvalidInputError([Problem(path=name, message="must be between 1971 and 9998")])
+    return given

@@ -19,14 +19,20 @@ from app.domain.errors import (
     NotFoundError,
     Problem,
     StoreUnavailableError,
+    TooLargeError,
     UnauthorizedError,
+    UnsupportedError,
 )
+from app.formats.complaints import message_of, path_of
+from app.formats.fields import Document
 
 logger = logging.getLogger("coalmine.api")
 
 # Most particular first: the first class an error is an instance of decides.
 PROBLEMS: tuple[tuple[type[CoalmineError], int, str, str], ...] = (
     (InvalidInputError, 422, "invalid-input", "The request cannot be used"),
+    (UnsupportedError, 415, "unsupported-content", "The request is of another kind"),
+    (TooLargeError, 413, "too-large", "The request is too large"),
     (NotFoundError, 404, "not-found", "There is no such thing"),
     (FileManagedError, 409, "file-managed", "This is managed by a canary file"),
     (ConflictError, 409, "conflict", "This cannot be done now"),
@@ -80,8 +86,7 @@ def install_problems(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-        problems = [Problem(path=_path(item["loc"]), message=item["msg"]) for item in error.errors()]
-        return as_problem(InvalidInputError(problems))
+        return as_problem(InvalidInputError([_parameter_problem(item) for item in error.errors()]))
 
     @app.exception_handler(HTTPException)
     async def on_http(_request: Request, error: HTTPException) -> JSONResponse:
@@ -96,10 +101,20 @@ def install_problems(app: FastAPI) -> None:
         return problem("bug", "Something is broken in Coalmine", 500, "The log of the service has the details.")
 
 
-def _path(location: Sequence[Any]) -> str:
-    """Write a location as people do: `canaries[3].query`, without FastAPI's leading `body`."""
-    parts = location[1:] if location and location[0] in {"body", "query", "path", "header"} else location
-    text = ""
-    for part in parts:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text or "body"
+def _parameter_problem(error: Any) -> Problem:
+    """Say what is wrong with a parameter of a route; bodies are parsed by the routes and never come here."""
+    name = path_of(error["loc"][1:]) or "body"
+    return Problem(path=name, message=_PARAMETERS.get(error["type"]) or message_of(Document, error))
+
+
+_MOMENT = "must be a time such as 2026-01-31T12:00:00Z"
+_PARAMETERS = {
+    "missing": "is missing",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a whole number of at most 64 bits",
+    "bool_parsing": "must be true or false",
+    "datetime_parsing": _MOMENT,
+    "datetime_from_date_parsing": _MOMENT,
+    "datetime_object_invalid": _MOMENT,
+}
+"""Texts of an address are parsed, unlike values of JSON; complaints speaks of the latter."""

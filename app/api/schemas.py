@@ -1,22 +1,18 @@
 """Wire-only shapes: what requests carry besides the documents, and the page object of lists."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, StringConstraints
 
-
-class Strict(BaseModel):
-    """No unknown fields; inputs are never repeated in errors."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+from app.formats.fields import Document, Number, Text
 
 
-class RunRequest(Strict):
+class RunRequest(Document):
     """A wish to run a check now."""
 
     trigger: Literal["api", "update", "cli"] = "api"
-    index_version: str | None = Field(default=None, max_length=200)
-    wait_seconds: float = Field(default=0, ge=0, le=300)
+    index_version: Annotated[Text, StringConstraints(max_length=200)] | None = None
+    wait_seconds: Annotated[Number, Field(ge=0, le=300)] = 0
 
 
 def page(items: list[Any], following: str | None) -> dict[str, Any]:

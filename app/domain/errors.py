@@ -2,6 +2,8 @@
 
 CoalmineError
 ├── InvalidInputError      what was given cannot be used; carries every problem found
+├── UnsupportedError       it is of a kind nobody here reads
+├── TooLargeError          there is more of it than anybody here reads
 ├── NotFoundError          no such thing
 ├── ConflictError          it cannot be done to the thing as it is now
 │   └── FileManagedError   the thing is owned by a canary file
@@ -40,6 +42,14 @@ class InvalidInputError(CoalmineError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(map(str, problems)))
+
+
+class UnsupportedError(CoalmineError):
+    """What was given is of a kind nobody here reads."""
+
+
+class TooLargeError(CoalmineError):
+    """There is more of it than anybody here reads."""
 
 
 class NotFoundError(CoalmineError):

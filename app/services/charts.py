@@ -22,10 +22,11 @@ def series(
     name = f"{category}/{measure}" if category else measure
     with store.read() as connection:
         check = find_check(connection, slug)
-        if history.count_runs(connection, check.id, start, end, at_most=points) <= points:
+        hours = (end - start) / (_HOUR * 1_000_000)
+        most = MAX_POINTS if hours < points else points  # where hours are too coarse, single runs are joined
+        if history.count_runs(connection, check.id, start, end, at_most=most) <= most:
             found = history.series_of_runs(connection, check.id, name, start, end)
         else:
-            hours = (end - start) / (_HOUR * 1_000_000)
             found = history.series_of_rollups(
                 connection, check.id, name, start, end, seconds=_HOUR if hours <= MAX_POINTS else _DAY
             )

@@ -1,5 +1,6 @@
 """Runs and results as people read them, put together from rows. Nothing here writes."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,16 +11,19 @@ import numpy as np
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.judging import ANSWERED_BIT, Panel, Yardstick, summarise, unpack_reasons
 from app.domain.matching import Match, prepare
-from app.domain.model import Canary, Outcome, Verdict
+from app.domain.model import Canary, Outcome, RunStatus, Verdict
 from app.formats import shapes
 from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument
 from app.formats.rule_documents import rules_in_force
 from app.formats.secret_fields import join_secrets
-from app.services.summaries import run_body
-from app.store import catalog, history
+from app.services.plans import SHARD
+from app.services.summaries import run_body, stored_aggregates
+from app.store import catalog, history, queue
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us
 from app.store.history import RunRow, StateRow
+
+_ID = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +45,9 @@ def find_check(connection: Connection, slug: str) -> Definition:
 
 def find_run(connection: Connection, run_id: str) -> RunRow:
     """Find a run by its opaque id. Raises NotFoundError."""
-    run = history.find_run(connection, int(run_id)) if run_id.isdecimal() and len(run_id) < 19 else None  # noqa: PLR2004 - 64 bits
+    run = history.find_run(connection, int(run_id)) if _ID.fullmatch(run_id) else None
     if run is None:
-        raise NotFoundError(f"there is no run '{run_id}'")
+        raise NotFoundError(f"there is no run '{run_id[:40]}'")
     return run
 
 
@@ -57,7 +61,7 @@ def health(store: Store, slug: str) -> dict[str, Any]:
         run = history.find_run(connection, newest[0])
         if run is None:
             raise NotFoundError(f"check '{slug}' has no ended run any more")
-        return _run(connection, run, newest[1])
+        return {**_run(connection, run, newest[1]), "progress": None}
 
 
 def run(store: Store, run_id: str) -> dict[str, Any]:
@@ -70,12 +74,17 @@ def full_run(connection: Connection, row: RunRow) -> dict[str, Any]:
     """Read a run in full; what its row leaves out is kept for the newest and computed for older ones."""
     newest = history.latest_body(connection, row.check_id)
     if newest is not None and newest[0] == row.id:
-        return _run(connection, row, newest[1])
-    return _run(connection, row, _recomputed(connection, row) if row.aggregates else {})
+        body = newest[1]
+    else:
+        body = _recomputed(connection, row) if row.aggregates else {}
+    return {**_run(connection, row, body), "progress": _progress(connection, row)}
 
 
 def list_runs(store: Store, slug: str, *, before: int | None, limit: int) -> list[dict[str, Any]]:
-    """List the runs of a check, newest first, without what only a single run spells out (tags, latency)."""
+    """List the runs of a check, newest first.
+
+    What only a single run spells out is left out: tags, probes, latency and how many canaries a category has.
+    """
     with store.read() as connection:
         check = find_check(connection, slug)
         rows = history.list_runs(connection, check.id, before=before, limit=limit)
@@ -86,8 +95,11 @@ def list_runs(store: Store, slug: str, *, before: int | None, limit: int) -> lis
         found = []
         for row in rows:
             asked = queries.get(row.suite_version_id or 0, [])
-            body = {"degraded": [{"query": asked[place]} for place in _places(row)] if asked else []}
-            found.append(_run(connection, row, body))
+            body = {
+                "degraded": [{"query": asked[place]} for place in _places(row)] if asked else [],
+                "categories": _categories(row),
+            }
+            found.append({**_run(connection, row, body), "progress": _progress(connection, row)})
         return found
 
 
@@ -132,7 +144,7 @@ def results(
             "outcome": Outcome(outcome),
             "http_status": status,
             "detail": detail,
-            "latency_seconds": float(latencies[position]) if outcome != Outcome.SKIPPED else None,
+            "latency_seconds": float(latencies[position]) if outcome != Outcome.SKIPPED and len(latencies) else None,
             "k": setting.yardstick.k,
         }
         if state is None or outcome != Outcome.OK:
@@ -190,6 +202,29 @@ def _run(connection: Connection, row: RunRow, body: Mapping[str, Any]) -> dict[s
         config_hash=row.config_hash,
         measures_version=row.measures_version,
     )
+
+
+def _progress(connection: Connection, row: RunRow) -> dict[str, int | None] | None:
+    """Say how many probes of a run that goes on are on record; None once it ended, or before anything is known."""
+    if row.status not in {RunStatus.QUEUED, RunStatus.RUNNING}:
+        return None
+    total, shards = queue.progress(connection, row.id)
+    done = shards * SHARD
+    return {"done": done if total is None else min(done, total), "total": total}
+
+
+def _categories(row: RunRow) -> dict[str, dict[str, Any]]:
+    """Give the categories of a run as far as its row keeps them."""
+    return {
+        name: {
+            "canaries": None,
+            "measured": None,
+            "health_score": part.health_score,
+            "coverage": part.coverage,
+            "measures": part.measures,
+        }
+        for name, part in stored_aggregates(row).categories.items()
+    }
 
 
 def _document(connection: Connection, row: RunRow) -> Mapping[str, Any]:

@@ -1,16 +1,19 @@
 """The state /metrics and the overview show: the newest ended run of each check, open alerts, the outbox."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from app.domain.alerting import AlertState
+from app.domain.model import Severity
 from app.domain.rules import DEGRADED_SHARE
 from app.domain.schedules import interval_seconds
 from app.services.scheduling import schedule_of
 from app.store import alerts, catalog, history, outbox
 from app.store.engine import Connection, Store, to_us
 
+_UNRESOLVED = (AlertState.PENDING, AlertState.FIRING, AlertState.RECOVERING)
 _OWN = {"health_score", "coverage", DEGRADED_SHARE}
 
 
@@ -49,18 +52,25 @@ def take(store: Store) -> State:
     with store.read() as connection:
         checks = [row for row in catalog.list_definitions(connection, "check") if row.body["enabled"]]
         bodies = history.latest_bodies(connection)
-        slugs = {check.id: check.slug for check in checks}
         pending, oldest = outbox.outbox(connection)
         return State(
             checks=tuple([_check(connection, check, bodies.get(check.id), now) for check in checks]),
-            alerts={
-                (slugs[check_id], state, severity): count
-                for check_id, state, severity, count in alerts.count_alerts(connection)
-                if check_id in slugs
-            },
+            alerts=_alerts(connection, checks),
             outbox_pending=pending,
             outbox_oldest_seconds=(to_us(now) - oldest) / 1e6 if oldest is not None else 0.0,
         )
+
+
+def _alerts(connection: Connection, checks: Sequence[catalog.Definition]) -> dict[tuple[str, str, str], int]:
+    """Count the unresolved alerts of checks; none is a count too."""
+    slugs = {check.id: check.slug for check in checks}
+    counts = {
+        (slug, str(state), str(level)): 0 for slug in slugs.values() for state in _UNRESOLVED for level in Severity
+    }
+    for check_id, state, severity, count in alerts.count_alerts(connection):
+        if check_id in slugs:
+            counts[slugs[check_id], state, severity] = count
+    return counts
 
 
 def _check(

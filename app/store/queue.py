@@ -13,7 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import insert_new, insert_one
-from app.store.tables import definitions, idempotency_keys, runs, shards
+from app.store.tables import definitions, idempotency_keys, runs, shards, suite_versions
+
+_MEMBER_BYTES = 16  # a canary id and a version id, see catalog.freeze_suite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,10 +179,14 @@ def staged_shards(connection: Connection, run_id: int) -> dict[int, ShardBody]:
     return {row.number: msgspec.msgpack.decode(row.body, type=ShardBody) for row in rows}
 
 
-def staged_count(connection: Connection, run_id: int) -> int:
-    """Count the shards a run has staged so far."""
-    statement = sa.select(sa.func.count()).select_from(shards).where(shards.c.run_id == run_id)
-    return int(connection.execute(statement).scalar_one())
+def progress(connection: Connection, run_id: int) -> tuple[int | None, int]:
+    """Say how many canaries a run asks (None before it started) and how many shards it has staged so far."""
+    size = sa.func.length(suite_versions.c.members)
+    frozen = sa.select(size).join(runs, runs.c.suite_version_id == suite_versions.c.id).where(runs.c.id == run_id)
+    staged = sa.select(sa.func.count()).select_from(shards).where(shards.c.run_id == run_id)
+    size_bytes = connection.execute(frozen).scalar_one_or_none()
+    total = None if size_bytes is None else size_bytes // _MEMBER_BYTES
+    return total, int(connection.execute(staged).scalar_one())
 
 
 def drop_shards(connection: Connection, run_id: int) -> None:

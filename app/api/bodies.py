@@ -1,0 +1,148 @@
+"""What comes in before a route sees it: addresses without control characters, bodies of bearable size, and JSON.
+
+JSON is read strictly here, so that errors speak our words and nothing odd (NaN, keys said twice, thousands of
+levels) reaches the documents. What a body must hold is said by the documents.
+"""
+
+import json
+import re
+from typing import Annotated, Any
+from urllib.parse import unquote_to_bytes
+
+from fastapi import Depends, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.problems import as_problem, problem
+from app.domain.errors import InvalidInputError, Problem, TooLargeError, UnsupportedError
+
+MAX_BODY_BYTES = 10_000_000
+_MAX_DEPTH = 40  # the documents need 25; deeper ones only exhaust recursion
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
+
+
+class Gate:
+    """Turns away what no route could take, and answers HEAD as GET without the body. Outermost but for errors."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer with a problem."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if scope["method"] == "HEAD":
+            scope, send = {**scope, "method": "GET"}, _without_body(send)
+        if _CONTROL.search(scope["path"].encode()) or _CONTROL.search(unquote_to_bytes(scope["query_string"])):
+            refusal = problem("bad-address", "The address cannot be used", 400, "it holds control characters")
+            await refusal(scope, receive, send)
+            return
+        if _declared_length(scope) > MAX_BODY_BYTES:
+            await as_problem(_too_large())(scope, receive, send)
+            return
+        await self._app(scope, _counted(receive), send)
+
+
+def _counted(receive: Receive) -> Receive:
+    """Count the bytes of a body as they come: its length need not be said, or true."""
+    seen = 0
+
+    async def counting() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > MAX_BODY_BYTES:
+            raise _too_large()
+        return message
+
+    return counting
+
+
+def _too_large() -> TooLargeError:
+    return TooLargeError(f"a body may have at most {MAX_BODY_BYTES // 1_000_000} MB; send it in parts")
+
+
+def _declared_length(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value) if len(value) < 20 else MAX_BODY_BYTES + 1  # noqa: PLR2004 - digits of 64 bits
+    return 0
+
+
+def _without_body(send: Send) -> Send:
+    async def bare(message: Message) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return bare
+
+
+async def read_json(request: Request) -> Any:
+    """Read the JSON of a body. Raises UnsupportedError, or InvalidInputError with the place."""
+    return _parsed(_typed(request, await request.body()))
+
+
+async def read_json_if_any(request: Request) -> Any:
+    """Read the JSON of a body; None where there is no body."""
+    body = await request.body()
+    return _parsed(_typed(request, body)) if body else None
+
+
+def _typed(request: Request, body: bytes) -> bytes:
+    if not body:
+        raise _unusable("a JSON body is needed")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    # Strict, and not only for tidiness: a page of another site may send every other type without being asked first.
+    if kind != "application/json" and not re.fullmatch(r"application/[a-z0-9.-]+\+json", kind):
+        raise UnsupportedError("send JSON with the header Content-Type: application/json")
+    return body
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        value = json.loads(body.decode(), parse_constant=_no_constant, object_pairs_hook=_once)
+    except json.JSONDecodeError as error:
+        raise _unusable(f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except UnicodeDecodeError:
+        raise _unusable("is not UTF-8 text") from None
+    except RecursionError:
+        raise _unusable(f"is nested more than {_MAX_DEPTH} levels deep") from None
+    except ValueError:  # Python's own limit on the digits of a number
+        raise _unusable("holds a number with too many digits") from None
+    if _too_deep(value):
+        raise _unusable(f"is nested more than {_MAX_DEPTH} levels deep")
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise _unusable(f"holds {name}, which JSON does not have; leave the key out or write null")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    whole = dict(pairs)
+    if len(whole) < len(pairs):
+        seen: set[str] = set()
+        again = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value] # add() gives None
+        raise _unusable(f"says the key '{again[:60]}' twice")
+    return whole
+
+
+def _too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _unusable(message: str) -> InvalidInputError:
+    return InvalidInputError([Problem(path="body", message=message)])
+
+
+Content = Annotated[Any, Depends(read_json)]
+OptionalContent = Annotated[Any, Depends(read_json_if_any)]
