@@ -7,9 +7,10 @@ decides who works. Stopping lets go of what is under way so that it goes on else
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
@@ -20,8 +21,11 @@ from app.domain.schedules import trigger
 from app.services import deliveries, retention, runs, scheduling
 from app.services.deliveries import Links
 from app.services.plans import Planner
+from app.services.runs import EndedRun
+from app.services.scheduling import ScheduledCheck
 from app.services.vault import Vault
 from app.store.engine import Store
+from app.store.queue import ClaimedRun
 
 logger = logging.getLogger("coalmine.worker")
 
@@ -57,6 +61,8 @@ class Worker:
         self._process = process
         self._snapshot = snapshot
         self._stopping = threading.Event()
+        self._at_work: set[int] = set()
+        self._scheduling = threading.Lock()
         self._wake = threading.Condition()
         self._looks = 0
         self._since = datetime.now(UTC)
@@ -89,7 +95,8 @@ class Worker:
         """Stop ticking and claiming, end what is under way cleanly, and let go of its leases."""
         self._stopping.set()
         self.wake()
-        self._scheduler.shutdown(wait=False)
+        with self._scheduling:  # no job comes in behind the scheduler's back
+            self._scheduler.shutdown(wait=False)
         deadline = time.monotonic() + patience
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -112,28 +119,16 @@ class Worker:
         try:
             task()
         except StoreUnavailableError as error:
-            logger.error("store_unavailable", extra={"task": task.__name__, "detail": str(error)})  # noqa: TRY400 - expected, no trace
+            logger.error("store_unavailable", extra={"detail": str(error)})  # noqa: TRY400 - expected, no trace
 
     def _sync(self) -> None:
         """Follow the catalog: one job a check, catch-up for what is new, missing data, the metrics snapshot."""
-        now = datetime.now(UTC)
+        now = _now()
         checks = scheduling.scheduled_checks(self._engine.store)
-        wanted = {check.id: check.version_id for check in checks}
-        for check in checks:
-            if self._scheduled.get(check.id) != check.version_id:
-                self._scheduler.add_job(
-                    self._tick,
-                    trigger(check.schedule),
-                    [check.id],
-                    id=str(check.id),
-                    replace_existing=True,
-                    coalesce=True,
-                    max_instances=1,
-                    misfire_grace_time=None,  # late is better than never: the tick itself asks which instant is due
-                )
-        for check_id in self._scheduled.keys() - wanted.keys():
-            self._scheduler.remove_job(str(check_id))
-        self._scheduled = wanted
+        with self._scheduling:
+            if self._stopping.is_set():
+                return
+            self._follow(checks)
         for check in checks:
             self._tick(check.id)
         if scheduling.watch_for_silence(self._engine.store, since=self._since, now=now):
@@ -144,8 +139,26 @@ class Worker:
         """Take the metrics snapshot anew; on a clock of its own, so that a store that is gone is seen to be gone."""
         self._snapshot.refresh(self._engine.store)
 
+    def _follow(self, checks: Sequence[ScheduledCheck]) -> None:
+        wanted = {check.id: check.version_id for check in checks}
+        for check in checks:
+            if self._scheduled.get(check.id) != check.version_id:
+                self._scheduler.add_job(
+                    self._guarded,
+                    trigger(check.schedule),
+                    [partial(self._tick, check.id)],
+                    id=str(check.id),
+                    replace_existing=True,
+                    coalesce=True,
+                    max_instances=1,
+                    misfire_grace_time=None,  # late is better than never: the tick itself asks which instant is due
+                )
+        for check_id in self._scheduled.keys() - wanted.keys():
+            self._scheduler.remove_job(str(check_id))
+        self._scheduled = wanted
+
     def _tick(self, check_id: int) -> None:
-        now = datetime.now(UTC)
+        now = _now()
         due = scheduling.tick(self._engine.store, check_id, now)
         if due is not None:
             self._process.scheduler_lag((now - due).total_seconds())
@@ -179,18 +192,15 @@ class Worker:
 
     def _run_once(self) -> bool:
         engine = self._engine
-        claimed = runs.claim(engine.store, owner=engine.owner, now=datetime.now(UTC), lease=_LEASE)
+        claimed = runs.claim(engine.store, owner=engine.owner, now=_now(), lease=_LEASE)
         if claimed is None:
             return False
         logger.info("run_started", extra={"run": claimed.id, "check": claimed.check, "resumed": claimed.resumed})
-        ended = runs.execute(
-            self._planner,
-            engine.probe,
-            claimed,
-            owner=engine.owner,
-            clock=lambda: datetime.now(UTC),
-            stopping=self._stopping.is_set,
-        )
+        self._at_work.add(claimed.id)
+        try:
+            ended = self._execute(claimed)
+        finally:
+            self._at_work.discard(claimed.id)  # else the heartbeat would keep for ever what a bug has ended
         if ended is None:
             logger.info("run_let_go", extra={"run": claimed.id, "check": claimed.check})
             return True
@@ -203,6 +213,18 @@ class Worker:
         self.wake()
         return True
 
+    def _execute(self, claimed: ClaimedRun) -> EndedRun | None:
+        engine = self._engine
+        try:
+            return runs.execute(
+                self._planner, engine.probe, claimed, owner=engine.owner, clock=_now, stopping=self._stopping.is_set
+            )
+        except StoreUnavailableError:
+            raise
+        except Exception:
+            logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})
+            return runs.give_up(engine.store, claimed, owner=engine.owner, clock=_now)
+
     def _deliver_once(self) -> bool:
         engine = self._engine
         sent = deliveries.deliver_next(
@@ -211,7 +233,7 @@ class Worker:
             engine.send,
             owner=engine.owner,
             links=engine.links,
-            clock=lambda: datetime.now(UTC),
+            clock=_now,
             lease=_LEASE,
         )
         if sent is None:
@@ -226,7 +248,13 @@ class Worker:
 
     def _heartbeat(self) -> None:
         while not self._stopping.wait(_HEARTBEAT_SECONDS):
+            held = list(self._at_work)
             try:
-                runs.renew(self._engine.store, owner=self._engine.owner, now=datetime.now(UTC), lease=_LEASE)
+                if held:
+                    runs.renew(self._engine.store, held, owner=self._engine.owner, now=_now(), lease=_LEASE)
             except StoreUnavailableError as error:
                 logger.error("store_unavailable", extra={"detail": str(error)})  # noqa: TRY400 - expected, no trace
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from app.domain.errors import InvalidInputError
+from app.domain.errors import ConfigurationError, InvalidInputError
 from app.domain.model import Answer, Ask, Asking, Probe, RunStatus, Verdict
 from app.domain.verdicts import run_verdict
 from app.services import alerting
@@ -20,7 +20,7 @@ from app.services.plans import SHARD, NotExecutableError, Plan, Planner
 from app.services.staging import gather, stage
 from app.services.summaries import aggregate_vector, run_body
 from app.store import queue, recording
-from app.store.engine import Store, to_us
+from app.store.engine import Store, from_us, to_us
 from app.store.queue import ClaimedRun, ShardBody
 
 _RESUME_WITHIN = timedelta(minutes=15)
@@ -55,7 +55,7 @@ def execute(
     store = planner.store
     try:
         plan = planner.plan(claimed, clock())
-    except NotExecutableError as error:
+    except (NotExecutableError, ConfigurationError) as error:
         return _fail(store, claimed, owner, str(error), clock)
     answered = _answered_before(store, plan)
     try:
@@ -99,16 +99,27 @@ def claim(store: Store, *, owner: str, now: datetime, lease: timedelta) -> Claim
         return queue.claim_run(connection, owner=owner, now=to_us(now), lease_until=to_us(now + lease))
 
 
-def renew(store: Store, *, owner: str, now: datetime, lease: timedelta) -> None:
-    """Keep the runs this worker holds."""
+def renew(store: Store, run_ids: Sequence[int], *, owner: str, now: datetime, lease: timedelta) -> None:
+    """Keep these runs, at which this worker is at work."""
     with store.write() as connection:
-        queue.renew_leases(connection, owner=owner, lease_until=to_us(now + lease))
+        queue.renew_leases(connection, run_ids, owner=owner, lease_until=to_us(now + lease))
 
 
 def release(store: Store, *, owner: str) -> None:
     """Let go of the runs this worker holds; whoever claims them goes on where they stand."""
     with store.write() as connection:
         queue.release_runs(connection, owner=owner)
+
+
+def give_up(store: Store, claimed: ClaimedRun, *, owner: str, clock: Callable[[], datetime]) -> EndedRun | None:
+    """End a run that an error of our own keeps from being carried out, once it has been tried for long enough.
+
+    None before that: its lease runs out, and whoever claims it then tries again.
+    """
+    if clock() - from_us(claimed.started_at) <= _RESUME_WITHIN:
+        return None
+    reason = "an error in Coalmine keeps this run from being carried out; the log has the details"
+    return _fail(store, claimed, owner, reason, clock)
 
 
 def _answered_before(store: Store, plan: Plan) -> dict[int, ShardBody]:

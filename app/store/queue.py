@@ -44,6 +44,7 @@ def enqueue_scheduled(
     connection: Connection, check_id: int, *, scheduled_for: int, not_before: int, now: int
 ) -> int | None:
     """Insert the run of a scheduled instant; None where another replica did, or one waits already."""
+    _hold_check(connection, check_id)
     return insert_one(
         connection,
         runs,
@@ -58,6 +59,7 @@ def enqueue_scheduled(
 
 def enqueue_asked(connection: Connection, check_id: int, *, trigger: str, index_version: str | None, now: int) -> int:
     """Queue a run now, or join the one that waits (it has not asked anything yet). Never joins a running one."""
+    _hold_check(connection, check_id)
     inserted = None
     for microsecond in range(now, now + 1000):  # two wishes in one microsecond still get two instants
         inserted = insert_one(
@@ -88,8 +90,14 @@ def enqueue_asked(connection: Connection, check_id: int, *, trigger: str, index_
     raise AssertionError("no free instant in a millisecond")
 
 
+def _hold_check(connection: Connection, check_id: int) -> None:
+    # Those who queue come one after another, so that the runs of a check have ids in the order they are carried out.
+    connection.execute(sa.select(definitions.c.id).where(definitions.c.id == check_id).with_for_update(key_share=True))
+
+
 def remembered_request(connection: Connection, check_id: int, key: str) -> sa.Row[Any] | None:
-    """Find what an Idempotency-Key led to: `request_hash` and `run_id`."""
+    """Find what an Idempotency-Key led to: `request_hash` and `run_id`. Others with a key wait until we are done."""
+    _hold_check(connection, check_id)
     table = idempotency_keys
     return connection.execute(sa.select(table).where(table.c.check_id == check_id, table.c.key == key)).one_or_none()
 
@@ -138,11 +146,10 @@ def claim_run(connection: Connection, *, owner: str, now: int, lease_until: int)
     return None
 
 
-def renew_leases(connection: Connection, *, owner: str, lease_until: int) -> None:
-    """Say that this worker is alive for every run it holds."""
-    connection.execute(
-        sa.update(runs).where(runs.c.claimed_by == owner, runs.c.status == "running").values(lease_until=lease_until)
-    )
+def renew_leases(connection: Connection, run_ids: Sequence[int], *, owner: str, lease_until: int) -> None:
+    """Say that this worker is at work on these runs."""
+    held = sa.and_(runs.c.id.in_(list(run_ids)), runs.c.claimed_by == owner, runs.c.status == "running")
+    connection.execute(sa.update(runs).where(held).values(lease_until=lease_until))
 
 
 def release_runs(connection: Connection, *, owner: str) -> None:
