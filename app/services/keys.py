@@ -1,6 +1,7 @@
 """API keys: made once, shown once, hashed at rest, compared in constant time, revoked at once."""
 
 import hmac
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -14,6 +15,7 @@ from app.domain.errors import (
     InvalidInputError,
     NotFoundError,
     Problem,
+    StoreUnavailableError,
     UnauthorizedError,
 )
 from app.store import keys as rows
@@ -51,7 +53,8 @@ OPEN = Identity(name="anyone on this machine", scope=Scope.ADMIN)
 def create_key(store: Store, *, name: str, scope: Scope, now: datetime) -> str:
     """Create a key and give its text, for the only time."""
     key = f"cmk_{scope}_{token_urlsafe(32)}"
-    _insert(store, key, name=name, scope=scope, now=now)
+    if not _insert(store, key, name=name, scope=scope, now=now):
+        return create_key(store, name=name, scope=scope, now=now)  # its prefix is another key's
     return key
 
 
@@ -65,15 +68,16 @@ def bootstrap_key(store: Store, file: Path, *, now: datetime) -> bool:
         raise ConfigurationError(f"BOOTSTRAP_KEY_FILE must hold a key of at least {_LEAST_LENGTH} characters")
     if any_key_ever(store):
         return False
-    _insert(store, key, name="bootstrap", scope=Scope.ADMIN, now=now)
-    return True
+    return _insert(store, key, name="bootstrap", scope=Scope.ADMIN, now=now)
 
 
-def _insert(store: Store, key: str, *, name: str, scope: Scope, now: datetime) -> None:
+def _insert(store: Store, key: str, *, name: str, scope: Scope, now: datetime) -> bool:
     if not name.strip():
         raise InvalidInputError([Problem(path="name", message="must not be empty")])
     with store.write() as connection:
-        rows.insert_key(connection, name=name, prefix=_prefix(key), digest=_digest(key), scope=scope, now=to_us(now))
+        prefix, digest = _prefix(key), _digest(key)
+        key_id = rows.insert_key(connection, name=name, prefix=prefix, digest=digest, scope=scope, now=to_us(now))
+    return key_id is not None
 
 
 def any_key_ever(store: Store) -> bool:
@@ -89,7 +93,7 @@ def identify(store: Store, presented: str, *, now: datetime) -> Identity:
     if row is None or not hmac.compare_digest(bytes(row.hash), _digest(presented)) or row.revoked_at is not None:
         raise UnauthorizedError("this key is unknown or has been revoked")
     if row.last_used_at is None or to_us(now) - row.last_used_at > _USE_RESOLUTION:
-        with store.write() as connection:
+        with suppress(StoreUnavailableError), store.write() as connection:  # a note; who may read, reads
             rows.note_use(connection, row.id, to_us(now))
     return Identity(name=row.name, scope=Scope(row.scope), key_prefix=row.prefix)
 
