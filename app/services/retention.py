@@ -24,6 +24,7 @@ def prune(store: Store, now: datetime, *, days: int) -> int:
         partial(pruning.prune_states, batch=BATCH),
         partial(pruning.prune_rankings, batch=BATCH),
         partial(pruning.prune_alerts, horizon=alert_horizon, batch=BATCH),
+        partial(pruning.prune_tests, horizon=alert_horizon, batch=BATCH),
     )
     for batch in batches:
         while True:
@@ -32,7 +33,17 @@ def prune(store: Store, now: datetime, *, days: int) -> int:
             gone += count
             if count < BATCH:
                 break
-    if gone:
+    return gone + _prune_chunks(store) if gone else 0
+
+
+def _prune_chunks(store: Store) -> int:
+    """Look for unused texts at leisure, then delete them in batches that only look at what came since."""
+    with store.write() as connection:
+        since = pruning.newest_ranking(connection)
+    with store.read() as connection:
+        unused = pruning.unused_chunks(connection)
+    gone = 0
+    for start in range(0, len(unused), BATCH):
         with store.write() as connection:
-            gone += pruning.prune_chunks(connection, BATCH)
+            gone += pruning.prune_chunks(connection, unused[start : start + BATCH], since=since)
     return gone

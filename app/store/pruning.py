@@ -1,5 +1,6 @@
 """Forgetting rows: by age, and what nothing refers to any more. Each function is one small batch."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import hold_content
+from app.store.queue import ShardBody
 from app.store.recording import RankingBody
 from app.store.tables import (
     alerts,
@@ -38,34 +40,57 @@ def prune_runs(connection: Connection, horizon: int, batch: int) -> int:
 
 def prune_states(connection: Connection, batch: int) -> int:
     """Delete states that ended before the oldest run their check still has."""
-    oldest = sa.select(sa.func.min(runs.c.id)).where(runs.c.check_id == states.c.check_id).scalar_subquery()
-    old = _ids(connection, sa.select(states.c.id).where(states.c.last_run < oldest), batch)
+    oldest = connection.execute(sa.select(runs.c.check_id, sa.func.min(runs.c.id)).group_by(runs.c.check_id)).all()
+    old: list[int] = []
+    for check_id, run_id in oldest:
+        ended = sa.select(states.c.id).where(states.c.check_id == check_id, states.c.last_run < run_id)
+        old += _ids(connection, ended, batch - len(old))
+        if len(old) == batch:
+            break
     connection.execute(sa.delete(states).where(states.c.id.in_(old)))
     return len(old)
 
 
 def prune_rankings(connection: Connection, batch: int) -> int:
     """Delete rankings, with their scores, that no state refers to and no run in progress has staged."""
-    if _running(connection):
-        return 0
-    hold_content(connection, alone=True)
+    hold_content(connection, alone=True)  # before looking: what is staged without the lock could not be seen yet
+    staged = _staged(connection)
     used = sa.exists().where(states.c.ranking_id == rankings.c.id)
-    old = _ids(connection, sa.select(rankings.c.id).where(~used), batch)
+    unused = _ids(connection, sa.select(rankings.c.id).where(~used), batch + len(staged))
+    old = [ranking for ranking in unused if ranking not in staged][:batch]
     connection.execute(sa.delete(scores).where(scores.c.ranking_id.in_(old)))
     connection.execute(sa.delete(rankings).where(rankings.c.id.in_(old)))
     return len(old)
 
 
-def prune_chunks(connection: Connection, batch: int) -> int:
-    """Delete retrieved texts that no ranking holds any more."""
+def newest_ranking(connection: Connection) -> int:
+    """Give the id of the newest ranking; none with a lower id is still on its way."""
     hold_content(connection, alone=True)
-    used: set[int] = set()
-    for body in connection.execute(sa.select(rankings.c.body)).scalars():
-        used.update(msgspec.msgpack.decode(body, type=RankingBody).chunks)
-    unused = [chunk for chunk in connection.execute(sa.select(chunks.c.id)).scalars() if chunk not in used]
-    for start in range(0, len(unused), batch):
-        connection.execute(sa.delete(chunks).where(chunks.c.id.in_(unused[start : start + batch])))
-    return len(unused)
+    return int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(rankings.c.id), 0))).scalar_one())
+
+
+def unused_chunks(connection: Connection) -> list[int]:
+    """Find the retrieved texts that no ranking holds any more; a long look, for a reading transaction."""
+    used = _chunks_of(connection, sa.true())
+    return [chunk for chunk in connection.execute(sa.select(chunks.c.id)).scalars() if chunk not in used]
+
+
+def prune_chunks(connection: Connection, candidates: Sequence[int], *, since: int) -> int:
+    """Delete these retrieved texts, less those that a ranking newer than `since` has taken up again."""
+    hold_content(connection, alone=True)
+    used = _chunks_of(connection, rankings.c.id > since)
+    old = [chunk for chunk in candidates if chunk not in used]
+    connection.execute(sa.delete(chunks).where(chunks.c.id.in_(old)))
+    return len(old)
+
+
+def prune_tests(connection: Connection, horizon: int, batch: int) -> int:
+    """Delete test deliveries older than `horizon`, with their attempts; those of alerts go with their alerts."""
+    ended = sa.and_(deliveries.c.alert_id.is_(None), deliveries.c.state != "pending")
+    old = _ids(connection, sa.select(deliveries.c.id).where(ended, deliveries.c.created_at < horizon), batch)
+    connection.execute(sa.delete(attempts).where(attempts.c.delivery_id.in_(old)))
+    connection.execute(sa.delete(deliveries).where(deliveries.c.id.in_(old)))
+    return len(old)
 
 
 def prune_alerts(connection: Connection, horizon: int, batch: int) -> int:
@@ -80,8 +105,17 @@ def prune_alerts(connection: Connection, horizon: int, batch: int) -> int:
     return len(old)
 
 
-def _running(connection: Connection) -> bool:
-    return connection.execute(sa.select(runs.c.id).where(runs.c.status == "running").limit(1)).first() is not None
+def _staged(connection: Connection) -> set[int]:
+    bodies = connection.execute(sa.select(shards.c.body)).scalars()
+    decoded = [msgspec.msgpack.decode(body, type=ShardBody) for body in bodies]
+    return {ranking for shard in decoded for ranking in shard.rankings if ranking is not None}
+
+
+def _chunks_of(connection: Connection, which: sa.ColumnElement[bool]) -> set[int]:
+    used: set[int] = set()
+    for body in connection.execute(sa.select(rankings.c.body).where(which)).scalars():
+        used.update(msgspec.msgpack.decode(body, type=RankingBody).chunks)
+    return used
 
 
 def _ids(connection: Connection, statement: sa.Select[Any], batch: int) -> list[int]:

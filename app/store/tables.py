@@ -265,6 +265,8 @@ states = Table(
     Column("last_run", Id),
     # The timeline of a canary; and what a canary was at a given run.
     Index("ix_states_timeline", "check_id", "canary_id", "first_run"),
+    # Whether a ranking is still referred to: the pruner asks, and so does the foreign key when it deletes.
+    Index("ix_states_ranking", "ranking_id"),
     # What holds now; unique, so two finalisations can never both open one.
     Index(
         "uq_states_open",

@@ -388,6 +388,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_states")),
     )
     with op.batch_alter_table("states", schema=None) as batch_op:
+        batch_op.create_index("ix_states_ranking", ["ranking_id"], unique=False)
         batch_op.create_index("ix_states_timeline", ["check_id", "canary_id", "first_run"], unique=False)
         batch_op.create_index(
             "uq_states_open",
