@@ -45,8 +45,12 @@ _FURTHEST_BACK = 2_000
 def after_run(connection: Connection, check_id: int, run_id: int, *, now: datetime) -> None:
     """Let every rule of the check look at the run that just ended, and tell of what changes."""
     check = catalog.definition_by_id(connection, check_id)
-    rules = _rules(check)
     turn = _Turn(connection, check, run_id, now)
+    if _is_gone(check):  # archived or disabled while the run was under way: its verdict stands, nobody is called
+        turn.retire_others([], Retirement.CHECK_ARCHIVED)
+        turn.announce()
+        return
+    rules = _rules(check)
     window = _window(connection, check_id, rules)
     completed = bool(window) and completes(RunStatus(window[-1].status))
     for rule in rules:
@@ -63,7 +67,7 @@ def open_no_data(connection: Connection, check_id: int, overdue: Overdue, *, now
     """Open the `no_data` alert of a check of which nothing completed for too long; True where it was not open yet."""
     check = catalog.definition_by_id(connection, check_id)
     rule = next((rule for rule in _rules(check) if rule.kind is RuleKind.NO_DATA), None)
-    if rule is None:
+    if rule is None or _is_gone(check):
         return False
     turn = _Turn(connection, check, None, now)
     alert = turn.open_alert(rule)
@@ -79,11 +83,11 @@ def follow_definitions(connection: Connection, *, now: datetime) -> None:
     """Resolve the alerts of checks and rules that are no longer there."""
     for check_id in alerts.unresolved_checks(connection):
         check = catalog.definition_by_id(connection, check_id)
-        gone = check.archived_at is not None or not check.body["enabled"]
         turn = _Turn(connection, check, None, now)
-        turn.retire_others(
-            [] if gone else _rules(check), Retirement.CHECK_ARCHIVED if gone else Retirement.RULE_REMOVED
-        )
+        if _is_gone(check):
+            turn.retire_others([], Retirement.CHECK_ARCHIVED)
+        else:
+            turn.retire_others(_rules(check), Retirement.RULE_REMOVED)
         turn.announce()
 
 
@@ -199,9 +203,9 @@ class _Turn:
                 hook=row.hook_id,
                 type=TransitionType(row.type.removeprefix(_TYPE)),
                 state=DeliveryState(row.state),
-                attempts=row.attempts,
+                attempts=max(row.attempts, row.body is not None),  # replayed: counted anew, but it was begun once
             )
-            for row in outbox.deliveries_of_alert(self._connection, known.id)
+            for row in outbox.deliveries_of_alert(self._connection, known.id, hold=True)
         ]
         suppressed = [row.suppressed for row in before if row.suppressed is not None]
         return Concern(
@@ -250,6 +254,10 @@ class _Turn:
             run_id = self._run_id
             self._worst = worst_canaries(self._connection, self._check.id, run_id) if run_id is not None else []
         return self._worst
+
+
+def _is_gone(check: Definition) -> bool:
+    return check.archived_at is not None or not check.body["enabled"]
 
 
 def _rules(check: Definition) -> tuple[Rule, ...]:

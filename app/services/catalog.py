@@ -23,6 +23,7 @@ from app.formats.secret_fields import content_hash, join_secrets, split_secrets
 from app.services import alerting
 from app.services.vault import Vault
 from app.store import catalog as rows
+from app.store import outbox
 from app.store.catalog import CanaryRow, Content, Definition
 from app.store.engine import Connection, Store, to_us
 
@@ -74,14 +75,17 @@ def apply(store: Store, vault: Vault, wanted: Documents, *, managed_by: str, now
 def put(store: Store, vault: Vault, kind: str, document: Document, *, now: datetime) -> tuple[Definition, bool]:
     """Create or replace an API-managed definition; gives it and whether it is new.
 
+    The document is all there is: a secret it does not have (see `stored_secrets`) is there no more. A hook whose
+    receiver was gone is enabled again.
+
     Raises FileManagedError for one a file owns, InvalidInputError for a reference to nothing.
     """
     slug = str(document.data()["slug"])
     with store.write() as connection:
         before = rows.find_definition(connection, kind, slug)
         _refuse_file_managed(before)
-        content = _content(vault, document, _secrets_before(vault, before))
-        if before is None or before.archived_at is not None or _differs(vault, before, content, document):
+        content = _content(vault, document, {})
+        if before is None or before.archived_at is not None or _differs(vault, before, content):
             rows.save_definition(connection, kind, slug, content, managed_by=API, source=None, now=to_us(now))
         if isinstance(document, CheckDocument):
             _check_references(connection, Documents(checks=(document,)))
@@ -137,7 +141,7 @@ def archive(store: Store, kind: str, slug: str, *, now: datetime) -> None:
         ]
         if users:
             raise ConflictError(f"{kind} '{slug}' is used by check {', '.join(users)}; change or delete that first")
-        rows.archive_definition(connection, definition.id, to_us(now))
+        _archive(connection, definition, to_us(now))
         if kind == "check":
             alerting.follow_definitions(connection, now=now)
 
@@ -258,7 +262,7 @@ class _Applying:
                 self._vault, document, _secrets_before(self._vault, before) if self._managed_by == API else {}
             )
         )
-        change = self._change(kind, slug, before, content, document)
+        change = self._change(kind, slug, before, content)
         if change is not None:
             self._changes.append(change)
             if not self._dry:
@@ -274,16 +278,16 @@ class _Applying:
         elif before is not None and before.source != source and not self._dry:
             rows.own_definition(self._connection, before.id, managed_by=self._managed_by, source=source)
 
-    def _change(
-        self, kind: str, slug: str, before: Definition | None, content: Content, document: Document
-    ) -> Change | None:
+    def _change(self, kind: str, slug: str, before: Definition | None, content: Content) -> Change | None:
         if before is None:
             return Change(kind=kind, name=slug, action="create")
         if before.archived_at is not None:
             return Change(kind=kind, name=slug, action="create", note="was archived")
         note = None if before.managed_by == self._managed_by else f"taken over from the {before.managed_by}"
+        if note is None and before.disabled_reason is not None:
+            note = "was disabled"
         fields = _changed_fields(before.body, content.body)
-        if _secrets_differ(self._vault, before, document):
+        if _secrets_differ(self._vault, before, content):
             fields = (*fields, "secrets")
         if fields or note:
             return Change(kind=kind, name=slug, action="update", fields=fields, note=note)
@@ -328,7 +332,7 @@ class _Applying:
                 if row.managed_by == FILE and row.slug not in kept:
                     self._changes.append(Change(kind=kind, name=row.slug, action="archive"))
                     if not self._dry:
-                        rows.archive_definition(self._connection, row.id, self._now)
+                        _archive(self._connection, row, self._now)
 
 
 def _put_canaries(
@@ -392,14 +396,19 @@ def _secrets_before(vault: Vault, before: Definition | None) -> dict[str, Any]:
     return vault.decrypt(before.secrets) if before is not None else {}
 
 
-def _differs(vault: Vault, before: Definition, content: Content, document: Document) -> bool:
-    return bool(_changed_fields(before.body, content.body)) or _secrets_differ(vault, before, document)
+def _differs(vault: Vault, before: Definition, content: Content) -> bool:
+    changed = _changed_fields(before.body, content.body) or _secrets_differ(vault, before, content)
+    return bool(changed) or before.disabled_reason is not None
 
 
-def _secrets_differ(vault: Vault, before: Definition, document: Document) -> bool:
-    _, secrets = split_secrets(document)
-    known = vault.decrypt(before.secrets)
-    return any(known.get(name) != value for name, value in secrets.items())
+def _secrets_differ(vault: Vault, before: Definition, content: Content) -> bool:
+    return vault.decrypt(before.secrets) != vault.decrypt(content.secrets)
+
+
+def _archive(connection: Connection, definition: Definition, now: int) -> None:
+    rows.archive_definition(connection, definition.id, now)
+    if definition.kind == "hook":
+        outbox.abandon_deliveries(connection, definition.id, "The hook was archived.")
 
 
 def _canary_content(document: CanaryDocument) -> Content:

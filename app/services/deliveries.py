@@ -12,7 +12,7 @@ from random import random
 from typing import Any
 
 from app.domain.delivering import after_attempt
-from app.domain.errors import ConflictError, NotFoundError
+from app.domain.errors import ConfigurationError, ConflictError, NotFoundError
 from app.domain.model import Hook, Message, Receipt, Send
 from app.formats import shapes
 from app.formats.documents import HookDocument
@@ -24,6 +24,7 @@ from app.store.outbox import AttemptRow, DeliveryRow
 
 _LONGEST_QUERY = 300
 TEST = "hook.test"
+UNPREPARED = "configuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +61,28 @@ def deliver_next(
     now = clock()
     with store.write() as connection:
         claimed = outbox.claim_delivery(connection, owner=owner, now=to_us(now), lease_until=to_us(now + lease))
-        if claimed is None:
-            return None
-        hook = _hook(connection, vault, claimed.hook_id)
-        body = claimed.body
-        if body is None:
-            body = render(connection, claimed, hook.slug, links, now)
-            outbox.freeze_body(connection, claimed.id, body)
-    receipt = send(hook, Message(id=claimed.message_id, body=body), now)
+    if claimed is None:
+        return None
+    try:
+        hook, body = _prepare(store, vault, claimed, owner=owner, links=links, now=now, lease=lease)
+    except ConfigurationError as error:  # of this hook alone; the others' news must not wait for its repair
+        receipt = Receipt(ok=False, error=UNPREPARED, detail=str(error))
+    else:
+        receipt = send(hook, Message(id=claimed.message_id, body=body), now)
     return _settle(store, claimed, receipt, owner, clock())
+
+
+def _prepare(
+    store: Store, vault: Vault, claimed: DeliveryRow, *, owner: str, links: Links, now: datetime, lease: timedelta
+) -> tuple[Hook, bytes]:
+    """Read where it goes, and render what it says unless an earlier attempt has."""
+    with store.write() as connection:
+        hook = _hook(connection, vault, claimed.hook_id)
+        body = claimed.body or render(connection, claimed, hook.slug, links, now)
+        # The lease outlives the slowest receiver, so that nobody else attempts the same meanwhile.
+        until = to_us(now + lease + timedelta(seconds=hook.timeout_seconds))
+        outbox.prepare_delivery(connection, claimed.id, owner=owner, body=body, lease_until=until)
+    return hook, body
 
 
 def _settle(store: Store, claimed: DeliveryRow, receipt: Receipt, owner: str, now: datetime) -> SentDelivery:
@@ -96,6 +110,7 @@ def _settle(store: Store, claimed: DeliveryRow, receipt: Receipt, owner: str, no
         )
         if step.disable_hook:
             catalog.disable_definition(connection, claimed.hook_id, step.reason, to_us(now))
+            outbox.abandon_deliveries(connection, claimed.hook_id, step.reason)
     return SentDelivery(
         id=claimed.id,
         hook=claimed.hook,

@@ -66,10 +66,12 @@ def enqueue_deliveries(connection: Connection, rows: Sequence[Mapping[str, Any]]
     insert_new(connection, deliveries, columns, [tuple([row[name] for name in columns]) for row in rows])
 
 
-def deliveries_of_alert(connection: Connection, alert_id: int) -> list[DeliveryRow]:
-    """Read the deliveries of an alert, oldest first."""
-    rows = connection.execute(_DELIVERY.where(deliveries.c.alert_id == alert_id).order_by(deliveries.c.id))
-    return [_delivery(row) for row in rows]
+def deliveries_of_alert(connection: Connection, alert_id: int, *, hold: bool = False) -> list[DeliveryRow]:
+    """Read the deliveries of an alert, oldest first; `hold` keeps workers from claiming them meanwhile."""
+    statement = _DELIVERY.where(deliveries.c.alert_id == alert_id).order_by(deliveries.c.id)
+    if hold:
+        statement = statement.with_for_update(of=deliveries)
+    return [_delivery(row) for row in connection.execute(statement)]
 
 
 def find_delivery(connection: Connection, delivery_id: int) -> DeliveryRow | None:
@@ -121,30 +123,30 @@ def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until:
     ones of the same hook and alert (a resolve never overtakes its trigger).
     """
     other = deliveries.alias()
-    held = sa.exists().where(
-        other.c.hook_id == deliveries.c.hook_id,
-        other.c.state == "pending",
-        sa.or_(
-            other.c.lease_until >= now,
-            sa.and_(other.c.alert_id == deliveries.c.alert_id, other.c.id < deliveries.c.id),
-        ),
-    )
+    same_hook = sa.and_(other.c.hook_id == deliveries.c.hook_id, other.c.state == "pending")
+    in_flight = sa.exists().where(same_hook, other.c.lease_until >= now)
+    earlier = sa.exists().where(same_hook, other.c.alert_id == deliveries.c.alert_id, other.c.id < deliveries.c.id)
     statement = (
         _DELIVERY.where(
             deliveries.c.state == "pending",
             deliveries.c.next_attempt_at <= now,
             sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now),
-            ~held,
+            ~in_flight,
+            ~earlier,
         )
         .order_by(deliveries.c.next_attempt_at, deliveries.c.id)
         .limit(5)
         .with_for_update(of=deliveries, skip_locked=True)
     )
     for row in connection.execute(statement).all():
+        # Two who look at once see no lease of each other: the hook's own row decides, and is looked at anew after it.
+        hook = sa.select(definitions.c.id).where(definitions.c.id == row.hook_id)
+        if connection.execute(hook.with_for_update(skip_locked=True, key_share=True)).one_or_none() is None:
+            continue
         free = sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now)
         claimed = connection.execute(
             sa.update(deliveries)
-            .where(deliveries.c.id == row.id, deliveries.c.state == "pending", free)
+            .where(deliveries.c.id == row.id, deliveries.c.state == "pending", free, ~in_flight)
             .values(
                 claimed_by=owner,
                 lease_until=lease_until,
@@ -157,10 +159,11 @@ def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until:
     return None
 
 
-def freeze_body(connection: Connection, delivery_id: int, body: bytes) -> None:
-    """Fix what is sent, before the first attempt; every later attempt sends the same bytes."""
-    same = sa.and_(deliveries.c.id == delivery_id, deliveries.c.body.is_(None))
-    connection.execute(sa.update(deliveries).where(same).values(body=body))
+def prepare_delivery(connection: Connection, delivery_id: int, *, owner: str, body: bytes, lease_until: int) -> bool:
+    """Fix what is sent, the same bytes on every attempt, and how long this one may take; False if it was lost."""
+    mine = sa.and_(deliveries.c.id == delivery_id, deliveries.c.state == "pending", deliveries.c.claimed_by == owner)
+    values = {"body": sa.func.coalesce(deliveries.c.body, body), "lease_until": lease_until}
+    return connection.execute(sa.update(deliveries).where(mine).values(**values)).rowcount == 1
 
 
 def record_attempt(connection: Connection, delivery_id: int, attempt: AttemptRow) -> None:
@@ -188,9 +191,18 @@ def settle_delivery(
 def cancel_deliveries(connection: Connection, delivery_ids: Sequence[int], reason: str) -> int:
     """Cancel deliveries nobody has attempted; gives how many were."""
     untouched = sa.and_(
-        deliveries.c.id.in_(list(delivery_ids)), deliveries.c.state == "pending", deliveries.c.attempts == 0
+        deliveries.c.id.in_(list(delivery_ids)),
+        deliveries.c.state == "pending",
+        deliveries.c.body.is_(None),
+        deliveries.c.attempts == 0,
     )
     return connection.execute(sa.update(deliveries).where(untouched).values(state="cancelled", reason=reason)).rowcount
+
+
+def abandon_deliveries(connection: Connection, hook_id: int, reason: str) -> None:
+    """End what is left to send to a hook that is gone; whoever has one under way ends that himself."""
+    left = sa.and_(deliveries.c.hook_id == hook_id, deliveries.c.state == "pending", deliveries.c.claimed_by.is_(None))
+    connection.execute(sa.update(deliveries).where(left).values(state="dead", reason=reason))
 
 
 def replay_delivery(connection: Connection, delivery_id: int, now: int) -> bool:
@@ -207,10 +219,6 @@ def outbox(connection: Connection) -> tuple[int, int | None]:
     return pending, oldest
 
 
-def _delivery(row: Any) -> DeliveryRow:
-    return DeliveryRow(**{name: getattr(row, name) for name in DeliveryRow.__dataclass_fields__})
-
-
 def enqueue_test(connection: Connection, hook_id: int, kind: str, now: int) -> int:
     """Write a test delivery for a hook; gives its id."""
     statement = sa.insert(deliveries).values(
@@ -223,3 +231,7 @@ def enqueue_test(connection: Connection, hook_id: int, kind: str, now: int) -> i
         attempts=0,
     )
     return int(connection.execute(statement.returning(deliveries.c.id)).scalar_one())
+
+
+def _delivery(row: Any) -> DeliveryRow:
+    return DeliveryRow(**{name: getattr(row, name) for name in DeliveryRow.__dataclass_fields__})
