@@ -114,7 +114,7 @@ class Settings:
     @property
     def url(self) -> str:
         """Where links in notifications point."""
-        return self.public_url or f"http://{self.host}:{self.port}"
+        return self.public_url or f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
 
 def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:

@@ -34,6 +34,16 @@ def write_canary_file(documents: Documents) -> str:
     return "---\n".join(_dump(page) for page in full if page)
 
 
+def import_pages(documents: Documents) -> list[dict[str, Any]]:
+    """Return the documents as `POST /v1/import` takes them, secrets included: a JSON page a suite, one for the rest."""
+    pages: list[dict[str, Any]] = [
+        {"suite": suite.slug, "canaries": [canary.data() for canary in suite.canaries or ()]}
+        for suite in documents.suites
+    ]
+    rest = {"retrievers": documents.retrievers, "checks": documents.checks, "hooks": documents.hooks}
+    return [*pages, {kind: [document.data() for document in listed] for kind, listed in rest.items()}]
+
+
 def exported_secrets(documents: Documents) -> dict[str, str]:
     """Return the variables `write_canary_file` refers to, with their values: what must be set to read the file back."""
     return {name: value for name, (_, value) in _variables(documents).items()}

@@ -26,20 +26,33 @@ def report_markdown(report: Mapping[str, Any]) -> str:
     parts += ["", _prose(counts_line(run))]
     for table in (cutoff_table(run), whole_table(run), category_table(run), worst_table(report)):
         if table.rows:
-            parts += ["", f"## {table.title}", "", *_markdown_table(table)]
+            parts += ["", table_markdown(table)]
     return "\n".join(parts) + "\n"
 
 
-def report_json(report: Mapping[str, Any]) -> str:
-    """Return the report as JSON for people: indented, in its own order; ValueError if a number is NaN or infinite."""
+def table_markdown(table: "Table") -> str:
+    """Return a table as a section of Markdown, without a line break at its end."""
+    return "\n".join([f"## {table.title}", "", *_markdown_table(table)])
+
+
+def report_json(report: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
+    """Return a report, or a list of them, as indented JSON in its own order; ValueError for a number JSON lacks."""
     return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def report_junit(report: Mapping[str, Any]) -> str:
-    """Return the report as JUnit XML, one test case per canary (of `results`, or else of `worst`).
+def report_junit(*reports: Mapping[str, Any]) -> str:
+    """Return the reports as JUnit XML, a suite each, one test case per canary (of `results`, or else of `worst`).
 
     A degraded canary is a failure, a failed probe an error; skipped is what was not asked, and what expects nothing.
     """
+    suites = ET.Element("testsuites")
+    suites.extend([_junit_suite(report) for report in reports])
+    ET.indent(suites)
+    text = ET.tostring(suites, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _junit_suite(report: Mapping[str, Any]) -> ET.Element:
     run, results = report["run"], report.get("results", report["worst"])
     name = str(run.get("check") or run["suite"])
     latencies = [result.get("latency_seconds") or 0.0 for result in results]
@@ -64,11 +77,7 @@ def report_junit(report: Mapping[str, Any]) -> str:
                 told.text = _xml("\n".join(_evidence(result)))
     for kind, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         suite.set(attribute, str(tally[kind]))
-    suites = ET.Element("testsuites")
-    suites.append(suite)
-    ET.indent(suites)
-    text = ET.tostring(suites, encoding="unicode")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+    return suite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

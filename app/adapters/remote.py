@@ -1,0 +1,108 @@
+"""A Coalmine service elsewhere, as the command line uses it: plan, apply and export over its REST API."""
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from app.adapters.transport import send_one
+from app.adapters.wire import Request, Response, header_line
+from app.domain.addresses import AddressPolicy
+from app.domain.errors import (
+    CoalmineError,
+    ConfigurationError,
+    ConflictError,
+    ForbiddenError,
+    InvalidInputError,
+    Problem,
+    StoreUnavailableError,
+    UnauthorizedError,
+)
+
+ANYWHERE = AddressPolicy(name="server", deny_private=False)
+"""Whoever runs the command says where the service is."""
+TIMEOUT_SECONDS = 120.0
+MAX_BODY_BYTES = 100_000_000
+
+
+class Server:
+    """A service at `url`, asked with the API key where one is given.
+
+    Every call raises an error of our tree where the service refuses or cannot be asked; no message holds the key.
+    """
+
+    def __init__(self, url: str, key: str | None, *, user_agent: str) -> None:
+        parts = urlsplit(url)
+        plain = not (parts.query or parts.fragment or "@" in parts.netloc)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or not plain:
+            raise ConfigurationError("--server must be the address of a service, for example https://coalmine.example")
+        self._url = url.rstrip("/")
+        headers = {"user-agent": user_agent, "content-type": "application/json"}
+        if key is not None:
+            headers["authorization"] = f"Bearer {key}"
+        try:
+            self._headers = tuple([header_line(name, value) for name, value in headers.items()])
+        except ValueError as error:
+            raise ConfigurationError("COALMINE_API_KEY cannot be a key: it is not one line of text") from error
+
+    def import_documents(self, pages: list[dict[str, Any]], *, dry_run: bool) -> list[Mapping[str, Any]]:
+        """Apply documents in one transaction, or say what that would change: `kind, name, action, fields, note`."""
+        body = json.dumps(pages).encode()
+        answer = self._ask("POST", f"/v1/import?dry_run={'true' if dry_run else 'false'}", body)
+        try:
+            changes: list[Mapping[str, Any]] = json.loads(answer.body)["changes"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
+        return changes
+
+    def export(self) -> str:
+        """Read everything in force as a canary file."""
+        try:
+            return self._ask("GET", "/v1/export", None).body.decode()
+        except UnicodeDecodeError as error:
+            raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> Response:
+        request = Request(
+            url=self._url + path,
+            method=method,
+            headers=self._headers,
+            body=body,
+            timeout_seconds=TIMEOUT_SECONDS,
+            max_body_bytes=MAX_BODY_BYTES,
+        )
+        answer = send_one(request, policy=ANYWHERE)
+        if answer.failure is not None and (answer.status is None or answer.status < HTTPStatus.MULTIPLE_CHOICES):
+            raise CoalmineError(f"{self._url} cannot be asked: {answer.detail or answer.failure}")
+        if answer.status != HTTPStatus.OK:
+            raise self._refusal(answer)
+        return answer
+
+    def _refusal(self, answer: Response) -> CoalmineError:
+        status = answer.status or 0
+        try:
+            problem = json.loads(answer.body)
+            detail, errors = str(problem["detail"]), [_problem(one) for one in problem.get("errors", ())]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return CoalmineError(f"{self._url} answered {status}; is Coalmine there?")
+        if status == HTTPStatus.UNPROCESSABLE_ENTITY:
+            return InvalidInputError(errors or [Problem(message=detail)])
+        kind = _ERRORS.get(status, CoalmineError)
+        return kind(f"{self._url} answered {status}: {detail}{_HINTS.get(status, '')}")
+
+
+def _problem(told: Mapping[str, Any]) -> Problem:
+    return Problem(message=str(told["message"]), path=str(told["path"]) if told.get("path") else None)
+
+
+_ERRORS: Mapping[int, type[CoalmineError]] = {
+    HTTPStatus.UNAUTHORIZED: UnauthorizedError,
+    HTTPStatus.FORBIDDEN: ForbiddenError,
+    HTTPStatus.CONFLICT: ConflictError,
+    HTTPStatus.SERVICE_UNAVAILABLE: StoreUnavailableError,
+}
+_HINTS: Mapping[int, str] = {
+    HTTPStatus.UNAUTHORIZED: " (set COALMINE_API_KEY)",
+    HTTPStatus.FORBIDDEN: " (applying needs a key with scope admin, exporting one with scope read)",
+}

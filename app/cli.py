@@ -1,0 +1,257 @@
+"""The `coalmine` command: flags and files in, services called, results on stdout, all else on stderr.
+
+Exit codes: 0 done, 1 degraded (`check` alone), 2 refused, with every reason on a line, 3 nothing could be measured
+(`check` alone), 70 a bug, 130 interrupted. What serving takes is in `serving`, how things look in `terminal`.
+"""
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from logging import getLogger
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import uuid4
+
+import typer
+
+from app import __version__, commands, serving, terminal
+from app.commands import Commands, examples, read_files
+from app.config import Settings, load_settings
+from app.demo.corpus import CorpusError
+from app.demo.server import run_demo
+from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
+from app.domain.model import Verdict
+from app.formats.comparisons import compare_reports, read_reports
+from app.logs import set_up_logging
+from app.main import create_app, open_service, real_probe
+from app.services import gate
+
+logger = getLogger("coalmine.cli")
+
+DEGRADED, NOT_MEASURED, BUG = 1, 3, 70
+
+
+class Format(StrEnum):
+    """How `check` writes its report."""
+
+    TABLE = "table"
+    JSON = "json"
+    JUNIT = "junit"
+    MARKDOWN = "markdown"
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Watch retrieval with canaries: standing queries with known good answers.",
+    epilog=examples("coalmine serve --with-demo", "coalmine check canaries --url http://127.0.0.1:8001/search"),
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(commands.app)
+
+Port = Annotated[int | None, typer.Option(min=1, max=serving.LAST_PORT, help="Port to listen on; default: 8000.")]
+
+
+def main() -> None:
+    """Run the command line; a bug has an exit code of its own, so that it is not taken for a verdict."""
+    try:
+        app()
+    except Exception:  # noqa: BLE001 - whatever it is, it is a bug
+        traceback.print_exc()
+        sys.exit(BUG)
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
+    if wanted:
+        typer.echo(f"coalmine {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """Take what goes before a command."""
+    del version  # its callback has dealt with it
+
+
+@app.command(
+    epilog=examples(
+        "coalmine serve --with-demo --canaries canaries",
+        "COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine serve --host 0.0.0.0",
+    )
+)
+def serve(
+    *,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; default: 127.0.0.1.")] = None,
+    port: Port = None,
+    no_worker: Annotated[bool, typer.Option("--no-worker", help="Only answer; workers run elsewhere.")] = False,
+    data_dir: commands.DataDir = None,
+    canaries: Annotated[Path | None, typer.Option(help="Canary files to apply at start and on SIGHUP.")] = None,
+    with_demo: Annotated[bool, typer.Option("--with-demo", help="Also run the demo, on the port after.")] = False,
+    log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every HTTP request.")] = False,
+) -> None:
+    """Serve the API, the pages and the metrics, and work.
+
+    Settings come from COALMINE_... variables; flags win.
+    """
+    settings = load_settings(os.environ, host=host, port=port, data_dir=data_dir, canaries=canaries)
+    set_up_logging(settings.log_format, requests=log_requests)
+    environment = dict(os.environ)
+    try:
+        with serving.stopped_by_signals(), ExitStack() as stack:
+            sockets = stack.enter_context(serving.bound(settings.host, settings.port))
+            beside = stack.enter_context(serving.demo_beside(settings.port)) if with_demo else None
+            if beside is not None:
+                environment.setdefault("DEMO_URL", beside.url)
+                settings = replace(settings, hook_allow=settings.hook_allow or serving.LOOPBACK)
+            service = open_service(settings, environment=environment, with_worker=not no_worker)
+            stack.callback(service.store.close)
+            if beside is not None:
+                beside.wait()
+
+            def announce() -> None:
+                if settings.log_format == "json":
+                    told = {"url": settings.url, "database": service.store.place, "open": serving.is_open(service)}
+                    logger.info("serving", extra=told)
+                    return
+                for line in serving.welcome(service, version=__version__, demo=beside, command=_program()):
+                    terminal.note(line)
+
+            serving.serve_app(create_app(service), sockets, log_requests=log_requests, announce=announce)
+    except KeyboardInterrupt:
+        _stopped(settings)
+
+
+@app.command(epilog=examples("COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine work"))
+def work() -> None:
+    """Work without serving: runs and deliveries. As many as wanted may share one PostgreSQL database."""
+    settings = load_settings(os.environ)
+    if settings.embedded:
+        raise ConfigurationError(
+            "`coalmine work` needs PostgreSQL (COALMINE_DATABASE_URL): a SQLite file belongs to one process, "
+            "and `coalmine serve` does its work"
+        )
+    set_up_logging(settings.log_format)
+    try:
+        with serving.stopped_by_signals(), ExitStack() as stack:
+            commands.own_vault(settings)  # refuses to make up a key that no other process knows
+            # It listens nowhere, and what is in force is for `serve` and `apply` to say.
+            alone = replace(settings, host=serving.LOOPBACK_HOST, canaries=None)
+            service = open_service(alone, environment=os.environ)
+            stack.callback(service.store.close)
+            if service.worker is None:
+                raise ConfigurationError("there is no worker")
+            service.worker.start()
+            stack.callback(service.worker.stop)
+            logger.info("working", extra={"database": service.store.place})
+            while service.worker.alive:
+                threading.Event().wait(5)
+        raise CoalmineError("a thread of the worker has ended; the log says why")
+    except KeyboardInterrupt:
+        _stopped(settings)
+
+
+@app.command(epilog=examples("coalmine demo", """curl -d '{"kind": "loss"}' http://127.0.0.1:8001/fault"""))
+def demo(
+    *,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = serving.LOOPBACK_HOST,
+    port: Annotated[int, typer.Option(min=1, max=serving.LAST_PORT, help="Port to listen on.")] = 8001,
+    corpus: Annotated[list[Path] | None, typer.Option(help="JSONL files to serve instead of the bundled ones.")] = None,
+    chunk_characters: Annotated[int | None, typer.Option(min=1, help="Cut texts into chunks this long.")] = None,
+    until_stdin_ends: Annotated[bool, typer.Option("--until-stdin-ends", hidden=True)] = False,
+) -> None:
+    """Serve the demo retriever alone: BM25 over a bundled corpus, and POST /fault to break it."""
+    with serving.stopped_by_signals():
+        if until_stdin_ends:
+            serving.end_with_stdin()
+        with serving.bound(host, port):
+            pass
+        terminal.note(f"The demo retriever is at http://{host}:{port}/; Ctrl-C stops it.")
+        try:
+            run_demo(host, port, corpus, chunk_characters)
+        except CorpusError as error:
+            raise InvalidInputError([Problem(message=str(error))]) from error
+        except KeyboardInterrupt:
+            return
+
+
+@app.command(
+    epilog=examples(
+        "coalmine check canaries",
+        "coalmine check canaries --url https://staging.example/search --format junit > canaries.xml",
+        "coalmine check canaries --save before.json; coalmine check canaries --baseline before.json",
+    )
+)
+def check(
+    paths: commands.Paths,
+    *,
+    url: Annotated[str | None, typer.Option(help="Where the retriever is, instead of what the files say.")] = None,
+    form: Annotated[Format, typer.Option("--format", help="What is written to stdout.")] = Format.TABLE,
+    baseline: Annotated[Path | None, typer.Option(help="A saved report to compare with.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the report as JSON.")] = None,
+    slug: Annotated[str | None, typer.Option("--check", metavar="SLUG", help="Only this check of the files.")] = None,
+) -> None:
+    """Ask every canary once and judge the answers, without a server or a database.
+
+    Exit code 0: healthy, 1: degraded, 2: unusable input, 3: the retriever could not be measured.
+    """
+    targets = gate.choose_targets(read_files(paths), check=slug, url=url)
+    before = read_reports(str(baseline), baseline.read_bytes()) if baseline is not None else {}
+    probe = real_probe(load_settings(os.environ))
+    named = [(target.check.slug, target.size) for target in targets]
+    reports = []
+    with serving.stopped_by_signals(), terminal.progress(named) as bar:
+        for number, target in enumerate(targets):
+            report = gate.measure(target, probe, run_id=uuid4().hex, clock=_now, answered=bar(number))
+            if baseline is not None:
+                _compare(report, before, alone=len(targets) == 1)
+            reports.append(report)
+    if save is not None:
+        save.write_text(terminal.reports_json(reports), encoding="utf-8")
+    terminal.show_reports(reports, form)
+    verdicts = {report["run"]["verdict"] for report in reports}
+    if verdicts != {Verdict.HEALTHY}:
+        raise typer.Exit(DEGRADED if Verdict.DEGRADED in verdicts else NOT_MEASURED)
+
+
+def _compare(report: dict[str, Any], before: Mapping[str, Mapping[str, Any]], *, alone: bool) -> None:
+    name = report["run"]["check"]
+    saved = before.get(name) or (next(iter(before.values())) if alone and len(before) == 1 else None)
+    if saved is None:
+        terminal.note(f"The baseline has no report of check {name}.")
+    else:
+        report["comparison"] = compare_reports(saved, report)
+
+
+def _stopped(settings: Settings) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # impatience must not turn a clean end into a trace
+    if settings.log_format == "json":
+        logger.info("stopped")
+    else:
+        terminal.note("Stopped.")
+
+
+def _program() -> str:
+    """Name the command as it was called, to be copied."""
+    return sys.argv[0] if Path(sys.argv[0]).name == "coalmine" else "coalmine"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""The one-shot check: canary files and a probe in, a report out. It knows neither a database nor a server.
+
+Judging is shared with the service, so that both say the same of the same answers; exit codes are the command's.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from app.domain.errors import InvalidInputError, Problem
+from app.domain.judging import ANSWERED_BIT, Panel, Result, Yardstick, judge, pack_reasons, summarise
+from app.domain.measures import MEASURES_VERSION
+from app.domain.model import Answer, Ask, Asking, Outcome, Probe, Ranking, RunStatus, Trigger
+from app.domain.rankings import decimals_of, settle
+from app.domain.verdicts import run_verdict
+from app.formats import shapes
+from app.formats.canary_files import Documents
+from app.formats.complaints import parse_document
+from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.formats.fields import suggestion
+from app.formats.rule_documents import rules_in_force
+from app.formats.secret_fields import content_hash
+from app.services.summaries import aggregate_vector, run_body, vector_names
+from app.store.catalog import suite_hash
+
+GENERIC_RESPONSE: Mapping[str, str] = MappingProxyType(
+    {
+        "hits": "results",
+        "id": "id",
+        "score": "score",
+        "text": "text",
+        "document": "metadata.source",
+        "index_version": "index",
+    }
+)
+"""How the answer of a retriever is read that no file describes."""
+
+NOT_ASKED = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="the run ended first")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is measured: a suite put to a retriever, judged as a check says."""
+
+    check: CheckDocument
+    suite: SuiteDocument
+    retriever: RetrieverDocument
+
+    @property
+    def size(self) -> int:
+        """How many canaries are asked."""
+        return len(self.suite.canaries or ())
+
+
+def measure(
+    target: Target,
+    probe: Probe,
+    *,
+    run_id: str,
+    clock: Callable[[], datetime],
+    answered: Callable[[int], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Ask every canary once, judge the answers and give the report with all results.
+
+    `answered` hears how many answers came in, as they do. Raises InvalidInputError where the retriever's
+    configuration cannot be used at all; whatever the retriever does is part of the report.
+    """
+    check, retriever = target.check, target.retriever.to_domain()
+    panel = Panel([canary.to_domain() for canary in target.suite.canaries or ()])
+    yardstick = Yardstick.of(
+        k=check.k,
+        fetch_k=check.fetch_k or check.k,
+        cutoffs=check.cutoffs,
+        scorer=retriever.scorer,
+        rules=rules_in_force(check.rules),
+    )
+    started_at = clock()
+    answers = _ask(panel, probe, Asking(retriever=retriever, k=yardstick.fetch_k, run_id=run_id), answered)
+    finished_at = clock()
+    decimals = decimals_of(retriever.score_precision)
+    rankings = {
+        position: settle(answer.ranking, decimals)
+        for position, answer in enumerate(answers)
+        if answer.ranking is not None
+    }
+    results = judge(yardstick, panel, rankings)
+    means, counts, verdict, reasons, body = _summary(yardstick, panel, answers, results)
+    run = shapes.run_shape(
+        id=run_id,
+        check=check.slug,
+        suite=target.suite.slug,
+        retriever=retriever.slug,
+        trigger=Trigger.CLI,
+        index_version=next((answer.index_version for answer in reversed(answers) if answer.index_version), None),
+        status=RunStatus.PARTIAL if NOT_ASKED in answers else RunStatus.FINISHED,
+        scheduled_for=started_at,
+        started_at=started_at,
+        finished_at=finished_at,
+        verdict=verdict,
+        reasons=reasons,
+        counts=counts,
+        means=means,
+        body=body,
+        suite_hash=suite_hash([(canary.key, content_hash(canary)) for canary in target.suite.canaries or ()]),
+        config_hash=sha256((content_hash(check) + content_hash(target.retriever)).encode()).hexdigest(),
+        measures_version=MEASURES_VERSION,
+    )
+    shaped = [
+        _result(yardstick, panel, position, answer, rankings.get(position), results.get(position))
+        for position, answer in enumerate(answers)
+    ]
+    return shapes.report_shape(run, shaped, everything=True)
+
+
+def choose_targets(documents: Documents, *, check: str | None = None, url: str | None = None) -> tuple[Target, ...]:
+    """Say what the files want measured: the named check, else every enabled one, else each suite by itself.
+
+    `url` takes the place of the retrievers' own; where no retriever is defined, one of the generic preset stands
+    there. Raises InvalidInputError saying what is missing.
+    """
+    suites = {suite.slug: suite for suite in documents.suites}
+    retrievers = {retriever.slug: _moved(retriever, url) for retriever in documents.retrievers}
+    checks = _checks(documents, check)
+    if not documents.checks:
+        retriever = _lone_retriever(tuple(retrievers.values()), url)
+        retrievers = {retriever.slug: retriever}
+        checks = tuple(_bare_check(suite.slug, retriever.slug) for suite in documents.suites)
+    targets = tuple(Target(check=one, suite=suites[one.suite], retriever=retrievers[one.retriever]) for one in checks)
+    empty = [target.suite.slug for target in targets if not target.size]
+    if empty or not targets:
+        missing = f"suite '{empty[0]}' has no canaries" if empty else "the files define no suite"
+        raise InvalidInputError([Problem(message=missing)])
+    return targets
+
+
+def _checks(documents: Documents, named: str | None) -> tuple[CheckDocument, ...]:
+    if named is None:
+        enabled = tuple(check for check in documents.checks if check.enabled)
+        if documents.checks and not enabled:
+            raise InvalidInputError([Problem(message="every check of the files is disabled; name one with --check")])
+        return enabled
+    found = tuple(check for check in documents.checks if check.slug == named)
+    if not found:
+        near = suggestion(named, [check.slug for check in documents.checks])
+        raise InvalidInputError([Problem(path="--check", message=f"the files define no check '{named}'{near}")])
+    return found
+
+
+def _moved(retriever: RetrieverDocument, url: str | None) -> RetrieverDocument:
+    return retriever if url is None else parse_document(RetrieverDocument, {**retriever.data(), "url": url})
+
+
+def _lone_retriever(retrievers: Sequence[RetrieverDocument], url: str | None) -> RetrieverDocument:
+    if len(retrievers) == 1:
+        return retrievers[0]
+    if retrievers:
+        told = f"the files define {len(retrievers)} retrievers and no check that says which one to ask"
+        raise InvalidInputError([Problem(message=told)])
+    if url is None:
+        raise InvalidInputError([Problem(message="the files define no retriever; say where it is with --url")])
+    return parse_document(RetrieverDocument, {"slug": "generic", "url": url, "response": dict(GENERIC_RESPONSE)})
+
+
+def _bare_check(suite: str, retriever: str) -> CheckDocument:
+    unscheduled = {"every": "1d"}  # nothing is scheduled here; a check just has to say something
+    return parse_document(
+        CheckDocument, {"slug": suite, "suite": suite, "retriever": retriever, "schedule": unscheduled}
+    )
+
+
+def _ask(panel: Panel, probe: Probe, asking: Asking, answered: Callable[[int], None]) -> list[Answer]:
+    answers = [NOT_ASKED] * len(panel)
+    asks = [Ask(position=position, query=canary.query) for position, canary in enumerate(panel.canaries)]
+    with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+        for batch in batches:
+            for position, answer in batch:
+                answers[position] = answer
+            answered(len(batch))
+    return answers
+
+
+def _summary(
+    yardstick: Yardstick, panel: Panel, answers: Sequence[Answer], results: Mapping[int, Result]
+) -> tuple[dict[str, float | None], dict[str, int], str, list[str], dict[str, Any]]:
+    """Amount the answers to a run's means, counts, verdict, its reasons, and what its shape spells out besides."""
+    size = len(panel)
+    vectors = np.full((size, len(yardstick.measures)), np.nan)
+    tops = np.full(size, np.nan)
+    reasons = np.zeros(size, dtype=np.int64)
+    for position, result in results.items():
+        vectors[position] = result.vector
+        tops[position] = np.nan if result.top_score is None else result.top_score
+        reasons[position] = pack_reasons(result.reasons)
+    outcomes = [answer.outcome for answer in answers]
+    aggregates = summarise(
+        yardstick,
+        panel,
+        outcomes=outcomes,
+        vectors=vectors,
+        top_scores=tops,
+        degraded=reasons != 0,
+        answered=(reasons & ANSWERED_BIT) != 0,
+    )
+    verdict, why = run_verdict(aggregates, yardstick.rules)
+    names = vector_names(yardstick, panel)
+    means = dict(zip(names, aggregate_vector(names, aggregates).tolist(), strict=True))
+    counts = {name: getattr(aggregates, name) for name in ("total", "measured", "failed", "undefined", "degraded")}
+    latencies = [answer.latency_seconds for answer in answers if answer.outcome is Outcome.OK]
+    return means, counts, verdict, why, run_body(panel, aggregates, reasons, outcomes, latencies)
+
+
+def _result(
+    yardstick: Yardstick,
+    panel: Panel,
+    position: int,
+    answer: Answer,
+    ranking: Ranking | None,
+    result: Result | None,
+) -> dict[str, Any]:
+    if result is None:
+        return shapes.result_shape(panel.canaries[position], k=yardstick.k, **shapes.failed_probe(answer))
+    return shapes.result_shape(
+        panel.canaries[position],
+        ranking=ranking,
+        prepared=panel.prepared[position],
+        match=result.match,
+        measures=dict(zip(map(str, yardstick.measures), result.vector.tolist(), strict=True)),
+        top_score=result.top_score,
+        reasons=result.reasons,
+        scorer=yardstick.scorer,
+        k=yardstick.k,
+        **shapes.failed_probe(answer),
+    )

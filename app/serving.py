@@ -1,0 +1,230 @@
+"""A process that serves: sockets bound in time to say so, the demo retriever beside it, a clean end on every signal.
+
+What is served is made in `main`; flags and exit codes are the command line's.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from errno import EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from app.adapters.transport import send_one
+from app.adapters.wire import Request
+from app.domain.addresses import AddressPolicy, parse_allow
+from app.domain.errors import ConfigurationError
+from app.main import Service
+from app.services import keys
+
+LOOPBACK_HOST = "127.0.0.1"
+LOOPBACK = "127.0.0.0/8,::1"
+"""What hooks may reach besides public addresses when the demo is served."""
+LAST_PORT = 65_535
+
+_GRACE_SECONDS = 15
+_BACKLOG = 2_048
+_DEMO_SECONDS = 30.0
+_POLL_SECONDS = 0.05
+
+
+def serve_app(app: FastAPI, sockets: list[socket.socket], *, log_requests: bool, announce: Callable[[], None]) -> None:
+    """Serve on bound sockets until a signal, which arrives as KeyboardInterrupt once everything has ended.
+
+    `announce` is called when requests are answered. Raises ConfigurationError where it cannot even begin.
+    """
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=log_requests,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+    for each in sockets:
+        try:
+            each.listen(_BACKLOG)  # uvicorn would too, but with a trace where another process was faster
+        except OSError as error:
+            host, port = each.getsockname()[:2]
+            raise _cannot_listen(host, port, error) from error
+    server = _Server(config, announce)
+    try:
+        server.run(sockets=sockets)
+    except SystemExit as error:
+        raise ConfigurationError("the service did not start; the log says why") from error
+
+
+class _Server(uvicorn.Server):
+    """Says when it has started."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._announce()
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Let SIGTERM end the process as Ctrl-C does, by a KeyboardInterrupt that unwinds everything."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
+    """Bind every address of a host, listening to none yet. Raises ConfigurationError where that is not possible."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError) as error:
+        raise ConfigurationError(f"cannot listen on {host}: it is not an address of this machine") from error
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
+                sockets.append(_bound(family, kind, protocol, address))
+            except OSError as error:
+                if error.errno not in {EADDRNOTAVAIL, EAFNOSUPPORT} or (len(found) == 1):
+                    raise _cannot_listen(host, port, error) from error
+        if not sockets:
+            raise ConfigurationError(f"cannot listen on {host}: it is not an address of this machine")
+        yield sockets
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _bound(family: int, kind: int, protocol: int, address: Any) -> socket.socket:
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(address)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> ConfigurationError:
+    if error.errno == EADDRINUSE:
+        return ConfigurationError(f"port {port} of {host} is taken; choose another with --port")
+    return ConfigurationError(f"cannot listen on port {port} of {host}: {error.strerror}")
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """The demo retriever as a child process."""
+
+    url: str
+    process: "subprocess.Popen[bytes]"
+
+    def wait(self) -> None:
+        """Wait until it answers. Raises ConfigurationError where it does not come to that."""
+        asked = Request(url=f"{self.url}/healthz", method="GET", timeout_seconds=1.0)
+        policy = AddressPolicy(name="demo", allow=parse_allow(LOOPBACK), only_allowed=True)
+        deadline = time.monotonic() + _DEMO_SECONDS
+        while send_one(asked, policy=policy).status != HTTPStatus.OK:
+            if self.process.poll() is not None:
+                raise ConfigurationError("the demo retriever did not start; what it said stands above")
+            if time.monotonic() > deadline:
+                raise ConfigurationError(f"the demo retriever does not answer at {self.url}")
+            time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def demo_beside(port: int) -> Iterator[Demo]:
+    """Run the demo retriever on the port after this one; it ends with the block, and even with a killed process.
+
+    It has a session of its own, so that Ctrl-C does not end it before the last run has; and it watches its standard
+    input, which ends when this process does, however that happens.
+    """
+    port += 1
+    if port > LAST_PORT:
+        raise ConfigurationError("the demo retriever takes the port after --port, and there is none")
+    try:
+        with bound(LOOPBACK_HOST, port):
+            pass
+    except ConfigurationError as error:
+        raise ConfigurationError(f"the demo retriever takes the port after --port, but {error}") from error
+    process = subprocess.Popen(  # noqa: S603 - our own module under our own interpreter
+        [sys.executable, "-m", "app.cli", "demo", "--port", str(port), "--until-stdin-ends"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        cwd=Path(__file__).parents[1],  # `-m` looks here first, and would find another `app` where we were started
+        start_new_session=True,
+    )
+    try:
+        yield Demo(f"http://{LOOPBACK_HOST}:{port}", process)
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def end_with_stdin() -> None:
+    """Send this process SIGTERM when its standard input ends: whoever started it is gone."""
+
+    def watch() -> None:
+        with suppress(OSError, ValueError):
+            while os.read(0, 4_096):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="stdin", daemon=True).start()
+
+
+def welcome(service: Service, *, version: str, demo: Demo | None, command: str) -> list[str]:
+    """Say what is served, to whom, and what to try; without a secret."""
+    settings = service.settings
+    data_dir = f" --data-dir {settings.data_dir}" if settings.database_url is None else ""
+    lines = [
+        f"Coalmine {version} is serving",
+        f"  page      {settings.url}/",
+        f"  database  {service.store.place}",
+    ]
+    if is_open(service):
+        lines += [
+            "  access    open to everybody on this machine, for no API key was created yet; to change that:",
+            f"            {command} keys create --scope admin --name me{data_dir}",
+        ]
+    else:
+        lines.append("  access    with an API key only")
+    if service.worker is None:
+        lines.append("  worker    none here; start one with: coalmine work")
+    if demo is not None:
+        lines += [
+            f"  demo      {demo.url}/",
+            f'    break it  curl -d \'{{"kind": "loss", "size": 0.3}}\' {demo.url}/fault',
+            f'    heal it   curl -d \'{{"kind": "none"}}\' {demo.url}/fault',
+        ]
+    return [*lines, "  Ctrl-C stops it."]
+
+
+def is_open(service: Service) -> bool:
+    """Whether requests need no key: none was ever created. Beyond loopback it would not have started then."""
+    return not keys.any_key_ever(service.store)

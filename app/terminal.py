@@ -1,0 +1,167 @@
+"""What commands show people: reports as tables, plans, a progress bar, problems. Results on stdout, all else on stderr.
+
+Texts of others are drawn literally: nothing in them is taken for markup or a control sequence.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from app.domain.errors import CoalmineError, InvalidInputError
+from app.domain.model import Verdict
+from app.formats.canary_files import Documents
+from app.formats.comparisons import comparison_lines, comparison_tables
+from app.formats.reports import (
+    Table,
+    category_table,
+    counts_line,
+    cutoff_table,
+    headline,
+    plain,
+    report_json,
+    report_junit,
+    report_markdown,
+    table_markdown,
+    whole_table,
+    worst_table,
+)
+
+_PIPED_WIDTH = 160  # where there is no terminal to ask, wide enough for a log or a pager
+_STYLES = {Verdict.HEALTHY: "bold green", Verdict.DEGRADED: "bold red", Verdict.UNKNOWN: "bold yellow"}
+_SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "archive": ("-", "red")}
+_DONE = {"create": "created", "update": "updated", "archive": "archived"}
+
+Reports = Sequence[Mapping[str, Any]]
+
+
+def show_reports(reports: Reports, form: str) -> None:
+    """Show reports as `table`, `json` (one object, or a list of several), `junit` or `markdown`."""
+    if form == "table":
+        for report in reports:
+            _show_report(_console(), report)
+        return
+    sys.stdout.write(_RENDERED[form](reports))
+    if form == "junit":  # has no place for a comparison
+        for report in reports:
+            for line in _compared(report):
+                note(line)
+
+
+def reports_json(reports: Reports) -> str:
+    """Write one report as an object, several as a list."""
+    return report_json(reports[0] if len(reports) == 1 else reports)
+
+
+def show_plan(changes: Sequence[Mapping[str, Any]], *, applied: bool) -> None:
+    """Show what changes, a line each with its sign, then how many; or that nothing does."""
+    console = _console()
+    for change in changes:
+        sign, style = _SIGNS.get(change["action"], ("?", ""))
+        details = [", ".join(change["fields"] or ()), change["note"] or ""]
+        told = "; ".join(detail for detail in details if detail)
+        line = plain(f"{change['kind']} {change['name']}{f' ({told})' if told else ''}")
+        console.print(Text(f"{sign} {line}", style=style), soft_wrap=True)
+    counts = {action: sum(change["action"] == action for change in changes) for action in _DONE}
+    told = ", ".join(f"{count} {'' if applied else 'to be '}{_DONE[name]}" for name, count in counts.items() if count)
+    console.print(Text(f"{told}." if told else "Nothing to do: what is in force is what the files say."))
+
+
+def show_table(table: Table) -> None:
+    """Show a table by itself."""
+    _draw(_console(), table)
+
+
+def show_documents(documents: Documents) -> None:
+    """Say in a line what files define."""
+    canaries = sum(len(suite.canaries or ()) for suite in documents.suites)
+    counts = {
+        "suite": len(documents.suites),
+        "canary": canaries,
+        "retriever": len(documents.retrievers),
+        "check": len(documents.checks),
+        "hook": len(documents.hooks),
+    }
+    plurals = {"canary": "canaries"}
+    told = [f"{count} {name if count == 1 else plurals.get(name, f'{name}s')}" for name, count in counts.items()]
+    sys.stdout.write(f"All good: {', '.join(told)}.\n")
+
+
+def note(line: str) -> None:
+    """Say something beside the result."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def complain(error: CoalmineError) -> None:
+    """Say every problem on a line: those of files begin with file and line, as editors and CI like it."""
+    if isinstance(error, InvalidInputError):
+        for problem in error.problems:
+            note(f"{plain(str(problem))}")
+        return
+    for line in str(error).splitlines():
+        note(f"coalmine: {plain(line)}")
+
+
+@contextmanager
+def progress(named: Sequence[tuple[str, int]]) -> Iterator[Callable[[int], Callable[[int], None]]]:
+    """Draw a bar for each (name, size) on stderr, if that is a terminal; gives the function that moves the n-th."""
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        tasks = [bars.add_task(name, total=size) for name, size in named]
+        yield lambda number: lambda count: bars.advance(tasks[number], count)
+
+
+def _show_report(console: Console, report: Mapping[str, Any]) -> None:
+    run = report["run"]
+    console.print(Text(headline(run), style=_STYLES.get(run["verdict"], "bold")), soft_wrap=True)
+    for reason in run["reasons"]:
+        console.print(Text(f"  {plain(str(reason))}"), soft_wrap=True)
+    console.print(Text(counts_line(run)), soft_wrap=True)
+    for line in _compared(report):
+        console.print(Text(line), soft_wrap=True)
+    compared = comparison_tables(report["comparison"]) if "comparison" in report else ()
+    for table in (cutoff_table(run), whole_table(run), category_table(run), worst_table(report), *compared):
+        if table.rows:
+            console.print()
+            _draw(console, table)
+
+
+def _compared(report: Mapping[str, Any]) -> list[str]:
+    return comparison_lines(report["comparison"]) if "comparison" in report else []
+
+
+def _markdown(report: Mapping[str, Any]) -> str:
+    parts = [report_markdown(report)]
+    if "comparison" in report:
+        parts += [f"{line}\n" for line in comparison_lines(report["comparison"])]
+        parts += [f"{table_markdown(table)}\n" for table in comparison_tables(report["comparison"]) if table.rows]
+    return "\n".join(parts)
+
+
+_RENDERED: Mapping[str, Callable[[Reports], str]] = {
+    "json": reports_json,
+    "junit": lambda reports: report_junit(*reports),
+    "markdown": lambda reports: "\n".join(map(_markdown, reports)),
+}
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
+
+
+def _draw(console: Console, table: Table) -> None:
+    drawn = RichTable(title=Text(table.title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in table.columns:
+        drawn.add_column(Text(column), overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*[Text(cell) for cell in row])
+    console.print(drawn)
