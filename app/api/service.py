@@ -1,11 +1,14 @@
 """Whether the service lives, is ready and what it measures; and the description of the API itself."""
 
+from html import escape
+
 import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from app import metrics
+from app.api.deps import csrf_token
 from app.api.problems import problem
 from app.domain.errors import StoreUnavailableError
 from app.services import snapshots
@@ -50,15 +53,16 @@ def openapi(request: Request) -> JSONResponse:
 
 
 @router.get("/docs", include_in_schema=False, response_class=HTMLResponse)
-def docs() -> HTMLResponse:
+def docs(request: Request) -> HTMLResponse:
     """Show the API's description, without asking anything of the internet."""
-    return HTMLResponse(_DOCS)
+    return HTMLResponse(_DOCS.format(csrf=escape(csrf_token(request))))
 
 
 _DOCS = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Coalmine API</title><link rel="stylesheet" href="/static/vendor/swagger-ui/swagger-ui.css"></head>
-<body><div id="swagger-ui"></div>
+<title>Coalmine API</title><link rel="icon" href="/static/canary.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/static/vendor/swagger-ui/swagger-ui.css"></head>
+<body data-csrf="{csrf}"><div id="swagger-ui"></div>
 <script src="/static/vendor/swagger-ui/swagger-ui-bundle.js"></script>
 <script src="/static/docs.js"></script></body></html>
 """

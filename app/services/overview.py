@@ -19,7 +19,7 @@ from app.store.engine import Connection, Store, from_us
 from app.store.history import RunRow
 
 SPARK_RUNS = 30
-SHOWN_CANARIES = 20
+SHOWN_CANARIES = 10
 _RECENT_RUNS = 15
 _RECENT_ALERTS = 5
 _UNRESOLVED = ("firing", "recovering", "pending")

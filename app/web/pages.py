@@ -19,10 +19,10 @@ from app.web.rendering import render
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 RANGES = (
-    ("1h", "1 hour", 3_600),
-    ("24h", "24 hours", 86_400),
-    ("7d", "7 days", 604_800),
-    ("30d", "30 days", 2_592_000),
+    ("1h", "1 h", 3_600),
+    ("24h", "24 h", 86_400),
+    ("7d", "7 d", 604_800),
+    ("30d", "30 d", 2_592_000),
 )
 ALERT_STATES = ("firing", "recovering", "pending", "resolved")
 _OWN_MEASURES = ("health_score", "coverage", "degraded_share")

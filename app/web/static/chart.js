@@ -46,7 +46,8 @@
   };
 
   const draw = () => {
-    const { found, since, until } = shown;
+    const { found, until } = shown;
+    const since = start(shown);
     const single = found.length === 1;
     const tables = found.map(({ points }) => {
       const columns = [points.map((point) => Date.parse(point.at) / 1000), points.map((point) => point.mean)];
@@ -102,6 +103,13 @@
     host.setAttribute("aria-label", `Chart of ${lines.map(({ label }) => label).join(" and ")}, ${count} points; the table below holds the last ones`);
   };
 
+  // Where nothing ran in the first half of a period, the chart begins with the first run.
+  const start = ({ found, since, until }) => {
+    const first = Math.min(...found.filter(({ points }) => points.length).map(({ points }) => Date.parse(points[0].at)));
+    if (!Number.isFinite(first) || first - since < (until - since) / 2) return since;
+    return new Date(first - Math.max((until - first) * 0.03, 1_000));
+  };
+
   // Hours and minutes as Europe and machines write them, and the date where the day changes.
   const CLOCK = [
     [86_400, "{D} {MMM}", null, null, null, null, null, null, 1],
@@ -126,6 +134,8 @@
     ctx.save();
     ctx.strokeStyle = ctx.fillStyle = colour("--quiet");
     ctx.lineWidth = scale;
+    ctx.textAlign = "left";
+    ctx.textBaseline = "alphabetic";
     ctx.setLineDash([2 * scale, 3 * scale]);
     ctx.font = `${11 * scale}px system-ui, sans-serif`;
     for (const mark of marks) {

@@ -29,7 +29,7 @@
       if (!element.title) element.title = full.format(moment);
     }
     const zone = document.querySelector("[data-zone]");
-    if (zone) zone.textContent = `${Intl.DateTimeFormat().resolvedOptions().timeZone} time`;
+    if (zone) zone.textContent = Intl.DateTimeFormat().resolvedOptions().timeZone;
   };
 
   const ask = async (address, options = {}) => {
