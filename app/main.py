@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -208,13 +209,10 @@ def _prepare_keys(settings: Settings, store: Store, *, loopback: bool) -> None:
 async def _reload_on_hangup(service_: Service) -> None:
     """Apply the canary files again on SIGHUP; what is in force stays in force where they cannot be applied."""
     path = service_.settings.canaries
-    if path is None or not hasattr(signal, "SIGHUP"):
+    in_main = threading.current_thread() is threading.main_thread()  # no other thread may take signals
+    if path is None or not in_main or not hasattr(signal, "SIGHUP"):
         return
-    try:
-        hangups = anyio.open_signal_receiver(signal.SIGHUP)
-    except (RuntimeError, ValueError):  # not the main thread: an app under test has no signals
-        return
-    with hangups as received:
+    with anyio.open_signal_receiver(signal.SIGHUP) as received:
         async for _ in received:
             await anyio.to_thread.run_sync(_reload, service_, path)
 
