@@ -23,7 +23,7 @@ RETRIEVER = {
     "response": {"hits": "hits", "id": "id", "score": "score", "text": "text"},
     "scorer": {"kind": "score", "scale": "similarity"},
 }
-CANARIES = [
+CANARIES: list[dict[str, Any]] = [
     {"key": "retention", "query": "How long is data kept?", "expected_chunks": ["c1"], "tags": ["legal", "data"]},
     {
         "key": "oauth",

@@ -5,6 +5,7 @@ from typing import Any
 
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
 from app.domain.judging import unpack_reasons
+from app.domain.measures import mean_name, parse_measure
 from app.domain.model import Verdict
 from app.formats import shapes
 from app.services.reading import find_check, moment_text, named_numbers
@@ -19,6 +20,7 @@ def series(
     store: Store, slug: str, *, measure: str, category: str | None, start: int, end: int, points: int
 ) -> dict[str, Any]:
     """Read a measure of a check over time, in at most `points` points: single runs, hours or days, as fits."""
+    measure = _known_name(measure)
     name = f"{category}/{measure}" if category else measure
     with store.read() as connection:
         check = find_check(connection, slug)
@@ -50,6 +52,18 @@ def series(
         ],
         "marks": [{"at": shapes.time_text(from_us(at)), "index_version": version} for at, version in marks],
     }
+
+
+def _known_name(measure: str) -> str:
+    """Give the name a measure's mean is kept under, whatever alias was written."""
+    if "/" in measure:  # how a category's numbers are named inside
+        raise InvalidInputError(
+            [Problem(path="measure", message="must be a measure alone; a category goes into 'category'")]
+        )
+    try:
+        return mean_name(parse_measure(measure))
+    except ValueError:
+        return measure
 
 
 def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> dict[str, Any]:
