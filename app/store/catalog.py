@@ -232,6 +232,8 @@ def save_canaries(
     now: int,
 ) -> None:
     """Create canaries of a suite or put new versions of them in force: (key, content, source) each."""
+    if not contents:
+        return
     columns = ("suite_id", "key", "managed_by", "source")
     insert_new(connection, canaries, columns, [(suite_id, key, managed_by, source) for key, _, source in contents])
     ids = _canary_ids(connection, suite_id)

@@ -33,16 +33,17 @@ from app.store.tables import (
 )
 
 HOUR, DAY = 3_600, 86_400
+_EXACT = 2.0**53  # whole numbers up to here are floats
 _BLOCK = 400  # bound values in one IN list, below every driver's limit
 
 
 class RankingBody(msgspec.Struct, array_like=True, frozen=True):
-    """A stored ranking: chunk ids, and scores as whole multiples of 10 ** -decimals."""
+    """A stored ranking: chunk ids, and scores as whole multiples of 10 ** -decimals; beyond 53 bits as they are."""
 
     returned: int
     decimals: int
     chunks: list[int]
-    scores: list[int | None]
+    scores: list[int | float | None]
 
 
 class OpenState(msgspec.Struct, frozen=True, gc=False):
@@ -99,7 +100,7 @@ def save_rankings(connection: Connection, decimals: int, new: Mapping[bytes, Ran
                     returned=ranking.returned,
                     decimals=decimals,
                     chunks=[chunk_ids[chunk] for chunk in digests_of[digest]],
-                    scores=[None if score is None else round(score * scale) for score in ranking.scores],
+                    scores=[_packed_score(score, scale) for score in ranking.scores],
                 )
             ),
         )
@@ -107,6 +108,13 @@ def save_rankings(connection: Connection, decimals: int, new: Mapping[bytes, Ran
     ]
     insert_new(connection, rankings, ("hash", "body"), rows)
     return ids | ids_of(connection, rankings, list(missing))
+
+
+def _packed_score(score: float | None, scale: int) -> int | float | None:
+    if score is None or abs(score) >= _EXACT / scale:
+        return score
+    whole = round(score * scale)
+    return whole if whole / scale == score else score
 
 
 def _save_chunks(
@@ -150,7 +158,7 @@ def _ranking(body: RankingBody, content: Mapping[int, Any]) -> Ranking:
         ids=tuple([hit.chunk for hit in hits]),
         documents=tuple([hit.document for hit in hits]),
         texts=tuple([hit.text for hit in hits]),
-        scores=tuple([None if score is None else score / scale for score in body.scores]),
+        scores=tuple([score / scale if isinstance(score, int) else score for score in body.scores]),
         returned=body.returned,
     )
 
@@ -207,11 +215,13 @@ def open_states(connection: Connection, check_id: int) -> dict[int, OpenState]:
 def change_states(
     connection: Connection, check_id: int, run_id: int, *, closed: Sequence[int], opened: Sequence[NewState]
 ) -> None:
-    """Close states before this run and open those that begin with it."""
-    for block in _blocks(closed):
-        connection.execute(
-            sa.update(states).where(states.c.id.in_(block), states.c.last_run.is_(None)).values(last_run=run_id - 1)
-        )
+    """Close states with the run before this one and open those that begin with it."""
+    if closed:
+        newest = sa.select(latest.c.run_id).where(latest.c.check_id == check_id)
+        last_run = connection.execute(newest).scalar_one_or_none() or run_id - 1
+        for block in _blocks(closed):
+            held = sa.and_(states.c.id.in_(block), states.c.last_run.is_(None))
+            connection.execute(sa.update(states).where(held).values(last_run=last_run))
     columns = (
         "check_id",
         "canary_id",
