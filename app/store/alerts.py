@@ -92,7 +92,7 @@ def count_alerts(connection: Connection) -> list[tuple[int, str, str, int]]:
         .where(alerts.c.state != "resolved")
         .group_by(alerts.c.check_id, alerts.c.state, alerts.c.severity)
     )
-    return [row._tuple() for row in connection.execute(statement)]  # noqa: SLF001 - SQLAlchemy's typed way out of a Row
+    return list(connection.execute(statement).all())
 
 
 def insert_alert(connection: Connection, **values: Any) -> int | None:
