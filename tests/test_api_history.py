@@ -39,6 +39,14 @@ def service(tmp_path: Path) -> Iterator[Api]:
         yield opened
 
 
+@pytest.fixture
+def either(tmp_path: Path, database_url: str) -> Iterator[Api]:
+    """Give the service on SQLite, then on PostgreSQL."""
+    with api(tmp_path, database_url=database_url) as opened:
+        opened.docs()
+        yield opened
+
+
 def test_health_is_not_found_before_the_first_run(service: Api) -> None:
     answer = service.client.get("/v1/checks/docs/health")
     assert answer.status_code == 404
@@ -50,9 +58,9 @@ def test_health_is_not_found_before_the_first_run(service: Api) -> None:
     assert service.get("/v1/checks/docs/health")["verdict"] == "healthy"
 
 
-def test_a_run_says_everything_the_contract_promises(service: Api) -> None:
-    service.retriever.found[OAUTH] = ["c9"]
-    run = service.run(trigger="update", index_version="mine")
+def test_a_run_says_everything_the_contract_promises(either: Api) -> None:
+    either.retriever.found[OAUTH] = ["c9"]
+    run = either.run(trigger="update", index_version="mine")
     assert run.keys() >= RUN
     assert (run["check"], run["suite"], run["retriever"]) == ("docs", "docs", "search")
     assert (run["trigger"], run["status"], run["verdict"]) == ("update", "finished", "degraded")
@@ -74,17 +82,17 @@ def test_a_run_says_everything_the_contract_promises(service: Api) -> None:
     assert run["reasons"]
     assert run["suite_hash"]
     assert run["config_hash"]
-    assert run == service.get("/v1/checks/docs/health")
+    assert run == either.get("/v1/checks/docs/health")
 
 
-def test_an_older_run_reads_as_it_did_when_it_was_the_newest(service: Api) -> None:
-    service.retriever.found[OAUTH] = ["c9"]
-    service.retriever.outcomes[RETENTION] = Outcome.TIMEOUT
-    then = service.run()
-    service.retriever.found.clear()
-    service.retriever.outcomes.clear()
-    service.run()
-    assert service.get(f"/v1/runs/{then['id']}") == then
+def test_an_older_run_reads_as_it_did_when_it_was_the_newest(either: Api) -> None:
+    either.retriever.found[OAUTH] = ["c9"]
+    either.retriever.outcomes[RETENTION] = Outcome.TIMEOUT
+    then = either.run()
+    either.retriever.found.clear()
+    either.retriever.outcomes.clear()
+    either.run()
+    assert either.get(f"/v1/runs/{then['id']}") == then
 
 
 def test_a_failed_probe_is_no_measurement(service: Api) -> None:
@@ -145,13 +153,13 @@ def test_results_carry_their_evidence(service: Api) -> None:
     assert result["missing"] == [{"id": "c2", "grade": 1}]
 
 
-def test_results_are_filtered_and_come_in_pages(service: Api) -> None:
-    service.retriever.found[OAUTH] = []
-    run = service.run()
+def test_results_are_filtered_and_come_in_pages(either: Api) -> None:
+    either.retriever.found[OAUTH] = []
+    run = either.run()
     path = f"/v1/runs/{run['id']}/results"
 
     def keys(**parameters: Any) -> list[str]:
-        return [item["key"] for item in service.get(path, **parameters)["items"]]
+        return [item["key"] for item in either.get(path, **parameters)["items"]]
 
     assert keys() == ["retention", "oauth", "moon"]
     assert keys(verdict="degraded") == ["oauth"]
@@ -159,17 +167,17 @@ def test_results_are_filtered_and_come_in_pages(service: Api) -> None:
     assert keys(tag="legal") == ["retention", "oauth"]
     assert keys(tag="legal", verdict="healthy") == ["retention"]
     assert keys(tag="none-has-it") == []
-    first = service.get(path, limit=1, tag="legal")
+    first = either.get(path, limit=1, tag="legal")
     assert isinstance(first["next"], str)
-    second = service.get(path, limit=1, tag="legal", after=first["next"])
+    second = either.get(path, limit=1, tag="legal", after=first["next"])
     assert [item["key"] for item in first["items"] + second["items"]] == ["retention", "oauth"]
     assert second["next"] is None
 
 
-def test_runs_are_listed_newest_first_in_pages(service: Api) -> None:
-    ids = [service.run()["id"] for _ in range(5)]
-    first = service.get("/v1/checks/docs/runs", limit=3)
-    rest = service.get("/v1/checks/docs/runs", limit=3, after=first["next"])
+def test_runs_are_listed_newest_first_in_pages(either: Api) -> None:
+    ids = [either.run()["id"] for _ in range(5)]
+    first = either.get("/v1/checks/docs/runs", limit=3)
+    rest = either.get("/v1/checks/docs/runs", limit=3, after=first["next"])
     assert [run["id"] for run in first["items"] + rest["items"]] == ids[::-1]
     assert rest["next"] is None
     assert all(run.keys() >= RUN for run in first["items"])
@@ -222,23 +230,23 @@ def test_a_wish_is_accepted_with_the_place_of_the_run(service: Api) -> None:
     assert service.client.post("/v1/checks/docs/runs").status_code == 404
 
 
-def test_a_run_under_way_tells_its_progress(service: Api) -> None:
+def test_a_run_under_way_tells_its_progress(either: Api) -> None:
     many = [{"key": f"k{number}", "query": f"q{number}", "expected_chunks": ["c1"]} for number in range(SHARD + 1)]
-    service.put("/v1/suites/docs", {"canaries": many})
+    either.put("/v1/suites/docs", {"canaries": many})
     seen: list[dict[str, Any]] = []
     times = iter(_moments())
 
     def probe(asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
         for batch in Obedient()(asking, asks):
-            seen.append(service.get("/v1/runs/1"))
+            seen.append(either.get("/v1/runs/1"))
             yield batch
 
-    service.client.post("/v1/checks/docs/runs")
-    store = service.service.store
+    either.client.post("/v1/checks/docs/runs")
+    store = either.service.store
     claimed = runs.claim(store, owner="me", now=next(times), lease=timedelta(hours=9))
     assert claimed is not None
     runs.execute(
-        Planner(store, service.service.vault),
+        Planner(store, either.service.vault),
         probe,
         claimed,
         owner="me",
@@ -250,7 +258,7 @@ def test_a_run_under_way_tells_its_progress(service: Api) -> None:
     assert seen[-1]["progress"] == {"done": SHARD, "total": SHARD + 1}
     assert seen[0]["started_at"] is not None
     assert seen[0]["verdict"] is None
-    assert service.get("/v1/runs/1")["progress"] is None
+    assert either.get("/v1/runs/1")["progress"] is None
 
 
 def _moments() -> Iterator[datetime]:
@@ -260,14 +268,14 @@ def _moments() -> Iterator[datetime]:
         at += timedelta(seconds=1)
 
 
-def test_while_a_run_is_active_exactly_one_follow_up_is_queued(service: Api) -> None:
+def test_while_a_run_is_active_exactly_one_follow_up_is_queued(either: Api) -> None:
     def wish(**body: Any) -> dict[str, Any]:
-        shape: dict[str, Any] = service.client.post("/v1/checks/docs/runs", json=body).json()
+        shape: dict[str, Any] = either.client.post("/v1/checks/docs/runs", json=body).json()
         return shape
 
     active = wish()
     assert wish()["id"] == active["id"], "what has not asked anything yet can be joined"
-    claimed = runs.claim(service.service.store, owner="me", now=datetime.now(UTC), lease=timedelta(minutes=1))
+    claimed = runs.claim(either.service.store, owner="me", now=datetime.now(UTC), lease=timedelta(minutes=1))
     assert claimed is not None
     assert str(claimed.id) == active["id"]
     follow_up = wish()
@@ -275,16 +283,16 @@ def test_while_a_run_is_active_exactly_one_follow_up_is_queued(service: Api) -> 
     assert follow_up["status"] == "queued"
     joined = wish(index_version="v2", trigger="update")
     assert (joined["id"], joined["index_version"], joined["trigger"]) == (follow_up["id"], "v2", "update")
-    assert [run["status"] for run in service.get("/v1/checks/docs/runs")["items"]] == ["queued", "running"]
-    assert runs.claim(service.service.store, owner="me", now=datetime.now(UTC), lease=timedelta(minutes=1)) is None
+    assert [run["status"] for run in either.get("/v1/checks/docs/runs")["items"]] == ["queued", "running"]
+    assert runs.claim(either.service.store, owner="me", now=datetime.now(UTC), lease=timedelta(minutes=1)) is None
 
 
-def test_the_same_idempotency_key_leads_to_the_same_run(service: Api) -> None:
+def test_the_same_idempotency_key_leads_to_the_same_run(either: Api) -> None:
     def wish(key: str, **body: Any) -> Any:
-        return service.client.post("/v1/checks/docs/runs", json=body, headers={"idempotency-key": key})
+        return either.client.post("/v1/checks/docs/runs", json=body, headers={"idempotency-key": key})
 
     first = wish("deploy-1", index_version="v1").json()
-    service.work()
+    either.work()
     again = wish("deploy-1", index_version="v1")
     assert again.status_code == 202
     assert again.json()["id"] == first["id"]
@@ -339,26 +347,26 @@ def test_a_report_comes_in_three_formats(service: Api) -> None:
     assert service.client.get(path, params={"format": "pdf"}).status_code == 422
 
 
-def test_a_series_has_a_point_per_run_and_a_mark_per_index(service: Api) -> None:
-    service.run()
-    service.retriever.found[OAUTH] = []
-    service.retriever.index_version = "v2"
-    service.run()
-    series = service.get("/v1/checks/docs/series")
+def test_a_series_has_a_point_per_run_and_a_mark_per_index(either: Api) -> None:
+    either.run()
+    either.retriever.found[OAUTH] = []
+    either.retriever.index_version = "v2"
+    either.run()
+    series = either.get("/v1/checks/docs/series")
     assert series.keys() >= {"check", "measure", "category", "points", "marks"}
     assert (series["check"], series["measure"], series["category"]) == ("docs", "coverage", None)
     assert all(point.keys() >= {"at", "mean", "min", "max", "runs"} for point in series["points"])
     assert [(point["mean"], point["runs"]) for point in series["points"]] == [(1.0, 1), (0.5, 1)]
     assert [mark["index_version"] for mark in series["marks"]] == ["v1", "v2"]
     assert all(mark["at"].endswith("Z") for mark in series["marks"])
-    joined = service.get("/v1/checks/docs/series", points=1)["points"]
+    joined = either.get("/v1/checks/docs/series", points=1)["points"]
     assert [(p["mean"], p["min"], p["max"], p["runs"]) for p in joined] == [(0.75, 0.5, 1.0, 2)]
-    category = service.get("/v1/checks/docs/series", category="procedural")
+    category = either.get("/v1/checks/docs/series", category="procedural")
     assert category["category"] == "procedural"
     assert [point["mean"] for point in category["points"]] == [1.0, 0.0]
-    assert [p["mean"] for p in service.get("/v1/checks/docs/series", measure="MRR@3")["points"]] == [0.75, 0.5]
-    assert [p["mean"] for p in service.get("/v1/checks/docs/series", measure="recall@3")["points"]] == [1.0, 0.5]
-    assert service.get("/v1/checks/docs/series", measure="R@20")["points"] == [], "never measured, but known"
+    assert [p["mean"] for p in either.get("/v1/checks/docs/series", measure="MRR@3")["points"]] == [0.75, 0.5]
+    assert [p["mean"] for p in either.get("/v1/checks/docs/series", measure="recall@3")["points"]] == [1.0, 0.5]
+    assert either.get("/v1/checks/docs/series", measure="R@20")["points"] == [], "never measured, but known"
 
 
 def test_a_series_is_cut_to_its_period(service: Api) -> None:
@@ -396,12 +404,12 @@ def test_a_series_nobody_can_give_names_the_parameter(service: Api, parameters: 
     assert [error["path"] for error in answer.json()["errors"]] == [path]
 
 
-def test_the_history_of_a_canary_has_a_state_per_change(service: Api) -> None:
-    first = service.run()
-    service.run()
-    service.retriever.found[OAUTH] = ["c9"]
-    third = service.run()
-    history = service.get("/v1/checks/docs/canaries/oauth/history")
+def test_the_history_of_a_canary_has_a_state_per_change(either: Api) -> None:
+    first = either.run()
+    either.run()
+    either.retriever.found[OAUTH] = ["c9"]
+    third = either.run()
+    history = either.get("/v1/checks/docs/canaries/oauth/history")
     assert (history["check"], history["key"]) == ("docs", "oauth")
     now, before = history["items"]
     assert (now["verdict"], now["reasons"], now["ranking"]) == ("degraded", ["missing"], ["c9"])
@@ -410,15 +418,15 @@ def test_the_history_of_a_canary_has_a_state_per_change(service: Api) -> None:
     assert before["from"] == first["finished_at"]
     assert now["from"] == third["finished_at"]
     assert before["measures"]["RR"] == 0.5
-    assert len(service.get("/v1/checks/docs/canaries/oauth/history", limit=1)["items"]) == 1
+    assert len(either.get("/v1/checks/docs/canaries/oauth/history", limit=1)["items"]) == 1
 
 
-def test_an_alert_tells_its_story(service: Api) -> None:
-    service.run()
-    assert service.get("/v1/alerts") == {"items": [], "next": None}
-    service.retriever.found[OAUTH] = []
-    runs_ = [service.run() for _ in range(2)]
-    (alert,) = service.get("/v1/alerts")["items"]
+def test_an_alert_tells_its_story(either: Api) -> None:
+    either.run()
+    assert either.get("/v1/alerts") == {"items": [], "next": None}
+    either.retriever.found[OAUTH] = []
+    runs_ = [either.run() for _ in range(2)]
+    (alert,) = either.get("/v1/alerts")["items"]
     assert alert.keys() >= ALERT
     assert (alert["check"], alert["kind"], alert["severity"], alert["state"]) == (
         "docs",
@@ -435,7 +443,7 @@ def test_an_alert_tells_its_story(service: Api) -> None:
     assert opened.keys() >= {"at", "type", "reason", "run_id", "evidence"}
     assert (opened["type"], opened["run_id"]) == ("opened", runs_[-1]["id"])
     assert opened["evidence"]["canaries"][0]["key"] == "oauth"
-    whole = service.get(f"/v1/alerts/{alert['id']}")
+    whole = either.get(f"/v1/alerts/{alert['id']}")
     assert {name: whole[name] for name in alert} == alert
     assert [one["state"] for one in whole["deliveries"]] == ["pending"]
     for parameters, count in (
@@ -444,41 +452,41 @@ def test_an_alert_tells_its_story(service: Api) -> None:
         ({"check": "docs"}, 1),
         ({"after": alert["id"]}, 0),
     ):
-        assert len(service.get("/v1/alerts", **parameters)["items"]) == count
-    assert service.client.get("/v1/alerts", params={"state": "loud"}).status_code == 422
-    service.retriever.found.clear()
+        assert len(either.get("/v1/alerts", **parameters)["items"]) == count
+    assert either.client.get("/v1/alerts", params={"state": "loud"}).status_code == 422
+    either.retriever.found.clear()
     for _ in range(2):
-        service.run()
-    whole = service.get(f"/v1/alerts/{alert['id']}")
+        either.run()
+    whole = either.get(f"/v1/alerts/{alert['id']}")
     assert whole["state"] == "resolved"
     assert whole["resolved_at"] is not None
     assert [change["type"] for change in whole["transitions"]] == ["opened", "resolved"]
 
 
-def test_deliveries_are_listed_with_their_attempts(service: Api) -> None:
-    service.mailbox.receipts.append(Receipt(ok=False, http_status=500, error="refused", detail="It said 500."))
-    answer = service.client.post("/v1/hooks/ops/test")
+def test_deliveries_are_listed_with_their_attempts(either: Api) -> None:
+    either.mailbox.receipts.append(Receipt(ok=False, http_status=500, error="refused", detail="It said 500."))
+    answer = either.client.post("/v1/hooks/ops/test")
     assert answer.status_code == 202
     delivery = answer.json()
     assert delivery.keys() >= DELIVERY
     assert (delivery["hook"], delivery["type"], delivery["state"]) == ("ops", "hook.test", "pending")
     assert delivery["alert_id"] is None
     assert delivery["attempts"] == []
-    assert service.deliver() == 1
-    failed = service.get(f"/v1/deliveries/{delivery['id']}")
+    assert either.deliver() == 1
+    failed = either.get(f"/v1/deliveries/{delivery['id']}")
     assert (failed["state"], len(failed["attempts"])) == ("pending", 1)
     assert failed["next_attempt_at"] is not None
     assert failed["attempts"][0].keys() >= {"at", "http_status", "error", "latency_seconds"}
     assert (failed["attempts"][0]["http_status"], failed["attempts"][0]["error"]) == (500, "refused")
-    assert service.client.post(f"/v1/deliveries/{delivery['id']}/replay").status_code == 409
-    second = service.client.post("/v1/hooks/ops/test").json()
-    service.deliver()
-    done = service.get(f"/v1/deliveries/{second['id']}")
+    assert either.client.post(f"/v1/deliveries/{delivery['id']}/replay").status_code == 409
+    second = either.client.post("/v1/hooks/ops/test").json()
+    either.deliver()
+    done = either.get(f"/v1/deliveries/{second['id']}")
     assert (done["state"], done["next_attempt_at"]) == ("delivered", None)
-    assert [one["id"] for one in service.get("/v1/deliveries")["items"]] == [second["id"], delivery["id"]]
-    assert [one["id"] for one in service.get("/v1/deliveries", state="delivered")["items"]] == [second["id"]]
-    assert service.get("/v1/deliveries", hook="ops", limit=1)["next"] == second["id"]
-    assert service.client.post("/v1/hooks/nope/test").status_code == 404
+    assert [one["id"] for one in either.get("/v1/deliveries")["items"]] == [second["id"], delivery["id"]]
+    assert [one["id"] for one in either.get("/v1/deliveries", state="delivered")["items"]] == [second["id"]]
+    assert either.get("/v1/deliveries", hook="ops", limit=1)["next"] == second["id"]
+    assert either.client.post("/v1/hooks/nope/test").status_code == 404
 
 
 def test_a_dead_delivery_can_be_replayed_and_a_gone_hook_says_so(service: Api) -> None:
