@@ -103,11 +103,11 @@
     host.setAttribute("aria-label", `Chart of ${lines.map(({ label }) => label).join(" and ")}, ${count} points; the table below holds the last ones`);
   };
 
-  // Where nothing ran in the first half of a period, the chart begins with the first run.
+  // Where nothing ran in the first half of a period, the chart begins with the first run, or two minutes ago.
   const start = ({ found, since, until }) => {
     const first = Math.min(...found.filter(({ points }) => points.length).map(({ points }) => Date.parse(points[0].at)));
     if (!Number.isFinite(first) || first - since < (until - since) / 2) return since;
-    return new Date(first - Math.max((until - first) * 0.03, 1_000));
+    return new Date(Math.min(first - (until - first) * 0.03, until - 120_000));
   };
 
   // Hours and minutes as Europe and machines write them, and the date where the day changes.
