@@ -1,10 +1,12 @@
 """A small world for the services: definitions as data, a fake retriever, runs carried out step by step by hand."""
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -26,6 +28,7 @@ LEASE = timedelta(seconds=30)
 LINKS = Links(public_url="http://coalmine.test")
 SECRET = "whsec_d29ybGQtc2VjcmV0LTAxMjM0NTY3ODktMDEyMzQ1"
 CHECK = "watch"
+ResultT = TypeVar("ResultT")
 
 
 def canary(key: str, **more: Any) -> dict[str, Any]:
@@ -187,13 +190,30 @@ class World:
 
 @contextmanager
 def statements(store: Store, before: Callable[[str], None]) -> Iterator[None]:
-    """Call `before` with every statement this store is about to send; it may raise."""
+    """Call `before` with every statement, COMMIT included, that this store is about to send; it may raise."""
 
     def listen(_connection: Any, _cursor: Any, statement: str, *_more: Any) -> None:
         before(statement)
 
+    def commit(_connection: Any) -> None:
+        before("COMMIT")
+
     sa.event.listen(store.engine, "before_cursor_execute", listen)
+    sa.event.listen(store.engine, "commit", commit)
     try:
         yield
     finally:
+        sa.event.remove(store.engine, "commit", commit)
         sa.event.remove(store.engine, "before_cursor_execute", listen)
+
+
+def race(count: int, act: Callable[[int], ResultT]) -> list[ResultT]:
+    """Let this many threads act at once, and give their results; the first error is raised."""
+    together = threading.Barrier(count)
+
+    def start(number: int) -> ResultT:
+        together.wait(20)
+        return act(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(start, range(count)))
