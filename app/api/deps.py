@@ -4,7 +4,6 @@ A route needs scope `read` for GET and `write` for everything else, unless `need
 """
 
 import ipaddress
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -167,9 +166,10 @@ def read_session(request: Request, access: Access) -> dict[str, Any] | None:
         return None
     try:
         session = access.vault.decrypt_session(cookie.encode(), _SESSION_SECONDS)
-    except (InvalidToken, json.JSONDecodeError):
+    except (InvalidToken, ValueError):  # of another key, too old, or no session
         return None
-    return session if session.keys() == {"key", "csrf", "at"} else None
+    whole = isinstance(session, dict) and session.keys() == {"key", "csrf", "at"}
+    return session if whole else None
 
 
 def csrf_token(request: Request) -> str:

@@ -44,10 +44,9 @@ class Vault:
             ) from error
         return secrets
 
-    def decrypt_session(self, token: bytes, seconds: int) -> dict[str, Any]:
-        """Decrypt a token no older than `seconds`. Raises InvalidToken for any other."""
-        session: dict[str, Any] = json.loads(self._fernet.decrypt(token, ttl=seconds))
-        return session
+    def decrypt_session(self, token: bytes, seconds: int) -> Any:
+        """Decrypt a token no older than `seconds`. Raises InvalidToken for any other, ValueError for no JSON."""
+        return json.loads(self._fernet.decrypt(token, ttl=seconds))
 
 
 def open_vault(secret_key: str | None, data_dir: Path, *, loopback: bool) -> Vault:
