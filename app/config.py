@@ -3,16 +3,21 @@
 A bad value stops the start and says which. Secrets have a `_FILE` twin that names a file holding the value.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from app.domain.addresses import parse_allow
 from app.domain.errors import ConfigurationError
 
 PREFIX = "COALMINE_"
 _LAST_PORT = 65_535
+_MOST_DAYS = 36_500
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _API_KEY = f"{PREFIX}API_KEY"
 _NOT_SETTINGS = {_API_KEY, f"{_API_KEY}_FILE"}
 """Variables under the prefix that are no setting of a service: the key commands send with `--server`."""
@@ -45,8 +50,8 @@ def _port(value: str) -> int:
 
 
 def _days(value: str) -> int:
-    if not value.isdecimal() or int(value) < 1:
-        raise ValueError("must be a whole number of days, at least 1")
+    if not value.isdecimal() or not 1 <= int(value) <= _MOST_DAYS:
+        raise ValueError(f"must be a whole number of days from 1 to {_MOST_DAYS}")
     return int(value)
 
 
@@ -61,10 +66,30 @@ def _allow(value: str) -> str:
     return value
 
 
+def _host(value: str) -> str:
+    try:
+        ip_address(value)
+    except ValueError:
+        if not _HOST_NAME.fullmatch(value):
+            raise ValueError("must be an IP address or the name of a host") from None
+    return value
+
+
 def _web_url(value: str) -> str:
-    if not value.startswith(("http://", "https://")):
-        raise ValueError("must start with http:// or https://")
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or not re.fullmatch(r"[!-~]+", value):
+        raise ValueError("must be an address that begins with http:// or https:// and names a host")
     return value.rstrip("/")
+
+
+def _database_url(value: str) -> str:
+    if not re.match(r"sqlite:///.|postgres(ql)?(\+[a-z0-9]+)?://", value):
+        raise ValueError("must begin with sqlite:/// or postgresql://")  # never quoted: it may hold a password
+    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +98,10 @@ class Settings:
 
     data_dir: Path = _setting("folder of the embedded database and the generated secret key", _path, Path("data"))
     database_url: str | None = _setting(
-        "sqlite:///... or postgresql://...; default: coalmine.db in DATA_DIR", _text, None, secret=True
+        "sqlite:///... or postgresql://...; default: coalmine.db in DATA_DIR", _database_url, None, secret=True
     )
     canaries: Path | None = _setting("file or folder of canary files, applied at start and on SIGHUP", _path, None)
-    host: str = _setting("address to listen on; anything but loopback needs an API key", _text, "127.0.0.1")
+    host: str = _setting("address to listen on; anything but loopback needs an API key", _host, "127.0.0.1")
     port: int = _setting("port to listen on", _port, 8000)
     log_format: str = _setting("json or text", _log_format, "text")
     secret_key: str | None = _setting(
@@ -150,10 +175,18 @@ def read_api_key(environment: Mapping[str, str]) -> str | None:
 
 
 def _raw(environment: Mapping[str, str], name: str, *, secret: bool) -> str | None:
+    value = environment.get(name) or None
     file = environment.get(f"{name}_FILE") if secret else None
-    if file:
-        try:
-            return Path(file).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise ValueError(f"{name}_FILE cannot be read: {error.strerror}") from error
-    return environment.get(name) or None
+    if not file:
+        return value
+    if value is not None:
+        raise ValueError(f"is set, and so is {name}_FILE; set one of the two")
+    try:
+        text = Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ValueError(f"{name}_FILE cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise ValueError(f"the file of {name}_FILE is not UTF-8 text") from None
+    if not text:
+        raise ValueError(f"the file of {name}_FILE is empty")
+    return text
