@@ -115,3 +115,14 @@ class FakeSend:
         self.before(hook, message)
         self.sent.append((hook.slug, message))
         return self.receipts.pop(0) if self.receipts else DELIVERED
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActingSend:
+    """Does as told with every message, and answers what that gives."""
+
+    act: Callable[[Hook, Message], Receipt]
+
+    def __call__(self, hook: Hook, message: Message, now: datetime) -> Receipt:  # noqa: ARG002 - the protocol's
+        """Act."""
+        return self.act(hook, message)

@@ -185,7 +185,8 @@ class _Turn:
                 "hook_id": hook,
                 "alert_id": said.alert_id,
                 "transition_id": transition_id,
-                "message_id": f"msg_{transition_id}_{hook}",
+                # With the time in it, for receivers that hear of several installations or of one begun anew.
+                "message_id": f"msg_{at}_{transition_id}_{hook}",
                 "type": _TYPE + said.type,
                 "state": DeliveryState.PENDING,
                 "created_at": at,

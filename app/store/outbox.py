@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_new
+from app.store.engine import insert_new, insert_one
 from app.store.tables import attempts, definitions, deliveries
 
 
@@ -221,16 +221,21 @@ def outbox(connection: Connection) -> tuple[int, int | None]:
 
 def enqueue_test(connection: Connection, hook_id: int, kind: str, now: int) -> int:
     """Write a test delivery for a hook; gives its id."""
-    statement = sa.insert(deliveries).values(
-        hook_id=hook_id,
-        message_id=f"msg_test_{hook_id}_{now}",
-        type=kind,
-        state="pending",
-        created_at=now,
-        next_attempt_at=now,
-        attempts=0,
-    )
-    return int(connection.execute(statement.returning(deliveries.c.id)).scalar_one())
+    for microsecond in range(now, now + 1000):  # two tests in one microsecond are still two messages
+        inserted = insert_one(
+            connection,
+            deliveries,
+            hook_id=hook_id,
+            message_id=f"msg_test_{hook_id}_{microsecond}",
+            type=kind,
+            state="pending",
+            created_at=now,
+            next_attempt_at=now,
+            attempts=0,
+        )
+        if inserted is not None:
+            return inserted
+    raise AssertionError("no free instant in a millisecond")
 
 
 def _delivery(row: Any) -> DeliveryRow:
