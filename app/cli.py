@@ -175,11 +175,12 @@ def demo(
 ) -> None:
     """Serve the demo retriever alone: BM25 over a bundled corpus, and POST /fault to break it."""
     with serving.stopped_by_signals():
-        if until_stdin_ends:
-            serving.end_with_stdin()
         with serving.bound(host, port):
             pass
-        terminal.note(f"The demo retriever is at http://{host}:{port}/; Ctrl-C stops it.")
+        if until_stdin_ends:
+            serving.end_with_stdin()
+        else:
+            terminal.note(f"The demo retriever is at http://{host}:{port}/; Ctrl-C stops it.")
         try:
             run_demo(host, port, corpus, chunk_characters)
         except CorpusError as error:

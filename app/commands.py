@@ -4,6 +4,7 @@ They work on the store of the settings or, where that makes sense, on a running 
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -31,6 +32,7 @@ from app.store.migrate import migrate as migrate_store
 from app.store.migrate import revisions
 
 REFUSED, INTERRUPTED = 2, 130
+_VARIABLE = re.compile(r"(?<!\$)\$\{([A-Z0-9_]+)\}")
 
 
 class Commands(TyperGroup):
@@ -65,7 +67,7 @@ key_commands = typer.Typer(
 DataDir = Annotated[
     Path | None, typer.Option(help="Folder of the embedded database; default: COALMINE_DATA_DIR or ./data.")
 ]
-Paths = Annotated[list[Path], typer.Argument(metavar="PATH...", help="Canary files, or folders of them.")]
+Paths = Annotated[list[Path], typer.Argument(metavar="PATH", help="Canary files, or folders of them.")]
 ServerUrl = Annotated[
     str | None,
     typer.Option("--server", metavar="URL", help="A running service instead; the key is taken from COALMINE_API_KEY."),
@@ -111,6 +113,9 @@ def export(
     else:
         Path(path).write_text(text, encoding="utf-8")
         terminal.note(f"Written to {path}.")
+    variables = dict.fromkeys(_VARIABLE.findall(text))
+    if variables:
+        terminal.note(f"To read it back, set: {', '.join(variables)}")
 
 
 @app.command(epilog=examples("COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine migrate"))

@@ -4,6 +4,7 @@ Texts of others are drawn literally: nothing in them is taken for markup or a co
 """
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +35,7 @@ from app.formats.reports import (
 )
 
 _PIPED_WIDTH = 160  # where there is no terminal to ask, wide enough for a log or a pager
+_SHOWN_FAILURES = 3
 _STYLES = {Verdict.HEALTHY: "bold green", Verdict.DEGRADED: "bold red", Verdict.UNKNOWN: "bold yellow"}
 _SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "archive": ("-", "red")}
 _DONE = {"create": "created", "update": "updated", "archive": "archived"}
@@ -125,13 +127,20 @@ def _show_report(console: Console, report: Mapping[str, Any]) -> None:
     for reason in run["reasons"]:
         console.print(Text(f"  {plain(str(reason))}"), soft_wrap=True)
     console.print(Text(counts_line(run)), soft_wrap=True)
-    for line in _compared(report):
+    for line in (*_failures(report), *_compared(report)):
         console.print(Text(line), soft_wrap=True)
+    measured = (cutoff_table(run), whole_table(run), category_table(run)) if run["canaries"]["measured"] else ()
     compared = comparison_tables(report["comparison"]) if "comparison" in report else ()
-    for table in (cutoff_table(run), whole_table(run), category_table(run), worst_table(report), *compared):
+    for table in (*measured, worst_table(report), *compared):
         if table.rows:
             console.print()
             _draw(console, table)
+
+
+def _failures(report: Mapping[str, Any]) -> list[str]:
+    """Say what failed probes ran into, the most frequent first."""
+    told = Counter((result["outcome"], result["detail"]) for result in report["results"] if result["detail"])
+    return [f"  {count} {outcome}: {plain(detail)}" for (outcome, detail), count in told.most_common(_SHOWN_FAILURES)]
 
 
 def _compared(report: Mapping[str, Any]) -> list[str]:
