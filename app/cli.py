@@ -5,12 +5,11 @@ Exit codes: 0 done, 1 degraded (`check` alone), 2 refused, with every reason on 
 """
 
 import os
-import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -29,7 +28,7 @@ from app.demo.server import run_demo
 from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.domain.model import Verdict
 from app.formats.comparisons import compare_reports, read_reports
-from app.logs import set_up_logging
+from app.logs import logging_as
 from app.main import create_app, open_service, real_probe
 from app.services import gate
 
@@ -108,31 +107,27 @@ def serve(
     Settings come from COALMINE_... variables; flags win.
     """
     settings = load_settings(os.environ, host=host, port=port, data_dir=data_dir, canaries=canaries)
-    set_up_logging(settings.log_format, requests=log_requests)
-    environment = dict(os.environ)
-    try:
-        with serving.stopped_by_signals(), ExitStack() as stack:
-            sockets = stack.enter_context(serving.bound(settings.host, settings.port))
-            beside = stack.enter_context(serving.demo_beside(settings.port)) if with_demo else None
-            if beside is not None:
-                environment.setdefault("DEMO_URL", beside.url)
-                settings = replace(settings, hook_allow=settings.hook_allow or serving.LOOPBACK)
-            service = open_service(settings, environment=environment, with_worker=not no_worker)
-            stack.callback(service.store.close)
-            if beside is not None:
-                beside.wait()
+    with logging_as(settings.log_format, requests=log_requests), _ending(settings), ExitStack() as stack:
+        sockets = stack.enter_context(serving.bound(settings.host, settings.port))
+        environment = dict(os.environ)
+        beside = stack.enter_context(serving.demo_beside(settings.port)) if with_demo else None
+        if beside is not None:
+            environment.setdefault("DEMO_URL", beside.url)
+            settings = replace(settings, hook_allow=settings.hook_allow or serving.LOOPBACK)
+        service = open_service(settings, environment=environment, with_worker=not no_worker)
+        stack.callback(service.store.close)
+        if beside is not None:
+            beside.wait()
 
-            def announce() -> None:
-                if settings.log_format == "json":
-                    told = {"url": settings.url, "database": service.store.place, "open": serving.is_open(service)}
-                    logger.info("serving", extra=told)
-                    return
-                for line in serving.welcome(service, version=__version__, demo=beside, command=_program()):
-                    terminal.note(line)
+        def announce() -> None:
+            if settings.log_format == "json":
+                told = {"url": settings.url, "database": service.store.place, "open": serving.is_open(service)}
+                logger.info("serving", extra=told)
+                return
+            for line in serving.welcome(service, version=__version__, demo=beside, command=_program()):
+                terminal.note(line)
 
-            serving.serve_app(create_app(service), sockets, log_requests=log_requests, announce=announce)
-    except KeyboardInterrupt:
-        _stopped(settings)
+        serving.serve_app(create_app(service), sockets, log_requests=log_requests, announce=announce)
 
 
 @app.command(epilog=examples("COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine work"))
@@ -144,24 +139,20 @@ def work() -> None:
             "`coalmine work` needs PostgreSQL (COALMINE_DATABASE_URL): a SQLite file belongs to one process, "
             "and `coalmine serve` does its work"
         )
-    set_up_logging(settings.log_format)
-    try:
-        with serving.stopped_by_signals(), ExitStack() as stack:
-            commands.own_vault(settings)  # refuses to make up a key that no other process knows
-            # It listens nowhere, and what is in force is for `serve` and `apply` to say.
-            alone = replace(settings, host=serving.LOOPBACK_HOST, canaries=None)
-            service = open_service(alone, environment=os.environ)
-            stack.callback(service.store.close)
-            if service.worker is None:
-                raise ConfigurationError("there is no worker")
-            service.worker.start()
-            stack.callback(service.worker.stop)
-            logger.info("working", extra={"database": service.store.place})
-            while service.worker.alive:
-                threading.Event().wait(5)
+    with logging_as(settings.log_format), _ending(settings), ExitStack() as stack:
+        commands.own_vault(settings)  # refuses to make up a key that no other process knows
+        # It listens nowhere, and what is in force is for `serve` and `apply` to say.
+        alone = replace(settings, host=serving.LOOPBACK_HOST, canaries=None)
+        service = open_service(alone, environment=os.environ)
+        stack.callback(service.store.close)
+        if service.worker is None:
+            raise CoalmineError("there is no worker")
+        service.worker.start()
+        stack.callback(service.worker.stop)
+        logger.info("working", extra={"database": service.store.place})
+        while service.worker.alive:
+            threading.Event().wait(5)
         raise CoalmineError("a thread of the worker has ended; the log says why")
-    except KeyboardInterrupt:
-        _stopped(settings)
 
 
 @app.command(epilog=examples("coalmine demo", """curl -d '{"kind": "loss"}' http://127.0.0.1:8001/fault"""))
@@ -237,12 +228,17 @@ def _compare(report: dict[str, Any], before: Mapping[str, Mapping[str, Any]], *,
         report["comparison"] = compare_reports(saved, report)
 
 
-def _stopped(settings: Settings) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # impatience must not turn a clean end into a trace
-    if settings.log_format == "json":
-        logger.info("stopped")
-    else:
-        terminal.note("Stopped.")
+@contextmanager
+def _ending(settings: Settings) -> Iterator[None]:
+    """Make Ctrl-C and SIGTERM a clean end, and say so."""
+    try:
+        with serving.stopped_by_signals():
+            yield
+    except KeyboardInterrupt:
+        if settings.log_format == "json":
+            logger.info("stopped")
+        else:
+            terminal.note("Stopped.")
 
 
 def _program() -> str:

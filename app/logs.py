@@ -7,7 +7,8 @@ of an event named after the library. As text, the trace of a bug follows its eve
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -15,20 +16,33 @@ OURS = "coalmine"
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
-def set_up_logging(form: str, *, requests: bool = False, stream: TextIO | None = None) -> None:
+@contextmanager
+def logging_as(form: str, *, requests: bool = False, stream: TextIO | None = None) -> Iterator[None]:
     """Log through one handler, as `text` or `json`: our events from INFO on, other libraries' from WARNING on.
 
     `requests` also logs every HTTP request, without its query, which may carry a token.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    levels = {
+        "": logging.WARNING,
+        OURS: logging.INFO,
+        "uvicorn.access": logging.INFO if requests else logging.WARNING,
+        "bm25s": logging.WARNING,  # sets a level of its own when imported
+    }
     root = logging.getLogger()
+    handlers, before = root.handlers[:], {name: logging.getLogger(name).level for name in levels}
     root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
-    logging.getLogger(OURS).setLevel(logging.INFO)
-    logging.getLogger("uvicorn.access").setLevel(logging.INFO if requests else logging.WARNING)
-    logging.getLogger("bm25s").setLevel(logging.WARNING)  # sets a level of its own when imported
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
     logging.captureWarnings(capture=True)
+    try:
+        yield
+    finally:
+        logging.captureWarnings(capture=False)
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+        root.handlers[:] = handlers
 
 
 class JsonFormatter(logging.Formatter):
