@@ -26,7 +26,8 @@ def series(
         check = find_check(connection, slug)
         hours = (end - start) / (_HOUR * 1_000_000)
         most = MAX_POINTS if hours < points else points  # where hours are too coarse, single runs are joined
-        if history.count_runs(connection, check.id, start, end, at_most=most) <= most:
+        few = history.count_runs(connection, check.id, start, end, at_most=most) <= most
+        if few and history.runs_reach_back(connection, check.id, start):
             found = history.series_of_runs(connection, check.id, name, start, end)
         else:
             found = history.series_of_rollups(

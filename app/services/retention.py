@@ -11,7 +11,7 @@ BATCH = 500
 ALERT_DAYS = 366
 
 
-def prune(store: Store, now: datetime, *, days: int) -> int:
+def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH) -> int:
     """Delete runs and states older than `days`, alerts older than a year, and what nothing refers to any more.
 
     Returns how many rows went. Each batch is a transaction of its own, so that writers never wait long.
@@ -19,31 +19,31 @@ def prune(store: Store, now: datetime, *, days: int) -> int:
     horizon = to_us(now - timedelta(days=days))
     alert_horizon = to_us(now - timedelta(days=max(days, ALERT_DAYS)))
     gone = 0
-    batches: tuple[Callable[[Connection], int], ...] = (
-        partial(pruning.prune_runs, horizon=horizon, batch=BATCH),
-        partial(pruning.prune_states, batch=BATCH),
-        partial(pruning.prune_rankings, batch=BATCH),
-        partial(pruning.prune_alerts, horizon=alert_horizon, batch=BATCH),
-        partial(pruning.prune_tests, horizon=alert_horizon, batch=BATCH),
+    steps: tuple[Callable[[Connection], int], ...] = (
+        partial(pruning.prune_runs, horizon=horizon, batch=batch),
+        partial(pruning.prune_states, batch=batch),
+        partial(pruning.prune_rankings, batch=batch),
+        partial(pruning.prune_alerts, horizon=alert_horizon, batch=batch),
+        partial(pruning.prune_tests, horizon=alert_horizon, batch=batch),
     )
-    for batch in batches:
+    for step in steps:
         while True:
             with store.write() as connection:
-                count = batch(connection)
+                count = step(connection)
             gone += count
-            if count < BATCH:
+            if count < batch:
                 break
-    return gone + _prune_chunks(store) if gone else 0
+    return gone + _prune_chunks(store, batch) if gone else 0
 
 
-def _prune_chunks(store: Store) -> int:
+def _prune_chunks(store: Store, batch: int) -> int:
     """Look for unused texts at leisure, then delete them in batches that only look at what came since."""
     with store.write() as connection:
         since = pruning.newest_ranking(connection)
     with store.read() as connection:
         unused = pruning.unused_chunks(connection)
     gone = 0
-    for start in range(0, len(unused), BATCH):
+    for start in range(0, len(unused), batch):
         with store.write() as connection:
-            gone += pruning.prune_chunks(connection, unused[start : start + BATCH], since=since)
+            gone += pruning.prune_chunks(connection, unused[start : start + batch], since=since)
     return gone

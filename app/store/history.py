@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from app.domain.model import Ranking
 from app.store.engine import bytes_at
-from app.store.recording import load_rankings
+from app.store.recording import HOUR, load_rankings
 from app.store.tables import (
     definitions,
     latest,
@@ -237,6 +237,17 @@ def count_runs(connection: Connection, check_id: int, start: int, end: int, *, a
         .subquery()
     )
     return int(connection.execute(sa.select(sa.func.count()).select_from(inner)).scalar_one())
+
+
+def runs_reach_back(connection: Connection, check_id: int, start: int) -> bool:
+    """Whether the runs that are still there go back to `start`, or as far as anything is known of the check."""
+    oldest = sa.select(sa.func.min(runs.c.finished_at)).where(runs.c.check_id == check_id)
+    begun = connection.execute(oldest).scalar_one()
+    if begun is None or begun <= start:
+        return True
+    hours = sa.and_(rollups.c.check_id == check_id, rollups.c.seconds == HOUR)
+    older = sa.select(rollups.c.bucket).where(hours, rollups.c.bucket.between(start, begun - HOUR * 1_000_000))
+    return connection.execute(older.limit(1)).first() is None
 
 
 def series_of_runs(connection: Connection, check_id: int, name: str, start: int, end: int) -> list[Point]:
