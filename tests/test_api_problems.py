@@ -2,16 +2,18 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic.json_schema import models_json_schema
 
 from app.api.bodies import MAX_BODY_BYTES
 from app.api.catalog import DOCUMENTS
-from tests.api_service import CHECK, RETRIEVER, Api, api
+from tests.api_service import BASE, CHECK, RETRIEVER, Api, api
 from tests.conftest import Databases
 
 JSON = {"content-type": "application/json"}
@@ -324,3 +326,18 @@ def test_no_request_makes_the_service_fall(fallible: Api, data: st.DataObject) -
         for error in problem.get("errors", []):
             assert error["message"]
             assert not error["message"].startswith(("Input ", "String ", "Value error", "Assertion")), "not our words"
+
+
+def test_a_bug_is_told_as_one_without_its_insides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        def wake(self) -> None:
+            raise RuntimeError("an inside of the service")
+
+    with api(tmp_path) as service:
+        app = service.client.app
+        app.state.worker = Broken()  # type: ignore[attr-defined] # it is a FastAPI
+        client = TestClient(app, base_url=BASE, raise_server_exceptions=False)
+        problem = _problem(client.post("/v1/import", json=[]), 500)
+    assert problem["type"] == "/problems/bug"
+    assert "inside" not in json.dumps(problem)
+    assert "an inside of the service" in caplog.text, "the log has it"
