@@ -22,6 +22,8 @@ from app.domain.addresses import NOT_AN_ADDRESS, AddressPolicy
 
 RETRY_SECONDS = 0.2
 """How long a transport failure is left alone before it is tried again."""
+LOOK_SECONDS = 0.2
+"""How long the consumer is left without a batch."""
 JOIN_SECONDS = 1.0
 """How long closing waits for the loop, whose last act, libcurl's clean-up, sits out a hanging name resolution."""
 BACKLOG_BYTES = 32_000_000
@@ -44,8 +46,9 @@ def exchange(
 
     One loop in a thread of its own does the talking (and draws from `requests`), so that latencies do not contain what
     the consumer does in between. Peers' failures are responses, never exceptions. Closing the iterator cancels the
-    rest. Connections are reused within one call only, hence never across policies. `proxy` "" means none, whatever
-    the environment says; a proxy resolves names itself, so through one only literal addresses can be judged.
+    rest; where nothing comes for a while, an empty batch gives the consumer the chance to. Connections are reused
+    within one call only, hence never across policies. `proxy` "" means none, whatever the environment says; a proxy
+    resolves names itself, so through one only literal addresses can be judged.
     """
     loop = _Loop(iter(requests), policy, concurrency, requests_per_second, proxy)
     thread = threading.Thread(target=loop.run, name="transport", daemon=True)
@@ -61,7 +64,7 @@ def exchange(
 def send_one(request: Request, *, policy: AddressPolicy, proxy: str = "") -> Response:
     """Send one request over a connection of its own."""
     with closing(exchange((request,), policy=policy, concurrency=1, proxy=proxy)) as batches:
-        return next(batches)[0][1]
+        return next(batch[0][1] for batch in batches if batch)
 
 
 class _Loop:
@@ -122,8 +125,11 @@ class _Loop:
             self._close()
 
     def take(self) -> Batch | None:
-        """Wait for the next batch; None = that was all."""
-        item = self._done.get()
+        """Wait for the next batch, an empty one where none came for a while; None = that was all."""
+        try:
+            item = self._done.get(timeout=LOOK_SECONDS)
+        except queue.Empty:
+            return []
         if item is None:
             return None
         if isinstance(item, BaseException):
