@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from app.domain.alerting import OPEN, AlertState, TransitionType
-from app.domain.announcing import Announcement, Concern, Suppression, Told, announce
+from app.domain.announcing import AlertView, Announcement, PastDelivery, Suppression, announce
 from app.domain.delivering import DeliveryState
 from app.domain.model import Severity
 
@@ -18,24 +18,24 @@ CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
 OPS, CHAT = 1, 2
 
 
-def critical(change: TransitionType | None = None, *told: Told) -> Concern:
+def critical(change: TransitionType | None = None, *told: PastDelivery) -> AlertView:
     state = AlertState.RESOLVED if change is RESOLVED else AlertState.FIRING
-    return Concern(alert_id=10, severity=CRITICAL, state=state, change=change, told=told)
+    return AlertView(alert_id=10, severity=CRITICAL, state=state, change=change, deliveries=told)
 
 
-def warning(change: TransitionType | None = None, *told: Told, held_back: bool = False) -> Concern:
+def warning(change: TransitionType | None = None, *told: PastDelivery, held_back: bool = False) -> AlertView:
     state = AlertState.RESOLVED if change is RESOLVED else AlertState.FIRING
     suppressed = Suppression.CRITICAL_FIRING if held_back else None
-    return Concern(alert_id=20, severity=WARNING, state=state, change=change, suppressed=suppressed, told=told)
+    return AlertView(alert_id=20, severity=WARNING, state=state, change=change, suppressed=suppressed, deliveries=told)
 
 
-def trigger(hook: int = OPS, *, attempts: int = 1, state: str = "delivered", number: int = 100) -> Told:
-    return Told(id=number, hook=hook, type=OPENED, state=DeliveryState(state), attempts=attempts)
+def trigger(hook: int = OPS, *, attempts: int = 1, state: str = "delivered", number: int = 100) -> PastDelivery:
+    return PastDelivery(id=number, hook=hook, type=OPENED, state=DeliveryState(state), attempts=attempts)
 
 
-def told(*concerns: Concern, hooks: Sequence[int] = (OPS, CHAT), unreachable: Sequence[int] = ()) -> list[str]:
+def told(*views: AlertView, hooks: Sequence[int] = (OPS, CHAT), unreachable: Sequence[int] = ()) -> list[str]:
     """Say in short what is written: alert, transition, hooks; cancelled deliveries; suppression."""
-    return [short(one) for one in announce(concerns, hooks, unreachable=unreachable)]
+    return [short(one) for one in announce(views, hooks, unreachable=unreachable)]
 
 
 def short(one: Announcement) -> str:
@@ -57,8 +57,8 @@ def test_nothing_is_said_of_what_stands_as_it_did() -> None:
 
 
 def test_a_check_without_hooks_tells_nobody_and_says_so() -> None:
-    (said,) = announce([critical(OPENED)], [])
-    assert (said.send, said.reason) == ((), "Not sent: the check has no hook that is enabled.")
+    (announcement,) = announce([critical(OPENED)], [])
+    assert (announcement.send, announcement.reason) == ((), "Not sent: the check has no hook that is enabled.")
 
 
 def test_a_disabled_hook_gets_nothing() -> None:
@@ -66,7 +66,7 @@ def test_a_disabled_hook_gets_nothing() -> None:
 
 
 @pytest.mark.parametrize("standing", [critical(None, trigger()), critical(OPENED)])
-def test_a_warning_beside_a_critical_alert_is_held_back(standing: Concern) -> None:
+def test_a_warning_beside_a_critical_alert_is_held_back(standing: AlertView) -> None:
     assert told(standing, warning(OPENED))[-1] == "20 opened (critical_firing)"
 
 
@@ -111,8 +111,12 @@ def test_a_held_back_warning_that_turns_critical_speaks_for_itself() -> None:
 
 
 def test_a_resolve_is_not_sent_for_what_was_never_announced() -> None:
-    (said,) = announce([warning(RESOLVED, held_back=True)], [OPS])
-    assert (said.send, said.cancel, said.reason) == ((), (), "Not sent: the alert was never announced.")
+    (announcement,) = announce([warning(RESOLVED, held_back=True)], [OPS])
+    assert (announcement.send, announcement.cancel, announcement.reason) == (
+        (),
+        (),
+        "Not sent: the alert was never announced.",
+    )
 
 
 def test_a_trigger_that_was_never_tried_is_cancelled_with_its_resolve() -> None:
@@ -120,9 +124,9 @@ def test_a_trigger_that_was_never_tried_is_cancelled_with_its_resolve() -> None:
         trigger(OPS, attempts=0, state="pending", number=7),
         trigger(CHAT, attempts=0, state="pending", number=8),
     ]
-    (said,) = announce([critical(RESOLVED, *waiting)], [OPS, CHAT])
-    assert (said.send, said.cancel) == ((), (7, 8))
-    assert said.reason == "Cancelled together with the trigger, which had not been tried yet."
+    (announcement,) = announce([critical(RESOLVED, *waiting)], [OPS, CHAT])
+    assert (announcement.send, announcement.cancel) == ((), (7, 8))
+    assert announcement.reason == "Cancelled together with the trigger, which had not been tried yet."
 
 
 @pytest.mark.parametrize("state", ["pending", "delivered", "dead"])
@@ -136,7 +140,7 @@ def test_each_hook_hears_the_end_of_what_it_heard_begin() -> None:
 
 
 def test_an_escalation_nobody_tried_to_send_is_taken_back_by_the_resolve() -> None:
-    worse = Told(id=9, hook=OPS, type=ESCALATED, state=DeliveryState.PENDING, attempts=0)
+    worse = PastDelivery(id=9, hook=OPS, type=ESCALATED, state=DeliveryState.PENDING, attempts=0)
     assert told(critical(RESOLVED, trigger(), worse)) == ["10 resolved to 1 not 9"]
 
 
@@ -153,9 +157,9 @@ def test_a_hook_put_on_the_check_later_does_not_hear_the_end() -> None:
 
 
 def test_a_hook_that_is_gone_does_not_hear_the_end() -> None:
-    (said,) = announce([critical(RESOLVED, trigger(OPS))], [OPS], unreachable=[OPS])
-    assert said.send == ()
-    assert said.reason == "Not sent: the hooks that heard of the alert are disabled or gone."
+    (announcement,) = announce([critical(RESOLVED, trigger(OPS))], [OPS], unreachable=[OPS])
+    assert announcement.send == ()
+    assert announcement.reason == "Not sent: the hooks that heard of the alert are disabled or gone."
 
 
 @dataclass(slots=True)
@@ -166,7 +170,7 @@ class Alert:
     severity: Severity
     state: AlertState = AlertState.FIRING
     suppressed: Suppression | None = None
-    deliveries: list[Told] = field(default_factory=list)
+    deliveries: list[PastDelivery] = field(default_factory=list)
 
 
 class Outbox(RuleBasedStateMachine):
@@ -215,35 +219,39 @@ class Outbox(RuleBasedStateMachine):
 
     def speak(self, changed: Alert, change: TransitionType | None) -> None:
         """Write what `announce` says, as the service does."""
-        concerns = [
-            Concern(
+        views = [
+            AlertView(
                 alert_id=one.id,
                 severity=one.severity,
                 state=one.state,
                 change=change if one is changed else None,
                 suppressed=one.suppressed,
-                told=tuple(one.deliveries),
+                deliveries=tuple(one.deliveries),
             )
             for one in self.alerts
             if one.state in OPEN or one is changed
         ]
         open_critical = any(one.severity is CRITICAL and one.state in OPEN for one in self.alerts)
-        spoken = {one.alert_id: one for one in announce(concerns, [OPS])}
+        spoken = {one.alert_id: one for one in announce(views, [OPS])}
         assert change is None or changed.id in spoken
         for alert in self.alerts:
-            said = spoken.get(alert.id)
-            if said is None:
+            announcement = spoken.get(alert.id)
+            if announcement is None:
                 continue
-            assert not (said.send and said.suppressed)
-            assert not (said.send and open_critical and alert.severity is WARNING and said.type is not RESOLVED)
-            alert.suppressed = said.suppressed or (None if said.late else alert.suppressed)
+            assert not (announcement.send and announcement.suppressed)
+            assert not (
+                announcement.send and open_critical and alert.severity is WARNING and announcement.type is not RESOLVED
+            )
+            alert.suppressed = announcement.suppressed or (None if announcement.late else alert.suppressed)
             for place, one in enumerate(alert.deliveries):
-                if one.id in said.cancel:
+                if one.id in announcement.cancel:
                     assert one.attempts == 0
                     alert.deliveries[place] = replace(one, state=DeliveryState.CANCELLED)
-            for hook in said.send:
+            for hook in announcement.send:
                 self.number += 1
-                row = Told(id=self.number, hook=hook, type=said.type, state=DeliveryState.PENDING, attempts=0)
+                row = PastDelivery(
+                    id=self.number, hook=hook, type=announcement.type, state=DeliveryState.PENDING, attempts=0
+                )
                 alert.deliveries.append(row)
 
     @invariant()

@@ -14,7 +14,7 @@ from app.domain.model import Send, Trigger
 from app.formats.canary_files import CanaryFile, Documents, Source
 from app.formats.complaints import parse_document
 from app.formats.documents import SuiteDocument
-from app.services import catalog, deliveries, news, reading, runs, scheduling
+from app.services import alert_reading, catalog, deliveries, reading, runs, scheduling
 from app.services.deliveries import Links, SentDelivery
 from app.services.plans import Planner
 from app.services.runs import EndedRun
@@ -163,12 +163,12 @@ class World:
     def alerts(self, **filters: Any) -> list[dict[str, Any]]:
         """List alerts, oldest first."""
         wanted = {"check": None, "state": None, "before": None, "limit": 100, **filters}
-        return news.list_alerts(self.store, **wanted)[::-1]
+        return alert_reading.list_alerts(self.store, **wanted)[::-1]
 
     def deliveries(self, **filters: Any) -> list[dict[str, Any]]:
         """List deliveries, oldest first."""
         wanted = {"hook": None, "state": None, "before": None, "limit": 100, **filters}
-        return news.list_deliveries(self.store, **wanted)[::-1]
+        return alert_reading.list_deliveries(self.store, **wanted)[::-1]
 
     def count(self, *names: str) -> dict[str, int]:
         """Count the rows of these tables, or of all."""

@@ -1,4 +1,4 @@
-"""What happened: runs, results, series, alerts and deliveries; and the wishes that make something happen."""
+"""What happened: runs, results, series, alerts and deliveries; and the requests that make something happen."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from app.domain.errors import InvalidInputError, NotFoundError, Problem
 from app.domain.model import Category, RunStatus, Trigger, Verdict
 from app.formats import reports
 from app.formats.complaints import parse_document
-from app.services import charts, deliveries, news, reading, scheduling
+from app.services import alert_reading, charts, deliveries, reading, scheduling
 from app.services.keys import Scope
 from app.store.engine import Store, to_us
 
@@ -161,14 +161,14 @@ def list_alerts(
     limit: Limit = 50,
 ) -> dict[str, Any]:
     """List alerts with their transitions, newest first."""
-    found = news.list_alerts(store, check=check, state=state, before=before, limit=limit + 1)
+    found = alert_reading.list_alerts(store, check=check, state=state, before=before, limit=limit + 1)
     return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
 
 
 @router.get("/alerts/{alert_id}")
 def get_alert(store: StoreDep, alert_id: str) -> dict[str, Any]:
     """Show an alert: what was seen, what changed and why."""
-    return news.alert(store, _number(alert_id, "alert"))
+    return alert_reading.alert(store, _number(alert_id, "alert"))
 
 
 @router.post("/hooks/{slug}/test", status_code=202)
@@ -177,7 +177,7 @@ def test_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
     """Send a test message through the path every alert takes; the delivery tells what became of it."""
     delivery_id = deliveries.send_test(store, slug, now=datetime.now(UTC))
     wake(request)
-    return news.delivery(store, delivery_id)
+    return alert_reading.delivery(store, delivery_id)
 
 
 @router.get("/deliveries")
@@ -189,14 +189,14 @@ def list_deliveries(
     limit: Limit = 50,
 ) -> dict[str, Any]:
     """List deliveries with their attempts, newest first."""
-    found = news.list_deliveries(store, hook=hook, state=state, before=before, limit=limit + 1)
+    found = alert_reading.list_deliveries(store, hook=hook, state=state, before=before, limit=limit + 1)
     return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
 
 
 @router.get("/deliveries/{delivery_id}")
 def get_delivery(store: StoreDep, delivery_id: str) -> dict[str, Any]:
     """Show a delivery with its attempts."""
-    return news.delivery(store, _number(delivery_id, "delivery"))
+    return alert_reading.delivery(store, _number(delivery_id, "delivery"))
 
 
 @router.post("/deliveries/{delivery_id}/replay", status_code=202)
@@ -205,7 +205,7 @@ def replay_delivery(store: StoreDep, request: Request, delivery_id: str) -> dict
     number = _number(delivery_id, "delivery")
     deliveries.replay(store, number, now=datetime.now(UTC))
     wake(request)
-    return news.delivery(store, number)
+    return alert_reading.delivery(store, number)
 
 
 def _number(opaque: str, kind: str) -> int:

@@ -8,7 +8,7 @@ from app.formats.fields import Document, Number, Text
 
 
 class RunRequest(Document):
-    """A wish to run a check now."""
+    """A request to run a check now."""
 
     trigger: Literal["api", "update", "cli"] = "api"
     index_version: Annotated[Text, StringConstraints(max_length=200)] | None = None

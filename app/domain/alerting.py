@@ -105,12 +105,12 @@ def decide(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, n
         good = _good_in_a_row(since)
         step = _open(rule, alert, current if since else None, worst, good)
     state, severity, transitions, why = step
-    said = window[-1].condition.reason if window else "no run has ended yet"
+    seen = window[-1].condition.reason if window else "no run has ended yet"
     return Decision(
         state=state,
         severity=severity,
         transitions=transitions,
-        reason=f"{said}; {why}.",
+        reason=f"{seen}; {why}.",
         evidence=_evidence(rule, window, good),
         at=now,
     )

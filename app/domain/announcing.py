@@ -24,7 +24,7 @@ class Suppression(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class PastDelivery:
     """A delivery written for an alert before."""
 
     id: int
@@ -36,8 +36,8 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Concern:
-    """An alert of the check as it stands after a decision; those just resolved are still among the concerns."""
+class AlertView:
+    """An alert of the check as it stands after a decision; those just resolved are still among the views."""
 
     alert_id: int
     severity: Severity
@@ -46,7 +46,7 @@ class Concern:
     """What just happened to it, None if it only stands as it did."""
     suppressed: Suppression | None = None
     """Why its last trigger was not sent at the time, as its transition row says."""
-    told: Sequence[Told] = ()
+    deliveries: Sequence[PastDelivery] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Announcement:
 
 
 def announce(
-    concerns: Sequence[Concern], hooks: Sequence[int], *, unreachable: Collection[int] = ()
+    views: Sequence[AlertView], hooks: Sequence[int], *, unreachable: Collection[int] = ()
 ) -> tuple[Announcement, ...]:
     """Decide what to tell, for all open and just resolved alerts of one check together.
 
@@ -79,32 +79,32 @@ def announce(
     no other; deliveries that were never attempted are cancelled instead.
     """
     reachable = [hook for hook in hooks if hook not in unreachable]
-    critical = any(one.severity is Severity.CRITICAL and one.state in OPEN for one in concerns)
-    said = [_say(one, reachable, unreachable, critical=critical) for one in concerns]
-    return tuple(one for one in said if one is not None)
+    critical = any(one.severity is Severity.CRITICAL and one.state in OPEN for one in views)
+    announcements = [_announcement(one, reachable, unreachable, critical=critical) for one in views]
+    return tuple(one for one in announcements if one is not None)
 
 
-def _say(
-    concern: Concern, hooks: Sequence[int], unreachable: Collection[int], *, critical: bool
+def _announcement(
+    view: AlertView, hooks: Sequence[int], unreachable: Collection[int], *, critical: bool
 ) -> Announcement | None:
     """Decide about one alert; None = there is nothing to say."""
-    held_back = critical and concern.severity is Severity.WARNING
-    if concern.change is TransitionType.RESOLVED:
-        return _resolve(concern, unreachable)
-    if concern.change in TRIGGERS:
+    held_back = critical and view.severity is Severity.WARNING
+    if view.change is TransitionType.RESOLVED:
+        return _resolve(view, unreachable)
+    if view.change in TRIGGERS:
         if held_back:
             return Announcement(
-                alert_id=concern.alert_id,
-                type=concern.change,
+                alert_id=view.alert_id,
+                type=view.change,
                 suppressed=Suppression.CRITICAL_FIRING,
                 reason="Held back: a critical alert of this check is open, and one fault makes one page.",
             )
         reason = "Sent to the hooks of the check." if hooks else "Not sent: the check has no hook that is enabled."
-        return Announcement(alert_id=concern.alert_id, type=concern.change, send=tuple(hooks), reason=reason)
-    released = concern.suppressed is not None and not held_back and not _triggers(concern)
-    if concern.change is None and concern.state is AlertState.FIRING and released and hooks:
+        return Announcement(alert_id=view.alert_id, type=view.change, send=tuple(hooks), reason=reason)
+    released = view.suppressed is not None and not held_back and not _triggers(view)
+    if view.change is None and view.state is AlertState.FIRING and released and hooks:
         return Announcement(
-            alert_id=concern.alert_id,
+            alert_id=view.alert_id,
             type=TransitionType.OPENED,
             late=True,
             send=tuple(hooks),
@@ -113,9 +113,9 @@ def _say(
     return None
 
 
-def _resolve(concern: Concern, unreachable: Collection[int]) -> Announcement:
+def _resolve(view: AlertView, unreachable: Collection[int]) -> Announcement:
     """Send the resolve where the trigger may have arrived; take back what never left."""
-    triggers = _triggers(concern)
+    triggers = _triggers(view)
     heard = {one.hook for one in triggers if one.attempts > 0}
     unsent = tuple(one.id for one in triggers if one.state is DeliveryState.PENDING and one.attempts == 0)
     send = tuple(dict.fromkeys(one.hook for one in triggers if one.hook in heard and one.hook not in unreachable))
@@ -127,11 +127,9 @@ def _resolve(concern: Concern, unreachable: Collection[int]) -> Announcement:
         reason = "Cancelled together with the trigger, which had not been tried yet."
     else:
         reason = "Not sent: the alert was never announced."
-    return Announcement(
-        alert_id=concern.alert_id, type=TransitionType.RESOLVED, send=send, cancel=unsent, reason=reason
-    )
+    return Announcement(alert_id=view.alert_id, type=TransitionType.RESOLVED, send=send, cancel=unsent, reason=reason)
 
 
-def _triggers(concern: Concern) -> list[Told]:
+def _triggers(view: AlertView) -> list[PastDelivery]:
     """List the deliveries that told, or are about to tell, that something is wrong."""
-    return [one for one in concern.told if one.type in TRIGGERS and one.state is not DeliveryState.CANCELLED]
+    return [one for one in view.deliveries if one.type in TRIGGERS and one.state is not DeliveryState.CANCELLED]

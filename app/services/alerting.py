@@ -24,7 +24,7 @@ from app.domain.alerting import (
     retire,
     window_length,
 )
-from app.domain.announcing import Announcement, Concern, Suppression, Told, announce
+from app.domain.announcing import AlertView, Announcement, PastDelivery, Suppression, announce
 from app.domain.delivering import DeliveryState
 from app.domain.model import Rule, RuleKind, RunStatus, Severity, Verdict
 from app.domain.rules import condition, dedupe_key
@@ -45,22 +45,22 @@ _FURTHEST_BACK = 2_000
 def after_run(connection: Connection, check_id: int, run_id: int, *, now: datetime) -> None:
     """Let every rule of the check look at the run that just ended, and tell of what changes."""
     check = catalog.definition_by_id(connection, check_id)
-    turn = _Turn(connection, check, run_id, now)
+    evaluation = _Evaluation(connection, check, run_id, now)
     if _is_gone(check):  # archived or disabled while the run was under way: its verdict stands, nobody is called
-        turn.retire_others([], Retirement.CHECK_ARCHIVED)
-        turn.announce()
+        evaluation.retire_others([], Retirement.CHECK_ARCHIVED)
+        evaluation.announce()
         return
     rules = _rules(check)
     window = _window(connection, check_id, rules)
     completed = bool(window) and completes(RunStatus(window[-1].status))
     for rule in rules:
-        alert = turn.open_alert(rule)
+        alert = evaluation.open_alert(rule)
         if rule.kind is not RuleKind.NO_DATA:
-            turn.apply(rule, alert, decide(rule, _observed(rule, window), _as_open(alert), now))
+            evaluation.apply(rule, alert, decide(rule, _observed(rule, window), _as_open(alert), now))
         elif completed:
-            turn.apply(rule, alert, decide_no_data(None, _as_open(alert), now))
-    turn.retire_others(rules, Retirement.RULE_REMOVED)
-    turn.announce()
+            evaluation.apply(rule, alert, decide_no_data(None, _as_open(alert), now))
+    evaluation.retire_others(rules, Retirement.RULE_REMOVED)
+    evaluation.announce()
 
 
 def open_no_data(connection: Connection, check_id: int, overdue: Overdue, *, now: datetime) -> bool:
@@ -69,13 +69,13 @@ def open_no_data(connection: Connection, check_id: int, overdue: Overdue, *, now
     rule = next((rule for rule in _rules(check) if rule.kind is RuleKind.NO_DATA), None)
     if rule is None or _is_gone(check):
         return False
-    turn = _Turn(connection, check, None, now)
-    alert = turn.open_alert(rule)
+    evaluation = _Evaluation(connection, check, None, now)
+    alert = evaluation.open_alert(rule)
     decision = decide_no_data(overdue, _as_open(alert), now)
     if not decision.transitions:
         return False
-    turn.apply(rule, alert, decision)
-    turn.announce()
+    evaluation.apply(rule, alert, decision)
+    evaluation.announce()
     return True
 
 
@@ -83,17 +83,17 @@ def follow_definitions(connection: Connection, *, now: datetime) -> None:
     """Resolve the alerts of checks and rules that are no longer there."""
     for check_id in alerts.unresolved_checks(connection):
         check = catalog.definition_by_id(connection, check_id)
-        turn = _Turn(connection, check, None, now)
+        evaluation = _Evaluation(connection, check, None, now)
         if _is_gone(check):
-            turn.retire_others([], Retirement.CHECK_ARCHIVED)
+            evaluation.retire_others([], Retirement.CHECK_ARCHIVED)
         else:
-            turn.retire_others(_rules(check), Retirement.RULE_REMOVED)
-        turn.announce()
+            evaluation.retire_others(_rules(check), Retirement.RULE_REMOVED)
+        evaluation.announce()
 
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
-    """An alert of the turn as it stands, with what has just happened to it."""
+    """An alert of the evaluation as it stands, with what has just happened to it."""
 
     id: int
     severity: Severity
@@ -102,7 +102,7 @@ class _Known:
     transition_id: int | None = None
 
 
-class _Turn:
+class _Evaluation:
     """One evaluation of a check's alerts: decisions are applied one by one, then announced together."""
 
     def __init__(self, connection: Connection, check: Definition, run_id: int | None, now: datetime) -> None:
@@ -162,44 +162,44 @@ class _Turn:
         if not any(known.change or known.state in OPEN for known in self._known.values()):
             return
         history_of = alerts.list_transitions(self._connection, list(self._known))
-        concerns = [self._concern(known, history_of[known.id]) for known in self._known.values()]
+        views = [self._view(known, history_of[known.id]) for known in self._known.values()]
         hooks = [_found_hook(self._connection, slug) for slug in self._check.body["hooks"]]
         unreachable = {hook.id for hook in hooks if hook.archived_at is not None or hook.disabled_reason is not None}
-        for said in announce(concerns, [hook.id for hook in hooks], unreachable=unreachable):
-            self._write(said, self._known[said.alert_id], history_of[said.alert_id])
+        for announcement in announce(views, [hook.id for hook in hooks], unreachable=unreachable):
+            self._write(announcement, self._known[announcement.alert_id], history_of[announcement.alert_id])
 
-    def _write(self, said: Announcement, known: _Known, before: Sequence[TransitionRow]) -> None:
-        if said.cancel:
-            outbox.cancel_deliveries(self._connection, said.cancel, said.reason)
+    def _write(self, announcement: Announcement, known: _Known, before: Sequence[TransitionRow]) -> None:
+        if announcement.cancel:
+            outbox.cancel_deliveries(self._connection, announcement.cancel, announcement.reason)
         transition_id = known.transition_id
-        if said.late:
+        if announcement.late:
             transition_id = next(row.id for row in reversed(before) if row.suppressed is not None)
             alerts.suppress(self._connection, transition_id, None)
         if transition_id is None:
             return
-        if said.suppressed is not None:
-            alerts.suppress(self._connection, transition_id, said.suppressed)
+        if announcement.suppressed is not None:
+            alerts.suppress(self._connection, transition_id, announcement.suppressed)
         at = to_us(self._now)
         rows = [
             {
                 "hook_id": hook,
-                "alert_id": said.alert_id,
+                "alert_id": announcement.alert_id,
                 "transition_id": transition_id,
                 # With the time in it, for receivers that hear of several installations or of one begun anew.
                 "message_id": f"msg_{at}_{transition_id}_{hook}",
-                "type": _TYPE + said.type,
+                "type": _TYPE + announcement.type,
                 "state": DeliveryState.PENDING,
                 "created_at": at,
                 "next_attempt_at": at,
                 "attempts": 0,
             }
-            for hook in said.send
+            for hook in announcement.send
         ]
         outbox.enqueue_deliveries(self._connection, rows)
 
-    def _concern(self, known: _Known, before: Sequence[TransitionRow]) -> Concern:
-        told = [
-            Told(
+    def _view(self, known: _Known, before: Sequence[TransitionRow]) -> AlertView:
+        past = [
+            PastDelivery(
                 id=row.id,
                 hook=row.hook_id,
                 type=TransitionType(row.type.removeprefix(_TYPE)),
@@ -209,13 +209,13 @@ class _Turn:
             for row in outbox.deliveries_of_alert(self._connection, known.id, hold=True)
         ]
         suppressed = [row.suppressed for row in before if row.suppressed is not None]
-        return Concern(
+        return AlertView(
             alert_id=known.id,
             severity=known.severity,
             state=known.state,
             change=known.change,
             suppressed=Suppression(suppressed[-1]) if suppressed else None,
-            told=told,
+            deliveries=past,
         )
 
     def _begun(self, rule: Rule, decision: Decision) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 from app.domain.alerting import no_data_due
 from app.domain.model import RunStatus, Verdict
 from app.domain.schedules import next_due, spread
-from app.services import evidence, news, reading
+from app.services import alert_reading, evidence, reading
 from app.services.scheduling import schedule_of
 from app.store import alerts, catalog, history
 from app.store.catalog import Definition
@@ -113,7 +113,7 @@ def one_check(store: Store, slug: str, now: datetime) -> CheckDetail:
         check = reading.find_check(connection, slug)
         line = _line(connection, check, _open_alerts(connection).get(check.id, {}), now)
     run = reading.run(store, line.newest.id) if line.newest else None
-    states = [news.list_alerts(store, check=slug, state=state, before=None, limit=50) for state in _UNRESOLVED]
+    states = [alert_reading.list_alerts(store, check=slug, state=state, before=None, limit=50) for state in _UNRESOLVED]
     return CheckDetail(
         line=line,
         definition=check.body,
@@ -124,7 +124,7 @@ def one_check(store: Store, slug: str, now: datetime) -> CheckDetail:
         degraded=_degraded(store, check.id, run["id"]) if run else (),
         failed=_failed(store, run["id"]) if run else (),
         unresolved=[alert for found in states for alert in found],
-        resolved=news.list_alerts(store, check=slug, state="resolved", before=None, limit=_RECENT_ALERTS),
+        resolved=alert_reading.list_alerts(store, check=slug, state="resolved", before=None, limit=_RECENT_ALERTS),
         runs=reading.list_runs(store, slug, before=None, limit=_RECENT_RUNS),
     )
 

@@ -12,7 +12,7 @@ from app.api.deps import StoreDep
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Category, Verdict
 from app.formats import reports
-from app.services import news, overview, reading
+from app.services import alert_reading, overview, reading
 from app.services.overview import CheckLine
 from app.web.rendering import render
 
@@ -60,7 +60,7 @@ def show_check(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
         line=detail.line,
         run=run,
         k=k,
-        unresolved=[news.alert(store, int(alert["id"])) for alert in detail.unresolved],
+        unresolved=[alert_reading.alert(store, int(alert["id"])) for alert in detail.unresolved],
         ranges=RANGES,
         measures=_measures(run),
         cutoffs=reports.cutoff_table(run) if run else None,
@@ -115,11 +115,11 @@ def show_alerts(
     """Show alerts, newest first: what was seen, what changed, who was told."""
     if state and state not in ALERT_STATES:
         raise InvalidInputError([Problem(path="state", message=f"is one of {', '.join(ALERT_STATES)}")])
-    listed = news.list_alerts(store, check=check or None, state=state or None, before=after, limit=_ALERTS + 1)
+    listed = alert_reading.list_alerts(store, check=check or None, state=state or None, before=after, limit=_ALERTS + 1)
     return render(
         request,
         "alerts.html",
-        alerts=[news.alert(store, int(alert["id"])) for alert in listed[:_ALERTS]],
+        alerts=[alert_reading.alert(store, int(alert["id"])) for alert in listed[:_ALERTS]],
         following=listed[_ALERTS - 1]["id"] if len(listed) > _ALERTS else None,
         state=state,
         states=ALERT_STATES,
