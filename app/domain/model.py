@@ -266,7 +266,8 @@ class Probe(Protocol):
     def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Yield batches of (position, answer) as answers come in, each position once.
 
-        Failures of the retriever are answers, never exceptions. Closing the iterator stops asking.
+        A batch may be empty: nothing came for a while, and the caller may want to stop. Failures of the retriever are
+        answers, never exceptions. Closing the iterator stops asking.
         """
         ...
 
@@ -328,6 +329,8 @@ class Aggregates:
     undefined: int
     """Measured canaries with nothing expected: outside every mean."""
     degraded: int
+    expecting: int = 0
+    """Canaries that expect something, measured or not."""
     health_score: float | None
     coverage: float | None
     measures: Mapping[str, float | None] = field(default_factory=_empty)

@@ -103,6 +103,7 @@ def aggregate(  # noqa: PLR0913 - the columns of a run
         failed=len(outcomes) - n_measured,
         undefined=n_measured - n_counted,
         degraded=n_degraded,
+        expecting=int(expects.sum()),
         health_score=rows[0][0],
         coverage=rows[0][1],
         measures=dict(zip(measures, rows[0][2:], strict=True)),
@@ -115,8 +116,8 @@ def aggregate(  # noqa: PLR0913 - the columns of a run
 def run_verdict(aggregates: Aggregates, rules: Sequence[Rule]) -> tuple[Verdict, list[str]]:
     """Judge a run by the enabled rules of its check; the reasons are sentences without full stops, for people.
 
-    Unknown when fewer than half of its probes measured, or there were none; else degraded when the condition of at
-    least one rule is true on this run; else healthy.
+    Unknown when fewer than half of its probes measured, or none of those that expect something; else degraded when
+    the condition of at least one rule is true on this run; else healthy.
     """
     if is_unknown(aggregates):
         return Verdict.UNKNOWN, [_why_unknown(aggregates)]
@@ -126,8 +127,9 @@ def run_verdict(aggregates: Aggregates, rules: Sequence[Rule]) -> tuple[Verdict,
 
 
 def is_unknown(aggregates: Aggregates) -> bool:
-    """Whether too little was measured to say anything."""
-    return aggregates.total == 0 or 2 * aggregates.measured < aggregates.total
+    """Whether too little was measured to say anything: under half, or of those that expect something nothing."""
+    blind = aggregates.expecting > 0 and aggregates.measured == aggregates.undefined
+    return aggregates.total == 0 or 2 * aggregates.measured < aggregates.total or blind
 
 
 def _below(score: float | None, floor: float) -> bool:
@@ -196,4 +198,6 @@ def _why_unknown(aggregates: Aggregates) -> str:
         return "there were no probes, so nothing is known"
     failures = [f"{count} {outcome}" for outcome, count in aggregates.probes.items() if outcome != Outcome.OK]
     listed = f": {', '.join(failures)}" if failures else ""
+    if 2 * aggregates.measured >= aggregates.total:
+        return f"none of the {aggregates.expecting} canaries that expect something measured{listed}"
     return f"only {aggregates.measured} of {aggregates.total} probes measured{listed}"

@@ -12,7 +12,7 @@ ALERT_DAYS = 366
 
 
 def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH) -> int:
-    """Delete runs and states older than `days`, alerts older than a year, and what nothing refers to any more.
+    """Delete runs and states older than `days`, alerts and hourly figures older than a year, and what nothing uses.
 
     Returns how many rows went. Each batch is a transaction of its own, so that writers never wait long.
     """
@@ -33,17 +33,23 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH) -> int:
             gone += count
             if count < batch:
                 break
-    return gone + _prune_chunks(store, batch) if gone else 0
+    with store.write() as connection:
+        gone += pruning.prune_hours(connection, alert_horizon)
+    return gone + _prune_content(store, batch) if gone else 0
 
 
-def _prune_chunks(store: Store, batch: int) -> int:
-    """Look for unused texts at leisure, then delete them in batches that only look at what came since."""
+def _prune_content(store: Store, batch: int) -> int:
+    """Look for unused texts and vectors at leisure, then delete them in batches that only look at what came since."""
     with store.write() as connection:
         since = pruning.newest_ranking(connection)
     with store.read() as connection:
         unused = pruning.unused_chunks(connection)
+        vectors = pruning.unused_vectors(connection)
     gone = 0
     for start in range(0, len(unused), batch):
         with store.write() as connection:
             gone += pruning.prune_chunks(connection, unused[start : start + batch], since=since)
+    for start in range(0, len(vectors), batch):
+        with store.write() as connection:
+            gone += pruning.prune_vectors(connection, vectors[start : start + batch])
     return gone

@@ -40,7 +40,7 @@ def tick(store: Store, check_id: int, now: datetime) -> datetime | None:
     """
     with store.read() as connection:
         check = _scheduled(catalog.definition_by_id(connection, check_id))
-        newest = queue.newest_instants(connection, [check_id]).get(check_id)
+        newest = queue.newest_instant(connection, check_id)
     due = last_due(check.schedule, now, from_us(newest) if newest is not None else EPOCH)
     if due is None:
         return None
@@ -63,24 +63,24 @@ def run_now(
 ) -> tuple[int, bool]:
     """Queue a run at once, or join the one that waits: never the active one, it may have seen the old index.
 
-    Returns the run's id and whether the wish is new; a repeated Idempotency-Key gives the run of the first time.
-    Raises NotFoundError, and ConflictError where the key came with another wish before.
+    Returns the run's id and whether the request is new; a repeated Idempotency-Key gives the run of the first time.
+    Raises NotFoundError, and ConflictError where the key came with another request before.
     """
-    wish = sha256(json.dumps([slug, trigger, index_version]).encode()).hexdigest()
+    request = sha256(json.dumps([slug, trigger, index_version]).encode()).hexdigest()
     with store.write() as connection:
         check = catalog.find_definition(connection, "check", slug)
         if check is None or check.archived_at is not None:
             raise NotFoundError(f"there is no check '{slug}'")
         if idempotency_key is not None:
             known = queue.remembered_request(connection, check.id, idempotency_key)
-            if known is not None and known.request_hash != wish:
+            if known is not None and known.request_hash != request:
                 raise ConflictError("this Idempotency-Key was used with another request")
             if known is not None:
                 return int(known.run_id), False
         run_id = queue.enqueue_asked(connection, check.id, trigger=trigger, index_version=index_version, now=to_us(now))
         if idempotency_key is not None:
             queue.remember_request(
-                connection, check.id, idempotency_key, request_hash=wish, run_id=run_id, now=to_us(now)
+                connection, check.id, idempotency_key, request_hash=request, run_id=run_id, now=to_us(now)
             )
         return run_id, True
 

@@ -6,6 +6,8 @@ fails under contention instead of waiting. On PostgreSQL a writing transaction i
 what another committed while it waited for a lock; a reading one is REPEATABLE READ.
 """
 
+import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -104,6 +106,14 @@ def bytes_at(connection: Connection, column: sa.ColumnElement[bytes], start: int
     return function(column, start + 1, count, type_=sa.LargeBinary)
 
 
+def said(word: str) -> sa.ColumnElement[str]:
+    """Write a word of ours into a statement instead of binding it.
+
+    SQLite uses a partial index only where the statement itself says what the index says.
+    """
+    return sa.literal_column(f"'{word}'", sa.Text)
+
+
 def hold_content(connection: Connection, *, alone: bool = False) -> None:
     """Keep content-addressed rows from being pruned between looking them up and referring to them.
 
@@ -131,7 +141,7 @@ def _create_engine(url: str, busy_milliseconds: int) -> Engine:
         raise ConfigurationError("DATABASE_URL is not a database URL (sqlite:///... or postgresql://...)") from error
     backend = parsed.get_backend_name()
     if backend == "sqlite":
-        engine = sa.create_engine(parsed, pool_size=20, max_overflow=20, pool_timeout=10)
+        engine = sa.create_engine(parsed, hide_parameters=True, pool_size=20, max_overflow=20, pool_timeout=10)
         event.listen(engine, "connect", partial(_prepare_sqlite, busy_milliseconds))
         event.listen(engine, "begin", _begin_sqlite)
         return engine
@@ -142,6 +152,7 @@ def _create_engine(url: str, busy_milliseconds: int) -> Engine:
             max_overflow=20,
             pool_timeout=10,
             pool_pre_ping=True,
+            hide_parameters=True,  # they may hold queries, texts and bodies
             connect_args={"connect_timeout": 5},
         )
         event.listen(engine, "connect", partial(_prepare_postgresql, busy_milliseconds))
@@ -154,11 +165,21 @@ def _prepare_sqlite(busy_milliseconds: int, connection: Any, _record: object) ->
     connection.isolation_level = None
     for pragma in (
         f"busy_timeout = {busy_milliseconds}",
-        "journal_mode = WAL",
         "synchronous = NORMAL",
         "foreign_keys = ON",
     ):
         connection.execute(f"PRAGMA {pragma}")
+    deadline = time.monotonic() + busy_milliseconds / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            # Processes that open a new file at once: the switch is refused without waiting, whatever busy_timeout is.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _prepare_postgresql(busy_milliseconds: int, connection: Any, _record: object) -> None:

@@ -56,7 +56,6 @@ class RunRow:
     config_hash: str | None
     layout_id: int | None
     measures_version: str | None
-    shards_total: int | None
     verdict: str | None
     reasons: list[str]
     total: int | None
@@ -130,7 +129,8 @@ def ended_runs(connection: Connection, check_id: int, *, before: int | None = No
     statement = _RUN.where(runs.c.check_id == check_id, runs.c.status.in_(ENDED))
     if before is not None:
         statement = statement.where(runs.c.id < before)
-    rows = connection.execute(statement.order_by(runs.c.finished_at.desc()).limit(limit)).all()
+    # In the order of their ids, which is the order they ran in whatever the clocks of replicas say.
+    rows = connection.execute(statement.order_by(runs.c.id.desc()).limit(limit)).all()
     return [_run(row) for row in reversed(rows)]
 
 
@@ -194,11 +194,14 @@ def states_at(
     connection: Connection, check_id: int, run_id: int, *, only_degraded: bool = False
 ) -> dict[int, StateRow]:
     """Read what held for each canary of a check at a run, by canary id."""
-    holding = sa.or_(states.c.last_run.is_(None), states.c.last_run >= run_id)
-    statement = _STATE.where(states.c.check_id == check_id, states.c.first_run <= run_id, holding)
-    if only_degraded:
-        statement = statement.where(states.c.reasons != 0)
-    return {row.canary_id: _state(row) for row in connection.execute(statement)}
+    found: dict[int, StateRow] = {}
+    # Two looks, each along an index, where one look for either would read every state there ever was.
+    for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
+        statement = _STATE.where(states.c.check_id == check_id, states.c.first_run <= run_id, holding)
+        if only_degraded:
+            statement = statement.where(states.c.reasons != 0)
+        found.update((row.canary_id, _state(row)) for row in connection.execute(statement))
+    return found
 
 
 def timeline(connection: Connection, check_id: int, canary_id: int, *, limit: int = 200) -> list[StateRow]:

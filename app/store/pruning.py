@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from app.store.engine import hold_content
 from app.store.queue import ShardBody
-from app.store.recording import RankingBody
+from app.store.recording import HOUR, RankingBody
 from app.store.tables import (
     alerts,
     attempts,
@@ -19,19 +19,25 @@ from app.store.tables import (
     latest,
     marks,
     rankings,
+    rollups,
     run_probes,
     runs,
     scores,
     shards,
     states,
     transitions,
+    vectors,
 )
 
 
 def prune_runs(connection: Connection, horizon: int, batch: int) -> int:
     """Delete runs that ended before `horizon`, but never the newest of a check."""
-    newest = sa.select(latest.c.run_id)
-    old = _ids(connection, sa.select(runs.c.id).where(runs.c.finished_at < horizon, runs.c.id.not_in(newest)), batch)
+    old: list[int] = []
+    for check_id, newest in connection.execute(sa.select(latest.c.check_id, latest.c.run_id)).all():
+        ended = sa.and_(runs.c.check_id == check_id, runs.c.finished_at < horizon, runs.c.id != newest)
+        old += _ids(connection, sa.select(runs.c.id).where(ended), batch - len(old))
+        if len(old) == batch:
+            break
     for table in (run_probes, marks, shards, idempotency_keys):
         connection.execute(sa.delete(table).where(table.c.run_id.in_(old)))
     connection.execute(sa.delete(runs).where(runs.c.id.in_(old)))
@@ -82,6 +88,28 @@ def prune_chunks(connection: Connection, candidates: Sequence[int], *, since: in
     old = [chunk for chunk in candidates if chunk not in used]
     connection.execute(sa.delete(chunks).where(chunks.c.id.in_(old)))
     return len(old)
+
+
+def unused_vectors(connection: Connection) -> list[int]:
+    """Find the vectors that nothing scored any more; a long look, for a reading transaction."""
+    used = set(connection.execute(sa.select(scores.c.vector_id).distinct()).scalars())
+    return [vector for vector in connection.execute(sa.select(vectors.c.id)).scalars() if vector not in used]
+
+
+def prune_vectors(connection: Connection, candidates: Sequence[int]) -> int:
+    """Delete these vectors, less those that have been taken up again."""
+    hold_content(connection, alone=True)
+    again = sa.select(scores.c.vector_id).where(scores.c.vector_id.in_(list(candidates)))
+    used = set(connection.execute(again).scalars())
+    old = [vector for vector in candidates if vector not in used]
+    connection.execute(sa.delete(vectors).where(vectors.c.id.in_(old)))
+    return len(old)
+
+
+def prune_hours(connection: Connection, horizon: int) -> int:
+    """Delete the hourly figures before `horizon`; the daily ones stay."""
+    old = sa.and_(rollups.c.seconds == HOUR, rollups.c.bucket < horizon)
+    return connection.execute(sa.delete(rollups).where(old)).rowcount
 
 
 def prune_tests(connection: Connection, horizon: int, batch: int) -> int:

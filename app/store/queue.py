@@ -12,7 +12,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_new, insert_one
+from app.store.engine import insert_new, insert_one, said
 from app.store.tables import definitions, idempotency_keys, runs, shards, suite_versions
 
 _MEMBER_BYTES = 16  # a canary id and a version id, see catalog.freeze_suite
@@ -113,13 +113,13 @@ def remember_request(
 def claim_run(connection: Connection, *, owner: str, now: int, lease_until: int) -> ClaimedRun | None:
     """Take the oldest run that is due, or one whose worker has gone silent; None when there is nothing to do."""
     other = runs.alias()
-    busy = sa.exists().where(other.c.check_id == runs.c.check_id, other.c.status == "running")
+    busy = sa.exists().where(other.c.check_id == runs.c.check_id, other.c.status == said("running"))
     due = sa.and_(runs.c.status == "queued", runs.c.not_before <= now, ~busy)
     abandoned = sa.and_(runs.c.status == "running", runs.c.lease_until < now)
     statement = (
         sa.select(runs, definitions.c.slug.label("check_slug"))
         .join(definitions, definitions.c.id == runs.c.check_id)
-        .where(runs.c.status.in_(("queued", "running")), sa.or_(due, abandoned))
+        .where(runs.c.status.in_((said("queued"), said("running"))), sa.or_(due, abandoned))  # ix_runs_active
         .order_by(runs.c.scheduled_for)
         .limit(5)
     )
@@ -201,8 +201,10 @@ def drop_shards(connection: Connection, run_id: int) -> None:
     connection.execute(sa.delete(shards).where(shards.c.run_id == run_id))
 
 
-def newest_instants(connection: Connection, check_ids: Sequence[int]) -> dict[int, int]:
-    """Find the newest instant for which each check has a run."""
-    newest = sa.func.max(runs.c.scheduled_for)
-    statement = sa.select(runs.c.check_id, newest).where(runs.c.check_id.in_(check_ids)).group_by(runs.c.check_id)
-    return dict(connection.execute(statement).all())
+def newest_instant(connection: Connection, check_id: int) -> int | None:
+    """Find the newest instant for which a check has a run."""
+    statement = sa.select(runs.c.scheduled_for).where(runs.c.check_id == check_id)
+    newest: int | None = connection.execute(
+        statement.order_by(runs.c.scheduled_for.desc()).limit(1)
+    ).scalar_one_or_none()
+    return newest

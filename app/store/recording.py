@@ -165,6 +165,7 @@ def _ranking(body: RankingBody, content: Mapping[int, Any]) -> Ranking:
 
 def save_scores(connection: Connection, layout: int, rows: Sequence[tuple[int, int, bytes, bytes]]) -> None:
     """Store what rankings scored: rows of (ranking id, canary version id, matched, vector)."""
+    hold_content(connection)
     digests = [blake2b(vector, digest_size=HASH_BYTES).digest() for *_, vector in rows]
     content = {digest: (digest, row[3]) for digest, row in zip(digests, rows, strict=True)}
     ids = ids_of(connection, vectors, list(content))

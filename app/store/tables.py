@@ -143,7 +143,6 @@ runs = Table(
     # the claim
     Column("claimed_by", Text),
     Column("lease_until", BigInteger),
-    Column("shards_total", Integer),
     # what it amounted to
     Column("verdict", Text),
     Column("reasons", Text),  # JSON list of sentences
@@ -155,6 +154,7 @@ runs = Table(
     Column("degraded_positions", LargeBinary),  # uint32 places in the suite version; NULL = none
     Column("aggregates", LargeBinary),  # float64, named by the layout; NaN = nothing measured
     UniqueConstraint("check_id", "scheduled_for"),  # N replicas tick, one inserts
+    Index("ix_runs_check_id", "check_id", "id"),  # newest runs of a check
     Index("ix_runs_check_finished", "check_id", "finished_at"),  # newest ended run, series
     # One follow-up waits for a check, whoever asked; one runs. These indexes are the locks.
     Index(
@@ -186,7 +186,7 @@ idempotency_keys = Table(
     Column("check_id", Id, ForeignKey("definitions.id"), primary_key=True),
     Column("key", Text, primary_key=True),
     Column("request_hash", Text, nullable=False),
-    Column("run_id", Id, ForeignKey("runs.id"), nullable=False),
+    Column("run_id", Id, ForeignKey("runs.id"), nullable=False, index=True),
     Column("created_at", BigInteger, nullable=False),
 )
 
@@ -267,6 +267,8 @@ states = Table(
     Index("ix_states_timeline", "check_id", "canary_id", "first_run"),
     # Whether a ranking is still referred to: the pruner asks, and so does the foreign key when it deletes.
     Index("ix_states_ranking", "ranking_id"),
+    # What held at a given run; what ended before it.
+    Index("ix_states_ended", "check_id", "last_run"),
     # What holds now; unique, so two finalisations can never both open one.
     Index(
         "uq_states_open",

@@ -193,7 +193,6 @@ def upgrade() -> None:
         sa.Column("layout_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True),
         sa.Column("claimed_by", sa.Text(), nullable=True),
         sa.Column("lease_until", sa.BigInteger(), nullable=True),
-        sa.Column("shards_total", sa.Integer(), nullable=True),
         sa.Column("verdict", sa.Text(), nullable=True),
         sa.Column("reasons", sa.Text(), nullable=True),
         sa.Column("total", sa.Integer(), nullable=True),
@@ -224,6 +223,7 @@ def upgrade() -> None:
             postgresql_where=sa.text("status in ('queued', 'running')"),
         )
         batch_op.create_index("ix_runs_check_finished", ["check_id", "finished_at"], unique=False)
+        batch_op.create_index("ix_runs_check_id", ["check_id", "id"], unique=False)
         batch_op.create_index(
             "uq_runs_queued",
             ["check_id"],
@@ -301,6 +301,9 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["run_id"], ["runs.id"], name=op.f("fk_idempotency_keys_run_id")),
         sa.PrimaryKeyConstraint("check_id", "key", name=op.f("pk_idempotency_keys")),
     )
+    with op.batch_alter_table("idempotency_keys", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_idempotency_keys_run_id"), ["run_id"], unique=False)
+
     op.create_table(
         "latest",
         sa.Column(
@@ -388,6 +391,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_states")),
     )
     with op.batch_alter_table("states", schema=None) as batch_op:
+        batch_op.create_index("ix_states_ended", ["check_id", "last_run"], unique=False)
         batch_op.create_index("ix_states_ranking", ["ranking_id"], unique=False)
         batch_op.create_index("ix_states_timeline", ["check_id", "canary_id", "first_run"], unique=False)
         batch_op.create_index(
@@ -412,4 +416,3 @@ def upgrade() -> None:
     )
     with op.batch_alter_table("attempts", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_attempts_delivery_id"), ["delivery_id"], unique=False)
-

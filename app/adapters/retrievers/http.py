@@ -3,6 +3,7 @@
 How bytes travel is left to the transport, what an answer means to the mapping.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,8 +26,8 @@ T = TypeVar("T")
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 PLACEHOLDERS = ("query", "k")
-REMEMBERED_BYTES = 16_000_000
-"""How many bytes of answers are remembered per retriever from one run to the next."""
+REMEMBERED_BYTES = 32_000_000
+"""How many bytes of answers are remembered from one run to the next, of all retrievers together."""
 
 
 class HttpProbe:
@@ -40,6 +41,7 @@ class HttpProbe:
         self._user_agent = user_agent
         self._proxy = proxy
         self._remembered: dict[str, RememberingReader] = {}
+        self._lock = threading.Lock()
 
     def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[list[tuple[int, Answer]]]:
         """Ask everything; see `Probe`. Raises InvalidInputError at once if the retriever cannot be asked at all."""
@@ -60,8 +62,15 @@ class HttpProbe:
         with closing(exchanged) as batches:
             for batch in batches:
                 yield [(position, answer_of(response, reader)) for position, response in batch]
+        self._remember(retriever.slug, reader)
+
+    def _remember(self, slug: str, reader: "RememberingReader") -> None:
         reader.forget()
-        self._remembered[retriever.slug] = reader
+        with self._lock:
+            self._remembered.pop(slug, None)
+            self._remembered[slug] = reader
+            while sum(one.bytes for one in self._remembered.values()) > REMEMBERED_BYTES:
+                self._remembered.pop(next(iter(self._remembered)))  # the longest unused
 
 
 class RememberingReader:
@@ -71,7 +80,7 @@ class RememberingReader:
         self.reader = reader
         self.now: dict[bytes, Reading] = {}
         self._before = before.now if before is not None and before.reader.same_as(reader) else {}
-        self._bytes = 0
+        self.bytes = 0
 
     def forget(self) -> None:
         """Let go of the run before."""
@@ -82,8 +91,8 @@ class RememberingReader:
         if self.reader.wants_headers:
             return self.reader.read(body, headers)
         reading = self._before.get(body) or self.reader.read(body, headers)
-        if self._bytes < REMEMBERED_BYTES:
-            self._bytes += len(body)
+        if self.bytes + len(body) <= REMEMBERED_BYTES // 2 and body not in self.now:
+            self.bytes += len(body)
             self.now[body] = reading
         return reading
 
