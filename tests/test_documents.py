@@ -247,7 +247,11 @@ def test_a_request_that_says_nothing_posts_query_and_k() -> None:
         ),
         (
             {"response": {"hits": "a", "score": "s"}},
-            "response: must map at least one of id, document and text, or nothing can be recognised",
+            "response: must map id or text, or hits cannot be told apart",
+        ),
+        (
+            {"response": {"hits": "a", "document": "d"}},
+            "response: must map id or text, or hits cannot be told apart",
         ),
         (
             {"scorer": {"kind": "rerank"}},

@@ -192,9 +192,9 @@ class ResponseDocument(Document):
     index_version: Annotated[Text, StringConstraints(max_length=1024), AfterValidator(_version_path)] | None = None
 
     @model_validator(mode="after")
-    def _recognisable(self) -> Self:
-        if self.id is None and self.text is None and self.document is None:
-            raise complaint("must map at least one of id, document and text, or nothing can be recognised")
+    def _tells_hits_apart(self) -> Self:
+        if self.id is None and self.text is None:
+            raise complaint("must map id or text, or hits cannot be told apart")
         return self
 
 
