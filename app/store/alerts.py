@@ -53,6 +53,15 @@ class TransitionRow:
 _ALERT = sa.select(alerts, definitions.c.slug.label("check")).join(definitions, definitions.c.id == alerts.c.check_id)
 
 
+def hold_check(connection: Connection, check_id: int) -> None:
+    """Let whoever decides about the alerts of a check wait for all who do at present, in the order of locks.
+
+    On PostgreSQL a tick that finds no data would else not see the run that is just completing. Who ends a run takes
+    this before the run's own row, as those who queue runs do.
+    """
+    connection.execute(sa.select(definitions.c.id).where(definitions.c.id == check_id).with_for_update(key_share=True))
+
+
 def open_alerts(connection: Connection, check_id: int) -> list[AlertRow]:
     """Read the alerts of a check that are not resolved; their rows stay locked for the transaction."""
     statement = _ALERT.where(alerts.c.check_id == check_id, alerts.c.state != "resolved")

@@ -215,9 +215,12 @@ def _said_plainly() -> Iterator[None]:
     except (OperationalError, InterfaceError, PoolTimeoutError) as error:
         raise StoreUnavailableError(_plain(error)) from error
     except DBAPIError as error:
-        if error.connection_invalidated:
+        # The bare base class is what SQLite says of a file that is damaged or none of its own.
+        if error.connection_invalidated or type(error.orig) is sqlite3.DatabaseError:
             raise StoreUnavailableError(_plain(error)) from error
         raise
+    except sqlite3.Error as error:  # while a connection is being prepared, nobody has wrapped it yet
+        raise StoreUnavailableError(_plain(error)) from error
 
 
 def _plain(error: Exception) -> str:
