@@ -25,12 +25,26 @@ DIALECTS = ("sqlite", "postgresql")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn a skip into a failure where everything is supposed to be there."""
+    """Turn a skipped test into a failed one where everything is supposed to be there."""
     report = yield
-    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _refuse_in_ci(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Do the same for a skipped module."""
+    report = yield
+    if report.skipped:
+        _refuse_in_ci(report)
+    return report
+
+
+def _refuse_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if os.environ.get("CI") == "true":
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI=true does not allow: {report.longrepr}"
-    return report
 
 
 @dataclass(kw_only=True)
