@@ -65,7 +65,7 @@ class Worker:
         self._scheduling = threading.Lock()
         self._wake = threading.Condition()
         self._looks = 0
-        self._since = datetime.now(UTC)
+        self._started_at = datetime.now(UTC)
         self._threads: list[threading.Thread] = []
         self._scheduler = BackgroundScheduler(timezone=UTC)
         self._scheduled: dict[int, int] = {}
@@ -123,17 +123,24 @@ class Worker:
 
     def _sync(self) -> None:
         """Follow the catalog: one job a check, catch-up for what is new, missing data, the metrics snapshot."""
-        now = _now()
         checks = scheduling.scheduled_checks(self._engine.store)
         with self._scheduling:
             if self._stopping.is_set():
                 return
             self._follow(checks)
         for check in checks:
-            self._tick(check.id)
-        if scheduling.watch_for_silence(self._engine.store, since=self._since, now=now):
-            self.wake()
+            self._look_after(check)
         self._show()
+
+    def _look_after(self, check: ScheduledCheck) -> None:
+        try:
+            self._tick(check.id)
+            if scheduling.watch_for_silence(self._engine.store, check.id, started_at=self._started_at, now=_now()):
+                self.wake()
+        except StoreUnavailableError:
+            raise
+        except Exception:
+            logger.exception("bug", extra={"check": check.slug})  # of this check: the others go on
 
     def _show(self) -> None:
         """Take the metrics snapshot anew; on a clock of its own, so that a store that is gone is seen to be gone."""

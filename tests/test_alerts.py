@@ -1,7 +1,7 @@
 """Alerts as services write them: opened, escalated and resolved with the run, and told of once."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -36,6 +36,11 @@ def _run(world: World, missing: int = 0) -> EndedRun:
 
 def _states(world: World) -> list[str]:
     return [alert["state"] for alert in world.alerts()]
+
+
+def _watch(world: World, now: datetime) -> bool:
+    check = catalog.find(world.store, "check", CHECK)
+    return scheduling.watch_for_silence(world.store, check.id, started_at=START - timedelta(hours=1), now=now)
 
 
 def _types(alert: Mapping[str, Any]) -> list[str]:
@@ -287,11 +292,11 @@ def test_a_run_that_cannot_be_executed_counts_as_an_error(world: World) -> None:
 def test_silence_opens_no_data_at_a_tick_and_the_next_completed_run_resolves_it(world: World) -> None:
     _run(world)
     done = world.clock()
-    assert not scheduling.watch_for_silence(world.store, since=START, now=done + timedelta(minutes=8))
+    assert not _watch(world, done + timedelta(minutes=8))
     assert world.alerts() == []
     late = done + timedelta(minutes=9)  # past the second instant after it
-    assert scheduling.watch_for_silence(world.store, since=START, now=late)
-    assert not scheduling.watch_for_silence(world.store, since=START, now=late)
+    assert _watch(world, late)
+    assert not _watch(world, late)
     alert = world.alerts()[0]
     assert (alert["kind"], alert["state"], alert["severity"]) == ("no_data", "firing", "critical")
     assert _types(alert) == ["opened"]
@@ -306,23 +311,16 @@ def test_silence_opens_no_data_at_a_tick_and_the_next_completed_run_resolves_it(
 def test_a_failed_run_is_no_data(world: World) -> None:
     _run(world)
     late = world.clock() + timedelta(minutes=11)
-    scheduling.watch_for_silence(world.store, since=START, now=late)
+    _watch(world, late)
     world.clock.now = late
     world.apply(page())
     assert world.run().status is RunStatus.FAILED
     assert next(one for one in world.alerts() if one["kind"] == "no_data")["state"] == "firing"
 
 
-def test_time_in_which_nobody_watched_is_not_paged_for(world: World) -> None:
-    _run(world)
-    much_later = world.clock() + timedelta(days=3)
-    assert not scheduling.watch_for_silence(world.store, since=much_later, now=much_later + timedelta(minutes=4))
-    assert scheduling.watch_for_silence(world.store, since=much_later, now=much_later + timedelta(minutes=11))
-
-
 def test_a_check_that_does_not_want_no_data_does_not_get_it(world: World) -> None:
     _define(world, rules=[{"kind": "no_data", "enabled": False}])
-    assert not scheduling.watch_for_silence(world.store, since=START, now=START + timedelta(days=1))
+    assert not _watch(world, START + timedelta(days=1))
 
 
 # --- together or not at all ----------------------------------------------------------------------------------

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from app.domain.alerting import no_data_due
 from app.domain.model import RunStatus, Verdict
 from app.domain.schedules import next_due, spread
 from app.services import alert_reading, evidence, reading
-from app.services.scheduling import schedule_of
+from app.services.scheduling import schedule_of, silence
 from app.store import alerts, catalog, history
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us
@@ -155,7 +154,7 @@ def _line(connection: Connection, check: Definition, open_alerts: Mapping[str, i
         recent=recent,
         active=next((str(status) for status in reversed(_UNDER_WAY) if status in under_way), None),
         next_run=_next_run(check, now) if live else None,
-        overdue=live and _overdue(connection, check, now),
+        overdue=live and silence(connection, check, now) is not None,
         alerts=open_alerts,
     )
 
@@ -165,12 +164,6 @@ def _next_run(check: Definition, now: datetime) -> datetime:
     schedule = schedule_of(check.body)
     delay = spread(check.slug, schedule)
     return next_due(schedule, now - delay) + delay
-
-
-def _overdue(connection: Connection, check: Definition, now: datetime) -> bool:
-    completed = history.last_completed(connection, check.id)
-    last = from_us(completed) if completed is not None else None
-    return no_data_due(schedule_of(check.body), last, now, from_us(check.updated_at)) is not None
 
 
 def _open_alerts(connection: Connection) -> dict[int, dict[str, int]]:

@@ -19,7 +19,7 @@ from app.services.findings import find_out
 from app.services.plans import SHARD, NotExecutableError, Plan, Planner
 from app.services.staging import gather, stage
 from app.services.summaries import aggregate_vector, run_body
-from app.store import queue, recording
+from app.store import alerts, queue, recording
 from app.store.engine import Store, from_us, to_us
 from app.store.queue import ClaimedRun, ShardBody
 
@@ -178,6 +178,7 @@ def _finalise(
     vector = aggregate_vector(plan.vector_names, found.aggregates)
     run_id, check_id = plan.run.id, plan.run.check_id
     with store.write() as connection:
+        alerts.hold_check(connection, check_id)
         aggregates = found.aggregates
         if not recording.finish_run(
             connection,
@@ -232,6 +233,7 @@ def _fail(store: Store, claimed: ClaimedRun, owner: str, reason: str, clock: Cal
     now = clock()
     values: dict[str, Any] = {"status": RunStatus.FAILED, "verdict": Verdict.UNKNOWN, "reasons": json.dumps([reason])}
     with store.write() as connection:
+        alerts.hold_check(connection, claimed.check_id)
         if not recording.finish_run(connection, claimed.id, owner, finished_at=to_us(now), **values):
             return None
         recording.save_latest(connection, claimed.check_id, claimed.id, {})

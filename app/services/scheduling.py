@@ -3,17 +3,20 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
-from app.domain.alerting import no_data_due
+from app.domain.alerting import Overdue, no_data_due
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.model import Trigger
 from app.domain.schedules import EPOCH, Schedule, last_due, parse_schedule, spread
 from app.services import alerting
-from app.store import catalog, history, queue
-from app.store.engine import Store, from_us, to_us
+from app.store import alerts, catalog, history, queue
+from app.store.engine import Connection, Store, from_us, to_us
+
+CATCH_UP: Final = timedelta(minutes=2)
+"""How long after its start a worker leaves silence alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,21 +88,27 @@ def run_now(
         return run_id, True
 
 
-def watch_for_silence(store: Store, *, since: datetime, now: datetime) -> bool:
-    """Open the `no_data` alert of every check that has completed nothing for too long; True where one was opened.
+def watch_for_silence(store: Store, check_id: int, *, started_at: datetime, now: datetime) -> bool:
+    """Open the `no_data` alert of a check that has completed nothing for too long; True where it was opened.
 
-    `since`: when this process began to watch. Time in which nobody watched is caught up on, not paged for.
+    Rows alone say so, and who began to look at `started_at` only leaves it time to catch up on what was missed.
     """
-    opened = False
-    for check in scheduled_checks(store):
-        with store.read() as connection:
-            completed = history.last_completed(connection, check.id)
-        last = from_us(completed) if completed is not None else None
-        overdue = no_data_due(check.schedule, last, now, max(check.changed_at, since))
-        if overdue is not None:
-            with store.write() as connection:
-                opened |= alerting.open_no_data(connection, check.id, overdue, now=now)
-    return opened
+    if now - started_at < CATCH_UP:
+        return False
+    with store.read() as connection:
+        if silence(connection, catalog.definition_by_id(connection, check_id), now) is None:
+            return False
+    with store.write() as connection:
+        alerts.hold_check(connection, check_id)  # a run may have completed since, or be about to; and see it all anew
+        overdue = silence(connection, catalog.definition_by_id(connection, check_id), now)
+        return overdue is not None and alerting.open_no_data(connection, check_id, overdue, now=now)
+
+
+def silence(connection: Connection, check: catalog.Definition, now: datetime) -> Overdue | None:
+    """Say since when a check has completed nothing, where that is too long."""
+    completed = history.last_completed(connection, check.id)
+    last = from_us(completed) if completed is not None else None
+    return no_data_due(schedule_of(check.body), last, now, from_us(check.updated_at))
 
 
 def schedule_of(body: Mapping[str, Any]) -> Schedule:
