@@ -49,7 +49,7 @@ def failed(outcome: Outcome, *, http_status: int | None = None, detail: str = "a
     return Answer(outcome=outcome, latency_seconds=0.25, http_status=http_status, detail=detail)
 
 
-class Crash(Exception):  # noqa: N818 - it stands for the end of a process, not for an error
+class Crash(BaseException):
     """The process dies here."""
 
 

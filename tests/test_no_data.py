@@ -60,7 +60,8 @@ def test_catching_up_after_a_start_is_given_two_minutes(world: World) -> None:
 def test_a_run_that_completes_between_the_look_and_the_alert_keeps_it_shut(database_url: str, stores: Any) -> None:
     world, other = _begun(stores(database_url)), World(store=stores(database_url))
     world.clock.advance(3600)
-    looked, completed = [], []
+    looked: list[str] = []
+    completed: list[object] = []
 
     def complete(statement: str) -> None:
         if looked and not completed:
@@ -97,7 +98,8 @@ def test_a_run_that_is_about_to_complete_is_waited_for(postgresql_store: Store, 
 def test_a_schedule_changed_between_the_look_and_the_alert_is_what_counts(database_url: str, stores: Any) -> None:
     world, other = _begun(stores(database_url)), World(store=stores(database_url))
     world.clock.advance(3600)
-    looked, changed = [], []
+    looked: list[str] = []
+    changed: list[object] = []
 
     def change(statement: str) -> None:
         if looked and not changed:

@@ -5,26 +5,32 @@ leads to another attempt with the same bytes and the same idempotency key.
 """
 
 import json
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import random
 from typing import Any
 
-from app.domain.delivering import after_attempt
-from app.domain.errors import ConfigurationError, ConflictError, NotFoundError
+from app.domain.delivering import DeliveryState, after_attempt
+from app.domain.errors import ConfigurationError, ConflictError, NotFoundError, StoreUnavailableError
 from app.domain.model import Hook, Message, Receipt, Send
 from app.formats import shapes
 from app.formats.documents import HookDocument
 from app.formats.secret_fields import join_secrets
 from app.services.vault import Vault
 from app.store import alerts, catalog, history, outbox
+from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us, to_us
 from app.store.outbox import AttemptRow, DeliveryRow
 
+logger = logging.getLogger("coalmine.deliveries")
+
 _LONGEST_QUERY = 300
+_ARCHIVED = "The hook was archived."
 TEST = "hook.test"
 UNPREPARED = "configuration"
+BUG = "bug"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,38 +63,70 @@ def deliver_next(
     clock: Callable[[], datetime],
     lease: timedelta,
 ) -> SentDelivery | None:
-    """Attempt the oldest delivery that is due; None when there is none."""
+    """Attempt the oldest delivery that is due; None when there is none, or somebody else has taken it over."""
     now = clock()
     with store.write() as connection:
         claimed = outbox.claim_delivery(connection, owner=owner, now=to_us(now), lease_until=to_us(now + lease))
     if claimed is None:
         return None
+    hook_version: int | None = None
     try:
-        hook, body = _prepare(store, vault, claimed, owner=owner, links=links, now=now, lease=lease)
+        ready = _prepare(store, vault, claimed, owner=owner, links=links, now=now, lease=lease)
+        if ready is None:
+            return None
+        hook_version = ready.hook_version
+        receipt = send(ready.hook, ready.message, now)
+    except StoreUnavailableError:
+        raise
     except ConfigurationError as error:  # of this hook alone; the others' news must not wait for its repair
         receipt = Receipt(ok=False, error=UNPREPARED, detail=str(error))
-    else:
-        receipt = send(hook, Message(id=claimed.message_id, body=body), now)
-    return _settle(store, claimed, receipt, owner, clock())
+    except Exception:  # a failed attempt like others, or the delivery would be the oldest that is due for ever
+        logger.exception("bug", extra={"delivery": claimed.id, "hook": claimed.hook})
+        receipt = Receipt(ok=False, error=BUG, detail="an error in Coalmine; the log has the details")
+    return _settle(store, claimed, receipt, hook_version, owner=owner, now=clock())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """A delivery about to be sent, and the version of the hook it is sent to."""
+
+    hook: Hook
+    hook_version: int
+    message: Message
 
 
 def _prepare(
     store: Store, vault: Vault, claimed: DeliveryRow, *, owner: str, links: Links, now: datetime, lease: timedelta
-) -> tuple[Hook, bytes]:
-    """Read where it goes, and render what it says unless an earlier attempt has."""
+) -> _Ready | None:
+    """Read where it goes, and render what it says unless an earlier attempt has; None where the claim was lost."""
     with store.write() as connection:
-        hook = _hook(connection, vault, claimed.hook_id)
+        definition = catalog.definition_by_id(connection, claimed.hook_id)
+        if (why := _unreachable(definition)) is not None:
+            raise ConfigurationError(why)
+        hook = _hook(vault, definition)
         body = claimed.body or render(connection, claimed, hook.slug, links, now)
         # The lease outlives the slowest receiver, so that nobody else attempts the same meanwhile.
         until = to_us(now + lease + timedelta(seconds=hook.timeout_seconds))
-        outbox.prepare_delivery(connection, claimed.id, owner=owner, body=body, lease_until=until)
-    return hook, body
+        if not outbox.prepare_delivery(connection, claimed.id, owner=owner, body=body, lease_until=until):
+            return None
+    return _Ready(hook=hook, hook_version=definition.version_id, message=Message(id=claimed.message_id, body=body))
 
 
-def _settle(store: Store, claimed: DeliveryRow, receipt: Receipt, owner: str, now: datetime) -> SentDelivery:
+def _settle(
+    store: Store, claimed: DeliveryRow, receipt: Receipt, hook_version: int | None, *, owner: str, now: datetime
+) -> SentDelivery:
+    """Write down what came of an attempt at this version of the hook."""
     first_at = from_us(claimed.first_attempt_at or to_us(now))
-    step = after_attempt(receipt, claimed.attempts, first_at, now, random())  # noqa: S311 - jitter, not a secret
     with store.write() as connection:
+        outbox.hold_hook(connection, claimed.hook_id)  # archiving leaves what is in flight to us: not to be missed
+        hook = catalog.definition_by_id(connection, claimed.hook_id)
+        judged = receipt
+        if hook.version_id != hook_version:  # what the old address declined, the new one may take
+            judged = replace(receipt, gone=False, permanent=False)
+        step = after_attempt(judged, claimed.attempts, first_at, now, random())  # noqa: S311 - jitter, not a secret
+        why = _unreachable(hook)
+        if why is not None and step.state is DeliveryState.PENDING:
+            step = replace(step, state=DeliveryState.DEAD, next_attempt_at=None, reason=why)
         outbox.record_attempt(
             connection,
             claimed.id,
@@ -132,10 +170,20 @@ def send_test(store: Store, slug: str, *, now: datetime) -> int:
 
 
 def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
-    """Put a dead delivery back into the outbox."""
+    """Put a dead delivery back into the outbox.
+
+    Raises NotFoundError; and ConflictError where it is not dead, its hook is archived or disabled, or would hear of
+    it after something later about the same alert.
+    """
     with store.write() as connection:
-        if outbox.find_delivery(connection, delivery_id) is None:
+        delivery = outbox.find_delivery(connection, delivery_id)
+        if delivery is None:
             raise NotFoundError(f"there is no delivery '{delivery_id}'")
+        outbox.hold_hook(connection, delivery.hook_id)
+        if (why := _unreachable(catalog.definition_by_id(connection, delivery.hook_id))) is not None:
+            raise ConflictError(f"hook '{delivery.hook}' gets nothing any more: {why}")
+        if outbox.overtaken(connection, delivery):
+            raise ConflictError("a later delivery about this alert has reached the hook or is on its way")
         if not outbox.replay_delivery(connection, delivery_id, to_us(now)):
             raise ConflictError("only a dead delivery can be replayed")
 
@@ -208,7 +256,11 @@ def _links(links: Links, check: str, rule: str, run_id: int | None) -> dict[str,
     }
 
 
-def _hook(connection: Connection, vault: Vault, hook_id: int) -> Hook:
-    definition = catalog.definition_by_id(connection, hook_id)
+def _hook(vault: Vault, definition: Definition) -> Hook:
     whole = join_secrets(definition.body, vault.decrypt(definition.secrets))
     return HookDocument.model_validate(whole).to_domain()
+
+
+def _unreachable(hook: Definition) -> str | None:
+    """Say why nothing is sent to a hook any more; None = it is in force."""
+    return _ARCHIVED if hook.archived_at is not None else hook.disabled_reason

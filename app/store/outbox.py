@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import insert_new, insert_one
-from app.store.tables import attempts, definitions, deliveries
+from app.store.tables import alerts, attempts, definitions, deliveries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,21 +188,41 @@ def settle_delivery(
     return connection.execute(sa.update(deliveries).where(mine).values(**values)).rowcount == 1
 
 
-def cancel_deliveries(connection: Connection, delivery_ids: Sequence[int], reason: str) -> int:
-    """Cancel deliveries nobody has attempted; gives how many were."""
+def cancel_deliveries(connection: Connection, delivery_ids: Sequence[int], reason: str) -> None:
+    """Cancel deliveries nobody has attempted."""
     untouched = sa.and_(
         deliveries.c.id.in_(list(delivery_ids)),
         deliveries.c.state == "pending",
         deliveries.c.body.is_(None),
         deliveries.c.attempts == 0,
     )
-    return connection.execute(sa.update(deliveries).where(untouched).values(state="cancelled", reason=reason)).rowcount
+    connection.execute(sa.update(deliveries).where(untouched).values(state="cancelled", reason=reason))
 
 
 def abandon_deliveries(connection: Connection, hook_id: int, reason: str) -> None:
     """End what is left to send to a hook that is gone; whoever has one under way ends that himself."""
     left = sa.and_(deliveries.c.hook_id == hook_id, deliveries.c.state == "pending", deliveries.c.claimed_by.is_(None))
     connection.execute(sa.update(deliveries).where(left).values(state="dead", reason=reason))
+
+
+def hold_hook(connection: Connection, hook_id: int) -> None:
+    """Keep a hook from being archived, and its deliveries from being claimed, until we are done."""
+    connection.execute(sa.select(definitions.c.id).where(definitions.c.id == hook_id).with_for_update(key_share=True))
+
+
+def overtaken(connection: Connection, delivery: DeliveryRow) -> bool:
+    """Whether a later delivery about the same alert was taken by the same hook, or waits to be sent to it."""
+    if delivery.alert_id is None:
+        return False
+    # Whoever changes the alert holds its row, see alerts.open_alerts, and may be writing such a delivery just now.
+    connection.execute(sa.select(alerts.c.id).where(alerts.c.id == delivery.alert_id).with_for_update())
+    later = sa.select(deliveries.c.id).where(
+        deliveries.c.alert_id == delivery.alert_id,
+        deliveries.c.hook_id == delivery.hook_id,
+        deliveries.c.id > delivery.id,
+        deliveries.c.state.in_(("delivered", "pending")),
+    )
+    return connection.execute(later.limit(1)).one_or_none() is not None
 
 
 def replay_delivery(connection: Connection, delivery_id: int, now: int) -> bool:
