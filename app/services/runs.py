@@ -4,6 +4,7 @@
 """
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from app.services.summaries import aggregate_vector, run_body
 from app.store import alerts, queue, recording
 from app.store.engine import Store, from_us, to_us
 from app.store.queue import ClaimedRun, ShardBody
+
+logger = logging.getLogger("coalmine.runs")
 
 _RESUME_WITHIN = timedelta(minutes=15)
 _COMMIT_EVERY = timedelta(milliseconds=250)  # what a crash can cost, beyond the shards not yet full
@@ -119,7 +122,7 @@ def give_up(store: Store, claimed: ClaimedRun, *, owner: str, clock: Callable[[]
     if clock() - from_us(claimed.started_at) <= _RESUME_WITHIN:
         return None
     reason = "an error in Coalmine keeps this run from being carried out; the log has the details"
-    return _fail(store, claimed, owner, reason, clock)
+    return _fail(store, claimed, owner, reason, clock, last_resort=True)
 
 
 def _answered_before(store: Store, plan: Plan) -> dict[int, ShardBody]:
@@ -228,8 +231,19 @@ def _finalise(
     )
 
 
-def _fail(store: Store, claimed: ClaimedRun, owner: str, reason: str, clock: Callable[[], datetime]) -> EndedRun | None:
-    """End a run that could not be executed: its verdict is unknown, never healthy."""
+def _fail(
+    store: Store,
+    claimed: ClaimedRun,
+    owner: str,
+    reason: str,
+    clock: Callable[[], datetime],
+    *,
+    last_resort: bool = False,
+) -> EndedRun | None:
+    """End a run that could not be executed: its verdict is unknown, never healthy.
+
+    As a `last_resort` it ends even where its alerting fails, which may be why it could not be ended before.
+    """
     now = clock()
     values: dict[str, Any] = {"status": RunStatus.FAILED, "verdict": Verdict.UNKNOWN, "reasons": json.dumps([reason])}
     with store.write() as connection:
@@ -237,7 +251,13 @@ def _fail(store: Store, claimed: ClaimedRun, owner: str, reason: str, clock: Cal
         if not recording.finish_run(connection, claimed.id, owner, finished_at=to_us(now), **values):
             return None
         recording.save_latest(connection, claimed.check_id, claimed.id, {})
-        alerting.after_run(connection, claimed.check_id, claimed.id, now=now)
+        try:
+            with connection.begin_nested():
+                alerting.after_run(connection, claimed.check_id, claimed.id, now=now)
+        except Exception:
+            if not last_resort:
+                raise
+            logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})  # no_data tells of it in time
         queue.drop_shards(connection, claimed.id)
     return EndedRun(
         id=claimed.id,
