@@ -25,7 +25,8 @@ from app.formats.files import canary_texts, read_secret
 from app.formats.reports import Table, plain
 from app.formats.shapes import time_text
 from app.main import USER_AGENT, open_store
-from app.services import catalog, keys
+from app.services import applying, exporting, keys
+from app.services.references import FILE
 from app.services.vault import Vault, open_vault
 from app.store.engine import Store, from_us
 from app.store.migrate import migrate as migrate_store
@@ -107,7 +108,7 @@ def export(
         text = _server(server).export()
     else:
         with _opened(data_dir) as (_, store):
-            text = write_canary_file(catalog.in_force(store))
+            text = write_canary_file(exporting.in_force(store))
     if path == "-":
         typer.echo(text, nl=False)
     else:
@@ -186,9 +187,9 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
         with _opened(data_dir) as (settings, store):
             vault = own_vault(settings)
             if dry_run:
-                found = catalog.diff(store, vault, documents, managed_by=catalog.FILE)
+                found = applying.diff(store, vault, documents, managed_by=FILE)
             else:
-                found = catalog.apply(store, vault, documents, managed_by=catalog.FILE, now=_now())
+                found = applying.apply(store, vault, documents, managed_by=FILE, now=_now())
         changes = [asdict(change) for change in found]
     terminal.show_plan(changes, applied=not dry_run)
 

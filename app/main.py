@@ -30,8 +30,10 @@ from app.domain.errors import CoalmineError, ConfigurationError, StoreUnavailabl
 from app.domain.model import Probe, Send
 from app.formats.canary_files import read_canary_files
 from app.formats.files import canary_texts, read_secret
-from app.services import catalog, keys
+from app.services import applying, keys
+from app.services.changes import Change
 from app.services.deliveries import Links
+from app.services.references import FILE
 from app.services.vault import Vault, open_vault
 from app.store.engine import Store
 from app.store.migrate import is_migrated, migrate
@@ -178,10 +180,10 @@ def links_of(settings: Settings) -> Links:
     return Links(public_url=settings.url, dashboard_url=settings.dashboard_url, runbook_url=settings.runbook_url)
 
 
-def apply_canaries(path: Path, store: Store, vault: Vault, environment: Mapping[str, str]) -> list[catalog.Change]:
+def apply_canaries(path: Path, store: Store, vault: Vault, environment: Mapping[str, str]) -> list[Change]:
     """Put canary files in force: all of them or, with InvalidInputError, none."""
     documents = read_canary_files(canary_texts(path), environment, read_secret)
-    changes = catalog.apply(store, vault, documents, managed_by=catalog.FILE, now=datetime.now(UTC))
+    changes = applying.apply(store, vault, documents, managed_by=FILE, now=datetime.now(UTC))
     logger.info("canaries_applied", extra={"path": str(path), "changes": len(changes)})
     return changes
 

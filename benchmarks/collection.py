@@ -27,8 +27,9 @@ from app.domain.model import Trigger
 from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
-from app.services import catalog, reading, runs, scheduling
+from app.services import applying, reading, runs, scheduling
 from app.services.plans import Planner
+from app.services.references import API
 from app.services.vault import Vault
 from app.store.engine import Store
 from app.store.migrate import migrate
@@ -49,7 +50,7 @@ def main() -> None:
         store, vault = Store(f"sqlite:///{data}/coalmine.db"), Vault("a key for the benchmark only")
         migrate(store)
         wanted = documents(folder, corpus, url)
-        catalog.apply(store, vault, wanted, managed_by=catalog.API, now=datetime.now(UTC))
+        applying.apply(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
         started = time.perf_counter()
         run = one_run(store, vault)
         seconds = time.perf_counter() - started

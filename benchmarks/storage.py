@@ -27,8 +27,9 @@ from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
 from app.main import create_app, open_service
-from app.services import catalog, runs
+from app.services import applying, definitions, runs
 from app.services.plans import Planner
+from app.services.references import API
 from app.services.vault import Vault
 from app.store.engine import Store, to_us
 from app.store.migrate import migrate
@@ -55,9 +56,9 @@ def write(file: Path, days: int, canaries: int, end: datetime) -> None:
     store, vault = Store(f"sqlite:///{file}"), Vault("a key for the benchmark only")
     migrate(store)
     moment = end - timedelta(days=days)
-    catalog.apply(store, vault, documents(canaries), managed_by=catalog.API, now=moment)
+    applying.apply(store, vault, documents(canaries), managed_by=API, now=moment)
     planner, probe = Planner(store, vault), ScriptedProbe(canaries)
-    check_id = catalog.find(store, "check", "bench").id
+    check_id = definitions.find(store, "check", "bench").id
     count = days * 288
     seconds: list[float] = []
     first_bytes = 0

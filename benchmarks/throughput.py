@@ -30,8 +30,9 @@ from app.domain.model import Trigger
 from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
-from app.services import catalog, runs, scheduling
+from app.services import applying, runs, scheduling
 from app.services.plans import Planner
+from app.services.references import API
 from app.services.vault import Vault
 from app.store.engine import Store
 from app.store.migrate import migrate
@@ -50,7 +51,7 @@ def main() -> None:
         store = Store(f"sqlite:///{folder}/bench.db")
         migrate(store)
         vault = Vault("a key for the benchmark only")
-        catalog.apply(store, vault, documents(canaries), managed_by=catalog.API, now=datetime.now(UTC))
+        applying.apply(store, vault, documents(canaries), managed_by=API, now=datetime.now(UTC))
         planner = Planner(store, vault)
         first = one_run(planner)
         print(f"first run, all new: {canaries / first:8.0f} canaries/s")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.model import Outcome, RunStatus
-from app.services import catalog, scheduling
+from app.services import definitions, scheduling
 from app.services.runs import EndedRun
 from app.store.engine import Store
 from tests.fakes import START, answered, failed, hits
@@ -39,7 +39,7 @@ def _states(world: World) -> list[str]:
 
 
 def _watch(world: World, now: datetime) -> bool:
-    check = catalog.find(world.store, "check", CHECK)
+    check = definitions.find(world.store, "check", CHECK)
     return scheduling.watch_for_silence(world.store, check.id, started_at=START - timedelta(hours=1), now=now)
 
 
@@ -357,4 +357,4 @@ def test_alerts_are_listed_by_check_and_state(world: World) -> None:
     assert len(world.alerts(check=CHECK)) == 1
     assert len(world.alerts(state="firing")) == 1
     assert world.alerts(state="resolved") == []
-    assert catalog.find(world.store, "check", CHECK).slug == CHECK
+    assert definitions.find(world.store, "check", CHECK).slug == CHECK

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.services import catalog
+from app.services import definitions
 from tests.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api
 
 TOKEN = "Bearer retriever-header-value-0123456789"
@@ -190,8 +190,8 @@ def test_secrets_are_never_shown_and_null_keeps_them(service: Api, caplog: pytes
     service.put("/v1/retrievers/search", {**retriever, "timeout": 2})
     service.put("/v1/hooks/ops", {**hook, "url": "https://example.org/moved"})
     vault, store = service.service.vault, service.service.store
-    assert catalog.stored_secrets(store, vault, "retriever", "search")["request.headers.Authorization"] == TOKEN
-    assert catalog.stored_secrets(store, vault, "hook", "ops") == {"secret": HOOK_SECRET}
+    assert definitions.stored_secrets(store, vault, "retriever", "search")["request.headers.Authorization"] == TOKEN
+    assert definitions.stored_secrets(store, vault, "hook", "ops") == {"secret": HOOK_SECRET}
     service.put("/v1/suites/docs", {"canaries": CANARIES})
     service.put("/v1/checks/docs", {**CHECK, "hooks": ["ops"]})
     service.run()
@@ -224,17 +224,17 @@ def test_a_secret_is_replaced_by_another_and_removed_by_leaving_it_out(service: 
     other = "whsec_" + "b3RoZXItc2VjcmV0LW9mLXRoZS1ob29rLTAxMjM0NTY="
     service.put("/v1/hooks/ops", {**HOOK, "secret": other})
     vault, store = service.service.vault, service.service.store
-    assert catalog.stored_secrets(store, vault, "hook", "ops") == {"secret": other}
+    assert definitions.stored_secrets(store, vault, "hook", "ops") == {"secret": other}
     shown = service.put("/v1/hooks/ops", {"kind": "webhook", "url": HOOK["url"]})
     assert shown["secrets_set"] == []
-    assert catalog.stored_secrets(store, vault, "hook", "ops") == {}
+    assert definitions.stored_secrets(store, vault, "hook", "ops") == {}
 
 
 def test_a_header_is_removed_by_leaving_it_out(service: Api) -> None:
     service.put("/v1/retrievers/search", WITH_HEADER)
     shown = service.put("/v1/retrievers/search", {**RETRIEVER, "request": {"headers": {"X-Team": None}}})
     assert shown["secrets_set"] == ["request.headers.X-Team"]
-    stored = catalog.stored_secrets(service.service.store, service.service.vault, "retriever", "search")
+    stored = definitions.stored_secrets(service.service.store, service.service.vault, "retriever", "search")
     assert stored == {"request.headers.X-Team": "search-team-value"}
 
 

@@ -10,8 +10,9 @@ from app.domain.errors import ConflictError, FileManagedError, InvalidInputError
 from app.domain.model import RunStatus
 from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
-from app.services import catalog
-from app.services.catalog import API, FILE, Change
+from app.services import applying, definitions, exporting
+from app.services.changes import Change
+from app.services.references import API, FILE
 from app.store import catalog as rows
 from app.store.engine import Store
 from app.store.tables import definition_versions
@@ -72,7 +73,7 @@ def test_applying_says_what_it_changes_and_the_second_time_nothing(store: Store)
         ("create", "hook", "ops"),
         ("create", "check", CHECK),
     ]
-    assert _said(catalog.diff(store, world.vault, documents(wanted), managed_by=FILE)) == expected
+    assert _said(applying.diff(store, world.vault, documents(wanted), managed_by=FILE)) == expected
     assert world.count("definitions", "canaries") == {"definitions": 0, "canaries": 0}
     assert _said(world.apply(wanted)) == expected
     before = world.dump()
@@ -82,7 +83,7 @@ def test_applying_says_what_it_changes_and_the_second_time_nothing(store: Store)
 
 def test_the_difference_shown_is_the_difference_made(world: World) -> None:
     other = page([canary("bee", min_relevance_score=0.7), canary("cat")], k=3)
-    shown = catalog.diff(world.store, world.vault, documents(other), managed_by=FILE)
+    shown = applying.diff(world.store, world.vault, documents(other), managed_by=FILE)
     made = world.apply(other)
     assert shown == made
     assert _said(made) == [
@@ -101,24 +102,27 @@ def test_what_is_absent_from_the_files_is_archived_and_comes_back(world: World) 
     assert set(_said(gone)) == {
         ("create", "suite", "other"),
         ("archive", "suite", "suite"),
+        ("archive", "canary", "suite/ant"),
+        ("archive", "canary", "suite/bee"),
         ("archive", "retriever", "search"),
         ("archive", "hook", "ops"),
         ("archive", "check", CHECK),
     }
     for kind, slug in (("suite", "suite"), ("check", CHECK), ("hook", "ops")):
         with pytest.raises(NotFoundError):
-            catalog.find(world.store, kind, slug)
+            definitions.find(world.store, kind, slug)
     assert set(world.results(run)) == {"ant", "bee"}  # history stays
     back = world.apply(page([canary("ant"), canary("bee")]))
     notes = {(change.action, change.kind): change.note for change in back}
-    assert notes == {("create", kind): "was archived" for kind in catalog.KINDS} | {("archive", "suite"): None}
-    assert catalog.find(world.store, "check", CHECK).archived_at is None
+    kinds = ("suite", "canary", "retriever", "hook", "check")
+    assert notes == {("create", kind): "was archived" for kind in kinds} | {("archive", "suite"): None}
+    assert definitions.find(world.store, "check", CHECK).archived_at is None
 
 
 def test_replicas_that_start_together_apply_the_same_files_once(store: Store) -> None:
     world = World(store=store)
     wanted = documents(page([canary("ant"), canary("bee")]))
-    race(4, lambda _: catalog.apply(store, world.vault, wanted, managed_by=FILE, now=START))
+    race(4, lambda _: applying.apply(store, world.vault, wanted, managed_by=FILE, now=START))
     assert world.count("definitions", "definition_versions", "canaries", "canary_versions") == {
         "definitions": 4,
         "definition_versions": 4,
@@ -134,67 +138,67 @@ def test_what_a_file_owns_is_refused_elsewhere_naming_its_place(world: World) ->
     store, vault = world.store, world.vault
     place = r"canaries\.yaml:1"
     with pytest.raises(FileManagedError, match=place):
-        catalog.put(store, vault, "hook", parse_document(HookDocument, HOOK), now=START)
+        definitions.put(store, vault, "hook", parse_document(HookDocument, HOOK), now=START)
     with pytest.raises(FileManagedError, match=place):
-        catalog.put(store, vault, "retriever", parse_document(RetrieverDocument, RETRIEVER), now=START)
+        definitions.put(store, vault, "retriever", parse_document(RetrieverDocument, RETRIEVER), now=START)
     with pytest.raises(FileManagedError, match=place):
-        catalog.archive(store, "check", CHECK, now=START)
+        definitions.archive(store, "check", CHECK, now=START)
     with pytest.raises(FileManagedError, match=place):
-        catalog.put_canaries(store, "suite", [parse_document(CanaryDocument, canary("ant"))], now=START)
+        definitions.put_canaries(store, "suite", [parse_document(CanaryDocument, canary("ant"))], now=START)
     with pytest.raises(FileManagedError, match=place):
-        catalog.archive_canary(store, "suite", "ant", now=START)
+        definitions.archive_canary(store, "suite", "ant", now=START)
     with pytest.raises(FileManagedError, match=place):
-        catalog.put_suite(store, SuiteDocument(slug="suite"), now=START)
+        definitions.put_suite(store, SuiteDocument(slug="suite"), now=START)
     with pytest.raises(FileManagedError, match=place):
-        catalog.apply(store, vault, documents(page([])), managed_by=API, now=START)
+        applying.apply(store, vault, documents(page([])), managed_by=API, now=START)
 
 
 def test_canaries_of_the_api_live_in_a_file_managed_suite_and_survive_its_files(world: World) -> None:
     added = parse_document(CanaryDocument, canary("extra"))
-    assert catalog.put_canaries(world.store, "suite", [added], now=START) == 1
-    assert catalog.put_canaries(world.store, "suite", [added], now=START) == 0
+    assert definitions.put_canaries(world.store, "suite", [added], now=START) == 1
+    assert definitions.put_canaries(world.store, "suite", [added], now=START) == 0
     world.apply(page([canary("ant")]))
-    assert [row.key for row in catalog.list_canaries(world.store, "suite")] == ["ant", "extra"]
+    assert [row.key for row in definitions.list_canaries(world.store, "suite")] == ["ant", "extra"]
     assert set(world.results(world.run())) == {"ant", "extra"}
-    catalog.put_suite(world.store, SuiteDocument(slug="suite", canaries=()), now=START)
-    assert [row.key for row in catalog.list_canaries(world.store, "suite")] == ["ant"]
+    definitions.put_suite(world.store, SuiteDocument(slug="suite", canaries=()), now=START)
+    assert [row.key for row in definitions.list_canaries(world.store, "suite")] == ["ant"]
 
 
 def test_a_file_takes_over_what_the_api_made(store: Store) -> None:
     world = World(store=store)
-    catalog.apply(store, world.vault, documents(page([canary("ant")])), managed_by=API, now=START)
+    applying.apply(store, world.vault, documents(page([canary("ant")])), managed_by=API, now=START)
     changes = world.apply(page([canary("ant")]))
     assert {change.note for change in changes} == {"taken over from the api"}
-    assert catalog.find(store, "check", CHECK).managed_by == FILE
-    assert catalog.find_canary(store, "suite", "ant").managed_by == FILE
+    assert definitions.find(store, "check", CHECK).managed_by == FILE
+    assert definitions.find_canary(store, "suite", "ant").managed_by == FILE
 
 
 def test_what_the_api_made_is_not_archived_by_files(store: Store) -> None:
     world = World(store=store)
-    catalog.apply(store, world.vault, documents(page([canary("ant")])), managed_by=API, now=START)
+    applying.apply(store, world.vault, documents(page([canary("ant")])), managed_by=API, now=START)
     world.apply({"suite": "other", "canaries": [canary("cat")]})
-    assert catalog.find(store, "check", CHECK).managed_by == API
+    assert definitions.find(store, "check", CHECK).managed_by == API
     assert world.run().status is RunStatus.FINISHED
 
 
 def test_what_a_check_uses_cannot_be_archived(store: Store) -> None:
     world = World(store=store)
-    catalog.apply(store, world.vault, documents(page([canary("ant")])), managed_by=API, now=START)
+    applying.apply(store, world.vault, documents(page([canary("ant")])), managed_by=API, now=START)
     for kind, slug in (("suite", "suite"), ("retriever", "search"), ("hook", "ops")):
         with pytest.raises(ConflictError, match=CHECK):
-            catalog.archive(store, kind, slug, now=START)
-    catalog.archive(store, "check", CHECK, now=START)
+            definitions.archive(store, kind, slug, now=START)
+    definitions.archive(store, "check", CHECK, now=START)
     for kind, slug in (("suite", "suite"), ("retriever", "search"), ("hook", "ops")):
-        catalog.archive(store, kind, slug, now=START)
+        definitions.archive(store, kind, slug, now=START)
         with pytest.raises(NotFoundError):
-            catalog.archive(store, kind, slug, now=START)
+            definitions.archive(store, kind, slug, now=START)
 
 
 def test_a_check_that_refers_to_nothing_is_refused_and_not_saved(world: World) -> None:
     wanted = {**page()["checks"][0], "slug": "new", "suite": "nothing", "hooks": ["nobody"]}
     before = world.dump()
     with pytest.raises(InvalidInputError) as caught:
-        catalog.put(world.store, world.vault, "check", parse_document(CheckDocument, wanted), now=START)
+        definitions.put(world.store, world.vault, "check", parse_document(CheckDocument, wanted), now=START)
     assert [problem.path for problem in caught.value.problems] == ["suite", "hooks"]
     assert world.dump() == before
 
@@ -203,12 +207,12 @@ def test_a_check_that_refers_to_nothing_is_refused_and_not_saved(world: World) -
 
 
 def test_a_version_is_used_again_when_its_content_returns(world: World) -> None:
-    versions = {catalog.find(world.store, "check", CHECK).version_id}
+    versions = {definitions.find(world.store, "check", CHECK).version_id}
     before = world.count("definition_versions", "canary_versions")
     world.apply(page([canary("ant", tags=["x"]), canary("bee")], k=3))
-    versions.add(catalog.find(world.store, "check", CHECK).version_id)
+    versions.add(definitions.find(world.store, "check", CHECK).version_id)
     world.apply(page([canary("ant"), canary("bee")]))
-    assert catalog.find(world.store, "check", CHECK).version_id in versions
+    assert definitions.find(world.store, "check", CHECK).version_id in versions
     assert len(versions) == 2
     assert world.count("definition_versions", "canary_versions") == {name: n + 1 for name, n in before.items()}
 
@@ -216,11 +220,14 @@ def test_a_version_is_used_again_when_its_content_returns(world: World) -> None:
 def test_hashes_do_not_depend_on_order_place_or_defaults_written_out(store: Store) -> None:
     world = World(store=store)
     world.apply(page([canary("ant", tags=["a", "b"])], k=5, enabled=True))
-    check, ant = catalog.find(store, "check", CHECK).hash, catalog.find_canary(store, "suite", "ant").hash
+    check, ant = definitions.find(store, "check", CHECK).hash, definitions.find_canary(store, "suite", "ant").hash
     wanted = page([canary("ant", tags=["b", "a"], category="simple_factual")])
     wanted["checks"] = [dict(reversed(wanted["checks"][0].items()))]
     world.apply({"suite": "zero", "canaries": []}, wanted)
-    assert (catalog.find(store, "check", CHECK).hash, catalog.find_canary(store, "suite", "ant").hash) == (check, ant)
+    assert (definitions.find(store, "check", CHECK).hash, definitions.find_canary(store, "suite", "ant").hash) == (
+        check,
+        ant,
+    )
 
 
 def test_a_suite_is_frozen_once_for_each_revision(world: World) -> None:
@@ -236,12 +243,12 @@ def test_a_suite_is_frozen_once_for_each_revision(world: World) -> None:
 
 
 def test_threads_that_freeze_at_once_freeze_the_same(world: World) -> None:
-    suite = catalog.find(world.store, "suite", "suite").id
+    suite = definitions.find(world.store, "suite", "suite").id
 
     def freeze(number: int) -> tuple[str, list[str]] | None:
         if number == 0:
             added = [parse_document(CanaryDocument, canary(f"extra-{n}")) for n in range(5)]
-            catalog.put_canaries(world.store, "suite", added, now=START)
+            definitions.put_canaries(world.store, "suite", added, now=START)
             return None
         with world.store.write() as connection:
             digest, members = rows.suite_version(connection, rows.freeze_suite(connection, suite, number))
@@ -281,11 +288,11 @@ def test_secrets_are_not_in_the_database_file(databases: Databases) -> None:
 def test_a_renewed_secret_is_no_new_version_and_is_used_by_the_next_run(store: Store) -> None:
     world = World(store=store)
     world.apply(_with_token(TOKEN))
-    before = catalog.find(store, "retriever", "search")
+    before = definitions.find(store, "retriever", "search")
     world.run()
     changes = world.apply(_with_token("Bearer renewed"))
     assert [(change.name, change.fields) for change in changes] == [("search", ("secrets",))]
-    after = catalog.find(store, "retriever", "search")
+    after = definitions.find(store, "retriever", "search")
     assert (after.version_id, after.hash) == (before.version_id, before.hash)
     world.run()
     used = [asking.retriever.headers["authorization"] for asking in world.probe.askings]
@@ -295,22 +302,22 @@ def test_a_renewed_secret_is_no_new_version_and_is_used_by_the_next_run(store: S
 def test_a_removed_secret_is_gone(store: Store) -> None:
     world = World(store=store)
     world.apply(page([canary("ant")]))
-    assert catalog.find(store, "hook", "ops").secrets is not None
+    assert definitions.find(store, "hook", "ops").secrets is not None
     changes = world.apply({**page([canary("ant")]), "hooks": [{**HOOK, "secret": None}]})
     assert [(change.name, change.fields) for change in changes] == [("ops", ("secrets",))]
-    assert catalog.find(store, "hook", "ops").secrets is None
+    assert definitions.find(store, "hook", "ops").secrets is None
 
 
 def test_the_api_can_take_a_secret_away_too(store: Store) -> None:
     world = World(store=store)
-    catalog.put(store, world.vault, "hook", parse_document(HookDocument, HOOK), now=START)
-    assert catalog.stored_secrets(store, world.vault, "hook", "ops") == {"secret": SECRET}
-    catalog.put(store, world.vault, "hook", parse_document(HookDocument, {**HOOK, "secret": None}), now=START)
-    assert catalog.stored_secrets(store, world.vault, "hook", "ops") == {}
+    definitions.put(store, world.vault, "hook", parse_document(HookDocument, HOOK), now=START)
+    assert definitions.stored_secrets(store, world.vault, "hook", "ops") == {"secret": SECRET}
+    definitions.put(store, world.vault, "hook", parse_document(HookDocument, {**HOOK, "secret": None}), now=START)
+    assert definitions.stored_secrets(store, world.vault, "hook", "ops") == {}
 
 
 def test_secrets_of_a_file_are_not_given_to_the_api(world: World) -> None:
-    assert catalog.stored_secrets(world.store, world.vault, "hook", "ops") == {}
+    assert definitions.stored_secrets(world.store, world.vault, "hook", "ops") == {}
 
 
 def test_no_two_versions_in_force_share_a_ciphertext(store: Store) -> None:
@@ -325,7 +332,7 @@ def test_no_two_versions_in_force_share_a_ciphertext(store: Store) -> None:
 
 
 def test_everything_in_force_reads_back_as_documents_without_secrets(world: World) -> None:
-    found = catalog.in_force(world.store)
+    found = exporting.in_force(world.store)
     assert [suite.slug for suite in found.suites] == ["suite"]
     assert [one.key for one in found.suites[0].canaries or ()] == ["ant", "bee"]
     assert [check.slug for check in found.checks] == [CHECK]

@@ -14,7 +14,7 @@ from app.adapters.hooks.webhook import send_webhook
 from app.domain.addresses import hook_policy, parse_allow
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.model import Hook, Message, Receipt
-from app.services import catalog, deliveries
+from app.services import definitions, deliveries
 from app.services.deliveries import SentDelivery
 from app.services.vault import Vault
 from app.store import outbox
@@ -153,7 +153,7 @@ def test_a_receiver_that_is_gone_disables_its_hook(store: Store) -> None:
         world = _real_world(store, receiver)
         _break(world)
         assert _state(world.deliver(send=real_send)) == "dead"
-        hook = catalog.find(world.store, "hook", "hook-0")
+        hook = definitions.find(world.store, "hook", "hook-0")
         assert hook.disabled_reason is not None
         assert "410" in hook.disabled_reason
         _heal(world)
@@ -163,7 +163,7 @@ def test_a_receiver_that_is_gone_disables_its_hook(store: Store) -> None:
         with pytest.raises(ConflictError, match="disabled"):
             deliveries.send_test(world.store, "hook-0", now=world.clock())
         world.apply(_page(f"{receiver.url}/hook"))  # saved again, unchanged
-        assert catalog.find(world.store, "hook", "hook-0").disabled_reason is None
+        assert definitions.find(world.store, "hook", "hook-0").disabled_reason is None
         _heal(world)
         _break(world)
         assert _state(world.deliver(send=real_send)) == "delivered"
@@ -369,7 +369,7 @@ def test_a_hook_whose_secret_cannot_be_read_does_not_delay_another(store: Store)
     world.apply(_page("http://one.test/", "http://two.test/"))
     with store.write() as connection:
         token = Vault("a key that is known no more").encrypt({"secret": "x"})
-        hook = catalog.find(store, "hook", "hook-0")
+        hook = definitions.find(store, "hook", "hook-0")
         table = definition_versions
         connection.execute(sa.update(table).where(table.c.id == hook.version_id).values(secrets=token))
     _break(world)

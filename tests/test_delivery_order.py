@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from app.domain.errors import ConflictError
 from app.domain.model import Hook, Message, Receipt
-from app.services import catalog, deliveries
+from app.services import definitions, deliveries
 from app.store import outbox
 from app.store.engine import Store, to_us
 from app.store.tables import transitions
@@ -155,7 +155,7 @@ def test_a_late_410_does_not_disable_a_hook_that_was_mended_meanwhile(world: Wor
     settled = world.deliver(send=_meanwhile(world, GONE, MOVED))
     assert settled is not None
     assert settled.state == "pending"
-    assert catalog.find(world.store, "hook", "ops").disabled_reason is None
+    assert definitions.find(world.store, "hook", "ops").disabled_reason is None
     world.clock.advance(60)
     world.deliver()
     assert _told(world) == [("alert.opened", "delivered")]  # where it now leads

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from app.domain.model import RunStatus, Verdict
-from app.services import catalog, runs, scheduling
+from app.services import definitions, runs, scheduling
 from app.services.runs import EndedRun
 from app.store.engine import Store
 from app.store.queue import ClaimedRun
@@ -79,7 +79,7 @@ def test_the_silence_that_follows_is_told(world: World) -> None:
         claimed = _claimed(world)
         world.clock.now += timedelta(minutes=16)
         assert _give_up(world, claimed) is not None
-    check = catalog.find(world.store, "check", CHECK)
+    check = definitions.find(world.store, "check", CHECK)
     assert scheduling.watch_for_silence(world.store, check.id, started_at=START, now=world.clock())
 
 

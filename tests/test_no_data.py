@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.services import catalog, overview, scheduling
+from app.services import definitions, overview, scheduling
 from app.store.engine import Store
 from tests.fakes import START
 from tests.living import until
@@ -30,7 +30,7 @@ def _begun(store: Store) -> World:
 
 def _watch(world: World, **more: Any) -> bool:
     """Look at the check as a worker that started long ago does."""
-    check = catalog.find(world.store, "check", CHECK)
+    check = definitions.find(world.store, "check", CHECK)
     moments = {"started_at": START - timedelta(days=9), "now": world.clock(), **more}
     return scheduling.watch_for_silence(world.store, check.id, **moments)
 

@@ -9,7 +9,7 @@ import pytest
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.model import RunStatus, Trigger
 from app.domain.schedules import spread
-from app.services import catalog, reading, scheduling
+from app.services import definitions, reading, scheduling
 from app.store.engine import Store
 from tests.fakes import START
 from tests.world import CHECK, World, canary, page, race
@@ -24,7 +24,7 @@ def world(store: Store) -> World:
 
 
 def _check_id(world: World) -> int:
-    return catalog.find(world.store, "check", CHECK).id
+    return definitions.find(world.store, "check", CHECK).id
 
 
 def _tick(world: World) -> bool:

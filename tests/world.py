@@ -14,9 +14,11 @@ from app.domain.model import Send, Trigger
 from app.formats.canary_files import CanaryFile, Documents, Source
 from app.formats.complaints import parse_document
 from app.formats.documents import SuiteDocument
-from app.services import alert_reading, catalog, deliveries, reading, runs, scheduling
+from app.services import alert_reading, applying, deliveries, reading, runs, scheduling
+from app.services.changes import Change
 from app.services.deliveries import Links, SentDelivery
 from app.services.plans import Planner
+from app.services.references import FILE
 from app.services.runs import EndedRun
 from app.services.vault import Vault
 from app.store.engine import Store
@@ -105,11 +107,9 @@ class World:
     probe: FakeProbe = field(default_factory=FakeProbe)
     send: FakeSend = field(default_factory=FakeSend)
 
-    def apply(self, *pages: Mapping[str, Any]) -> list[catalog.Change]:
+    def apply(self, *pages: Mapping[str, Any]) -> list[Change]:
         """Put these pages in force as canary files."""
-        return catalog.apply(
-            self.store, self.vault, documents(*pages), managed_by=catalog.FILE, now=self.clock.advance(1)
-        )
+        return applying.apply(self.store, self.vault, documents(*pages), managed_by=FILE, now=self.clock.advance(1))
 
     def wish(self, slug: str = CHECK, **more: Any) -> int:
         """Ask for a run now."""

@@ -18,8 +18,9 @@ from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
 from app.formats.fields import Document
 from app.formats.secret_fields import join_secrets, public_json
-from app.services import catalog
+from app.services import applying, definitions, exporting
 from app.services.keys import Scope
+from app.services.references import API
 from app.store.catalog import CanaryRow, Definition
 from app.store.engine import from_us
 
@@ -54,35 +55,35 @@ def describes(model: type[Document], *, required: bool = True) -> dict[str, Any]
 @router.get("/suites")
 def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
     """List the suites in force."""
-    return _listed(catalog.list_all(store, "suite", after=after, limit=limit + 1), limit)
+    return _listed(definitions.list_all(store, "suite", after=after, limit=limit + 1), limit)
 
 
 @router.get("/suites/{suite}")
 def get_suite(store: StoreDep, suite: str) -> dict[str, Any]:
     """Show a suite and how many canaries it has."""
-    shape = _definition(catalog.find(store, "suite", suite))
-    return {**shape, "canary_count": len(catalog.list_canaries(store, suite))}
+    shape = _definition(definitions.find(store, "suite", suite))
+    return {**shape, "canary_count": len(definitions.list_canaries(store, suite))}
 
 
 @router.put("/suites/{suite}", openapi_extra=describes(SuiteDocument))
 def put_suite(store: StoreDep, response: Response, suite: str, body: Content) -> dict[str, Any]:
     """Create or change a suite. `canaries`, where given, replace the API-managed ones; missing ones are archived."""
     document = parse_document(SuiteDocument, _named(body, "slug", suite))
-    saved, created = catalog.put_suite(store, document, now=_now())
+    saved, created = definitions.put_suite(store, document, now=_now())
     response.status_code = 201 if created else 200
-    return {**_definition(saved), "canary_count": len(catalog.list_canaries(store, suite))}
+    return {**_definition(saved), "canary_count": len(definitions.list_canaries(store, suite))}
 
 
 @router.delete("/suites/{suite}", status_code=204)
 def delete_suite(store: StoreDep, suite: str) -> None:
     """Archive a suite; its history stays."""
-    catalog.archive(store, "suite", suite, now=_now())
+    definitions.archive(store, "suite", suite, now=_now())
 
 
 @router.get("/suites/{suite}/canaries")
 def list_canaries(store: StoreDep, suite: str, after: After = "", limit: Limit = 100) -> dict[str, Any]:
     """List the canaries of a suite in their order."""
-    found = catalog.list_canaries(store, suite, after=after, limit=limit + 1)
+    found = definitions.list_canaries(store, suite, after=after, limit=limit + 1)
     return page([_canary(row) for row in found[:limit]], found[limit - 1].key if len(found) > limit else None)
 
 
@@ -91,29 +92,29 @@ def post_canaries(store: StoreDep, suite: str, body: Content) -> dict[str, Any]:
     """Create or change one canary, or a list of them, all or none."""
     given = [_without_read_only(one) for one in (body if isinstance(body, list) else [body])]
     parsed = parse_document(SuiteDocument, {"slug": suite, "canaries": given}).canaries or ()
-    return {"changed": catalog.put_canaries(store, suite, parsed, now=_now()), "given": len(parsed)}
+    return {"changed": definitions.put_canaries(store, suite, parsed, now=_now()), "given": len(parsed)}
 
 
 @router.get("/suites/{suite}/canaries/{key}")
 def get_canary(store: StoreDep, suite: str, key: str) -> dict[str, Any]:
     """Show a canary."""
-    return _canary(catalog.find_canary(store, suite, key))
+    return _canary(definitions.find_canary(store, suite, key))
 
 
 @router.put("/suites/{suite}/canaries/{key}", openapi_extra=describes(CanaryDocument))
 def put_canary(store: StoreDep, response: Response, suite: str, key: str, body: Content) -> dict[str, Any]:
     """Create or change a canary."""
     document = parse_document(CanaryDocument, _named(body, "key", key))
-    before = {canary.key for canary in catalog.list_canaries(store, suite)}
-    catalog.put_canaries(store, suite, [document], now=_now())
+    before = {canary.key for canary in definitions.list_canaries(store, suite)}
+    definitions.put_canaries(store, suite, [document], now=_now())
     response.status_code = 200 if key in before else 201
-    return _canary(catalog.find_canary(store, suite, key))
+    return _canary(definitions.find_canary(store, suite, key))
 
 
 @router.delete("/suites/{suite}/canaries/{key}", status_code=204)
 def delete_canary(store: StoreDep, suite: str, key: str) -> None:
     """Archive a canary; its history stays."""
-    catalog.archive_canary(store, suite, key, now=_now())
+    definitions.archive_canary(store, suite, key, now=_now())
 
 
 # --- retrievers ----------------------------------------------------------------------------------------------
@@ -122,13 +123,13 @@ def delete_canary(store: StoreDep, suite: str, key: str) -> None:
 @router.get("/retrievers")
 def list_retrievers(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
     """List the retrievers in force; header values are never shown."""
-    return _listed(catalog.list_all(store, "retriever", after=after, limit=limit + 1), limit)
+    return _listed(definitions.list_all(store, "retriever", after=after, limit=limit + 1), limit)
 
 
 @router.get("/retrievers/{slug}")
 def get_retriever(store: StoreDep, slug: str) -> dict[str, Any]:
     """Show a retriever; header values are never shown."""
-    return _definition(catalog.find(store, "retriever", slug))
+    return _definition(definitions.find(store, "retriever", slug))
 
 
 @router.put("/retrievers/{slug}", openapi_extra=describes(RetrieverDocument))
@@ -142,7 +143,7 @@ def put_retriever(store: StoreDep, vault: VaultDep, response: Response, slug: st
 @needs(Scope.ADMIN)
 def delete_retriever(store: StoreDep, slug: str) -> None:
     """Archive a retriever; its history stays."""
-    catalog.archive(store, "retriever", slug, now=_now())
+    definitions.archive(store, "retriever", slug, now=_now())
 
 
 # --- checks --------------------------------------------------------------------------------------------------
@@ -151,13 +152,13 @@ def delete_retriever(store: StoreDep, slug: str) -> None:
 @router.get("/checks")
 def list_checks(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
     """List the checks in force."""
-    return _listed(catalog.list_all(store, "check", after=after, limit=limit + 1), limit)
+    return _listed(definitions.list_all(store, "check", after=after, limit=limit + 1), limit)
 
 
 @router.get("/checks/{slug}")
 def get_check(store: StoreDep, slug: str) -> dict[str, Any]:
     """Show a check."""
-    return _definition(catalog.find(store, "check", slug))
+    return _definition(definitions.find(store, "check", slug))
 
 
 @router.put("/checks/{slug}", openapi_extra=describes(CheckDocument))
@@ -173,7 +174,7 @@ def put_check(
 @router.delete("/checks/{slug}", status_code=204)
 def delete_check(store: StoreDep, request: Request, slug: str) -> None:
     """Archive a check: no more runs, open alerts resolve, history stays."""
-    catalog.archive(store, "check", slug, now=_now())
+    definitions.archive(store, "check", slug, now=_now())
     wake(request)
 
 
@@ -183,13 +184,13 @@ def delete_check(store: StoreDep, request: Request, slug: str) -> None:
 @router.get("/hooks")
 def list_hooks(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
     """List the hooks in force; secrets are never shown."""
-    return _listed(catalog.list_all(store, "hook", after=after, limit=limit + 1), limit)
+    return _listed(definitions.list_all(store, "hook", after=after, limit=limit + 1), limit)
 
 
 @router.get("/hooks/{slug}")
 def get_hook(store: StoreDep, slug: str) -> dict[str, Any]:
     """Show a hook; its secret is never shown."""
-    return _definition(catalog.find(store, "hook", slug))
+    return _definition(definitions.find(store, "hook", slug))
 
 
 @router.put("/hooks/{slug}", openapi_extra=describes(HookDocument))
@@ -203,7 +204,7 @@ def put_hook(store: StoreDep, vault: VaultDep, response: Response, slug: str, bo
 @needs(Scope.ADMIN)
 def delete_hook(store: StoreDep, slug: str) -> None:
     """Archive a hook that no check uses."""
-    catalog.archive(store, "hook", slug, now=_now())
+    definitions.archive(store, "hook", slug, now=_now())
 
 
 # --- everything at once --------------------------------------------------------------------------------------
@@ -217,9 +218,9 @@ def import_documents(
     """Apply a list of canary-file documents as API-managed objects, in one transaction; `dry_run` only says what."""
     wanted = _joined([parse_document(CanaryFile, one) for one in (body if isinstance(body, list) else [body])])
     if dry_run:
-        changes = catalog.diff(store, vault, wanted, managed_by=catalog.API)
+        changes = applying.diff(store, vault, wanted, managed_by=API)
     else:
-        changes = catalog.apply(store, vault, wanted, managed_by=catalog.API, now=_now())
+        changes = applying.apply(store, vault, wanted, managed_by=API, now=_now())
         wake(request)
     return {
         "applied": not dry_run,
@@ -239,7 +240,7 @@ def import_documents(
 @router.get("/export", response_class=PlainTextResponse)
 def export_documents(store: StoreDep) -> PlainTextResponse:
     """Write everything in force as a canary file; secrets appear as `${VARIABLES}` to be set."""
-    return PlainTextResponse(write_canary_file(catalog.in_force(store)), media_type="application/yaml")
+    return PlainTextResponse(write_canary_file(exporting.in_force(store)), media_type="application/yaml")
 
 
 def wake(request: Request) -> None:
@@ -258,8 +259,8 @@ def _put(
     response: Response,
 ) -> dict[str, Any]:
     named = _named(body, "slug", slug)
-    document = parse_document(model, join_secrets(named, catalog.stored_secrets(store, vault, kind, slug)))
-    saved, created = catalog.put(store, vault, kind, document, now=_now())
+    document = parse_document(model, join_secrets(named, definitions.stored_secrets(store, vault, kind, slug)))
+    saved, created = definitions.put(store, vault, kind, document, now=_now())
     response.status_code = 201 if created else 200
     return _definition(saved)
 
@@ -300,10 +301,8 @@ def _listed(found: list[Definition], limit: int) -> dict[str, Any]:
 
 
 def _definition(row: Definition) -> dict[str, Any]:
-    names = {"secret"} if row.secrets is not None and row.kind == "hook" else set()
-    names |= {f"request.headers.{name}" for name in row.body.get("request", {}).get("headers", {})}
     return {
-        **public_json(row.body, names),
+        **public_json(row.body, secrets_set=row.secrets is not None),
         **_ownership(row),
         "hash": row.hash,
         "disabled_reason": row.disabled_reason,

@@ -10,7 +10,7 @@ from app.formats.canary_files import Documents
 from app.formats.documents import CanaryDocument, CheckDocument, ChunkDocument, HookDocument, RetrieverDocument
 from app.formats.fields import INTEGER, NUMBER, Document, format_duration
 from app.formats.rule_documents import RuleDocument
-from app.formats.secret_fields import split_secrets
+from app.formats.secret_fields import header_secret, short_name, split_secrets
 from app.formats.yaml_source import escape_dollars
 
 
@@ -58,7 +58,7 @@ def _variables(documents: Documents) -> dict[str, tuple[tuple[str, ...], str]]:
     )
     for kind, owner in owners:
         for secret, value in split_secrets(owner)[1].items():
-            words = (kind, owner.slug, secret.removeprefix("request.headers."))
+            words = (kind, owner.slug, short_name(secret))
             base = re.sub(r"[^A-Za-z0-9]", "_", "_".join(words)).upper()
             names = (base if count == 1 else f"{base}_{count}" for count in range(1, len(named) + 2))
             named[next(name for name in names if name not in named)] = ((kind, owner.slug, secret), value)
@@ -87,7 +87,7 @@ def _retriever(retriever: RetrieverDocument, variables: _Variables) -> dict[str,
     request = retriever.request.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"headers"})
     request = {name: _escaped(value) for name, value in request.items()}
     headers = {
-        name: f"${{{variables['retriever', retriever.slug, 'request.headers.' + name]}}}"
+        name: f"${{{variables['retriever', retriever.slug, header_secret(name)]}}}"
         for name in retriever.request.headers
     }
     order = {"slug": None, "preset": None, "url": None, "request": None}

@@ -74,6 +74,7 @@ def read_canary_files(
     problems += repeated
     if not unreadable:  # else what seems to be missing may be defined where nobody could read it
         problems += _dangling(pages, definitions, known)
+        problems += _uncomputed_floors(pages)
     if problems:
         order = {name: position for position, (name, _) in reversed(list(enumerate(files)))}
         raise InvalidInputError(sorted(problems, key=lambda problem: (order[str(problem.file)], problem.line or 0)))
@@ -228,6 +229,20 @@ def _dangling(
                 there = slugs[kind] | set(known.get(kind, ()))
                 if isinstance(name, str) and name not in there and not page.located.touches_broken(place):
                     yield page.problem(place, f"there is no {kind} '{shortened(name)}'{suggestion(name, there)}")
+
+
+def _uncomputed_floors(pages: Sequence[_Page]) -> Iterator[Problem]:
+    """Yield a problem for every floor on a measure that a check of the files does not compute."""
+    checks: dict[str, list[CheckDocument]] = defaultdict(list)
+    for page in pages:
+        for check in page.valid.checks:
+            checks[check.suite].append(check)
+    for page in pages:
+        for position, canary in enumerate(page.valid.canaries):
+            for measure in canary.floors:
+                told = (check.why_uncomputed(measure) for check in checks[str(page.valid.suite)])
+                place: Place = ("canaries", position, "floors", measure)
+                yield from (page.problem(place, why) for why in told if why is not None)
 
 
 def _joined(files: Sequence[CanaryFile], sources: Mapping[tuple[str, ...], Source]) -> Documents:

@@ -1,10 +1,8 @@
 """The documents that canary files and the REST API both speak: what a user says should be.
 
-Retrievers and rules have modules of their own. `content_hash` and the handling of secrets live in `secret_fields`.
+Retrievers, hooks and rules have modules of their own. Hashing and secrets live in `secret_fields`.
 """
 
-import base64
-import binascii
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -19,8 +17,9 @@ from pydantic import (
     model_validator,
 )
 
+from app.domain.judging import Yardstick
 from app.domain.measures import CUTOFFS, parse_measure
-from app.domain.model import MAX_GRADE, Canary, Category, Hook, Judgment
+from app.domain.model import MAX_GRADE, Canary, Category, Judgment, Scorer
 from app.domain.schedules import Schedule, parse_schedule
 from app.formats.fields import (
     CanaryKey,
@@ -28,21 +27,19 @@ from app.formats.fields import (
     Flag,
     Name,
     Place,
-    Seconds,
     Share,
     Slug,
     Text,
-    Url,
     Whole,
     complaint,
     complaints,
     format_duration,
-    refuse_unbuilt,
     repeated,
     shortened,
 )
+from app.formats.hook_documents import HookDocument
 from app.formats.retriever_documents import RetrieverDocument
-from app.formats.rule_documents import RuleDocument, problems_of_rules
+from app.formats.rule_documents import RuleDocument, problems_of_rules, rules_in_force, why_uncomputed
 
 __all__ = [
     "CanaryDocument",
@@ -253,6 +250,11 @@ class ScheduleDocument(Document):
 
 
 Cutoff = Annotated[Whole, Field(ge=1, le=100)]
+_FetchK = Annotated[
+    Whole,
+    Field(ge=1, le=1000),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1000}, {"type": "null"}]}),
+]
 
 
 class CheckDocument(Document):
@@ -263,19 +265,22 @@ class CheckDocument(Document):
     retriever: Slug
     schedule: ScheduleDocument
     k: Cutoff = 5
-    fetch_k: Annotated[Annotated[Whole, Field(ge=1, le=1000)] | None, Field(validate_default=True)] = None
+    fetch_k: _FetchK = Field(default=None, validate_default=True)
     """How many hits to ask for; filled with max(k, 10) when it is not said."""
     cutoffs: Annotated[tuple[Cutoff, ...], Field(min_length=1, max_length=20)] = CUTOFFS
     rules: Annotated[tuple[RuleDocument, ...], Field(max_length=100)] = ()
     hooks: Annotated[tuple[Slug, ...], Field(max_length=20)] = ()
     enabled: Flag = True
 
+    @field_validator("fetch_k", mode="before")
+    @classmethod
+    def _fill_fetch_k(cls, fetch_k: Any, info: ValidationInfo) -> Any:
+        return max(info.data.get("k", 1), 10) if fetch_k is None else fetch_k
+
     @field_validator("fetch_k")
     @classmethod
-    def _at_least_k(cls, fetch_k: int | None, info: ValidationInfo) -> int | None:
+    def _at_least_k(cls, fetch_k: int, info: ValidationInfo) -> int:
         k: int = info.data.get("k", 1)
-        if fetch_k is None:
-            return max(k, 10)
         if fetch_k < k:
             raise complaint(f"must be at least k, which is {k}")
         return fetch_k
@@ -304,42 +309,12 @@ class CheckDocument(Document):
             raise complaints(again)
         return hooks
 
+    def why_uncomputed(self, measure: str) -> str | None:
+        """Say why the check's runs have no such IR measure; None = they have it."""
+        return why_uncomputed(measure, {*self.cutoffs, self.k}, self.fetch_k, check=self.slug)
 
-HOOK_KINDS = ("webhook",)
-PLANNED_HOOK_KINDS = ("slack", "pagerduty", "alertmanager", "email", "apprise")
-
-
-def _hook_kind(value: Any) -> Any:
-    refuse_unbuilt("hook kind", value, HOOK_KINDS, PLANNED_HOOK_KINDS)
-    return value
-
-
-def _secret(secret: str) -> str:
-    """Check the form of a Standard Webhooks secret, https://www.standardwebhooks.com: `whsec_` + base64 of 24-64 bytes.
-
-    Never quotes the value.
-    """
-    if not secret.startswith("whsec_"):
-        raise complaint("must begin with whsec_")
-    try:
-        length = len(base64.b64decode(secret.removeprefix("whsec_"), validate=True))
-    except (binascii.Error, ValueError):
-        raise complaint("must be whsec_ followed by base64") from None
-    if not 24 <= length <= 64:  # noqa: PLR2004 - the specification's two ends, said in the message
-        raise complaint(f"must be whsec_ followed by the base64 of 24 to 64 bytes, not {length}")
-    return secret
-
-
-class HookDocument(Document):
-    """Where news goes."""
-
-    slug: Slug
-    kind: Annotated[str, BeforeValidator(_hook_kind), WithJsonSchema({"enum": list(HOOK_KINDS)})]
-    url: Url
-    secret: Annotated[str, AfterValidator(_secret)] | None = Field(default=None, repr=False)
-    """Write-only. None = messages go unsigned."""
-    timeout: Seconds = 15.0
-
-    def to_domain(self) -> Hook:
-        """Return the value the domain works with."""
-        return Hook(slug=self.slug, kind=self.kind, url=self.url, secret=self.secret, timeout_seconds=self.timeout)
+    def yardstick(self, scorer: Scorer) -> Yardstick:
+        """Return what the answers of a retriever with this scorer are judged by."""
+        return Yardstick.of(
+            k=self.k, fetch_k=self.fetch_k, cutoffs=self.cutoffs, scorer=scorer, rules=rules_in_force(self.rules)
+        )

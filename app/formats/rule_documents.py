@@ -208,8 +208,22 @@ def problems_of_rules(
             yield (position, "key"), f"'{rule.key}' is the key of a rule every check has"
         if rule.measure is None or rule.measure in OWN_MEASURES or cutoffs is None:
             continue
-        cut = parse_measure(rule.measure).k
-        if cut is not None and cut not in cutoffs:
-            yield (position, "measure"), f"{rule.measure} is not computed; add {cut} to the cutoffs of the check"
-        elif cut is not None and fetch_k is not None and cut > fetch_k:
-            yield (position, "measure"), f"{rule.measure} is undefined; it needs a fetch_k of at least {cut}"
+        why = why_uncomputed(rule.measure, cutoffs, fetch_k)
+        if why is not None:
+            yield (position, "measure"), why
+
+
+def why_uncomputed(
+    measure: str, cutoffs: Collection[int], fetch_k: int | None, *, check: str | None = None
+) -> str | None:
+    """Say why the runs of a check have no such measure, naming the check where given; None = they have it.
+
+    `cutoffs` include the check's own k.
+    """
+    cut = parse_measure(measure).k
+    where = f" in check '{check}'" if check else ""
+    if cut is not None and cut not in cutoffs:
+        return f"{measure} is not computed{where}; add {cut} to the cutoffs of the check"
+    if cut is not None and fetch_k is not None and cut > fetch_k:
+        return f"{measure} is undefined{where}; it needs a fetch_k of at least {cut}"
+    return None

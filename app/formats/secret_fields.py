@@ -13,6 +13,8 @@ from app.formats.fields import Document
 from app.formats.retriever_documents import RetrieverDocument
 
 _HEADERS = "request.headers."
+_PLACEHOLDER = "whsec_" + 32 * "A"
+"""Has the form of a hook's secret, and is none."""
 
 
 def split_secrets(document: Document) -> tuple[dict[str, Any], dict[str, str]]:
@@ -30,6 +32,38 @@ def split_secrets(document: Document) -> tuple[dict[str, Any], dict[str, str]]:
         secrets |= {_HEADERS + name: value for name, value in headers.items()}
         public["request"]["headers"] = dict.fromkeys(headers)
     return public, secrets
+
+
+def secret_names(public: Mapping[str, Any]) -> list[str]:
+    """Name the secrets a public JSON has a place for, whether or not they are set."""
+    names = ["secret"] if "secret" in public else []
+    return names + [_HEADERS + name for name in public.get("request", {}).get("headers", {})]
+
+
+def header_secret(header: str) -> str:
+    """Name the secret that is the value of a header."""
+    return _HEADERS + header
+
+
+def short_name(secret: str) -> str:
+    """Give the bare name of a secret: of a header's value, the header."""
+    return secret.removeprefix(_HEADERS)
+
+
+def with_placeholders(public: Mapping[str, Any], *, secrets_set: bool) -> dict[str, Any]:
+    """Return a stored JSON as a valid document, a placeholder standing for every secret; `secrets_set`: it has any."""
+    names = secret_names(public) if secrets_set else []
+    return join_secrets(public, {name: _PLACEHOLDER if name == "secret" else "hidden" for name in names})
+
+
+def leaves_secrets_open(public: Any) -> bool:
+    """Whether a JSON, which need not be valid yet, leaves some secret "as it was"; see `join_secrets`."""
+    if not isinstance(public, Mapping):
+        return False
+    request = public.get("request")
+    headers = request.get("headers") if isinstance(request, Mapping) else None
+    values = [public.get("secret", "")] + (list(headers.values()) if isinstance(headers, Mapping) else [])
+    return None in values
 
 
 def join_secrets(public: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:
@@ -50,10 +84,16 @@ def join_secrets(public: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[
     return whole
 
 
-def public_json(public: Mapping[str, Any], secret_names: Mapping[str, str] | set[str]) -> dict[str, Any]:
+def public_json(public: Mapping[str, Any], *, secrets_set: bool) -> dict[str, Any]:
     """Return what the API shows: the public JSON and, where a document can have secrets, the names of those set."""
-    has_secrets = "secret" in public or "request" in public
-    return {**public, "secrets_set": sorted(secret_names)} if has_secrets else dict(public)
+    if "secret" not in public and "request" not in public:
+        return dict(public)
+    return {**public, "secrets_set": sorted(secret_names(public)) if secrets_set else []}
+
+
+def config_hash(check: str, retriever: str) -> str:
+    """Name what a run was configured with, by the content hashes of its check and its retriever: 64 hex digits."""
+    return hashlib.sha256((check + retriever).encode()).hexdigest()
 
 
 def content_hash(document: Document) -> str:

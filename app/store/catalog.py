@@ -4,7 +4,7 @@ Nothing is deleted: what is no longer wanted is archived, so that history keeps 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -99,6 +99,17 @@ def list_definitions(
     return [_definition(row) for row in rows]
 
 
+def hold_definitions(connection: Connection, kind: str, slugs: Collection[str]) -> set[str]:
+    """Give those of these slugs that are in force, and keep them so until the transaction ends.
+
+    On PostgreSQL the rows are locked against archiving; whoever just did it is waited for. SQLite has one writer.
+    """
+    statement = sa.select(definitions.c.slug).where(
+        definitions.c.kind == kind, definitions.c.slug.in_(slugs), definitions.c.archived_at.is_(None)
+    )
+    return set(connection.execute(statement.with_for_update(read=True)).scalars())
+
+
 def version_body(connection: Connection, version_id: int) -> Content:
     """Read what a definition said in one of its versions."""
     row = connection.execute(sa.select(definition_versions).where(definition_versions.c.id == version_id)).one()
@@ -165,12 +176,14 @@ def _save_version(connection: Connection, definition_id: int, content: Content, 
 
 
 def archive_definition(connection: Connection, definition_id: int, now: int) -> None:
-    """Take a definition out of force, keeping its history."""
+    """Take a definition out of force, keeping its history; a suite's canaries go with it, or they would come back."""
     connection.execute(
         sa.update(definitions)
         .where(definitions.c.id == definition_id)
         .values(archived_at=now, updated_at=now, revision=definitions.c.revision + 1)
     )
+    members = sa.and_(canaries.c.suite_id == definition_id, canaries.c.archived_at.is_(None))
+    connection.execute(sa.update(canaries).where(members).values(archived_at=now))
 
 
 def touch_definition(connection: Connection, definition_id: int, now: int) -> None:
@@ -264,8 +277,10 @@ def find_canary_id(connection: Connection, suite_id: int, key: str) -> int | Non
 
 def archive_canaries(connection: Connection, canary_ids: Iterable[int], now: int) -> None:
     """Take canaries out of their suite, keeping their history."""
-    for canary_id in canary_ids:
-        connection.execute(sa.update(canaries).where(canaries.c.id == canary_id).values(archived_at=now))
+    wanted = list(canary_ids)
+    for start in range(0, len(wanted), _BLOCK):
+        block = canaries.c.id.in_(wanted[start : start + _BLOCK])
+        connection.execute(sa.update(canaries).where(block).values(archived_at=now))
 
 
 def freeze_suite(connection: Connection, suite_id: int, now: int) -> int:

@@ -1,0 +1,194 @@
+"""Whole sets of definitions, as canary files and imports bring them: what would change, and putting it in force.
+
+Everything is validated before it arrives here as documents; each function is one transaction: all of it, or none.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from app.domain.errors import InvalidInputError, Problem
+from app.formats.canary_files import Documents
+from app.formats.documents import CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
+from app.services import alerting
+from app.services.changes import (
+    Change,
+    archive_changes,
+    definition_change,
+    definition_content,
+    plan_canaries,
+    write_archive,
+    write_canaries,
+)
+from app.services.references import (
+    API,
+    FILE,
+    checks_in_force,
+    floors_of,
+    missing,
+    references_of,
+    refuse_file_managed,
+    uncomputed_floors,
+)
+from app.services.vault import Vault
+from app.store import catalog
+from app.store.engine import Connection, Store, to_us
+
+
+def diff(store: Store, vault: Vault, wanted: Documents, *, managed_by: str) -> list[Change]:
+    """Say what `apply` would change, changing nothing. Raises what `apply` would raise."""
+    with store.read() as connection:
+        return _Applying(connection, vault, wanted, managed_by, now=None).run()
+
+
+def apply(store: Store, vault: Vault, wanted: Documents, *, managed_by: str, now: datetime) -> list[Change]:
+    """Put what is wanted in force, in one transaction; file-managed objects not wanted any more are archived.
+
+    Raises InvalidInputError where a check, whoever manages it, would be left without what it refers to, and where
+    its runs would not compute a measure that a canary has a floor on; nothing is changed then.
+    """
+    with store.write() as connection:
+        changes = _Applying(connection, vault, wanted, managed_by, now=to_us(now)).run()
+        if managed_by == FILE or wanted.checks:
+            alerting.follow_definitions(connection, now=now)
+        return changes
+
+
+_Named = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument
+
+
+class _Applying:
+    """One application of wanted definitions within a transaction; without `now` it only collects the changes."""
+
+    def __init__(
+        self, connection: Connection, vault: Vault, wanted: Documents, managed_by: str, *, now: int | None
+    ) -> None:
+        self._connection = connection
+        self._vault = vault
+        self._wanted = wanted
+        self._managed_by = managed_by
+        self._now = now
+        self._changes: list[Change] = []
+        self._archived: dict[str, set[str]] = defaultdict(set)
+        """Slugs by kind."""
+        self._floors: dict[str, Mapping[str, tuple[str, ...]]] = {}
+        """Of the wanted suites as they will be: suite -> canary -> measures."""
+
+    def run(self) -> list[Change]:
+        """Apply in an order in which nothing refers to what is not there yet."""
+        for suite in self._wanted.suites:
+            self._definition("suite", SuiteDocument(slug=suite.slug))
+            self._canaries(suite)
+        for kind, documents in self._by_kind().items():
+            for document in documents if kind != "suite" else ():
+                self._definition(kind, document)
+        if self._managed_by == FILE:
+            self._archive_absent()
+        problems = list(self._broken())
+        if problems:
+            raise InvalidInputError(problems)
+        return self._changes
+
+    def _by_kind(self) -> dict[str, tuple[_Named, ...]]:
+        wanted = self._wanted
+        return {
+            "suite": wanted.suites,
+            "retriever": wanted.retrievers,
+            "hook": wanted.hooks,
+            "check": wanted.checks,
+        }
+
+    def _source(self, *identity: str) -> str | None:
+        place = self._wanted.sources.get(identity)
+        return f"{place.file}:{place.line}" if place is not None and self._managed_by == FILE else None
+
+    def _definition(self, kind: str, document: _Named) -> None:
+        slug = document.slug
+        source = self._source(kind, slug)
+        before = catalog.find_definition(self._connection, kind, slug)
+        if self._managed_by == API:
+            refuse_file_managed(before)
+        content = definition_content(self._vault, document, kept=before if self._managed_by == API else None)
+        change = definition_change(self._vault, kind, slug, before, content, managed_by=self._managed_by)
+        if change is not None:
+            self._changes.append(change)
+        if self._now is None:
+            return
+        owner = self._managed_by
+        if change is not None:
+            catalog.save_definition(
+                self._connection, kind, slug, content, managed_by=owner, source=source, now=self._now
+            )
+        elif before is not None and before.source != source:
+            catalog.own_definition(self._connection, before.id, managed_by=owner, source=source)
+
+    def _canaries(self, document: SuiteDocument) -> None:
+        slug = document.slug
+        suite = catalog.find_definition(self._connection, "suite", slug)
+        plan = plan_canaries(
+            slug,
+            catalog.list_canaries(self._connection, suite.id, archived=True) if suite else [],
+            document.canaries or (),
+            managed_by=self._managed_by,
+            source=lambda key: self._source("canary", slug, key),
+        )
+        self._changes += plan.changes
+        self._floors[slug] = plan.floors
+        if suite is not None and self._now is not None:
+            write_canaries(self._connection, suite.id, plan, managed_by=self._managed_by, now=self._now)
+
+    def _archive_absent(self) -> None:
+        for kind, documents in self._by_kind().items():
+            kept = {document.slug for document in documents}
+            for row in catalog.list_definitions(self._connection, kind):
+                if row.managed_by == FILE and row.slug not in kept:
+                    self._archived[kind].add(row.slug)
+                    self._changes += archive_changes(self._connection, row)
+                    if self._now is not None:
+                        write_archive(self._connection, row, now=self._now)
+
+    def _broken(self) -> Iterator[Problem]:
+        """Yield what the checks in force afterwards would lack, those of others included."""
+        slugs = {check.slug for check in self._wanted.checks}
+        others = [check for check in checks_in_force(self._connection) if check.slug not in slugs]
+        others = [check for check in others if check.slug not in self._archived["check"]]
+        for check in self._wanted.checks:
+            for problem in missing(check, self._present(check)):
+                yield replace(problem, **self._place(("check", check.slug)))
+        for check in others:
+            for kind, names in references_of(check).items():
+                for name in self._archived[kind].intersection(names):
+                    told = f"{kind} '{name}' is used by check '{check.slug}' of the API; change or delete that first"
+                    yield Problem(message=told)
+        for check in [*self._wanted.checks, *(other for other in others if other.suite in self._floors)]:
+            for key, told in uncomputed_floors(check, self._floors_of(check.suite)):
+                place = self._place(("canary", check.suite, key), ("check", check.slug))
+                yield Problem(path="floors", message=told, **place)
+
+    def _present(self, check: CheckDocument) -> dict[str, Collection[str]]:
+        """Give the slugs a check may refer to, by kind; those it refers to stay until the transaction ends."""
+        references = references_of(check)
+        if self._now is not None:
+            return {kind: catalog.hold_definitions(self._connection, kind, names) for kind, names in references.items()}
+        return {kind: self._expected(kind) for kind in references}
+
+    def _expected(self, kind: str) -> set[str]:
+        """Give the slugs that would be in force afterwards."""
+        there = {row.slug for row in catalog.list_definitions(self._connection, kind)}
+        return (there | {document.slug for document in self._by_kind()[kind]}) - self._archived[kind]
+
+    def _floors_of(self, suite: str) -> Mapping[str, tuple[str, ...]]:
+        if suite not in self._floors:
+            row = catalog.find_definition(self._connection, "suite", suite)
+            self._floors[suite] = floors_of(catalog.list_canaries(self._connection, row.id)) if row else {}
+        return self._floors[suite]
+
+    def _place(self, *identities: tuple[str, ...]) -> dict[str, Any]:
+        """Say where the first of these stands that stands in a file."""
+        for identity in identities:
+            place = self._wanted.sources.get(identity)
+            if place is not None:
+                return {"file": place.file, "line": place.line}
+        return {}

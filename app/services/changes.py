@@ -1,0 +1,162 @@
+"""What differs between what is wanted and what is in force, and how it is written; for one definition or one suite.
+
+`definitions` changes one at a time, `applying` all together; who may is said in `references`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.formats.documents import CanaryDocument, SuiteDocument
+from app.formats.fields import Document
+from app.formats.secret_fields import content_hash, secret_names, split_secrets
+from app.services.references import API, floors_of, refuse_file_managed_canary
+from app.services.vault import Vault
+from app.store import catalog, outbox
+from app.store.catalog import CanaryRow, Content, Definition
+from app.store.engine import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One difference between what is wanted and what is in force."""
+
+    kind: str
+    name: str
+    """The slug, for a canary `suite/key`."""
+    action: str
+    """create, update or archive."""
+    fields: tuple[str, ...] = ()
+    """What an update changes; names only, values may be secret."""
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryPlan:
+    """What happens to the canaries of a suite."""
+
+    changes: tuple[Change, ...]
+    saved: tuple[tuple[str, Content, str | None], ...]
+    """(key, content, source): those that change, and those that only stand elsewhere now."""
+    gone: tuple[CanaryRow, ...]
+    floors: Mapping[str, tuple[str, ...]]
+    """The measures with floors of the canaries in force afterwards, by key."""
+
+
+def definition_change(
+    vault: Vault, kind: str, slug: str, before: Definition | None, content: Content, *, managed_by: str
+) -> Change | None:
+    """Say what saving a content changes; None = nothing."""
+    if before is None:
+        return Change(kind=kind, name=slug, action="create")
+    if before.archived_at is not None:
+        return Change(kind=kind, name=slug, action="create", note="was archived")
+    note = _taken_over(before, managed_by)
+    if note is None and before.disabled_reason is not None:
+        note = "was disabled"
+    fields = _changed_fields(before.body, content.body)
+    if _secrets_differ(vault, before, content):
+        fields = (*fields, "secrets")
+    if fields or note:
+        return Change(kind=kind, name=slug, action="update", fields=fields, note=note)
+    return None
+
+
+def definition_content(vault: Vault, document: Document, *, kept: Definition | None = None) -> Content:
+    """Make a document ready to be stored; secrets it leaves open are those of `kept`, where given."""
+    if isinstance(document, SuiteDocument):
+        return suite_content(document.slug)
+    public, secrets = split_secrets(document)
+    open_names = [name for name in secret_names(public) if name not in secrets]
+    if open_names and kept is not None and kept.secrets is not None:
+        stored = vault.decrypt(kept.secrets)
+        secrets |= {name: stored[name] for name in open_names if name in stored}
+    return Content(hash=content_hash(document), body=public, secrets=vault.encrypt(secrets))
+
+
+def suite_content(slug: str) -> Content:
+    """Make a suite ready to be stored; its canaries are stored for themselves."""
+    return Content(hash=slug, body={"slug": slug})
+
+
+def plan_canaries(
+    suite: str,
+    known: Sequence[CanaryRow],
+    documents: Sequence[CanaryDocument],
+    *,
+    managed_by: str,
+    replace: bool = True,
+    source: Callable[[str], str | None] = lambda _: None,
+) -> CanaryPlan:
+    """Hold wanted canaries against those known, archived ones included; `replace` archives the owner's other ones.
+
+    Raises FileManagedError where the API wants to change what a file owns.
+    """
+    rows = {row.key: row for row in known}
+    changes: list[Change] = []
+    saved: list[tuple[str, Content, str | None]] = []
+    for document in documents:
+        before = rows.get(document.key)
+        if before is not None and managed_by == API:
+            refuse_file_managed_canary(before, suite)
+        content = Content(hash=content_hash(document), body=document.data())
+        change = _canary_change(f"{suite}/{document.key}", before, content, managed_by)
+        place = source(document.key)
+        if change is not None:
+            changes.append(change)
+        if change is not None or (before is not None and before.source != place):
+            saved.append((document.key, content, place))
+    keys = {document.key for document in documents}
+    others = [row for row in known if row.archived_at is None and row.key not in keys]
+    gone = tuple(row for row in others if replace and row.managed_by == managed_by)
+    changes += [_archived("canary", f"{suite}/{row.key}") for row in gone]
+    stay = floors_of(row for row in others if row not in gone)
+    floors = stay | {document.key: tuple(document.floors) for document in documents if document.floors}
+    return CanaryPlan(changes=tuple(changes), saved=tuple(saved), gone=gone, floors=floors)
+
+
+def write_canaries(connection: Connection, suite_id: int, plan: CanaryPlan, *, managed_by: str, now: int) -> None:
+    """Write what was planned; a suite of which something changed is a new revision."""
+    if not plan.saved and not plan.gone:
+        return
+    catalog.save_canaries(connection, suite_id, plan.saved, managed_by=managed_by, now=now)
+    catalog.archive_canaries(connection, [row.id for row in plan.gone], now)
+    catalog.touch_definition(connection, suite_id, now)
+
+
+def archive_changes(connection: Connection, definition: Definition) -> list[Change]:
+    """Say what taking a definition out of force changes."""
+    canaries = catalog.list_canaries(connection, definition.id) if definition.kind == "suite" else []
+    archived = [_archived("canary", f"{definition.slug}/{row.key}") for row in canaries]
+    return [_archived(definition.kind, definition.slug), *archived]
+
+
+def write_archive(connection: Connection, definition: Definition, *, now: int) -> None:
+    """Take a definition out of force: a suite with its canaries, a hook with what was still to be sent to it."""
+    catalog.archive_definition(connection, definition.id, now)
+    if definition.kind == "hook":
+        outbox.abandon_deliveries(connection, definition.id, "The hook was archived.")
+
+
+def _canary_change(name: str, before: CanaryRow | None, content: Content, managed_by: str) -> Change | None:
+    if before is None or before.archived_at is not None:
+        return Change(kind="canary", name=name, action="create", note=None if before is None else "was archived")
+    note = _taken_over(before, managed_by)
+    fields = _changed_fields(before.body, content.body)
+    return Change(kind="canary", name=name, action="update", fields=fields, note=note) if fields or note else None
+
+
+def _archived(kind: str, name: str) -> Change:
+    return Change(kind=kind, name=name, action="archive")
+
+
+def _taken_over(before: Definition | CanaryRow, managed_by: str) -> str | None:
+    return None if before.managed_by == managed_by else f"taken over from the {before.managed_by}"
+
+
+def _changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(sorted(name for name in {*before, *after} if before.get(name) != after.get(name)))
+
+
+def _secrets_differ(vault: Vault, before: Definition, content: Content) -> bool:
+    return vault.decrypt(before.secrets) != vault.decrypt(content.secrets)

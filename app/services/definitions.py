@@ -1,0 +1,167 @@
+"""Definitions one at a time, as the API changes and everybody reads them: put, archive, find, list.
+
+Whole sets of them are put in force by `applying`; each function here is one transaction.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from app.domain.errors import NotFoundError
+from app.formats.documents import CanaryDocument, CheckDocument, SuiteDocument
+from app.formats.fields import Document
+from app.services import alerting
+from app.services.changes import (
+    definition_change,
+    definition_content,
+    plan_canaries,
+    suite_content,
+    write_archive,
+    write_canaries,
+)
+from app.services.references import (
+    API,
+    FILE,
+    refuse_file_managed,
+    refuse_file_managed_canary,
+    refuse_used,
+    require,
+    require_floors,
+    require_references,
+)
+from app.services.vault import Vault
+from app.store import catalog
+from app.store.catalog import CanaryRow, Definition
+from app.store.engine import Connection, Store, to_us
+
+
+def put(store: Store, vault: Vault, kind: str, document: Document, *, now: datetime) -> tuple[Definition, bool]:
+    """Create or replace an API-managed definition; gives it and whether it is new.
+
+    The document is all there is: a secret it does not have (see `stored_secrets`) is there no more. A hook whose
+    receiver was gone is enabled again.
+
+    Raises FileManagedError for one a file owns, InvalidInputError for a reference to nothing.
+    """
+    slug = str(document.data()["slug"])
+    with store.write() as connection:
+        before = catalog.find_definition(connection, kind, slug)
+        refuse_file_managed(before)
+        if isinstance(document, CheckDocument):
+            require_references(connection, document)
+        content = definition_content(vault, document)
+        if definition_change(vault, kind, slug, before, content, managed_by=API) is not None:
+            catalog.save_definition(connection, kind, slug, content, managed_by=API, source=None, now=to_us(now))
+        if isinstance(document, CheckDocument):
+            alerting.follow_definitions(connection, now=now)
+        after = require(catalog.find_definition(connection, kind, slug), f"{kind} '{slug}'")
+        return after, before is None or before.archived_at is not None
+
+
+def put_suite(store: Store, document: SuiteDocument, *, now: datetime) -> tuple[Definition, bool]:
+    """Create or replace an API-managed suite; canaries, where given, replace its API-managed ones.
+
+    A suite a file owns takes canaries of the API beside its own, but nothing else.
+    """
+    slug = document.slug
+    with store.write() as connection:
+        before = catalog.find_definition(connection, "suite", slug)
+        if before is None or before.archived_at is not None:
+            content = suite_content(slug)
+            catalog.save_definition(connection, "suite", slug, content, managed_by=API, source=None, now=to_us(now))
+        elif before.managed_by == FILE and document.canaries is None:
+            refuse_file_managed(before)
+        if document.canaries is not None:
+            _put_canaries(connection, slug, document.canaries, now=now, replace=True)
+        return _suite(connection, slug), before is None or before.archived_at is not None
+
+
+def put_canaries(store: Store, suite: str, documents: Sequence[CanaryDocument], *, now: datetime) -> int:
+    """Create or replace API-managed canaries of a suite; gives how many changed."""
+    with store.write() as connection:
+        return _put_canaries(connection, suite, documents, now=now, replace=False)
+
+
+def archive(store: Store, kind: str, slug: str, *, now: datetime) -> None:
+    """Take an API-managed definition out of force; its history stays.
+
+    Raises ConflictError while a check still uses it.
+    """
+    with store.write() as connection:
+        definition = require(catalog.find_definition(connection, kind, slug), f"{kind} '{slug}'")
+        refuse_file_managed(definition)
+        write_archive(connection, definition, now=to_us(now))
+        refuse_used(connection, kind, slug)
+        if kind == "check":
+            alerting.follow_definitions(connection, now=now)
+
+
+def archive_canary(store: Store, suite: str, key: str, *, now: datetime) -> None:
+    """Take an API-managed canary out of its suite; its history stays."""
+    with store.write() as connection:
+        owner = _suite(connection, suite)
+        found = _canary(catalog.list_canaries(connection, owner.id), suite, key)
+        refuse_file_managed_canary(found, suite)
+        catalog.archive_canaries(connection, [found.id], to_us(now))
+        catalog.touch_definition(connection, owner.id, to_us(now))
+
+
+def find(store: Store, kind: str, slug: str) -> Definition:
+    """Find a definition in force. Raises NotFoundError."""
+    with store.read() as connection:
+        return require(catalog.find_definition(connection, kind, slug), f"{kind} '{slug}'")
+
+
+def stored_secrets(store: Store, vault: Vault, kind: str, slug: str) -> dict[str, Any]:
+    """Give the secrets of an API-managed definition, so that a change may leave them as they are.
+
+    Raises ConfigurationError where they were stored under another key.
+    """
+    with store.read() as connection:
+        before = catalog.find_definition(connection, kind, slug)
+    return vault.decrypt(before.secrets) if before is not None and before.managed_by == API else {}
+
+
+def find_canary(store: Store, suite: str, key: str) -> CanaryRow:
+    """Find a canary in force. Raises NotFoundError."""
+    with store.read() as connection:
+        return _canary(catalog.list_canaries(connection, _suite(connection, suite).id), suite, key)
+
+
+def list_all(store: Store, kind: str, *, after: str = "", limit: int | None = None) -> list[Definition]:
+    """List the definitions of a kind in force, by slug."""
+    with store.read() as connection:
+        return catalog.list_definitions(connection, kind, after=after, limit=limit)
+
+
+def list_canaries(store: Store, suite: str, *, after: str = "", limit: int | None = None) -> list[CanaryRow]:
+    """List the canaries of a suite in force, in their order, those behind the key `after`."""
+    with store.read() as connection:
+        found = catalog.list_canaries(connection, _suite(connection, suite).id)
+    if after:
+        keys = [canary.key for canary in found]
+        found = found[keys.index(after) + 1 :] if after in keys else []
+    return found[:limit]
+
+
+def _put_canaries(
+    connection: Connection, slug: str, documents: Sequence[CanaryDocument], *, now: datetime, replace: bool
+) -> int:
+    suite = _suite(connection, slug)
+    known = catalog.list_canaries(connection, suite.id, archived=True)
+    plan = plan_canaries(slug, known, documents, managed_by=API, replace=replace)
+    write_canaries(connection, suite.id, plan, managed_by=API, now=to_us(now))
+    given = {document.key for document in documents}
+    require_floors(connection, slug, {key: floors for key, floors in plan.floors.items() if key in given})
+    return len(plan.saved)
+
+
+def _suite(connection: Connection, slug: str) -> Definition:
+    return require(catalog.find_definition(connection, "suite", slug), f"suite '{slug}'")
+
+
+def _canary(found: Iterable[CanaryRow], suite: str, key: str) -> CanaryRow:
+    for canary in found:
+        if canary.key == key:
+            return canary
+    raise NotFoundError(f"suite '{suite}' has no canary '{key}'")

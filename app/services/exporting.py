@@ -1,0 +1,33 @@
+"""Everything in force, read back as the documents it came as."""
+
+from typing import Any
+
+from app.formats.canary_files import Documents
+from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
+from app.formats.fields import Document
+from app.formats.secret_fields import with_placeholders
+from app.store import catalog
+from app.store.engine import Connection, Store
+
+
+def in_force(store: Store) -> Documents:
+    """Read everything in force back as documents, for export; a placeholder stands in for every secret."""
+    with store.read() as connection:
+        return Documents(
+            suites=tuple(_suite(connection, row) for row in catalog.list_definitions(connection, "suite")),
+            retrievers=_documents(connection, "retriever", RetrieverDocument),
+            hooks=_documents(connection, "hook", HookDocument),
+            checks=_documents(connection, "check", CheckDocument),
+        )
+
+
+def _suite(connection: Connection, row: catalog.Definition) -> SuiteDocument:
+    canaries = [CanaryDocument.model_validate(one.body) for one in catalog.list_canaries(connection, row.id)]
+    return SuiteDocument(slug=row.slug, canaries=tuple(canaries))
+
+
+def _documents(connection: Connection, kind: str, model: type[Document]) -> tuple[Any, ...]:
+    return tuple(
+        model.model_validate(with_placeholders(row.body, secrets_set=row.secrets is not None))
+        for row in catalog.list_definitions(connection, kind)
+    )

@@ -1,0 +1,113 @@
+"""Who owns what is defined, and what a check needs of it: what may be changed, and what must stay for whom.
+
+A check refers to a suite, a retriever and hooks; the floors of its canaries refer to the measures its runs compute.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from app.domain.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError, Problem
+from app.formats.documents import CheckDocument
+from app.store import catalog
+from app.store.catalog import CanaryRow, Definition
+from app.store.engine import Connection
+
+FILE, API = "file", "api"
+
+
+def require_references(connection: Connection, check: CheckDocument) -> None:
+    """Refuse a check that lacks something; what it refers to is in force until the transaction ends.
+
+    Raises InvalidInputError with every problem.
+    """
+    present = {kind: catalog.hold_definitions(connection, kind, slugs) for kind, slugs in references_of(check).items()}
+    problems = missing(check, present)
+    if not problems:
+        suite = require(catalog.find_definition(connection, "suite", check.suite), f"suite '{check.suite}'")
+        floors = floors_of(catalog.list_canaries(connection, suite.id))
+        problems = [Problem(path="suite", message=message) for _, message in uncomputed_floors(check, floors)]
+    if problems:
+        raise InvalidInputError(problems)
+
+
+def require_floors(connection: Connection, suite: str, floors: Mapping[str, Iterable[str]]) -> None:
+    """Refuse floors, by canary key, on measures that a check of the suite does not compute. Raises InvalidInputError.
+
+    On PostgreSQL the caller has changed the suite's row, so that nobody puts another check on it meanwhile.
+    """
+    if not floors:
+        return
+    problems = [
+        Problem(path="floors", message=message)
+        for check in checks_in_force(connection)
+        if check.suite == suite
+        for _, message in uncomputed_floors(check, floors)
+    ]
+    if problems:
+        raise InvalidInputError(problems)
+
+
+def refuse_used(connection: Connection, kind: str, slug: str) -> None:
+    """Raise ConflictError where a check in force refers to a definition.
+
+    On PostgreSQL the caller has changed the definition's row, so that a check that is put meanwhile waits and sees it.
+    """
+    users = [check.slug for check in checks_in_force(connection) if slug in references_of(check).get(kind, ())]
+    if users:
+        raise ConflictError(f"{kind} '{slug}' is used by check {', '.join(users)}; change or delete that first")
+
+
+def checks_in_force(connection: Connection) -> list[CheckDocument]:
+    """Read every check in force."""
+    return [CheckDocument.model_validate(row.body) for row in catalog.list_definitions(connection, "check")]
+
+
+def references_of(check: CheckDocument) -> dict[str, tuple[str, ...]]:
+    """List the slugs a check refers to, by kind."""
+    return {"suite": (check.suite,), "retriever": (check.retriever,), "hook": check.hooks}
+
+
+def missing(check: CheckDocument, present: Mapping[str, Collection[str]]) -> list[Problem]:
+    """List the references of a check that are not among the slugs present, by kind."""
+    return [
+        Problem(path="hooks" if kind == "hook" else kind, message=f"there is no {kind} '{slug}'")
+        for kind, slugs in references_of(check).items()
+        for slug in slugs
+        if slug not in present[kind]
+    ]
+
+
+def floors_of(canaries: Iterable[CanaryRow]) -> dict[str, tuple[str, ...]]:
+    """List the measures canaries have floors on, by key; those without floors are left out."""
+    return {row.key: tuple(row.body["floors"]) for row in canaries if row.body.get("floors")}
+
+
+def uncomputed_floors(check: CheckDocument, floors: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
+    """Yield (key, sentence) for every floor that no run of a check could ever hold an answer against."""
+    for key, measures in floors.items():
+        for measure in measures:
+            why = check.why_uncomputed(measure)
+            if why is not None:
+                yield key, f"canary '{check.suite}/{key}' has a floor on {measure}: {why}"
+
+
+def require(definition: Definition | None, name: str) -> Definition:
+    """Give a definition in force. Raises NotFoundError for any other."""
+    if definition is None or definition.archived_at is not None:
+        raise NotFoundError(f"there is no {name}")
+    return definition
+
+
+def refuse_file_managed(definition: Definition | None) -> None:
+    """Raise FileManagedError where a file owns a definition that is in force."""
+    if definition is not None and definition.managed_by == FILE and definition.archived_at is None:
+        raise FileManagedError(
+            f"{definition.kind} '{definition.slug}' is managed by {definition.source}; change it there and apply"
+        )
+
+
+def refuse_file_managed_canary(canary: CanaryRow, suite: str) -> None:
+    """Raise FileManagedError where a file owns a canary that is in force."""
+    if canary.managed_by == FILE and canary.archived_at is None:
+        raise FileManagedError(
+            f"canary '{suite}/{canary.key}' is managed by {canary.source}; change it there and apply"
+        )
