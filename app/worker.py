@@ -76,7 +76,7 @@ class Worker:
         self._every(_SYNC_SECONDS, self._sync)
         self._every(_SYNC_SECONDS, self._show)
         self._every(_RETENTION_SECONDS, self._retain)
-        self._scheduler.add_job(self._sync, next_run_time=datetime.now(UTC))
+        self._scheduler.add_job(self._guarded, args=[self._sync], next_run_time=datetime.now(UTC))
         loops = [("heartbeat", self._heartbeat)]
         loops += [(f"run-{number}", self._run_loop) for number in range(self._engine.run_threads)]
         loops += [(f"delivery-{number}", self._delivery_loop) for number in range(self._engine.delivery_threads)]
@@ -120,6 +120,8 @@ class Worker:
             task()
         except StoreUnavailableError as error:
             logger.error("store_unavailable", extra={"detail": str(error)})  # noqa: TRY400 - expected, no trace
+        except Exception:
+            logger.exception("bug")  # the next turn of the clock tries again
 
     def _sync(self) -> None:
         """Follow the catalog: one job a check, catch-up for what is new, missing data, the metrics snapshot."""

@@ -237,13 +237,19 @@ def test_an_unknown_run_does_not_open_on_what_came_before_it() -> None:
     assert decide(threshold(), past, None, START).transitions == ()
 
 
-def test_where_the_opening_run_is_no_longer_in_sight_its_time_decides() -> None:
-    alert = OpenAlert(
-        state=AlertState.FIRING, severity=Severity.CRITICAL, opened_at=START + timedelta(minutes=5), opened_run_id=99
-    )
+def test_an_alert_that_no_run_opened_counts_the_runs_that_ended_later() -> None:
+    opened = START + timedelta(minutes=5)
+    alert = OpenAlert(state=AlertState.FIRING, severity=Severity.CRITICAL, opened_at=opened)
     good = [observation(threshold(), number, "g") for number in range(3)]
     assert decide(threshold(), good[:2], alert, START).state is AlertState.FIRING
     assert decide(threshold(), good[:3], alert, START).state is AlertState.RECOVERING
+
+
+def test_runs_after_the_opening_one_count_whatever_the_clocks_said() -> None:
+    ahead = START + timedelta(days=1)
+    alert = OpenAlert(state=AlertState.FIRING, severity=Severity.CRITICAL, opened_at=ahead, opened_run_id=0)
+    good = [observation(threshold(), number, "g") for number in range(1, 3)]
+    assert decide(threshold(), good, alert, START).state is AlertState.RESOLVED
 
 
 def test_deciding_twice_about_the_same_run_changes_nothing_more() -> None:

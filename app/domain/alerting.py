@@ -43,6 +43,14 @@ class Retirement(StrEnum):
 
     RULE_REMOVED = "rule_removed"
     CHECK_ARCHIVED = "check_archived"
+    CHECK_DISABLED = "check_disabled"
+
+
+_RETIRED: Final = {
+    Retirement.RULE_REMOVED: "the rule was removed from the check",
+    Retirement.CHECK_ARCHIVED: "the check was archived",
+    Retirement.CHECK_DISABLED: "the check was disabled",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +71,7 @@ class OpenAlert:
     opened_at: datetime | None = None
     """None while pending."""
     opened_run_id: int | None = None
+    """The run that opened it; runs have ids in the order they were carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +133,11 @@ def window_length(rule: Rule) -> int:
 def retire(alert: OpenAlert, why: Retirement, now: datetime) -> Decision:
     """Resolve an alert whose rule or check is gone; one that is only pending just vanishes."""
     opened = alert.state in OPEN
-    what = "the rule was removed from the check" if why is Retirement.RULE_REMOVED else "the check was archived"
     return Decision(
         state=AlertState.RESOLVED if opened else AlertState.OK,
         severity=alert.severity if opened else None,
         transitions=(TransitionType.RESOLVED,) if opened else (),
-        reason=f"{why}: {what}.",
+        reason=f"{why}: {_RETIRED[why]}.",
         evidence={"cause": why.value},
         at=now,
     )
@@ -239,10 +247,9 @@ def _reached(rule: Rule, recent: Sequence[Condition]) -> Severity | None:
 
 
 def _since(alert: OpenAlert, window: Sequence[Observation]) -> Sequence[Observation]:
-    """Return the runs after the one that opened the alert."""
-    for place, one in enumerate(window):
-        if one.run_id == alert.opened_run_id:
-            return window[place + 1 :]
+    """Return the runs after the one that opened the alert, whatever the clocks of those who ended them said."""
+    if alert.opened_run_id is not None:
+        return [one for one in window if one.run_id > alert.opened_run_id]
     return [one for one in window if alert.opened_at is None or one.at > alert.opened_at]
 
 

@@ -46,8 +46,9 @@ def after_run(connection: Connection, check_id: int, run_id: int, *, now: dateti
     """Let every rule of the check look at the run that just ended, and tell of what changes."""
     check = catalog.definition_by_id(connection, check_id)
     evaluation = _Evaluation(connection, check, run_id, now)
-    if _is_gone(check):  # archived or disabled while the run was under way: its verdict stands, nobody is called
-        evaluation.retire_others([], Retirement.CHECK_ARCHIVED)
+    gone = _gone(check)
+    if gone is not None:  # archived or disabled while the run was under way: its verdict stands, nobody is called
+        evaluation.retire_others([], gone)
         evaluation.announce()
         return
     rules = _rules(check)
@@ -56,9 +57,9 @@ def after_run(connection: Connection, check_id: int, run_id: int, *, now: dateti
     for rule in rules:
         alert = evaluation.open_alert(rule)
         if rule.kind is not RuleKind.NO_DATA:
-            evaluation.apply(rule, alert, decide(rule, _observed(rule, window), _as_open(alert), now))
+            evaluation.apply(rule, alert, decide(rule, _observed(rule, window), evaluation.as_open(alert), now))
         elif completed:
-            evaluation.apply(rule, alert, decide_no_data(None, _as_open(alert), now))
+            evaluation.apply(rule, alert, decide_no_data(None, evaluation.as_open(alert), now))
     evaluation.retire_others(rules, Retirement.RULE_REMOVED)
     evaluation.announce()
 
@@ -67,11 +68,11 @@ def open_no_data(connection: Connection, check_id: int, overdue: Overdue, *, now
     """Open the `no_data` alert of a check of which nothing completed for too long; True where it was not open yet."""
     check = catalog.definition_by_id(connection, check_id)
     rule = next((rule for rule in _rules(check) if rule.kind is RuleKind.NO_DATA), None)
-    if rule is None or _is_gone(check):
+    if rule is None or _gone(check) is not None:
         return False
     evaluation = _Evaluation(connection, check, None, now)
     alert = evaluation.open_alert(rule)
-    decision = decide_no_data(overdue, _as_open(alert), now)
+    decision = decide_no_data(overdue, evaluation.as_open(alert), now)
     if not decision.transitions:
         return False
     evaluation.apply(rule, alert, decision)
@@ -84,10 +85,8 @@ def follow_definitions(connection: Connection, *, now: datetime) -> None:
     for check_id in alerts.unresolved_checks(connection):
         check = catalog.definition_by_id(connection, check_id)
         evaluation = _Evaluation(connection, check, None, now)
-        if _is_gone(check):
-            evaluation.retire_others([], Retirement.CHECK_ARCHIVED)
-        else:
-            evaluation.retire_others(_rules(check), Retirement.RULE_REMOVED)
+        gone = _gone(check)
+        evaluation.retire_others(_rules(check) if gone is None else [], gone or Retirement.RULE_REMOVED)
         evaluation.announce()
 
 
@@ -111,6 +110,7 @@ class _Evaluation:
         self._run_id = run_id
         self._now = now
         self._rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id)}
+        self._opening_runs = alerts.opening_runs(connection, [row.id for row in self._rows.values()])
         self._known: dict[int, _Known] = {
             row.id: _Known(id=row.id, severity=Severity(row.severity), state=AlertState(row.state))
             for row in self._rows.values()
@@ -120,6 +120,17 @@ class _Evaluation:
     def open_alert(self, rule: Rule) -> AlertRow | None:
         """Give the unresolved alert of a rule, pending ones included."""
         return self._rows.get(rule.key)
+
+    def as_open(self, alert: AlertRow | None) -> OpenAlert | None:
+        """Give an alert as decisions want it."""
+        if alert is None:
+            return None
+        return OpenAlert(
+            state=AlertState(alert.state),
+            severity=Severity(alert.severity),
+            opened_at=from_us(alert.opened_at) if alert.opened_at is not None else None,
+            opened_run_id=self._opening_runs.get(alert.id),
+        )
 
     def apply(self, rule: Rule, alert: AlertRow | None, decision: Decision) -> None:
         """Write what a decision changes."""
@@ -153,7 +164,7 @@ class _Evaluation:
             if row.rule_key in keys:
                 continue
             gone = Rule(key=row.rule_key, kind=RuleKind(row.kind))
-            opened = _as_open(row)
+            opened = self.as_open(row)
             if opened is not None:
                 self.apply(gone, row, retire(opened, why, self._now))
 
@@ -164,9 +175,16 @@ class _Evaluation:
         history_of = alerts.list_transitions(self._connection, list(self._known))
         views = [self._view(known, history_of[known.id]) for known in self._known.values()]
         hooks = [_found_hook(self._connection, slug) for slug in self._check.body["hooks"]]
-        unreachable = {hook.id for hook in hooks if hook.archived_at is not None or hook.disabled_reason is not None}
+        heard = {one.hook for view in views for one in view.deliveries} - {hook.id for hook in hooks}
+        known = [*hooks, *(catalog.definition_by_id(self._connection, hook) for hook in heard)]
+        unreachable = {hook.id for hook in known if self._is_unreachable(hook)}
         for announcement in announce(views, [hook.id for hook in hooks], unreachable=unreachable):
             self._write(announcement, self._known[announcement.alert_id], history_of[announcement.alert_id])
+
+    def _is_unreachable(self, hook: Definition) -> bool:
+        # One archived in this very change still hears the end of what ends with it.
+        archived = hook.archived_at is not None and hook.archived_at < to_us(self._now)
+        return archived or hook.disabled_reason is not None
 
     def _write(self, announcement: Announcement, known: _Known, before: Sequence[TransitionRow]) -> None:
         if announcement.cancel:
@@ -257,8 +275,11 @@ class _Evaluation:
         return self._worst
 
 
-def _is_gone(check: Definition) -> bool:
-    return check.archived_at is not None or not check.body["enabled"]
+def _gone(check: Definition) -> Retirement | None:
+    """Say why nothing of a check is alerted on any more; None = it is watched."""
+    if check.archived_at is not None:
+        return Retirement.CHECK_ARCHIVED
+    return None if check.body["enabled"] else Retirement.CHECK_DISABLED
 
 
 def _rules(check: Definition) -> tuple[Rule, ...]:
@@ -286,16 +307,6 @@ def _observed(rule: Rule, window: Sequence[RunRow]) -> list[Observation]:
         )
         for row in window
     ]
-
-
-def _as_open(alert: AlertRow | None) -> OpenAlert | None:
-    if alert is None:
-        return None
-    return OpenAlert(
-        state=AlertState(alert.state),
-        severity=Severity(alert.severity),
-        opened_at=from_us(alert.opened_at) if alert.opened_at is not None else None,
-    )
 
 
 def _scope(rule: Rule) -> str:

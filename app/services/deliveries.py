@@ -101,7 +101,7 @@ def _prepare(
     """Read where it goes, and render what it says unless an earlier attempt has; None where the claim was lost."""
     with store.write() as connection:
         definition = catalog.definition_by_id(connection, claimed.hook_id)
-        if (why := _unreachable(definition)) is not None:
+        if (why := _unreachable(definition)) is not None and not _is_farewell(claimed, definition):
             raise ConfigurationError(why)
         hook = _hook(vault, definition)
         body = claimed.body or render(connection, claimed, hook.slug, links, now)
@@ -264,3 +264,8 @@ def _hook(vault: Vault, definition: Definition) -> Hook:
 def _unreachable(hook: Definition) -> str | None:
     """Say why nothing is sent to a hook any more; None = it is in force."""
     return _ARCHIVED if hook.archived_at is not None else hook.disabled_reason
+
+
+def _is_farewell(delivery: DeliveryRow, hook: Definition) -> bool:
+    """Whether it tells of an alert that ended in the change that archived the hook: that much it gets, tried once."""
+    return hook.archived_at is not None and delivery.created_at >= hook.archived_at

@@ -29,7 +29,7 @@ def worst_canaries(connection: Connection, check_id: int, run_id: int, *, limit:
         for state in history.states_at(connection, check_id, run_id, only_degraded=True).values()
         if state.canary_id in members and state.canary_id not in unknown
     ]
-    degraded.sort(key=lambda state: (-len(unpack_reasons(state.reasons)), state.top_score or 0.0, state.canary_id))
+    degraded.sort(key=lambda state: _badness(state, members[state.canary_id].key))
     return [
         {
             "key": members[state.canary_id].key,
@@ -40,6 +40,11 @@ def worst_canaries(connection: Connection, check_id: int, run_id: int, *, limit:
         }
         for state in degraded[:limit]
     ]
+
+
+def _badness(state: StateRow, key: str) -> tuple[int, float, str]:
+    """Order as reports do, see shapes.worst_first: most reasons first, then the lowest top score, unknown ones last."""
+    return -len(unpack_reasons(state.reasons)), 1.0 if state.top_score is None else state.top_score, key
 
 
 def _last_healthy(connection: Connection, check_id: int, now: StateRow) -> StateRow | None:

@@ -135,6 +135,13 @@ def list_transitions(connection: Connection, alert_ids: Sequence[int]) -> dict[i
     return found
 
 
+def opening_runs(connection: Connection, alert_ids: Sequence[int]) -> dict[int, int]:
+    """Find the runs that opened alerts, by alert id; those that no run opened are left out."""
+    opened = sa.and_(transitions.c.alert_id.in_(list(alert_ids)), transitions.c.type == "opened")
+    statement = sa.select(transitions.c.alert_id, transitions.c.run_id).where(opened, transitions.c.run_id.is_not(None))
+    return {row.alert_id: row.run_id for row in connection.execute(statement)}
+
+
 def find_transition(connection: Connection, transition_id: int) -> TransitionRow:
     """Read a transition with an id known to exist."""
     return _transition(connection.execute(sa.select(transitions).where(transitions.c.id == transition_id)).one())

@@ -79,7 +79,8 @@ def enqueue_asked(connection: Connection, check_id: int, *, trigger: str, index_
             sa.update(runs)
             .where(runs.c.check_id == check_id, runs.c.status == "queued")
             .values(
-                trigger=trigger,
+                # What waits keeps saying why it was queued; but that the index was updated is never forgotten.
+                trigger=trigger if trigger == "update" else runs.c.trigger,
                 not_before=sa.case((runs.c.not_before > now, now), else_=runs.c.not_before),
                 index_version=sa.func.coalesce(index_version, runs.c.index_version),
             )
