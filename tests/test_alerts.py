@@ -225,7 +225,7 @@ def test_a_check_that_is_no_longer_there_resolves_its_alerts(world: World, how: 
         _define(world, enabled=False)
     alert = world.alerts()[0]
     assert (alert["state"], _types(alert)) == ("resolved", ["opened", "resolved"])
-    assert "check_archived" in alert["reason"]
+    assert f"check_{how}" in alert["reason"]
     assert [item["type"] for item in world.deliveries()] == ["alert.opened", "alert.resolved"]
 
 

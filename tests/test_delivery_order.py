@@ -182,6 +182,37 @@ def test_one_who_lost_its_claim_before_sending_does_not_send(database_url: str, 
     assert len(world.deliveries()[0]["attempts"]) == 1
 
 
+# --- the end of what is taken away ---------------------------------------------------------------------------
+
+OTHER = {"suite": "other", "canaries": [canary("cat")]}
+
+
+@pytest.mark.parametrize("takes_it", [True, False])
+def test_a_hook_that_goes_together_with_its_check_hears_the_resolve_tried_once(world: World, *, takes_it: bool) -> None:
+    world.deliver()
+    world.apply(OTHER)
+    world.send.receipts = [DELIVERED if takes_it else BUSY]
+    for _ in range(3):
+        world.deliver_all()
+        world.clock.advance(3600)
+    assert _received(world) == ["alert.opened", "alert.resolved"]
+    assert _told(world)[1:] == [("alert.resolved", "delivered" if takes_it else "dead")]
+
+
+def test_a_hook_archived_before_hears_nothing_of_an_alert_that_ends(world: World) -> None:
+    world.deliver()
+    world.apply(WITHOUT_HOOK)
+    _heal(world)
+    assert [alert["state"] for alert in world.alerts()] == ["resolved"]
+    assert _told(world) == [("alert.opened", "delivered")]
+
+
+def test_a_disabled_check_says_so_and_not_that_it_was_archived(world: World) -> None:
+    world.apply(page([canary("ant"), canary("bee")], rules=[AT_ONCE], enabled=False))
+    (alert,) = world.alerts()
+    assert (alert["state"], alert["reason"]) == ("resolved", "check_disabled: the check was disabled.")
+
+
 # --- errors of our own ---------------------------------------------------------------------------------------
 
 
