@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
+from app.formats.complaints import parse_document
+from app.formats.documents import HookDocument, RetrieverDocument
 from app.services import definitions
+from app.services.vault import Vault
 from tests.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api
+from tests.fakes import START
 
 TOKEN = "Bearer retriever-header-value-0123456789"
 HOOK = {"kind": "webhook", "url": "https://example.org/hook", "secret": HOOK_SECRET}
@@ -228,6 +232,20 @@ def test_a_secret_is_replaced_by_another_and_removed_by_leaving_it_out(service: 
     shown = service.put("/v1/hooks/ops", {"kind": "webhook", "url": HOOK["url"]})
     assert shown["secrets_set"] == []
     assert definitions.stored_secrets(store, vault, "hook", "ops") == {}
+
+
+def test_secrets_stored_under_another_key_are_replaced_by_fresh_ones(service: Api) -> None:
+    old, store = Vault("the key of last year"), service.service.store
+    definitions.put(store, old, "hook", parse_document(HookDocument, {"slug": "ops", **HOOK}), now=START)
+    retriever = parse_document(RetrieverDocument, {"slug": "search", **WITH_HEADER})
+    definitions.put(store, old, "retriever", retriever, now=START)
+    kept = service.client.put("/v1/hooks/ops", json={**HOOK, "secret": None})
+    assert (kept.status_code, kept.json()["type"]) == (500, "/problems/configuration")
+    service.put("/v1/hooks/ops", HOOK)
+    service.put("/v1/retrievers/search", WITH_HEADER)
+    vault = service.service.vault
+    assert definitions.stored_secrets(store, vault, "hook", "ops") == {"secret": HOOK_SECRET}
+    assert definitions.stored_secrets(store, vault, "retriever", "search")["request.headers.Authorization"] == TOKEN
 
 
 def test_a_header_is_removed_by_leaving_it_out(service: Api) -> None:

@@ -17,7 +17,7 @@ from app.formats.canary_files import CanaryFile, Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
 from app.formats.fields import Document
-from app.formats.secret_fields import join_secrets, public_json
+from app.formats.secret_fields import join_secrets, leaves_secrets_open, public_json
 from app.services import applying, definitions, exporting
 from app.services.keys import Scope
 from app.services.references import API
@@ -259,7 +259,9 @@ def _put(
     response: Response,
 ) -> dict[str, Any]:
     named = _named(body, "slug", slug)
-    document = parse_document(model, join_secrets(named, definitions.stored_secrets(store, vault, kind, slug)))
+    # Only where they are needed: secrets stored under another key must not keep fresh ones from taking their place.
+    kept = definitions.stored_secrets(store, vault, kind, slug) if leaves_secrets_open(named) else {}
+    document = parse_document(model, join_secrets(named, kept))
     saved, created = definitions.put(store, vault, kind, document, now=_now())
     response.status_code = 201 if created else 200
     return _definition(saved)
