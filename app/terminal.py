@@ -3,8 +3,8 @@
 Texts of others are drawn literally: nothing in them is taken for markup or a control sequence.
 """
 
+import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -21,21 +21,18 @@ from app.formats.canary_files import Documents
 from app.formats.comparisons import comparison_lines, comparison_tables
 from app.formats.reports import (
     Table,
-    category_table,
     counts_line,
-    cutoff_table,
+    failure_lines,
     headline,
     plain,
     report_json,
     report_junit,
     report_markdown,
+    report_tables,
     table_markdown,
-    whole_table,
-    worst_table,
 )
 
 _PIPED_WIDTH = 160  # where there is no terminal to ask, wide enough for a log or a pager
-_SHOWN_FAILURES = 3
 _STYLES = {Verdict.HEALTHY: "bold green", Verdict.DEGRADED: "bold red", Verdict.UNKNOWN: "bold yellow"}
 _SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "archive": ("-", "red")}
 _DONE = {"create": "created", "update": "updated", "archive": "archived"}
@@ -101,6 +98,18 @@ def note(line: str) -> None:
     sys.stderr.flush()
 
 
+def flush() -> None:
+    """Give out what is still held of the result. Raises BrokenPipeError where nobody reads it any more."""
+    sys.stdout.flush()
+
+
+def drop() -> None:
+    """Forget what is still held of the result, since nobody reads it."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, 1)
+    os.close(sink)
+
+
 def complain(error: CoalmineError) -> None:
     """Say every problem on a line: those of files begin with file and line, as editors and CI like it."""
     if isinstance(error, InvalidInputError):
@@ -126,21 +135,14 @@ def _show_report(console: Console, report: Mapping[str, Any]) -> None:
     console.print(Text(headline(run), style=_STYLES.get(run["verdict"], "bold")), soft_wrap=True)
     for reason in run["reasons"]:
         console.print(Text(f"  {plain(str(reason))}"), soft_wrap=True)
-    console.print(Text(counts_line(run)), soft_wrap=True)
-    for line in (*_failures(report), *_compared(report)):
+    for line in failure_lines(report):
+        console.print(Text(f"  {line}"), soft_wrap=True)
+    for line in (counts_line(run), *_compared(report)):
         console.print(Text(line), soft_wrap=True)
-    measured = (cutoff_table(run), whole_table(run), category_table(run)) if run["canaries"]["measured"] else ()
     compared = comparison_tables(report["comparison"]) if "comparison" in report else ()
-    for table in (*measured, worst_table(report), *compared):
-        if table.rows:
-            console.print()
-            _draw(console, table)
-
-
-def _failures(report: Mapping[str, Any]) -> list[str]:
-    """Say what failed probes ran into, the most frequent first."""
-    told = Counter((result["outcome"], result["detail"]) for result in report["results"] if result["detail"])
-    return [f"  {count} {outcome}: {plain(detail)}" for (outcome, detail), count in told.most_common(_SHOWN_FAILURES)]
+    for table in (*report_tables(report), *[table for table in compared if table.rows]):
+        console.print()
+        _draw(console, table)
 
 
 def _compared(report: Mapping[str, Any]) -> list[str]:
@@ -162,9 +164,16 @@ _RENDERED: Mapping[str, Callable[[Reports], str]] = {
 }
 
 
+class _Console(Console):
+    """Leaves a closed pipe to the command, which knows the exit code; rich would end with that of a degraded check."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PIPED_WIDTH)
+    console = _Console(highlight=False)
+    return console if console.is_terminal else _Console(highlight=False, width=_PIPED_WIDTH)
 
 
 def _draw(console: Console, table: Table) -> None:

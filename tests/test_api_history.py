@@ -21,7 +21,8 @@ RUN = {
 }  # fmt: skip
 RESULT = {
     "key", "query", "category", "tags", "outcome", "http_status", "latency_seconds", "verdict", "reasons", "top_score",
-    "any_match", "measures", "ranking", "missing", "since_run",
+    "any_match", "measures", "ranking", "missing", "since_run", "k", "min_relevance_score", "max_relevance_score",
+    "floors",
 }  # fmt: skip
 HIT = {"rank", "id", "document", "text", "score", "relevance", "judgment", "level", "grade"}
 ALERT = {

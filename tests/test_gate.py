@@ -128,7 +128,8 @@ def test_a_retriever_that_is_not_there_is_not_measurable() -> None:
         result = run(CANARIES, "--url", f"http://127.0.0.1:{port}/search")
     assert result.exit_code == 3
     assert result.stdout.startswith("Unknown: dataforge-docs")
-    assert "97 unreachable: " in result.stdout
+    assert "97 x unreachable: " in result.stdout
+    assert "NDCG" not in result.stdout
 
 
 def test_a_suite_alone_is_enough_when_the_url_is_given(tmp_path: Path) -> None:

@@ -15,10 +15,13 @@ from app.formats.reports import (
     UNDEFINED,
     category_table,
     cutoff_table,
+    failure_lines,
+    headline,
     plain,
     report_json,
     report_junit,
     report_markdown,
+    report_tables,
     whole_table,
     worst_table,
 )
@@ -41,6 +44,10 @@ def result(**changes: Any) -> dict[str, Any]:
         "measures": {"R@5": 1.0},
         "ranking": [],
         "missing": [],
+        "k": 2,
+        "min_relevance_score": 0.5,
+        "max_relevance_score": 0.5,
+        "floors": {},
         "since_run": None,
     } | changes
 
@@ -70,6 +77,7 @@ def degraded(**changes: Any) -> dict[str, Any]:
     )
 
 
+WHY = "top score 0.300 is below its minimum 0.5; no expected chunk in the top 2, the first is at rank 3"
 FAILED = result(
     key="slow", verdict="unknown", outcome="refused", http_status=503, detail="said 503", top_score=None, measures={}
 )
@@ -127,9 +135,9 @@ def test_markdown_says_verdict_reasons_counts_and_measures() -> None:
     assert read[-6:] == [
         "retention",
         "How long is data kept?",
-        "low_relevance, missing",
+        WHY,
         "0.300",
-        "other_doc #3",
+        "other_doc at rank 3",
         "retention_policy_doc",
     ]
 
@@ -140,6 +148,41 @@ def test_undefined_is_a_dash_and_never_zero() -> None:
     assert category_table(run).rows == (("procedural", "2", "0.500", UNDEFINED, "0.400"),)
     empty = {**run, "health_score": None, "coverage": None, "measures": {}, "categories": {}}
     assert "0.000" not in report_markdown({"run": empty, "worst": [FAILED]})
+
+
+@pytest.mark.parametrize(
+    ("verdict", "degraded", "measured", "said"),
+    [
+        ("healthy", 0, 3, "Healthy: docs"),
+        ("healthy", 2, 2, "Healthy by its rules, although 2 of 2 canaries are degraded by their own limits: docs"),
+        ("healthy", 1, 1, "Healthy by its rules, although 1 of 1 canary is degraded by its own limits: docs"),
+        ("degraded", 2, 2, "Degraded: docs"),
+        ("unknown", None, None, "Unknown: docs"),
+    ],
+)
+def test_a_healthy_headline_admits_degraded_canaries(
+    verdict: str, degraded: int | None, measured: int | None, said: str
+) -> None:
+    assert (
+        headline({"check": "docs", "verdict": verdict, "canaries": {"degraded": degraded, "measured": measured}})
+        == said
+    )
+
+
+def test_failures_are_told_by_what_they_ran_into_the_most_frequent_first() -> None:
+    strange = [result(verdict="unknown", outcome="malformed", detail=f"no {number}") for number in range(6)]
+    told = failure_lines(report(FAILED, *strange, FAILED, result()))
+    assert told[0] == "2 x refused: said 503"
+    assert told[1:5] == [f"1 x malformed: no {number}" for number in range(4)]
+    assert told[5:] == ["2 x something else"]
+    assert failure_lines(report(result())) == []
+    assert "- 1 x refused: said 503" in report_markdown(report(FAILED))
+
+
+def test_a_report_of_nothing_measured_has_no_tables_of_measures() -> None:
+    counts = {"total": 1, "measured": 0, "failed": 1, "undefined": 0, "degraded": 0}
+    assert [table.title for table in report_tables(report(FAILED, canaries=counts))] == ["Worst canaries"]
+    assert next(table.title for table in report_tables(report(FAILED))) == "Measures"
 
 
 def test_measures_stand_in_a_fixed_order_and_strangers_last() -> None:
@@ -222,7 +265,7 @@ def test_junit_tells_the_fate_of_every_canary() -> None:
     fates = {case.get("name"): [(told.tag, told.get("message")) for told in case] for case in suite}
     assert fates == {
         "retention": [],
-        "bad": [("failure", "low_relevance, missing")],
+        "bad": [("failure", WHY)],
         "slow": [("error", "refused (503)")],
         "open": [("skipped", "nothing is expected, so nothing is measured")],
         "none": [],
@@ -249,7 +292,7 @@ def test_junit_is_xml_whatever_a_text_holds(text: str) -> None:
     bad = degraded(key=text, query=text)
     bad["ranking"][0]["id"] = text
     suite = junit(bad)
-    assert suite[0][0].get("message") == "low_relevance, missing"
+    assert suite[0][0].get("message") == WHY
     assert report_junit(report(bad)).encode()
 
 

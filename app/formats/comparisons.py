@@ -6,6 +6,7 @@ from typing import Any
 
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Verdict
+from app.formats.explanations import why_degraded
 from app.formats.reports import Table, number, plain, shorten
 
 _SCORES = ("health_score", "coverage", "degraded_share")
@@ -18,7 +19,8 @@ def compare_reports(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[s
 
     `differences` says why the two are not strictly comparable, as sentences for people; empty = they are. A measure
     that either side lacks has no difference. A canary is newly degraded when it is degraded now and was not, or was
-    not asked, before; it has recovered when it is healthy now and was degraded before. Unknown is neither.
+    not asked, before; `why` then says in sentences what `reasons` says in words. It has recovered when it is healthy
+    now and was degraded before. Unknown is neither.
     """
     old, new = before["run"], now["run"]
     was = {result["key"]: result["verdict"] for result in before["results"]}
@@ -27,7 +29,7 @@ def compare_reports(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[s
         "differences": _differences(old, new),
         "measures": {name: _moved(old_value, value) for name, old_value, value in _paired(old, new)},
         "newly_degraded": [
-            {name: result[name] for name in ("key", "query", "reasons")}
+            {**{name: result[name] for name in ("key", "query", "reasons")}, "why": why_degraded(result)}
             for result in now["results"]
             if result["verdict"] == Verdict.DEGRADED and was.get(result["key"]) != Verdict.DEGRADED
         ],
@@ -69,7 +71,7 @@ def comparison_tables(comparison: Mapping[str, Any]) -> tuple[Table, ...]:
         if one["before"] != one["now"] and (one["difference"] is None or abs(one["difference"]) > _STEADY)
     )
     newly = tuple(
-        (plain(one["key"]), shorten(one["query"], 100), plain(", ".join(one["reasons"])))
+        (plain(one["key"]), shorten(one["query"], 100), plain("; ".join(one["why"])))
         for one in comparison["newly_degraded"][:_SHOWN]
     )
     back = tuple((plain(one["key"]), shorten(one["query"], 100)) for one in comparison["recovered"][:_SHOWN])

@@ -7,26 +7,31 @@ An undefined number is shown as a dash, never as 0.
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from app.domain.model import Category, Outcome, Verdict
+from app.formats.explanations import not_returned, why_degraded
 
 UNDEFINED = "\N{EN DASH}"
 CUT_MEASURES = ("Hit", "P", "R", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
 """The order of rows in the table over k; others follow as they come."""
+_SHOWN_FAILURES = 5
 
 
 def report_markdown(report: Mapping[str, Any]) -> str:
-    """Return the report as GitHub-flavoured Markdown: verdict and reasons, counts, measures, categories, the worst."""
+    """Return the report as GitHub-flavoured Markdown: verdict, reasons, failures, counts, tables."""
     run = report["run"]
     parts = [f"# {_prose(headline(run))}", *(f"- {_prose(str(reason))}" for reason in run.get("reasons") or ())]
+    failures = failure_lines(report)
+    if failures:
+        parts += ["", *(f"- {_prose(line)}" for line in failures)]
     parts += ["", _prose(counts_line(run))]
-    for table in (cutoff_table(run), whole_table(run), category_table(run), worst_table(report)):
-        if table.rows:
-            parts += ["", table_markdown(table)]
+    for table in report_tables(report):
+        parts += ["", table_markdown(table)]
     return "\n".join(parts) + "\n"
 
 
@@ -92,9 +97,13 @@ class Table:
 
 
 def headline(run: Mapping[str, Any]) -> str:
-    """Say the verdict in one line: `Degraded: dataforge-docs`."""
-    verdict = run.get("verdict") or run["status"]
-    return f"{str(verdict).capitalize()}: {plain(str(run.get('check') or run['suite']))}"
+    """Say the verdict in one line: `Degraded: dataforge-docs`; healthy is told from healthy with degraded canaries."""
+    verdict = str(run.get("verdict") or run["status"]).capitalize()
+    degraded, measured = run["canaries"]["degraded"], run["canaries"]["measured"]
+    if run.get("verdict") == Verdict.HEALTHY and degraded:
+        told = "canary is degraded by its own limits" if measured == 1 else "canaries are degraded by their own limits"
+        verdict = f"{verdict} by its rules, although {degraded} of {measured} {told}"
+    return f"{verdict}: {plain(str(run.get('check') or run['suite']))}"
 
 
 def counts_line(run: Mapping[str, Any]) -> str:
@@ -104,6 +113,28 @@ def counts_line(run: Mapping[str, Any]) -> str:
     scores = f"health score {number(run['health_score'])}, coverage {number(run['coverage'])}"
     version = f", index version {plain(str(run['index_version']))}" if run.get("index_version") else ""
     return f"{counts['total']} canaries: {told}; {scores}{version}"
+
+
+def failure_lines(report: Mapping[str, Any]) -> list[str]:
+    """Say what failed probes ran into, the most frequent first: `97 x refused: answered 500 Internal Server Error`."""
+    found = Counter(
+        (str(result["outcome"]), plain(str(result.get("detail") or "")))
+        for result in report.get("results", report["worst"])
+        if result["outcome"] != Outcome.OK
+    )
+    lines = [
+        f"{count} x {outcome}{f': {detail}' if detail else ''}"
+        for (outcome, detail), count in found.most_common(_SHOWN_FAILURES)
+    ]
+    rest = found.total() - sum(count for _, count in found.most_common(_SHOWN_FAILURES))
+    return [*lines, f"{rest} x something else"] if rest else lines
+
+
+def report_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of a report that have something to say: those of measures only where any was measured."""
+    run = report["run"]
+    measured = (cutoff_table(run), whole_table(run), category_table(run)) if run["canaries"]["measured"] else ()
+    return [table for table in (*measured, worst_table(report)) if table.rows]
 
 
 def cutoff_table(run: Mapping[str, Any]) -> Table:
@@ -154,7 +185,7 @@ def worst_table(report: Mapping[str, Any]) -> Table:
         )
         for result in report["worst"]
     )
-    columns = ("canary", "query", "reasons", "top_score", "found at", "missing")
+    columns = ("canary", "query", "reasons", "top_score", "found", "missing")
     return Table(title="Worst canaries", columns=columns, rows=rows, quoted=frozenset({0, 1, 4, 5}))
 
 
@@ -198,7 +229,7 @@ def _fate(result: Mapping[str, Any]) -> tuple[str | None, str]:
 
 def _why(result: Mapping[str, Any]) -> str:
     if result["outcome"] == Outcome.OK:
-        return ", ".join(result["reasons"]) or str(result["verdict"])
+        return "; ".join(why_degraded(result)) or str(result["verdict"])
     status = f" ({result['http_status']})" if result.get("http_status") else ""
     return f"{result['outcome']}{status}"
 
@@ -208,7 +239,7 @@ def _evidence(result: Mapping[str, Any]) -> list[str]:
     lines = [f"query: {plain(str(result['query']))}", f"top score: {number(result['top_score'])}"]
     if result.get("detail"):
         lines.append(f"detail: {plain(str(result['detail']))}")
-    lines += [f"missing: {_named(judgment)}" for judgment in result["missing"]]
+    lines += [f"missing: {_named(judgment)}" for judgment in not_returned(result)]
     lines += [
         f"{hit['rank']}. {plain(str(hit['id']))} score {number(hit['score'])}"
         + (f", matches {_named(hit['judgment'])} by {hit['level']}" if hit["judgment"] is not None else "")
@@ -218,12 +249,13 @@ def _evidence(result: Mapping[str, Any]) -> list[str]:
 
 
 def _found(result: Mapping[str, Any]) -> str:
-    found = [f"{_named(hit['judgment'])} #{hit['rank']}" for hit in result["ranking"] if hit["judgment"] is not None]
+    hits = [hit for hit in result["ranking"] if hit["judgment"] is not None]
+    found = [f"{_named(hit['judgment'])} at rank {hit['rank']}" for hit in hits]
     return _few(found)
 
 
 def _missing(result: Mapping[str, Any]) -> str:
-    return _few([_named(judgment) for judgment in result["missing"]])
+    return _few([_named(judgment) for judgment in not_returned(result)])
 
 
 def _few(names: Sequence[str]) -> str:

@@ -132,6 +132,10 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
         "measures": numbers(measures or {}),
         "ranking": [],
         "missing": [],
+        "k": k,
+        "min_relevance_score": canary.min_relevance_score,
+        "max_relevance_score": canary.max_relevance_score,
+        "floors": dict(canary.floors),
         "since_run": since_run,
     }
     if ranking is not None and match is not None and prepared is not None and measured:

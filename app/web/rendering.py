@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app import __version__
 from app.api.deps import csrf_token
+from app.formats import explanations
 from app.services.keys import Identity, Scope
 from app.web import wording
 
@@ -57,8 +58,9 @@ def _environment() -> Environment:
         utc=wording.utc,
         iso=wording.iso,
         spark=wording.spark_points,
-        why=wording.why_degraded,
-        rank=wording.first_expected,
+        why=explanations.why_degraded,
+        rank=explanations.first_expected,
+        absent=explanations.not_returned,
         bound=wording.bound,
     )
     return environment

@@ -1,10 +1,7 @@
-"""Numbers, times and reasons as pages say them. An absent measurement is a dash, never a zero."""
+"""Numbers and times as pages say them; an absent measurement is a dash, never a zero. Why is for `explanations`."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
-
-from app.domain.model import Reason
 
 ABSENT = "\N{EN DASH}"
 SPARK_WIDTH, SPARK_HEIGHT = 120, 28
@@ -62,47 +59,6 @@ def spark_points(values: Sequence[float | None]) -> list[str]:
         lines[-1].append(f"{2 + place * step:.1f},{3 + height:.1f}")
     # A single point is drawn as a short stroke, a polyline of one point not at all.
     return [" ".join(line if len(line) > 1 else [*line, *line]) for line in lines if line]
-
-
-def first_expected(result: Mapping[str, Any]) -> int | None:
-    """Give the rank at which a result's first expected chunk stands."""
-    return next((hit["rank"] for hit in result["ranking"] if hit["grade"] is not None and hit["grade"] >= 1), None)
-
-
-def why_degraded(result: Mapping[str, Any], asked: Mapping[str, Any], k: int) -> list[str]:
-    """Say why a result is degraded, each reason with the numbers it rests on."""
-    return [_reason(Reason(reason), result, asked, k) for reason in result["reasons"]]
-
-
-def _reason(reason: Reason, result: Mapping[str, Any], asked: Mapping[str, Any], k: int) -> str:
-    top = score(result["top_score"])
-    match reason:
-        case Reason.LOW_RELEVANCE:
-            return f"top score {top} is below its minimum {asked['min_relevance_score']:g}"
-        case Reason.MISSING:
-            rank = first_expected(result)
-            return f"no expected chunk in the top {k}" + (f", the first is at rank {rank}" if rank else "")
-        case Reason.BELOW_FLOOR:
-            return _floors(result["measures"], asked.get("floors") or {})
-        case Reason.FORBIDDEN:
-            return "a chunk that must not be returned was returned"
-        case Reason.ANSWERED:
-            return f"answered with top score {top} though no good answer exists (at most {_most(asked)})"
-        case Reason.REGRESSED:
-            return "worse than in its baseline"
-
-
-def _floors(measures: Mapping[str, float | None], floors: Mapping[str, float]) -> str:
-    missed = [
-        f"{name} {score(value)} is below its floor {floor:g}"
-        for name, floor in floors.items()
-        if (value := measures.get(name)) is not None and value < floor
-    ]
-    return ", ".join(missed) or "a measure is below its floor"
-
-
-def _most(asked: Mapping[str, Any]) -> str:
-    return f"{asked['max_relevance_score']:g}"
 
 
 def _moment(moment: datetime | str | None) -> datetime | None:
