@@ -14,14 +14,18 @@ from typing import Annotated, Any
 
 import uvicorn
 from fastapi import Depends, FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import ClientDisconnect
 
 from app.demo import faults
 from app.demo.corpus import Chunk, read_corpus
 from app.demo.faults import BadFaultError, Fault, FaultKind
 from app.demo.page import render
 from app.demo.retriever import SCALE, Hit, Retriever
+
+_LOOK_SECONDS = 0.1
+_GONE = 499  # nobody reads it; nginx's number for a client that went away
 
 
 def create_demo(corpus: Sequence[Path] | None = None, *, chunk_characters: int | None = None) -> FastAPI:
@@ -34,10 +38,17 @@ def create_demo(corpus: Sequence[Path] | None = None, *, chunk_characters: int |
     demo = FastAPI(title="Coalmine demo retriever", docs_url=None, redoc_url=None, openapi_url=None)
     demo.add_exception_handler(ValidationError, _bad_body)
     demo.add_exception_handler(BadFaultError, _bad_fault)
+    demo.add_exception_handler(ClientDisconnect, _gone)
 
-    async def held_up() -> None:
-        # Waits on the event loop and not in a thread, so that a slow demo can still be healed.
-        await asyncio.sleep(faults.delay_seconds(switch.state.fault))
+    async def held_up(request: Request, _: Annotated[bytes, Depends(_body)]) -> None:
+        # Waits on the event loop and not in a thread, so that a slow demo can still be healed. The body is read first:
+        # looking for a client that went away takes it from the wire.
+        loop = asyncio.get_running_loop()
+        end = loop.time() + faults.delay_seconds(switch.state.fault)
+        while (left := end - loop.time()) > 0:
+            await asyncio.sleep(min(left, _LOOK_SECONDS))
+            if await request.is_disconnected():
+                raise ClientDisconnect
 
     @demo.post("/search", dependencies=[Depends(held_up)])
     def search(body: Annotated[bytes, Depends(_body)]) -> JSONResponse:
@@ -158,6 +169,10 @@ def _bad_fault(_: Request, error: Exception) -> JSONResponse:
     if not isinstance(error, BadFaultError):
         raise error
     return _refused([{"path": error.field, "message": str(error)}], kinds=True)
+
+
+def _gone(_: Request, _error: Exception) -> Response:
+    return Response(status_code=_GONE)
 
 
 def _refused(errors: Sequence[dict[str, str]], *, kinds: bool) -> JSONResponse:
