@@ -592,6 +592,15 @@ def test_no_text_makes_the_reader_fail_otherwise_than_by_telling(text: str) -> N
     assert all(problem.file == "a.yaml" and 1 <= (problem.line or 0) <= text.count("\n") + 1 for problem in told)
 
 
+def test_a_floor_no_check_of_the_files_computes_is_told_with_its_line() -> None:
+    told = "is not computed in check 'dataforge-docs'; add 7 to the cutoffs of the check"
+    floored = EXAMPLE.replace("    tags: [compliance]\n", "    floors:\n      MRR: 0.5\n      R@7: 0.8\n")
+    assert problems(floored) == [f"a.yaml:10: canaries[0].floors.R@7: R@7 {told}"]
+    suite, rest = floored.split("retrievers:")
+    assert problems(suite, f"retrievers:{rest}") == [f"a.yaml:10: canaries[0].floors.R@7: R@7 {told}"]
+    assert read(floored.replace("    k: 5\n", "    k: 7\n")).suites[0].canaries
+
+
 def test_the_committed_schema_is_the_documents_own() -> None:
     assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text(), "run: python -m app.formats.schema"
     jsonschema.Draft202012Validator.check_schema(canary_file_schema())
