@@ -276,6 +276,12 @@ def test_what_was_never_asked_is_skipped_and_the_run_partial() -> None:
     assert report["results"][0]["outcome"] == "skipped"
 
 
+def test_a_floor_that_is_not_computed_is_refused_without_a_check_too() -> None:
+    text = (SUITE + RETRIEVER).replace("[doc-beta]", "[doc-beta], floors: {R@7: 0.5}")
+    with pytest.raises(InvalidInputError, match=r"canary 'small/b' has a floor on R@7: .* add 7 to the cutoffs"):
+        choose_targets(documents(text))
+
+
 def test_progress_hears_of_every_answer() -> None:
     (target,) = choose_targets(documents(SUITE + RETRIEVER))
     heard: list[int] = []

@@ -6,6 +6,7 @@ What the parts mean is said in matching, measures, relevance and verdicts; here 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,32 +121,63 @@ def _result(
     return Result(match=found, vector=vector, top_score=top, reasons=reasons)
 
 
-def summarise(
-    yardstick: Yardstick,
-    panel: Panel,
-    *,
-    outcomes: Sequence[Outcome],
-    vectors: NDArray[np.float64],
-    top_scores: NDArray[np.float64],
-    degraded: NDArray[np.bool_],
-    answered: NDArray[np.bool_],
-) -> Aggregates:
-    """Amount a run to its aggregates: arrays over the panel, rows of unmeasured canaries are ignored."""
-    found = vectors[:, yardstick.measures.index(Measure("Hit", yardstick.k))] > 0
-    return aggregate(
-        outcomes=outcomes,
-        expects=panel.expects,
-        negative=panel.negative,
-        degraded=degraded,
-        answered=answered,
-        top_scores=top_scores,
-        found=found,
-        scores=vectors,
-        measures=[mean_name(measure) for measure in yardstick.measures],
-        categories=panel.categories,
-        tags=panel.tags,
-        measures_relevance=measures_relevance(yardstick.scorer),
-    )
+class Stored(Protocol):
+    """A result as a store keeps it: the vector's bytes, reasons as bits."""
+
+    @property
+    def vector(self) -> bytes: ...  # noqa: D102 - said above
+    @property
+    def top_score(self) -> float | None: ...  # noqa: D102 - said above
+    @property
+    def reasons(self) -> int: ...  # noqa: D102 - said above
+
+
+class Tally:
+    """What a run comes to, filled by position of the panel in any order; what nobody fills is undefined."""
+
+    def __init__(self, yardstick: Yardstick, panel: Panel) -> None:
+        self._yardstick = yardstick
+        self._panel = panel
+        self._vectors = np.full((len(panel), len(yardstick.measures)), np.nan)
+        self._top_scores = np.full(len(panel), np.nan)
+        self.reasons: NDArray[np.int64] = np.zeros(len(panel), dtype=np.int64)
+        """Bits by position, see `pack_reasons`; 0 = healthy or not measured."""
+
+    def add(self, results: Mapping[int, Result]) -> None:
+        """Add results that were just judged."""
+        for position, result in results.items():
+            self._vectors[position] = result.vector
+            self._top_scores[position] = np.nan if result.top_score is None else result.top_score
+            self.reasons[position] = pack_reasons(result.reasons)
+
+    def take_over(self, states: Mapping[int, Stored]) -> None:
+        """Take over results as they were stored; a vector of other measures leaves its row undefined."""
+        if not states:
+            return
+        places = list(states)
+        blank = np.full(self._vectors.shape[1], np.nan).tobytes()
+        vectors = [state.vector if len(state.vector) == len(blank) else blank for state in states.values()]
+        self._vectors[places] = np.frombuffer(b"".join(vectors)).reshape(len(places), -1)
+        self._top_scores[places] = [np.nan if state.top_score is None else state.top_score for state in states.values()]
+        self.reasons[places] = [state.reasons for state in states.values()]
+
+    def aggregates(self, outcomes: Sequence[Outcome]) -> Aggregates:
+        """Amount to the run's aggregates, given how each probe ended; rows of unmeasured canaries are ignored."""
+        yardstick, panel = self._yardstick, self._panel
+        return aggregate(
+            outcomes=outcomes,
+            expects=panel.expects,
+            negative=panel.negative,
+            degraded=self.reasons != 0,
+            answered=(self.reasons & _ANSWERED) != 0,
+            top_scores=self._top_scores,
+            found=self._vectors[:, yardstick.measures.index(Measure("Hit", yardstick.k))] > 0,
+            scores=self._vectors,
+            measures=[mean_name(measure) for measure in yardstick.measures],
+            categories=panel.categories,
+            tags=panel.tags,
+            measures_relevance=measures_relevance(yardstick.scorer),
+        )
 
 
 def pack_reasons(reasons: Sequence[Reason]) -> int:
@@ -158,7 +190,7 @@ def unpack_reasons(bits: int) -> tuple[Reason, ...]:
     return tuple(reason for place, reason in enumerate(REASONS) if bits >> place & 1)
 
 
-ANSWERED_BIT = 1 << REASONS.index(Reason.ANSWERED)
+_ANSWERED = 1 << REASONS.index(Reason.ANSWERED)
 
 
 def _within(rank: int | None, k: int) -> bool:

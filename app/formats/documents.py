@@ -3,6 +3,7 @@
 Retrievers, hooks and rules have modules of their own. Hashing and secrets live in `secret_fields`.
 """
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -312,6 +313,14 @@ class CheckDocument(Document):
     def why_uncomputed(self, measure: str) -> str | None:
         """Say why the check's runs have no such IR measure; None = they have it."""
         return why_uncomputed(measure, {*self.cutoffs, self.k}, self.fetch_k, check=self.slug)
+
+    def uncomputed_floors(self, floors: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
+        """Yield (key, sentence) for floors, measures by canary key, that no run could hold an answer against."""
+        for key, measures in floors.items():
+            for measure in measures:
+                why = self.why_uncomputed(measure)
+                if why is not None:
+                    yield key, f"canary '{self.suite}/{key}' has a floor on {measure}: {why}"
 
     def yardstick(self, scorer: Scorer) -> Yardstick:
         """Return what the answers of a retriever with this scorer are judged by."""

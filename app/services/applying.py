@@ -30,7 +30,6 @@ from app.services.references import (
     missing,
     references_of,
     refuse_file_managed,
-    uncomputed_floors,
 )
 from app.services.vault import Vault
 from app.store import catalog
@@ -163,7 +162,7 @@ class _Applying:
                     told = f"{kind} '{name}' is used by check '{check.slug}' of the API; change or delete that first"
                     yield Problem(message=told)
         for check in [*self._wanted.checks, *(other for other in others if other.suite in self._floors)]:
-            for key, told in uncomputed_floors(check, self._floors_of(check.suite)):
+            for key, told in check.uncomputed_floors(self._floors_of(check.suite)):
                 place = self._place(("canary", check.suite, key), ("check", check.slug))
                 yield Problem(path="floors", message=told, **place)
 

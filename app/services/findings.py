@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.judging import ANSWERED_BIT, Result, judge, pack_reasons, summarise
+from app.domain.judging import Result, Tally, judge, pack_reasons
 from app.domain.model import Aggregates, Ranking
 from app.services.plans import Plan
 from app.services.staging import Gathered
@@ -33,42 +33,23 @@ class Findings:
 
 def find_out(store: Store, plan: Plan, gathered: Gathered) -> Findings:
     """Judge what changed, take over what did not, and summarise; reads, but writes nothing."""
-    size = len(plan.panel)
     changed: dict[int, int] = {}
-    vectors = np.full((size, len(plan.yardstick.measures)), np.nan)
-    tops = np.full(size, np.nan)
-    reasons = np.zeros(size, dtype=np.int64)
-    kept: list[int] = []
-    buffers: list[bytes] = []
+    kept: dict[int, OpenState] = {}
     for position, ranking_id in enumerate(gathered.rankings):
         if ranking_id is None:
             continue
         state = plan.held.get(plan.canary_ids[position])
-        if state is None or not plan.still_holds(state, ranking_id, position):
+        if state is not None and plan.still_holds(state, ranking_id, position):
+            kept[position] = state
+        else:
             changed[position] = ranking_id
-            continue
-        kept.append(position)
-        buffers.append(state.vector)
-        reasons[position] = state.reasons
-        tops[position] = np.nan if state.top_score is None else state.top_score
-    if kept:
-        vectors[kept] = np.frombuffer(b"".join(buffers)).reshape(len(kept), -1)
     results = judge(plan.yardstick, plan.panel, _rankings(store, plan, changed))
-    for position, result in results.items():
-        vectors[position] = result.vector
-        tops[position] = np.nan if result.top_score is None else result.top_score
-        reasons[position] = pack_reasons(result.reasons)
+    tally = Tally(plan.yardstick, plan.panel)
+    tally.add(results)
+    tally.take_over(kept)
     closed, opened = _changes(plan, changed, results)
-    aggregates = summarise(
-        plan.yardstick,
-        plan.panel,
-        outcomes=gathered.outcomes,
-        vectors=vectors,
-        top_scores=tops,
-        degraded=reasons != 0,
-        answered=(reasons & ANSWERED_BIT) != 0,
-    )
-    return Findings(results=results, closed=closed, opened=opened, reasons=reasons, aggregates=aggregates)
+    aggregates = tally.aggregates(gathered.outcomes)
+    return Findings(results=results, closed=closed, opened=opened, reasons=tally.reasons, aggregates=aggregates)
 
 
 def _rankings(store: Store, plan: Plan, wanted: Mapping[int, int]) -> dict[int, Ranking]:

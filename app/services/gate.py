@@ -7,14 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from app.domain.errors import InvalidInputError, Problem
-from app.domain.judging import ANSWERED_BIT, Panel, Result, Yardstick, judge, pack_reasons, summarise
+from app.domain.judging import Panel, Result, Tally, Yardstick, judge
 from app.domain.measures import MEASURES_VERSION
 from app.domain.model import Answer, Ask, Asking, Outcome, Probe, Ranking, RunStatus, Trigger
 from app.domain.rankings import decimals_of, settle
@@ -24,8 +21,7 @@ from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
 from app.formats.fields import suggestion
-from app.formats.rule_documents import rules_in_force
-from app.formats.secret_fields import content_hash
+from app.formats.secret_fields import config_hash, content_hash
 from app.services.summaries import aggregate_vector, run_body, vector_names
 from app.store.catalog import suite_hash
 
@@ -73,13 +69,7 @@ def measure(
     """
     check, retriever = target.check, target.retriever.to_domain()
     panel = Panel([canary.to_domain() for canary in target.suite.canaries or ()])
-    yardstick = Yardstick.of(
-        k=check.k,
-        fetch_k=check.fetch_k or check.k,
-        cutoffs=check.cutoffs,
-        scorer=retriever.scorer,
-        rules=rules_in_force(check.rules),
-    )
+    yardstick = check.yardstick(retriever.scorer)
     started_at = clock()
     answers = _ask(panel, probe, Asking(retriever=retriever, k=yardstick.fetch_k, run_id=run_id), answered)
     finished_at = clock()
@@ -108,7 +98,7 @@ def measure(
         means=means,
         body=body,
         suite_hash=suite_hash([(canary.key, content_hash(canary)) for canary in target.suite.canaries or ()]),
-        config_hash=sha256((content_hash(check) + content_hash(target.retriever)).encode()).hexdigest(),
+        config_hash=config_hash(content_hash(check), content_hash(target.retriever)),
         measures_version=MEASURES_VERSION,
     )
     shaped = [
@@ -136,7 +126,19 @@ def choose_targets(documents: Documents, *, check: str | None = None, url: str |
     if empty or not targets:
         missing = f"suite '{empty[0]}' has no canaries" if empty else "the files define no suite"
         raise InvalidInputError([Problem(message=missing)])
+    if not documents.checks:  # those the files define were held against their suites when these were read
+        _refuse_uncomputed_floors(targets)
     return targets
+
+
+def _refuse_uncomputed_floors(targets: Sequence[Target]) -> None:
+    problems = [
+        Problem(path="floors", message=message)
+        for target in targets
+        for _, message in target.check.uncomputed_floors({one.key: one.floors for one in target.suite.canaries or ()})
+    ]
+    if problems:
+        raise InvalidInputError(problems)
 
 
 def _checks(documents: Documents, named: str | None) -> tuple[CheckDocument, ...]:
@@ -189,30 +191,16 @@ def _summary(
     yardstick: Yardstick, panel: Panel, answers: Sequence[Answer], results: Mapping[int, Result]
 ) -> tuple[dict[str, float | None], dict[str, int], str, list[str], dict[str, Any]]:
     """Amount the answers to a run's means, counts, verdict, its reasons, and what its shape spells out besides."""
-    size = len(panel)
-    vectors = np.full((size, len(yardstick.measures)), np.nan)
-    tops = np.full(size, np.nan)
-    reasons = np.zeros(size, dtype=np.int64)
-    for position, result in results.items():
-        vectors[position] = result.vector
-        tops[position] = np.nan if result.top_score is None else result.top_score
-        reasons[position] = pack_reasons(result.reasons)
+    tally = Tally(yardstick, panel)
+    tally.add(results)
     outcomes = [answer.outcome for answer in answers]
-    aggregates = summarise(
-        yardstick,
-        panel,
-        outcomes=outcomes,
-        vectors=vectors,
-        top_scores=tops,
-        degraded=reasons != 0,
-        answered=(reasons & ANSWERED_BIT) != 0,
-    )
+    aggregates = tally.aggregates(outcomes)
     verdict, why = run_verdict(aggregates, yardstick.rules)
     names = vector_names(yardstick, panel)
     means = dict(zip(names, aggregate_vector(names, aggregates).tolist(), strict=True))
     counts = {name: getattr(aggregates, name) for name in ("total", "measured", "failed", "undefined", "degraded")}
     latencies = [answer.latency_seconds for answer in answers if answer.outcome is Outcome.OK]
-    return means, counts, verdict, why, run_body(panel, aggregates, reasons, outcomes, latencies)
+    return means, counts, verdict, why, run_body(panel, aggregates, tally.reasons, outcomes, latencies)
 
 
 def _result(

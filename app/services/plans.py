@@ -4,7 +4,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from datetime import datetime
-from hashlib import sha256
 from typing import Any, TypeVar
 
 from app.domain.errors import CoalmineError
@@ -13,8 +12,7 @@ from app.domain.measures import MEASURES_VERSION
 from app.domain.model import Ranking, Retriever
 from app.domain.rankings import decimals_of
 from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument
-from app.formats.rule_documents import rules_in_force
-from app.formats.secret_fields import join_secrets
+from app.formats.secret_fields import config_hash, join_secrets
 from app.services.summaries import vector_names
 from app.services.vault import Vault
 from app.store import catalog, history, queue, recording
@@ -99,22 +97,16 @@ class Planner:
             run = history.find_run(connection, claimed.id)
             if run is None:
                 raise NotExecutableError("the run is gone")
-            check, retriever, suite_version_id, config_hash = self._definitions(connection, run, now)
+            check, retriever, suite_version_id, configured = self._definitions(connection, run, now)
             suite = self._suite(connection, check.suite, suite_version_id)
             if not len(suite.panel):
                 raise NotExecutableError(f"suite '{check.suite}' has no canaries")
-            yardstick = Yardstick.of(
-                k=check.k,
-                fetch_k=check.fetch_k or check.k,
-                cutoffs=check.cutoffs,
-                scorer=retriever.scorer,
-                rules=rules_in_force(check.rules),
-            )
+            yardstick = check.yardstick(retriever.scorer)
             names = vector_names(yardstick, suite.panel)
             measures = [str(measure) for measure in yardstick.measures]
             layout_id = recording.layout_id(connection, measures, MEASURES_VERSION, str(yardstick))
             vector_layout_id = recording.layout_id(connection, names, MEASURES_VERSION, "")
-            queue.freeze(connection, claimed.id, config_hash=config_hash)
+            queue.freeze(connection, claimed.id, config_hash=configured)
             held = recording.open_states(connection, claimed.check_id)
         return Plan(
             run=claimed,
@@ -147,8 +139,7 @@ class Planner:
         retriever = self._keep(
             ("retriever", retriever_version_id, retriever_content.secrets), lambda: self._retriever(retriever_content)
         )
-        config_hash = sha256((check_content.hash + retriever_content.hash).encode()).hexdigest()
-        return check, retriever, suite_version_id, config_hash
+        return check, retriever, suite_version_id, config_hash(check_content.hash, retriever_content.hash)
 
     def _retriever(self, content: catalog.Content) -> Retriever:
         whole = join_secrets(content.body, self._vault.decrypt(content.secrets))

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from app.domain.errors import ConflictError, NotFoundError
-from app.domain.judging import ANSWERED_BIT, Panel, Yardstick, summarise, unpack_reasons
+from app.domain.judging import Panel, Tally, Yardstick, unpack_reasons
 from app.domain.matching import Match, prepare
 from app.domain.model import Canary, Outcome, RunStatus, Verdict
 from app.formats import shapes
 from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument
-from app.formats.rule_documents import rules_in_force
-from app.formats.secret_fields import join_secrets
+from app.formats.secret_fields import with_placeholders
 from app.services.plans import SHARD
 from app.services.summaries import run_body, stored_aggregates
 from app.store import catalog, history, queue
@@ -239,15 +238,8 @@ def _setting(connection: Connection, row: RunRow) -> _Setting:
     members = catalog.suite_version(connection, row.suite_version_id)[1]
     check = CheckDocument.model_validate(catalog.version_body(connection, row.check_version_id).body)
     public = catalog.version_body(connection, row.retriever_version_id).body
-    hidden = {f"request.headers.{name}": "hidden" for name in public["request"]["headers"]}
-    retriever = RetrieverDocument.model_validate(join_secrets(public, hidden)).to_domain()
-    yardstick = Yardstick.of(
-        k=check.k,
-        fetch_k=check.fetch_k or check.k,
-        cutoffs=check.cutoffs,
-        scorer=retriever.scorer,
-        rules=rules_in_force(check.rules),
-    )
+    retriever = RetrieverDocument.model_validate(with_placeholders(public, secrets_set=True)).to_domain()
+    yardstick = check.yardstick(retriever.scorer)
     canaries = [CanaryDocument.model_validate(member.body).to_domain() for member in members]
     return _Setting(members=members, canaries=canaries, yardstick=yardstick)
 
@@ -258,34 +250,15 @@ def _recomputed(connection: Connection, row: RunRow) -> dict[str, Any]:
     panel = Panel(setting.canaries)
     states = history.states_at(connection, row.check_id, row.id)
     latencies, failures = history.probes_of(connection, row.id)
-    size = len(panel)
-    vectors = np.full((size, len(setting.yardstick.measures)), np.nan)
-    tops = np.full(size, np.nan)
-    reasons = np.zeros(size, dtype=np.int64)
-    outcomes = [Outcome.OK] * size
-    for position, member in enumerate(setting.members):
-        state = states.get(member.canary_id)
-        if position in failures:
-            outcomes[position] = Outcome(failures[position][0])
-        elif state is None:
-            outcomes[position] = Outcome.SKIPPED
-        else:
-            vector = np.frombuffer(state.vector)
-            if len(vector) == vectors.shape[1]:
-                vectors[position] = vector
-            tops[position] = np.nan if state.top_score is None else state.top_score
-            reasons[position] = state.reasons
-    aggregates = summarise(
-        setting.yardstick,
-        panel,
-        outcomes=outcomes,
-        vectors=vectors,
-        top_scores=tops,
-        degraded=reasons != 0,
-        answered=(reasons & ANSWERED_BIT) != 0,
-    )
+    found = [states.get(member.canary_id) for member in setting.members]
+    outcomes = [Outcome.OK if state else Outcome.SKIPPED for state in found]
+    for position, (outcome, *_) in failures.items():
+        outcomes[position] = Outcome(outcome)
+    tally = Tally(setting.yardstick, panel)
+    tally.take_over({place: state for place, state in enumerate(found) if state and outcomes[place] is Outcome.OK})
+    aggregates = tally.aggregates(outcomes)
     measured = [float(latencies[place]) for place, outcome in enumerate(outcomes) if outcome is Outcome.OK]
-    return run_body(panel, aggregates, reasons, outcomes, measured)
+    return run_body(panel, aggregates, tally.reasons, outcomes, measured)
 
 
 def _verdict(position: int, state: StateRow | None, failures: Mapping[int, Any]) -> Verdict:

@@ -3,7 +3,7 @@
 A check refers to a suite, a retriever and hooks; the floors of its canaries refer to the measures its runs compute.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from app.domain.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError, Problem
 from app.formats.documents import CheckDocument
@@ -24,7 +24,7 @@ def require_references(connection: Connection, check: CheckDocument) -> None:
     if not problems:
         suite = require(catalog.find_definition(connection, "suite", check.suite), f"suite '{check.suite}'")
         floors = floors_of(catalog.list_canaries(connection, suite.id))
-        problems = [Problem(path="suite", message=message) for _, message in uncomputed_floors(check, floors)]
+        problems = [Problem(path="suite", message=message) for _, message in check.uncomputed_floors(floors)]
     if problems:
         raise InvalidInputError(problems)
 
@@ -40,7 +40,7 @@ def require_floors(connection: Connection, suite: str, floors: Mapping[str, Iter
         Problem(path="floors", message=message)
         for check in checks_in_force(connection)
         if check.suite == suite
-        for _, message in uncomputed_floors(check, floors)
+        for _, message in check.uncomputed_floors(floors)
     ]
     if problems:
         raise InvalidInputError(problems)
@@ -79,15 +79,6 @@ def missing(check: CheckDocument, present: Mapping[str, Collection[str]]) -> lis
 def floors_of(canaries: Iterable[CanaryRow]) -> dict[str, tuple[str, ...]]:
     """List the measures canaries have floors on, by key; those without floors are left out."""
     return {row.key: tuple(row.body["floors"]) for row in canaries if row.body.get("floors")}
-
-
-def uncomputed_floors(check: CheckDocument, floors: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
-    """Yield (key, sentence) for every floor that no run of a check could ever hold an answer against."""
-    for key, measures in floors.items():
-        for measure in measures:
-            why = check.why_uncomputed(measure)
-            if why is not None:
-                yield key, f"canary '{check.suite}/{key}' has a floor on {measure}: {why}"
 
 
 def require(definition: Definition | None, name: str) -> Definition:
