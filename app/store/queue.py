@@ -1,4 +1,4 @@
-"""What is due: runs from wish to claim, and the answers of a run until it is finalised.
+"""What is due: runs from request to claim, and the answers of a run until it is finalised.
 
 The database arbitrates: partial unique indexes allow one queued and one running run per check, and every
 change of status names the status it expects. The loser of a race moves on quietly.
@@ -61,7 +61,7 @@ def enqueue_asked(connection: Connection, check_id: int, *, trigger: str, index_
     """Queue a run now, or join the one that waits (it has not asked anything yet). Never joins a running one."""
     _hold_check(connection, check_id)
     inserted = None
-    for microsecond in range(now, now + 1000):  # two wishes in one microsecond still get two instants
+    for microsecond in range(now, now + 1000):  # two requests in one microsecond still get two instants
         inserted = insert_one(
             connection,
             runs,
