@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_one
+from app.store.engine import insert_one, said
 from app.store.tables import alerts, definitions, transitions
 
 
@@ -64,7 +64,7 @@ def hold_check(connection: Connection, check_id: int) -> None:
 
 def open_alerts(connection: Connection, check_id: int) -> list[AlertRow]:
     """Read the alerts of a check that are not resolved; their rows stay locked for the transaction."""
-    statement = _ALERT.where(alerts.c.check_id == check_id, alerts.c.state != "resolved")
+    statement = _ALERT.where(alerts.c.check_id == check_id, alerts.c.state != said("resolved"))
     rows = connection.execute(statement.order_by(alerts.c.id).with_for_update(of=alerts))
     return [_alert(row) for row in rows]
 
@@ -98,7 +98,7 @@ def count_alerts(connection: Connection) -> list[tuple[int, str, str, int]]:
     """Count unresolved alerts: (check id, state, severity, count)."""
     statement = (
         sa.select(alerts.c.check_id, alerts.c.state, alerts.c.severity, sa.func.count())
-        .where(alerts.c.state != "resolved")
+        .where(alerts.c.state != said("resolved"))
         .group_by(alerts.c.check_id, alerts.c.state, alerts.c.severity)
     )
     return list(connection.execute(statement).all())
@@ -154,7 +154,7 @@ def suppress(connection: Connection, transition_id: int, why: str | None) -> Non
 
 def unresolved_checks(connection: Connection) -> list[int]:
     """List the checks that have an alert that is not resolved."""
-    statement = sa.select(alerts.c.check_id).where(alerts.c.state != "resolved").distinct()
+    statement = sa.select(alerts.c.check_id).where(alerts.c.state != said("resolved")).distinct()
     return list(connection.execute(statement).scalars().all())
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_new, insert_one
+from app.store.engine import insert_new, insert_one, said
 from app.store.tables import alerts, attempts, definitions, deliveries
 
 
@@ -123,12 +123,12 @@ def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until:
     ones of the same hook and alert (a resolve never overtakes its trigger).
     """
     other = deliveries.alias()
-    same_hook = sa.and_(other.c.hook_id == deliveries.c.hook_id, other.c.state == "pending")
+    same_hook = sa.and_(other.c.hook_id == deliveries.c.hook_id, other.c.state == said("pending"))
     in_flight = sa.exists().where(same_hook, other.c.lease_until >= now)
     earlier = sa.exists().where(same_hook, other.c.alert_id == deliveries.c.alert_id, other.c.id < deliveries.c.id)
     statement = (
         _DELIVERY.where(
-            deliveries.c.state == "pending",
+            deliveries.c.state == said("pending"),
             deliveries.c.next_attempt_at <= now,
             sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now),
             ~in_flight,
@@ -146,7 +146,7 @@ def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until:
         free = sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now)
         claimed = connection.execute(
             sa.update(deliveries)
-            .where(deliveries.c.id == row.id, deliveries.c.state == "pending", free, ~in_flight)
+            .where(deliveries.c.id == row.id, deliveries.c.state == said("pending"), free, ~in_flight)
             .values(
                 claimed_by=owner,
                 lease_until=lease_until,
@@ -161,7 +161,9 @@ def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until:
 
 def prepare_delivery(connection: Connection, delivery_id: int, *, owner: str, body: bytes, lease_until: int) -> bool:
     """Fix what is sent, the same bytes on every attempt, and how long this one may take; False if it was lost."""
-    mine = sa.and_(deliveries.c.id == delivery_id, deliveries.c.state == "pending", deliveries.c.claimed_by == owner)
+    mine = sa.and_(
+        deliveries.c.id == delivery_id, deliveries.c.state == said("pending"), deliveries.c.claimed_by == owner
+    )
     values = {"body": sa.func.coalesce(deliveries.c.body, body), "lease_until": lease_until}
     return connection.execute(sa.update(deliveries).where(mine).values(**values)).rowcount == 1
 
@@ -177,7 +179,9 @@ def settle_delivery(
     connection: Connection, delivery_id: int, *, owner: str, state: str, next_attempt_at: int, reason: str
 ) -> bool:
     """End an attempt: delivered, dead, or pending until the next; False where the lease was lost meanwhile."""
-    mine = sa.and_(deliveries.c.id == delivery_id, deliveries.c.state == "pending", deliveries.c.claimed_by == owner)
+    mine = sa.and_(
+        deliveries.c.id == delivery_id, deliveries.c.state == said("pending"), deliveries.c.claimed_by == owner
+    )
     values = {
         "state": state,
         "next_attempt_at": next_attempt_at,
@@ -192,7 +196,7 @@ def cancel_deliveries(connection: Connection, delivery_ids: Sequence[int], reaso
     """Cancel deliveries nobody has attempted."""
     untouched = sa.and_(
         deliveries.c.id.in_(list(delivery_ids)),
-        deliveries.c.state == "pending",
+        deliveries.c.state == said("pending"),
         deliveries.c.body.is_(None),
         deliveries.c.attempts == 0,
     )
@@ -201,7 +205,9 @@ def cancel_deliveries(connection: Connection, delivery_ids: Sequence[int], reaso
 
 def abandon_deliveries(connection: Connection, hook_id: int, reason: str) -> None:
     """End what is left to send to a hook that is gone; whoever has one under way ends that himself."""
-    left = sa.and_(deliveries.c.hook_id == hook_id, deliveries.c.state == "pending", deliveries.c.claimed_by.is_(None))
+    left = sa.and_(
+        deliveries.c.hook_id == hook_id, deliveries.c.state == said("pending"), deliveries.c.claimed_by.is_(None)
+    )
     connection.execute(sa.update(deliveries).where(left).values(state="dead", reason=reason))
 
 
@@ -234,7 +240,9 @@ def replay_delivery(connection: Connection, delivery_id: int, now: int) -> bool:
 
 def outbox(connection: Connection) -> tuple[int, int | None]:
     """Count what is left to send, and give when the oldest of it was written."""
-    statement = sa.select(sa.func.count(), sa.func.min(deliveries.c.created_at)).where(deliveries.c.state == "pending")
+    statement = sa.select(sa.func.count(), sa.func.min(deliveries.c.created_at)).where(
+        deliveries.c.state == said("pending")
+    )
     pending, oldest = connection.execute(statement).one()
     return pending, oldest
 

@@ -1,0 +1,49 @@
+"""What is asked every second finds its rows along an index, however long the history."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store import alerts, history, outbox, queue
+from app.store.engine import Store
+
+ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
+    "claim_run": lambda connection: queue.claim_run(connection, owner="o", now=1, lease_until=2),
+    "newest_instant": lambda connection: queue.newest_instant(connection, 1),
+    "list_runs": lambda connection: history.list_runs(connection, 1, limit=2),
+    "ended_runs": lambda connection: history.ended_runs(connection, 1, limit=3),
+    "last_completed": lambda connection: history.last_completed(connection, 1),
+    "states_at": lambda connection: history.states_at(connection, 1, 1),
+    "claim_delivery": lambda connection: outbox.claim_delivery(connection, owner="o", now=1, lease_until=2),
+    "outbox": outbox.outbox,
+    "count_alerts": alerts.count_alerts,
+    "open_alerts": lambda connection: alerts.open_alerts(connection, 1),
+}
+
+
+@pytest.mark.parametrize("name", ASKED_OFTEN)
+def test_no_table_of_history_is_scanned(name: str, sqlite_store: Store) -> None:
+    asked: list[tuple[str, Any]] = []
+    with sqlite_store.write() as connection:
+
+        def note(_c: Any, _cursor: Any, statement: str, parameters: Any, *_rest: Any) -> None:
+            asked.append((statement, parameters))
+
+        sa.event.listen(connection, "before_cursor_execute", note)
+        ASKED_OFTEN[name](connection)
+        sa.event.remove(connection, "before_cursor_execute", note)
+        selects = [(text, values) for text, values in asked if text.startswith("SELECT")]
+        plans = [
+            row[3]
+            for text, values in selects
+            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values)
+        ]
+
+    assert plans
+    big = ("runs", "states", "deliveries", "alerts", "transitions", "rankings", "scores")
+    scans = [plan for plan in plans if plan.startswith("SCAN") and plan.split()[1] in big and "USING" not in plan]
+    assert scans == []
+    assert [plan for plan in plans if "TEMP B-TREE FOR ORDER BY" in plan and name in {"list_runs", "ended_runs"}] == []
