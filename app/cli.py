@@ -1,7 +1,8 @@
 """The `coalmine` command: flags and files in, services called, results on stdout, all else on stderr.
 
-Exit codes: 0 done, 1 degraded (`check` alone), 2 refused, with every reason on a line, 3 nothing could be measured
-(`check` alone), 70 a bug, 130 interrupted. What serving takes is in `serving`, how things look in `terminal`.
+Exit codes: 0 done, 1 degraded (`check`) or different (`diff --exit-code`), 2 refused, with every reason on a line, 3
+nothing could be measured (`check`), 70 a bug, 130 interrupted, 141 nobody reads the result. What serving takes is in
+`serving`, how things look in `terminal`.
 """
 
 import os
@@ -29,7 +30,7 @@ from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputErr
 from app.domain.model import Verdict
 from app.formats.comparisons import compare_reports, read_reports
 from app.logs import logging_as
-from app.main import create_app, open_service, real_probe
+from app.main import create_app, database_file, open_service, real_probe
 from app.services import gate
 
 logger = getLogger("coalmine.cli")
@@ -63,7 +64,13 @@ Port = Annotated[int | None, typer.Option(min=1, max=serving.LAST_PORT, help="Po
 def main() -> None:
     """Run the command line; a bug has an exit code of its own, so that it is not taken for a verdict."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            terminal.flush()
+    except BrokenPipeError:
+        terminal.drop()
+        sys.exit(commands.UNREAD)
     except Exception:  # noqa: BLE001 - whatever it is, it is a bug
         traceback.print_exc()
         sys.exit(BUG)
@@ -107,8 +114,9 @@ def serve(
     Settings come from COALMINE_... variables; flags win.
     """
     settings = load_settings(os.environ, host=host, port=port, data_dir=data_dir, canaries=canaries)
-    with logging_as(settings.log_format, requests=log_requests), _ending(settings), ExitStack() as stack:
+    with logging_as(settings.log_format, requests=log_requests), _ending(settings) as ending, ExitStack() as stack:
         sockets = stack.enter_context(serving.bound(settings.host, settings.port))
+        stack.enter_context(serving.alone(database_file(settings)))
         environment = dict(os.environ)
         beside = stack.enter_context(serving.demo_beside(settings.port)) if with_demo else None
         if beside is not None:
@@ -127,7 +135,8 @@ def serve(
             for line in serving.welcome(service, version=__version__, demo=beside, command=_program()):
                 terminal.note(line)
 
-        serving.serve_app(create_app(service), sockets, log_requests=log_requests, announce=announce)
+        telling = serving.Telling(announce=announce, stopping=lambda: _say_stopping(settings))
+        serving.serve_app(create_app(service), sockets, log_requests=log_requests, telling=telling, ending=ending)
 
 
 @app.command(epilog=examples("COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine work"))
@@ -140,7 +149,7 @@ def work() -> None:
             "and `coalmine serve` does its work"
         )
     with logging_as(settings.log_format), _ending(settings), ExitStack() as stack:
-        commands.own_vault(settings)  # refuses to make up a key that no other process knows
+        commands.expect_own_key(settings)
         # It listens nowhere, and what is in force is for `serve` and `apply` to say.
         alone = replace(settings, host=serving.LOOPBACK_HOST, canaries=None)
         service = open_service(alone, environment=os.environ)
@@ -150,8 +159,12 @@ def work() -> None:
         service.worker.start()
         stack.callback(service.worker.stop)
         logger.info("working", extra={"database": service.store.place})
-        while service.worker.alive:
-            threading.Event().wait(5)
+        try:
+            while service.worker.alive:
+                threading.Event().wait(5)
+        except KeyboardInterrupt:
+            _say_stopping(settings)
+            raise
         raise CoalmineError("a thread of the worker has ended; the log says why")
 
 
@@ -198,7 +211,9 @@ def check(
 ) -> None:
     """Ask every canary once and judge the answers, without a server or a database.
 
-    Exit code 0: healthy, 1: degraded, 2: unusable input, 3: the retriever could not be measured.
+    Exit code 0: healthy, 1: degraded, 2: unusable input, 3: the retriever could not be measured. It follows the rules
+    of the check, by default coverage below 0.9; a canary degraded by its own limits alone does not change it, but
+    JUnit lists each as a failure.
     """
     targets = gate.choose_targets(read_files(paths), check=slug, url=url)
     before = read_reports(str(baseline), baseline.read_bytes()) if baseline is not None else {}
@@ -229,16 +244,23 @@ def _compare(report: dict[str, Any], before: Mapping[str, Mapping[str, Any]], *,
 
 
 @contextmanager
-def _ending(settings: Settings) -> Iterator[None]:
+def _ending(settings: Settings) -> Iterator[serving.Ending]:
     """Make Ctrl-C and SIGTERM a clean end, and say so."""
     try:
-        with serving.stopped_by_signals():
-            yield
+        with serving.stopped_by_signals() as ending:
+            yield ending
     except KeyboardInterrupt:
         if settings.log_format == "json":
             logger.info("stopped")
         else:
             terminal.note("Stopped.")
+
+
+def _say_stopping(settings: Settings) -> None:
+    if settings.log_format == "json":
+        logger.info("stopping")
+    else:
+        terminal.note(serving.STOPPING)
 
 
 def _program() -> str:

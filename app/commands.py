@@ -24,20 +24,28 @@ from app.formats.canary_files import Documents, read_canary_files
 from app.formats.files import canary_texts, read_secret
 from app.formats.reports import Table, plain
 from app.formats.shapes import time_text
-from app.main import USER_AGENT, open_store
+from app.main import USER_AGENT, database_file, make_room, open_store
 from app.services import applying, exporting, keys
 from app.services.references import FILE
-from app.services.vault import Vault, open_vault
+from app.services.vault import KEY_FILE, open_vault
 from app.store.engine import Store, from_us
 from app.store.migrate import migrate as migrate_store
 from app.store.migrate import revisions
 
-REFUSED, INTERRUPTED = 2, 130
+DIFFERS, REFUSED, INTERRUPTED, UNREAD = 1, 2, 130, 141
 _VARIABLE = re.compile(r"(?<!\$)\$\{([A-Z0-9_]+)\}")
 
 
 class Commands(TyperGroup):
     """A group of commands that says refusals plainly, whichever command they come from."""
+
+    def make_context(self, *arguments: Any, **named: Any) -> Any:
+        """Read the arguments, or answer those that are answered at once, such as --help."""
+        try:
+            return super().make_context(*arguments, **named)
+        except BrokenPipeError as error:
+            terminal.drop()
+            raise typer.Exit(UNREAD) from error
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -46,6 +54,9 @@ class Commands(TyperGroup):
         except CoalmineError as error:
             terminal.complain(error)
             raise typer.Exit(REFUSED) from error
+        except BrokenPipeError as error:
+            terminal.drop()
+            raise typer.Exit(UNREAD) from error
         except OSError as error:
             if error.filename is None:
                 raise
@@ -82,9 +93,19 @@ def validate(paths: Paths) -> None:
 
 
 @app.command(epilog=examples("coalmine diff canaries", "coalmine diff canaries --server https://coalmine.example"))
-def diff(paths: Paths, *, server: ServerUrl = None, data_dir: DataDir = None) -> None:
-    """Show what `apply` would change, changing nothing."""
-    _plan(paths, server, data_dir, dry_run=True)
+def diff(
+    paths: Paths,
+    *,
+    server: ServerUrl = None,
+    data_dir: DataDir = None,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 when something would change.")] = False,
+) -> None:
+    """Show what `apply` would change, changing nothing.
+
+    Exit code 0 whether or not something would change, but for --exit-code; 2: unusable input.
+    """
+    if _plan(paths, server, data_dir, dry_run=True) and exit_code:
+        raise typer.Exit(DIFFERS)
 
 
 @app.command(epilog=examples("coalmine apply canaries", "coalmine apply canaries --server https://coalmine.example"))
@@ -123,8 +144,7 @@ def export(
 def migrate(*, data_dir: DataDir = None) -> None:
     """Bring the database to the schema of this release; `serve` does it by itself on SQLite."""
     settings = load_settings(os.environ, data_dir=data_dir, auto_migrate=False)
-    if settings.embedded:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    make_room(settings)
     store = Store(settings.database)
     try:
         before, wanted = revisions(store)
@@ -143,7 +163,7 @@ def create(
     data_dir: DataDir = None,
 ) -> None:
     """Create an API key and show it, for the only time, on stdout."""
-    with _opened(data_dir) as (_, store):
+    with _opened(data_dir, create=True) as (_, store):
         key = keys.create_key(store, name=name, scope=scope, now=_now())
     typer.echo(key)
     terminal.note("This is shown once. Send it as `Authorization: Bearer KEY`; without a key nothing is open any more.")
@@ -178,38 +198,46 @@ def read_files(paths: Sequence[Path]) -> Documents:
     return read_canary_files(list(texts.items()), os.environ, read_secret)
 
 
-def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, dry_run: bool) -> None:
+def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, dry_run: bool) -> bool:
+    """Show what files change, or would; whether that is anything."""
     documents = read_files(paths)
     changes: Sequence[Mapping[str, Any]]
     if server is not None:
         changes = _server(server).import_documents(import_pages(documents), dry_run=dry_run)
     else:
-        with _opened(data_dir) as (settings, store):
-            vault = own_vault(settings)
+        with _opened(data_dir, create=not dry_run) as (settings, store):
+            expect_own_key(settings)
+            vault = open_vault(
+                settings.secret_key, settings.data_dir, store, loopback=True, keep=not dry_run, readable=False
+            )
             if dry_run:
                 found = applying.diff(store, vault, documents, managed_by=FILE)
             else:
                 found = applying.apply(store, vault, documents, managed_by=FILE, now=_now())
         changes = [asdict(change) for change in found]
     terminal.show_plan(changes, applied=not dry_run)
+    return bool(changes)
 
 
 @contextmanager
-def _opened(data_dir: Path | None) -> Iterator[tuple[Settings, Store]]:
+def _opened(data_dir: Path | None, *, create: bool = False) -> Iterator[tuple[Settings, Store]]:
+    """Open the database of the settings and say which it is: a folder is easily mistaken for another."""
     settings = load_settings(os.environ, data_dir=data_dir)
-    store = open_store(settings)
+    file = database_file(settings)
+    made = file is not None and not file.exists()
+    store = open_store(settings, create=create)
     try:
+        terminal.note(f"Database: {store.place}{' (new)' if made else ''}")
         yield settings, store
     finally:
         store.close()
 
 
-def own_vault(settings: Settings) -> Vault:
-    """Open the vault of the service the store belongs to; a key made up here would be of no use to another machine."""
-    generated = settings.embedded or (settings.data_dir / "secret.key").exists()
+def expect_own_key(settings: Settings) -> None:
+    """Refuse to make up a key that would be of no use to a service on another machine. Raises ConfigurationError."""
+    generated = settings.embedded or (settings.data_dir / KEY_FILE).exists()
     if settings.secret_key is None and not generated:
         raise ConfigurationError("COALMINE_SECRET_KEY must be set to the service's own, or it cannot read the secrets")
-    return open_vault(settings.secret_key, settings.data_dir, loopback=generated)
 
 
 def _server(url: str) -> Server:

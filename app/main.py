@@ -34,7 +34,7 @@ from app.services import applying, keys
 from app.services.changes import Change
 from app.services.deliveries import Links
 from app.services.references import FILE
-from app.services.vault import Vault, open_vault
+from app.services.vault import Vault, expect_key, open_vault
 from app.store.engine import Store
 from app.store.migrate import is_migrated, migrate
 from app.web.site import install_pages
@@ -116,11 +116,12 @@ def open_service(
     Raises ConfigurationError with what to do, InvalidInputError for canary files that cannot be applied.
     """
     loopback = deps.is_loopback(settings.host)
-    if settings.secret_key is None and loopback:
+    expect_key(settings.secret_key, loopback=loopback)
+    if settings.secret_key is None:
         settings.data_dir.mkdir(parents=True, exist_ok=True)  # the generated key goes there
-    vault = open_vault(settings.secret_key, settings.data_dir, loopback=loopback)
     store = open_store(settings)
     try:
+        vault = open_vault(settings.secret_key, settings.data_dir, store, loopback=loopback)
         _prepare_keys(settings, store, loopback=loopback)
         if settings.canaries is not None:
             apply_canaries(settings.canaries, store, vault, environment)
@@ -147,13 +148,20 @@ def open_service(
     )
 
 
-def open_store(settings: Settings) -> Store:
+def open_store(settings: Settings, *, create: bool = True) -> Store:
     """Open the database with the schema of this release, migrating it where that goes without asking.
 
-    Raises ConfigurationError saying what to do where it does not.
+    Raises ConfigurationError saying what to do where it does not, and where there is no file of SQLite and `create`
+    does not allow to make one.
     """
-    if settings.embedded:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    file = database_file(settings)
+    if create:
+        make_room(settings)
+    elif file is not None and not file.exists():
+        raise ConfigurationError(
+            f"there is no database at {file}; --data-dir or COALMINE_DATA_DIR say where yours is, and "
+            "`coalmine serve` or `coalmine apply` make a new one"
+        )
     store = Store(settings.database)
     try:
         _prepare_store(settings, store)
@@ -161,6 +169,22 @@ def open_store(settings: Settings) -> Store:
         store.close()
         raise
     return store
+
+
+def database_file(settings: Settings) -> Path | None:
+    """Say where the file of SQLite is; None where the database is no file."""
+    name = settings.database.removeprefix("sqlite:///").partition("?")[0]
+    return Path(name) if settings.embedded and name != ":memory:" else None
+
+
+def make_room(settings: Settings) -> None:
+    """Create what a database of SQLite stands in, its file for its owner alone: it holds queries and texts."""
+    file = database_file(settings)
+    if settings.embedded:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+    if file is not None:
+        with suppress(OSError):  # there is one; or SQLite will say what is wrong with the place
+            os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def real_probe(settings: Settings) -> Probe:

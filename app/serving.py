@@ -1,8 +1,9 @@
-"""A process that serves: sockets bound in time to say so, the demo retriever beside it, a clean end on every signal.
+"""A process that serves: alone on its SQLite file, its sockets bound in time to say so, with a clean end on signals.
 
-What is served is made in `main`; flags and exit codes are the command line's.
+The demo retriever may run beside it. What is served is made in `main`; flags and exit codes are the command line's.
 """
 
+import fcntl
 import os
 import signal
 import socket
@@ -16,7 +17,8 @@ from dataclasses import dataclass
 from errno import EADDRINUSE, EADDRNOTAVAIL, EAFNOSUPPORT
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import uvicorn
 from fastapi import FastAPI
@@ -32,6 +34,8 @@ LOOPBACK_HOST = "127.0.0.1"
 LOOPBACK = "127.0.0.0/8,::1"
 """What hooks may reach besides public addresses when the demo is served."""
 LAST_PORT = 65_535
+INTERRUPTED = 130
+STOPPING = "Stopping; Ctrl-C again to leave at once."
 
 _GRACE_SECONDS = 15
 _BACKLOG = 2_048
@@ -39,10 +43,38 @@ _DEMO_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 
 
-def serve_app(app: FastAPI, sockets: list[socket.socket], *, log_requests: bool, announce: Callable[[], None]) -> None:
+class Ending:
+    """The handler of signals: the first begins an orderly end, which the next one cuts short."""
+
+    def __init__(self) -> None:
+        self.begun = False
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> NoReturn:
+        """Unwind everything by a KeyboardInterrupt."""
+        self.begin()
+        raise KeyboardInterrupt
+
+    def begin(self) -> None:
+        """Note that the end has begun; leave at once where it had."""
+        if self.begun:
+            os._exit(INTERRUPTED)
+        self.begun = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """What is called when requests are answered, and when a signal begins the end."""
+
+    announce: Callable[[], None]
+    stopping: Callable[[], None]
+
+
+def serve_app(
+    app: FastAPI, sockets: list[socket.socket], *, log_requests: bool, telling: Telling, ending: Ending
+) -> None:
     """Serve on bound sockets until a signal, which arrives as KeyboardInterrupt once everything has ended.
 
-    `announce` is called when requests are answered. Raises ConfigurationError where it cannot even begin.
+    Raises ConfigurationError where it cannot even begin.
     """
     config = uvicorn.Config(
         app,
@@ -58,35 +90,77 @@ def serve_app(app: FastAPI, sockets: list[socket.socket], *, log_requests: bool,
         except OSError as error:
             host, port = each.getsockname()[:2]
             raise _cannot_listen(host, port, error) from error
-    server = _Server(config, announce)
+    server = _Server(config, telling, ending)
     try:
         server.run(sockets=sockets)
     except SystemExit as error:
         raise ConfigurationError("the service did not start; the log says why") from error
+    if ending.begun:
+        raise KeyboardInterrupt
 
 
 class _Server(uvicorn.Server):
-    """Says when it has started."""
+    """Says when it has started and when it stops, and leaves at once when it is told to stop twice."""
 
-    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, telling: Telling, ending: Ending) -> None:
         super().__init__(config)
-        self._announce = announce
+        self._telling = telling
+        self._ending = ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say so."""
         await super().startup(sockets)
         if self.started:
-            self._announce()
+            self._telling.announce()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn calls it
+        """Begin the end; nothing may be written here, in the middle of whatever the signal interrupted."""
+        self._ending.begin()
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say so, and stop."""
+        self._telling.stopping()
+        await super().shutdown(sockets)
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """Let SIGTERM end the process as Ctrl-C does, by a KeyboardInterrupt that unwinds everything."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def stopped_by_signals() -> Iterator[Ending]:
+    """Let Ctrl-C and SIGTERM end the process, by a KeyboardInterrupt that unwinds everything; a second one at once."""
+    ending = Ending()
+    before = {number: signal.signal(number, ending) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield ending
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def alone(database: Path | None) -> Iterator[None]:
+    """Hold a file of SQLite (None: there is none) against other processes that serve it.
+
+    Two of them would each put their own canaries in force. The kernel lets go when this process ends, however it does.
+    Raises ConfigurationError naming the other process.
+    """
+    if database is None:
+        yield
+        return
+    database.parent.mkdir(parents=True, exist_ok=True)
+    with database.with_name(f"{database.name}.lock").open("a+", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            pid = file.read().strip()
+            raise ConfigurationError(
+                f"another Coalmine{f' (pid {pid})' if pid else ''} serves {database.parent}; stop it, "
+                "or choose another --data-dir"
+            ) from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
 
 
 @contextmanager

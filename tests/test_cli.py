@@ -2,14 +2,12 @@
 
 import json
 import logging
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from app.services import keys
 from tests.conftest import Databases
 from tests.http_servers import Reply, peer, reply
 from tests.living import coalmine, until
+from tests.processes import free_ports, listens, started, taken_port
 
 ROOT = Path(__file__).parent.parent
 CANARIES = ROOT / "canaries"
@@ -58,74 +57,6 @@ def canaries(tmp_path: Path) -> Path:
 
 
 # --- processes -----------------------------------------------------------------------------------------------
-
-
-class Process:
-    """The real command, its stderr in a file so that it never blocks."""
-
-    def __init__(self, folder: Path, *arguments: object, **environment: str) -> None:
-        self._log = folder / f"stderr-{len(list(folder.glob('stderr-*')))}"
-        with self._log.open("wb") as stderr:
-            self.popen = subprocess.Popen(  # noqa: S603 - our own command
-                [sys.executable, "-m", "app.cli", *map(str, arguments)],
-                stdin=subprocess.PIPE,
-                stdout=stderr,
-                stderr=stderr,
-                cwd=ROOT,
-                env={**os.environ, **environment},
-            )
-
-    @property
-    def said(self) -> str:
-        """Give what it wrote so far."""
-        return self._log.read_text(encoding="utf-8")
-
-    def wait_for(self, word: str) -> None:
-        """Wait until it says this."""
-        until(lambda: word in self.said or self.popen.poll() is not None, seconds=60)
-        assert word in self.said, self.said
-
-    def end(self, number: int | None = None) -> int:
-        """Wait for its end, after a signal where one is given, and give its exit code."""
-        if number is not None:
-            self.popen.send_signal(number)
-        return self.popen.wait(60)
-
-
-@contextmanager
-def started(folder: Path, *arguments: object, **environment: str) -> Iterator[Process]:
-    process = Process(folder, *arguments, **environment)
-    try:
-        yield process
-    finally:
-        if process.popen.poll() is None:
-            process.popen.kill()
-        process.popen.wait(60)
-        if process.popen.stdin is not None:
-            process.popen.stdin.close()
-
-
-@contextmanager
-def taken_port() -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
-
-
-def free_ports() -> int:
-    """Find a port that is free and so is the one after it."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port: int = first.getsockname()[1]
-            try:
-                socket.create_server(("127.0.0.1", port + 1)).close()
-            except OSError:
-                continue
-            return port
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_serve_with_the_demo_soon_has_a_healthy_run_and_stops_cleanly_on_sigterm(tmp_path: Path) -> None:
@@ -290,6 +221,7 @@ def test_validate_says_every_problem_with_file_and_line(tmp_path: Path) -> None:
 
 def test_apply_shows_its_plan_and_does_nothing_twice(canaries: Path, tmp_path: Path) -> None:
     store = ("--data-dir", tmp_path / "data")
+    assert run("migrate", *store).exit_code == 0
     planned = run("diff", canaries, *store).stdout.splitlines()
     applied = run("apply", canaries, *store).stdout.splitlines()
     plan = [
@@ -388,9 +320,9 @@ def test_a_key_is_shown_once_on_stdout_alone_and_revoked_by_its_id(tmp_path: Pat
     row = next(line.split() for line in listed.splitlines() if " ci " in line)
     assert row[2] == "write"
     assert run("keys", "revoke", row[0], *store).exit_code == 0
-    assert refused("keys", "revoke", row[0], *store) == (
-        f"coalmine: there is no key {row[0]} in force; `coalmine keys list` shows them"
-    )
+    again = run("keys", "revoke", row[0], *store)
+    said = f"coalmine: there is no key {row[0]} in force; `coalmine keys list` shows them"
+    assert (again.exit_code, again.stderr.splitlines()[-1]) == (2, said)
 
 
 def test_migrate_says_from_where_to_where(empty_database_url: str) -> None:

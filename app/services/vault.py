@@ -1,4 +1,7 @@
-"""Secrets at rest: encrypted with Fernet before they reach the store, decrypted only to be used."""
+"""Secrets at rest: encrypted with Fernet before they reach the store, decrypted only to be used.
+
+A key that does not belong to the secrets of a store is refused when the vault is opened, not when a run needs one.
+"""
 
 import base64
 import json
@@ -12,8 +15,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from app.domain.errors import ConfigurationError
+from app.store import catalog
+from app.store.engine import Store
 
+KEY_FILE = "secret.key"
 _LEAST_KEY = 16
+_WITH_SECRETS = ("retriever", "hook")
+_ANEW = "store the secrets anew with `coalmine apply`"
 
 
 class Vault:
@@ -49,24 +57,69 @@ class Vault:
         return json.loads(self._fernet.decrypt(token, ttl=seconds))
 
 
-def open_vault(secret_key: str | None, data_dir: Path, *, loopback: bool) -> Vault:
-    """Open the vault with the configured key, or on loopback with one generated into `data_dir/secret.key`."""
-    if secret_key is not None:
-        return Vault(secret_key)
-    if not loopback:
+def open_vault(
+    secret_key: str | None,
+    data_dir: Path,
+    store: Store,
+    *,
+    loopback: bool,
+    keep: bool = True,
+    readable: bool = True,
+) -> Vault:
+    """Open the vault of a store: with the configured key, or on loopback with the one in `data_dir/secret.key`.
+
+    Where there is none, one is made up and, with `keep`, written there. Raises ConfigurationError where the key of
+    the secrets in the store is gone and, with `readable`, where some of those in force are under another one.
+    """
+    expect_key(secret_key, loopback=loopback)
+    path = data_dir / KEY_FILE
+    if secret_key is None and not path.exists() and _secrets(store, archived=True):
+        raise ConfigurationError(
+            f"the database holds secrets, and the key they were stored under is gone: put back {path}; "
+            f"if it is lost, set COALMINE_SECRET_KEY to a new one and {_ANEW}"
+        )
+    vault = Vault(secret_key if secret_key is not None else _generated(path, keep=keep))
+    try:
+        for token in _secrets(store) if readable else ():
+            vault.decrypt(token)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"{error}; set COALMINE_SECRET_KEY to that one (to change keys: the new one, a comma, the old one), "
+            f"put back the {KEY_FILE} that belongs to this database, or {_ANEW}"
+        ) from error
+    return vault
+
+
+def expect_key(secret_key: str | None, *, loopback: bool) -> None:
+    """Refuse to make up a key beyond loopback. Raises ConfigurationError."""
+    if secret_key is None and not loopback:
         raise ConfigurationError(
             "COALMINE_SECRET_KEY (or COALMINE_SECRET_KEY_FILE) is required when listening beyond loopback; "
             'make one with: python3 -c "import secrets; print(secrets.token_urlsafe(32))"'
         )
-    path = data_dir / "secret.key"
+
+
+def _secrets(store: Store, *, archived: bool = False) -> list[bytes]:
+    with store.read() as connection:
+        found = [
+            definition.secrets
+            for kind in _WITH_SECRETS
+            for definition in catalog.list_definitions(connection, kind, archived=archived)
+        ]
+    return [token for token in found if token is not None]
+
+
+def _generated(path: Path, *, keep: bool) -> str:
+    key = base64.urlsafe_b64encode(os.urandom(32)).decode()
+    if not keep and not path.exists():
+        return key
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return Vault(path.read_text(encoding="ascii").strip())
-    key = base64.urlsafe_b64encode(os.urandom(32)).decode()
+        return path.read_text(encoding="ascii").strip()
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(key + "\n")
-    return Vault(key)
+    return key
 
 
 def _derived(key: str) -> bytes:
