@@ -186,6 +186,7 @@ def test_rules_of_ones_own_replace_the_defaults_they_speak_of() -> None:
     errors = Rule(key="mine", kind=RuleKind.PROBE_ERRORS, failed_share=0.2)
     assert [rule.key for rule in with_default_rules([health])] == ["h", "probe_errors", "no_data"]
     assert [rule.key for rule in with_default_rules([errors])] == ["threshold-coverage", "mine", "no_data"]
+    assert [rule.key for rule in with_default_rules([errors], disabled={"mine"})] == ["threshold-coverage", "no_data"]
 
 
 def test_a_dedupe_key_reads_as_what_it_names() -> None:

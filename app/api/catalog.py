@@ -22,7 +22,6 @@ from app.services import applying, definitions, exporting
 from app.services.keys import Scope
 from app.services.references import API
 from app.store.catalog import CanaryRow, Definition
-from app.store.engine import from_us
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
 
@@ -308,8 +307,8 @@ def _definition(row: Definition) -> dict[str, Any]:
         **_ownership(row),
         "hash": row.hash,
         "disabled_reason": row.disabled_reason,
-        "created_at": shapes.time_text(from_us(row.created_at)),
-        "updated_at": shapes.time_text(from_us(row.updated_at)),
+        "created_at": shapes.time_text(row.created_at),
+        "updated_at": shapes.time_text(row.updated_at),
     }
 
 

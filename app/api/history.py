@@ -14,9 +14,9 @@ from app.api.bodies import OptionalContent
 from app.api.catalog import Limit, describes, wake
 from app.api.deps import StoreDep, known_parameters, needs
 from app.api.schemas import RunRequest, page
-from app.domain.errors import InvalidInputError, NotFoundError, Problem
+from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Category, RunStatus, Trigger, Verdict
-from app.formats import reports
+from app.formats import reports, shapes
 from app.formats.complaints import parse_document
 from app.services import alert_reading, charts, deliveries, reading, scheduling
 from app.services.keys import Scope
@@ -168,7 +168,7 @@ def list_alerts(
 @router.get("/alerts/{alert_id}")
 def get_alert(store: StoreDep, alert_id: str) -> dict[str, Any]:
     """Show an alert: what was seen, what changed and why."""
-    return alert_reading.alert(store, _number(alert_id, "alert"))
+    return alert_reading.alert(store, shapes.id_number(alert_id, "alert"))
 
 
 @router.post("/hooks/{slug}/test", status_code=202)
@@ -196,22 +196,16 @@ def list_deliveries(
 @router.get("/deliveries/{delivery_id}")
 def get_delivery(store: StoreDep, delivery_id: str) -> dict[str, Any]:
     """Show a delivery with its attempts."""
-    return alert_reading.delivery(store, _number(delivery_id, "delivery"))
+    return alert_reading.delivery(store, shapes.id_number(delivery_id, "delivery"))
 
 
 @router.post("/deliveries/{delivery_id}/replay", status_code=202)
 def replay_delivery(store: StoreDep, request: Request, delivery_id: str) -> dict[str, Any]:
     """Put a dead delivery back into the outbox."""
-    number = _number(delivery_id, "delivery")
+    number = shapes.id_number(delivery_id, "delivery")
     deliveries.replay(store, number, now=datetime.now(UTC))
     wake(request)
     return alert_reading.delivery(store, number)
-
-
-def _number(opaque: str, kind: str) -> int:
-    if not (opaque.isascii() and opaque.isdecimal()) or len(opaque) > 18:  # noqa: PLR2004 - 64 bits
-        raise NotFoundError(f"there is no {kind} '{opaque[:40]}'")
-    return int(opaque)
 
 
 def _moment(given: datetime | None, name: str) -> datetime | None:

@@ -4,7 +4,7 @@ How many runs it takes to open or close an alert is decided in alerting.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
@@ -76,8 +76,12 @@ def default_rule_key(
     return "-".join(part for part in (kind, measure, category, canary) if part)
 
 
-def with_default_rules(rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """Add what every check has without asking: `probe_errors`, `no_data`, and coverage if nothing else is watched."""
+def with_default_rules(rules: Sequence[Rule], *, disabled: Collection[str] = ()) -> tuple[Rule, ...]:
+    """Give the rules in force: a check's own and those it has without asking, less those with a disabled key.
+
+    Without asking it has `probe_errors`, `no_data`, and coverage if nothing else is watched. A disabled rule still
+    stands in for the one of its kind: that is how `no_data` is switched off.
+    """
     kinds = {rule.kind for rule in rules}
     own: tuple[Rule, ...] = tuple(rules)
     if not kinds - {RuleKind.PROBE_ERRORS, RuleKind.NO_DATA}:
@@ -94,7 +98,7 @@ def with_default_rules(rules: Sequence[Rule]) -> tuple[Rule, ...]:
         own += (Rule(key=default_rule_key(RuleKind.PROBE_ERRORS), kind=RuleKind.PROBE_ERRORS),)
     if RuleKind.NO_DATA not in kinds:
         own += (Rule(key=default_rule_key(RuleKind.NO_DATA), kind=RuleKind.NO_DATA, open_bad=1, open_of=1, close=1),)
-    return own
+    return tuple(rule for rule in own if rule.key not in disabled)
 
 
 def dedupe_key(check: str, rule_key: str, scope: str = "") -> str:

@@ -75,6 +75,7 @@ def read_canary_files(
     if not unreadable:  # else what seems to be missing may be defined where nobody could read it
         problems += _dangling(pages, definitions, known)
         problems += _uncomputed_floors(pages)
+        problems += _unrecognisable_chunks(pages)
     if problems:
         order = {name: position for position, (name, _) in reversed(list(enumerate(files)))}
         raise InvalidInputError(sorted(problems, key=lambda problem: (order[str(problem.file)], problem.line or 0)))
@@ -243,6 +244,32 @@ def _uncomputed_floors(pages: Sequence[_Page]) -> Iterator[Problem]:
                 told = (check.why_uncomputed(measure) for check in checks[str(page.valid.suite)])
                 place: Place = ("canaries", position, "floors", measure)
                 yield from (page.problem(place, why) for why in told if why is not None)
+
+
+def _unrecognisable_chunks(pages: Sequence[_Page]) -> Iterator[Problem]:
+    """Yield a problem for every chunk by which no hit of a check's retriever could ever be recognised."""
+    mapped = {
+        retriever.slug: {name for name in ("id", "document", "text") if getattr(retriever.response, name) is not None}
+        for page in pages
+        for retriever in page.valid.retrievers
+    }
+    asked: dict[str, list[str]] = defaultdict(list)
+    for page in pages:
+        for check in page.valid.checks:
+            if check.retriever in mapped:
+                asked[check.suite].append(check.retriever)
+    for page in pages:
+        for position, canary in enumerate(page.valid.canaries):
+            for listed in ("expected_chunks", "forbidden_chunks"):
+                for number, chunk in enumerate(getattr(canary, listed)):
+                    said = [name for name in ("id", "document", "text") if getattr(chunk, name) is not None]
+                    for slug in asked[str(page.valid.suite)]:
+                        if not mapped[slug].intersection(said):
+                            ways = " or ".join(f"'{name}'" for name in said)
+                            yield page.problem(
+                                ("canaries", position, listed, number),
+                                f"can never be recognised: retriever '{slug}' maps no {ways} under 'response'",
+                            )
 
 
 def _joined(files: Sequence[CanaryFile], sources: Mapping[tuple[str, ...], Source]) -> Documents:

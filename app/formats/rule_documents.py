@@ -42,12 +42,9 @@ OWN_MEASURES = ("health_score", "coverage", DEGRADED_SHARE, ANSWERED_RATIO)
 
 
 def rules_in_force(rules: Sequence["RuleDocument"]) -> tuple[Rule, ...]:
-    """Return the rules a check has: its own and those it has without asking, less the disabled ones.
-
-    A disabled rule also stands in for the implied one of its kind: that is how `no_data` is switched off.
-    """
-    off = {rule.key for rule in rules if not rule.enabled}
-    return tuple(rule for rule in with_default_rules([rule.to_domain() for rule in rules]) if rule.key not in off)
+    """Return the rules a check has in force, see `with_default_rules`."""
+    disabled = {str(rule.key) for rule in rules if not rule.enabled}
+    return with_default_rules([rule.to_domain() for rule in rules], disabled=disabled)
 
 
 class BoundDocument(Document):

@@ -4,20 +4,38 @@ Absent measurements are None, never 0; times are RFC 3339 in UTC.
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from app.domain.errors import NotFoundError
 from app.domain.matching import Match, Prepared, missing
 from app.domain.model import Answer, Canary, Judgment, Outcome, Ranking, Reason, Scorer, Verdict
 from app.domain.relevance import relevance_of
 
+Moment = datetime | int
+"""An aware time, or microseconds since 1970 as the store keeps them."""
+
 _DIGITS = 6
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ID = re.compile(r"[0-9]{1,18}")  # fits 64 bits
 
 
-def time_text(moment: datetime | None) -> str | None:
+def time_text(moment: Moment | None) -> str | None:
     """Write a time as RFC 3339 in UTC."""
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z") if moment else None
+    if moment is None:
+        return None
+    if isinstance(moment, int):
+        moment = _EPOCH + timedelta(microseconds=moment)
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def id_number(opaque: str, kind: str) -> int:
+    """Read an id back that was shown as text. Raises NotFoundError for what cannot be one of ours."""
+    if not _ID.fullmatch(opaque):
+        raise NotFoundError(f"there is no {kind} '{opaque[:40]}'")
+    return int(opaque)
 
 
 def number(value: float | None) -> float | None:
@@ -49,9 +67,9 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
     trigger: str,
     index_version: str | None,
     status: str,
-    scheduled_for: datetime | None,
-    started_at: datetime | None,
-    finished_at: datetime | None,
+    scheduled_for: Moment | None,
+    started_at: Moment | None,
+    finished_at: Moment | None,
     verdict: str | None,
     reasons: Sequence[str],
     counts: Mapping[str, int | None],

@@ -7,7 +7,7 @@ from app.domain.errors import NotFoundError
 from app.formats import shapes
 from app.store import alerts, catalog, outbox
 from app.store.alerts import AlertRow, TransitionRow
-from app.store.engine import Connection, Store, from_us
+from app.store.engine import Connection, Store
 from app.store.outbox import AttemptRow, DeliveryRow
 
 
@@ -64,16 +64,16 @@ def _alert(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, Any]:
         "scope": row.scope,
         "severity": row.severity,
         "state": row.state,
-        "opened_at": _time(row.opened_at),
-        "resolved_at": _time(row.resolved_at),
-        "acknowledged_at": _time(row.acknowledged_at),
+        "opened_at": shapes.time_text(row.opened_at),
+        "resolved_at": shapes.time_text(row.resolved_at),
+        "acknowledged_at": shapes.time_text(row.acknowledged_at),
         "reason": row.reason,
         "evidence": row.evidence,
         "since_run": str(row.first_run) if row.first_run is not None else None,
         "dedupe_key": row.dedupe_key,
         "transitions": [
             {
-                "at": _time(change.at),
+                "at": shapes.time_text(change.at),
                 "type": change.type,
                 "severity": change.severity,
                 "reason": change.reason,
@@ -94,11 +94,11 @@ def _delivery(row: DeliveryRow, attempts: Sequence[AttemptRow]) -> dict[str, Any
         "type": row.type,
         "state": row.state,
         "reason": row.reason,
-        "created_at": _time(row.created_at),
-        "next_attempt_at": _time(row.next_attempt_at) if row.state == "pending" else None,
+        "created_at": shapes.time_text(row.created_at),
+        "next_attempt_at": shapes.time_text(row.next_attempt_at) if row.state == "pending" else None,
         "attempts": [
             {
-                "at": _time(attempt.at),
+                "at": shapes.time_text(attempt.at),
                 "http_status": attempt.http_status,
                 "error": attempt.error,
                 "detail": attempt.detail,
@@ -116,7 +116,3 @@ def _definition_id(connection: Connection, kind: str, slug: str | None) -> int |
     if definition is None:
         raise NotFoundError(f"there is no {kind} '{slug}'")
     return definition.id
-
-
-def _time(microseconds: int | None) -> str | None:
-    return shapes.time_text(from_us(microseconds)) if microseconds is not None else None

@@ -8,9 +8,9 @@ from app.domain.judging import unpack_reasons
 from app.domain.measures import mean_name, parse_measure
 from app.domain.model import Verdict
 from app.formats import shapes
-from app.services.reading import find_check, moment_text, named_numbers
+from app.services.reading import find_check, named_numbers
 from app.store import catalog, history
-from app.store.engine import Store, from_us
+from app.store.engine import Store
 
 MAX_POINTS = 2_000
 _HOUR, _DAY = 3_600, 86_400
@@ -43,7 +43,7 @@ def series(
         "category": category,
         "points": [
             {
-                "at": shapes.time_text(from_us(point.at)),
+                "at": shapes.time_text(point.at),
                 "mean": shapes.number(point.mean),
                 "min": shapes.number(point.min),
                 "max": shapes.number(point.max),
@@ -51,7 +51,7 @@ def series(
             }
             for point in merged
         ],
-        "marks": [{"at": shapes.time_text(from_us(at)), "index_version": version} for at, version in marks],
+        "marks": [{"at": shapes.time_text(at), "index_version": version} for at, version in marks],
     }
 
 
@@ -88,9 +88,9 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> di
                 "verdict": str(Verdict.DEGRADED if state.reasons else Verdict.HEALTHY),
                 "reasons": [str(reason) for reason in unpack_reasons(state.reasons)],
                 "first_run": str(state.first_run),
-                "from": moment_text(times.get(state.first_run)),
+                "from": shapes.time_text(times.get(state.first_run)),
                 "last_run": str(state.last_run) if state.last_run is not None else None,
-                "until": moment_text(times.get(state.last_run)) if state.last_run is not None else None,
+                "until": shapes.time_text(times.get(state.last_run)) if state.last_run is not None else None,
                 "top_score": shapes.number(state.top_score),
                 "measures": shapes.numbers(named_numbers(names[state.layout_id], state.vector)),
                 "ranking": list(rankings[state.ranking_id].ids),

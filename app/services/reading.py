@@ -1,9 +1,7 @@
 """Runs and results as people read them, put together from rows. Nothing here writes."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -19,10 +17,8 @@ from app.services.plans import SHARD
 from app.services.summaries import run_body, stored_aggregates
 from app.store import catalog, history, queue
 from app.store.catalog import Definition
-from app.store.engine import Connection, Store, from_us
+from app.store.engine import Connection, Store
 from app.store.history import RunRow, StateRow
-
-_ID = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +40,7 @@ def find_check(connection: Connection, slug: str) -> Definition:
 
 def find_run(connection: Connection, run_id: str) -> RunRow:
     """Find a run by its opaque id. Raises NotFoundError."""
-    run = history.find_run(connection, int(run_id)) if _ID.fullmatch(run_id) else None
+    run = history.find_run(connection, shapes.id_number(run_id, "run"))
     if run is None:
         raise NotFoundError(f"there is no run '{run_id[:40]}'")
     return run
@@ -189,9 +185,9 @@ def _run(connection: Connection, row: RunRow, body: Mapping[str, Any]) -> dict[s
         trigger=row.trigger,
         index_version=row.index_version,
         status=row.status,
-        scheduled_for=_moment(row.scheduled_for),
-        started_at=_moment(row.started_at),
-        finished_at=_moment(row.finished_at),
+        scheduled_for=row.scheduled_for,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
         verdict=row.verdict,
         reasons=row.reasons,
         counts={name: getattr(row, name) for name in ("total", "measured", "failed", "undefined", "degraded")},
@@ -275,12 +271,3 @@ def _places(row: RunRow) -> list[int]:
 def named_numbers(names: Sequence[str], vector: bytes) -> dict[str, float | None]:
     """Give the numbers of a stored vector their names."""
     return dict(zip(names, np.frombuffer(vector).tolist(), strict=True))
-
-
-def moment_text(microseconds: int | None) -> str | None:
-    """Write a stored time as people read it."""
-    return shapes.time_text(_moment(microseconds))
-
-
-def _moment(microseconds: int | None) -> datetime | None:
-    return from_us(microseconds) if microseconds is not None else None
