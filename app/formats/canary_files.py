@@ -66,6 +66,9 @@ def read_canary_files(
         located, found = read_yaml(name, text, environment)
         problems += found
         unreadable = unreadable or (bool(found) and not located)
+        if not found and not any(document.data for document in located):
+            # A file cut short while it was written would else archive everything it defined, and say nothing.
+            problems.append(Problem(message="is empty; delete it to archive what it defined", file=name, line=1))
         pages += [_Page(file=name, located=document) for document in located if document.data is not None]
     for page in pages:
         problems += _resolve_secret_files(page, read_secret)
