@@ -54,6 +54,9 @@ class Commands(TyperGroup):
         except CoalmineError as error:
             terminal.complain(error)
             raise typer.Exit(REFUSED) from error
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's word, not one for people
+            raise
         except BrokenPipeError as error:
             terminal.drop()
             raise typer.Exit(UNREAD) from error

@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]  # ships no types
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.domain.errors import InvalidInputError, Problem
@@ -173,9 +173,14 @@ def test_several_documents_in_one_file_are_read_one_by_one() -> None:
     assert problems(text + "---\nhook: []\n") == ["a.yaml:9: hook: unknown key 'hook'; did you mean 'hooks'?"]
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "suite: s\ncanaries:\nretrievers:\n"])
-def test_a_file_may_say_little(text: str) -> None:
-    assert [len(suite.canaries or ()) for suite in read(text).suites] in ([], [0])
+@pytest.mark.parametrize(("text", "suites"), [("suite: s\ncanaries:\nretrievers:\n", 1), ("hooks: []\n", 0)])
+def test_a_file_may_say_little(text: str, suites: int) -> None:
+    assert [len(suite.canaries or ()) for suite in read(text).suites] == [0] * suites
+
+
+@pytest.mark.parametrize("text", ["", "\ufeff", "# nothing\n", "---\n", "---\n---\n", "{}\n"])
+def test_an_empty_file_is_refused_and_archives_nothing(text: str) -> None:
+    assert problems(EXAMPLE, text) == ["b.yaml:1: is empty; delete it to archive what it defined"]
 
 
 @pytest.mark.parametrize(
@@ -565,6 +570,7 @@ def test_an_export_of_anything_reads_back_equal(
     checks: list[dict[str, Any]],
     hooks: list[dict[str, Any]],
 ) -> None:
+    assume(suites or retrievers or checks or hooks)  # of nothing an empty text is written, which is no canary file
     documents = Documents(
         suites=tuple(
             parse_document(SuiteDocument, {"slug": slug, "canaries": listed}) for slug, listed in suites.items()

@@ -69,6 +69,13 @@ def test_a_diff_fails_for_a_difference_only_when_asked_to(canaries: Path, tmp_pa
     assert run(*arguments, "--exit-code").exit_code == 2
 
 
+def test_a_bad_option_is_said_in_our_words(canaries: Path) -> None:
+    result = run("check", canaries, "--format", "xml")
+    assert result.exit_code == 2
+    said = "Invalid value for '--format': 'xml' is not one of 'table', 'json', 'junit', 'markdown'."
+    assert said in " ".join(result.stderr.split())
+
+
 def test_help_says_what_exit_codes_follow() -> None:
     told = {command: " ".join(run(command, "--help").stdout.split()) for command in ("check", "diff")}
     assert "follows the rules of the check" in told["check"]
