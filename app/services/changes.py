@@ -110,9 +110,9 @@ def plan_canaries(
     keys = {document.key for document in documents}
     others = [row for row in known if row.archived_at is None and row.key not in keys]
     gone = tuple(row for row in others if replace and row.managed_by == managed_by)
+    stay = [row for row in others if not replace or row.managed_by != managed_by]
     changes += [_archived("canary", f"{suite}/{row.key}") for row in gone]
-    stay = floors_of(row for row in others if row not in gone)
-    floors = stay | {document.key: tuple(document.floors) for document in documents if document.floors}
+    floors = floors_of(stay) | {document.key: tuple(document.floors) for document in documents if document.floors}
     return CanaryPlan(changes=tuple(changes), saved=tuple(saved), gone=gone, floors=floors)
 
 
