@@ -68,6 +68,10 @@ def test_an_alert_opens_on_the_second_bad_run_of_three(world: World) -> None:
     change = alert["transitions"][0]
     assert (change["type"], change["run_id"], change["suppressed"]) == ("opened", str(second.id), None)
     assert [seen["value"] for seen in change["evidence"]["window"]] == [1.0, 0.8, 0.8]
+    assert change["evidence"]["first_bad_run"] == str(first.id)
+    assert change["evidence"]["window"][-1]["run_id"] == str(second.id)
+    assert change["evidence"]["window"][-1]["at"] == world.shown(second)["finished_at"]
+    assert alert["evidence"]["window"] == change["evidence"]["window"]
     assert [named["key"] for named in change["evidence"]["canaries"]] == ["q0", "q1"]
     assert change["evidence"]["canaries"][0] == {
         "key": "q0",

@@ -49,6 +49,8 @@ def test_restarts_do_not_hide_that_nothing_completes(world: World) -> None:
         assert _overdue(world) == bool(world.alerts())
     assert opened.count(True) == 1
     assert [(one["kind"], one["state"]) for one in world.alerts()] == [("no_data", "firing")]
+    (alert,) = world.alerts()
+    assert [alert["evidence"][name][-1] for name in ("since", "deadline")] == ["Z", "Z"]
 
 
 def test_catching_up_after_a_start_is_given_two_minutes(world: World) -> None:

@@ -1,6 +1,7 @@
 """Alerts and deliveries as people read them, with the why of each. Nothing here writes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from app.domain.errors import NotFoundError
@@ -9,6 +10,9 @@ from app.store import alerts, catalog, outbox
 from app.store.alerts import AlertRow, TransitionRow
 from app.store.engine import Connection, Store
 from app.store.outbox import AttemptRow, DeliveryRow
+
+_RUNS = {"run_id", "first_bad_run"}
+_TIMES = {"at", "since", "deadline"}
 
 
 def list_alerts(
@@ -68,7 +72,7 @@ def _alert(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, Any]:
         "resolved_at": shapes.time_text(row.resolved_at),
         "acknowledged_at": shapes.time_text(row.acknowledged_at),
         "reason": row.reason,
-        "evidence": row.evidence,
+        "evidence": _evidence(row.evidence),
         "since_run": str(row.first_run) if row.first_run is not None else None,
         "dedupe_key": row.dedupe_key,
         "transitions": [
@@ -79,11 +83,26 @@ def _alert(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, Any]:
                 "reason": change.reason,
                 "run_id": str(change.run_id) if change.run_id is not None else None,
                 "suppressed": change.suppressed,
-                "evidence": change.evidence,
+                "evidence": _evidence(change.evidence),
             }
             for change in changes
         ],
     }
+
+
+def _evidence(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Write ids and times as everywhere on the wire; stored evidence has numbers, and times that end in +00:00."""
+    return {name: _on_the_wire(name, value) for name, value in found.items()}
+
+
+def _on_the_wire(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _evidence(value)
+    if isinstance(value, list):
+        return [_on_the_wire(name, one) for one in value]
+    if name in _RUNS and value is not None:
+        return str(value)
+    return shapes.time_text(datetime.fromisoformat(value)) if name in _TIMES and value is not None else value
 
 
 def _delivery(row: DeliveryRow, attempts: Sequence[AttemptRow]) -> dict[str, Any]:
