@@ -30,7 +30,7 @@ from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputErr
 from app.domain.model import Verdict
 from app.formats.comparisons import compare_reports, read_reports
 from app.logs import logging_as
-from app.main import create_app, database_file, open_service, real_probe
+from app.main import create_app, database_file, expect_secret_key, open_service, real_probe
 from app.services import gate
 
 logger = getLogger("coalmine.cli")
@@ -116,6 +116,7 @@ def serve(
     settings = load_settings(os.environ, host=host, port=port, data_dir=data_dir, canaries=canaries)
     with logging_as(settings.log_format, requests=log_requests), _ending(settings) as ending, ExitStack() as stack:
         sockets = stack.enter_context(serving.bound(settings.host, settings.port))
+        expect_secret_key(settings)
         stack.enter_context(serving.alone(database_file(settings)))
         environment = dict(os.environ)
         beside = stack.enter_context(serving.demo_beside(settings.port)) if with_demo else None

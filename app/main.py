@@ -116,7 +116,7 @@ def open_service(
     Raises ConfigurationError with what to do, InvalidInputError for canary files that cannot be applied.
     """
     loopback = deps.is_loopback(settings.host)
-    expect_key(settings.secret_key, loopback=loopback)
+    expect_secret_key(settings)
     if settings.secret_key is None:
         settings.data_dir.mkdir(parents=True, exist_ok=True)  # the generated key goes there
     store = open_store(settings)
@@ -169,6 +169,11 @@ def open_store(settings: Settings, *, create: bool = True) -> Store:
         store.close()
         raise
     return store
+
+
+def expect_secret_key(settings: Settings) -> None:
+    """Refuse to make up a key beyond loopback, before anything is written. Raises ConfigurationError."""
+    expect_key(settings.secret_key, loopback=deps.is_loopback(settings.host))
 
 
 def database_file(settings: Settings) -> Path | None:

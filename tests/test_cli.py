@@ -160,6 +160,7 @@ def test_a_taken_port_of_the_demo_is_said_in_a_line(tmp_path: Path) -> None:
 def test_serving_beyond_loopback_takes_a_secret_and_a_key(tmp_path: Path) -> None:
     arguments = ("serve", "--host", "0.0.0.0", "--port", free_ports(), "--data-dir", tmp_path)  # noqa: S104 - the point
     assert "COALMINE_SECRET_KEY" in refused(*arguments)
+    assert not list(tmp_path.iterdir())
     said = refused(*arguments, COALMINE_SECRET_KEY="0123456789abcdef")
     assert said.startswith("coalmine: refusing to listen on 0.0.0.0 without an API key: create one with")
 
