@@ -203,6 +203,12 @@ def test_an_unknown_run_shows_why_probes_failed(healthy: Site) -> None:
     assert "It is closed." in healthy.page("/runs/3?verdict=unknown").text
 
 
+def test_what_is_unknown_is_a_question_in_a_circle_not_a_broken_character(pages: Site) -> None:
+    pages.world.apply(canary_page(CANARIES))
+    (icon,) = re.findall(r'<span class="badge none">(<svg.*?</svg>)no run yet', pages.client().get("/").text)
+    assert '<circle cx="8" cy="8" r="6.600" fill="none"' in icon
+
+
 def test_a_run_page_shows_results_with_their_evidence(degraded: Site) -> None:
     shown = degraded.page("/runs/5")
     assert shown.one("h1").text == "Run 5"
