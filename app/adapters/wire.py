@@ -28,7 +28,7 @@ class Request:
     tag: int = 0
     url: str
     method: str = "POST"
-    headers: tuple[bytes, ...] = ()
+    headers: tuple[bytes, ...] = field(default=(), repr=False)
     body: bytes | None = None
     timeout_seconds: float = 10.0
     max_body_bytes: int = 5_000_000

@@ -9,6 +9,7 @@ import re
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
+import anyio.to_thread
 from fastapi import Depends, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -16,6 +17,8 @@ from app.api.problems import as_problem, problem
 from app.domain.errors import InvalidInputError, Problem, TooLargeError, UnsupportedError
 
 MAX_BODY_BYTES = 10_000_000
+_SMALL = 64_000
+_MAX_KEYS = 2_000  # of one object; the documents need some dozens
 _MAX_DEPTH = 40  # the documents need 25; deeper ones only exhaust recursion
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
@@ -78,13 +81,18 @@ def _without_body(send: Send) -> Send:
 
 async def read_json(request: Request) -> Any:
     """Read the JSON of a body. Raises UnsupportedError, or InvalidInputError with the place."""
-    return _parsed(_typed(request, await request.body()))
+    return await _read(_typed(request, await request.body()))
 
 
 async def read_json_if_any(request: Request) -> Any:
     """Read the JSON of a body; None where there is no body."""
     body = await request.body()
-    return _parsed(_typed(request, body)) if body else None
+    return await _read(_typed(request, body)) if body else None
+
+
+async def _read(body: bytes) -> Any:
+    """Parse what is small at once and what is large in a thread, so that /livez answers meanwhile."""
+    return _parsed(body) if len(body) < _SMALL else await anyio.to_thread.run_sync(_parsed, body)
 
 
 def _typed(request: Request, body: bytes) -> bytes:
@@ -119,6 +127,8 @@ def _no_constant(name: str) -> Any:
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     whole = dict(pairs)
+    if len(pairs) > _MAX_KEYS:
+        raise _unusable(f"has an object of more than {_MAX_KEYS:,} keys")
     if len(whole) < len(pairs):
         seen: set[str] = set()
         again = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value] # add() gives None

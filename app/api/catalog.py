@@ -261,6 +261,8 @@ def _put(
     # Only where they are needed: secrets stored under another key must not keep fresh ones from taking their place.
     kept = definitions.stored_secrets(store, vault, kind, slug) if leaves_secrets_open(named) else {}
     document = parse_document(model, join_secrets(named, kept))
+    if kept and isinstance(document, RetrieverDocument):
+        definitions.refuse_moving_secrets(store, slug, document)
     saved, created = definitions.put(store, vault, kind, document, now=_now())
     response.status_code = 201 if created else 200
     return _definition(saved)

@@ -39,6 +39,7 @@ EXEMPT = ("/livez", "/readyz", "/login")
 """The routes that need no key; static files are no routes and need none either."""
 _METRICS = "/metrics"
 _MOST_SCRAPERS = 16
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _SESSION_SECONDS = 12 * 3600
 
@@ -115,10 +116,13 @@ def _identify(request: Request, access: Access, presented: str | None) -> Identi
         return _session_identity(request, access, session)
     if not access.loopback or keys.any_key_ever(access.store):
         raise UnauthorizedError("send a key as `Authorization: Bearer ...`, or sign in at /login")
-    if not _is_loopback_name(request.headers.get("host", "")):
+    host = request.headers.get("host", "")
+    if not _is_loopback_name(host):
         raise ForbiddenError("without keys the service answers only to loopback names such as localhost")
+    if any(name in request.headers for name in _FORWARDED):
+        raise ForbiddenError("without keys the service answers nobody behind a proxy; create a key first")
     origin = request.headers.get("origin")
-    if request.method not in _SAFE and origin is not None and not _is_loopback_name(urlsplit(origin).netloc):
+    if request.method not in _SAFE and origin is not None and urlsplit(origin).netloc != host:
         raise ForbiddenError("without keys the service takes no writes from other sites")
     return OPEN
 

@@ -74,7 +74,9 @@ def as_problem(error: CoalmineError) -> JSONResponse:
     if isinstance(error, StoreUnavailableError):
         headers = {"Retry-After": "5"}
         logger.error("store_unavailable", extra={"detail": str(error)})
-    return problem(slug, title, status, str(error), errors, headers)
+    # What the driver says names hosts and users; it is for the log. Of long lists the first line says enough.
+    detail = title if isinstance(error, StoreUnavailableError) else str(error).partition("\n")[0]
+    return problem(slug, title, status, detail, errors, headers)
 
 
 def install_problems(app: FastAPI) -> None:

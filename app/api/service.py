@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from app import metrics
 from app.api.deps import csrf_token
-from app.api.problems import problem
+from app.api.problems import as_problem, problem
 from app.domain.errors import StoreUnavailableError
 from app.services import snapshots
 
@@ -34,7 +34,7 @@ async def readyz(request: Request) -> Response:
     try:
         await anyio.to_thread.run_sync(snapshots.ping, request.app.state.access.store, limiter=_CHECKS)
     except StoreUnavailableError as error:
-        return problem("not-ready", "Not ready", 503, str(error))
+        return as_problem(error)
     return PlainTextResponse("ok\n")
 
 

@@ -33,19 +33,23 @@ class AddressPolicy:
             ip = ip_address(address.partition("%")[0])
         except ValueError:
             return NOT_AN_ADDRESS
-        faces = tuple(_faces(ip))
-        for face in faces:
-            if face in METADATA and not self._lists_exactly(face):
-                return f"cloud metadata address {_shown(face, ip)}"
-        if self._lists(ip) or host.lower().rstrip(".") in self.allow:
-            return None
+        guarded = self._guarded(ip)
+        if guarded is not None or self._lists(ip) or host.lower().rstrip(".") in self.allow:
+            return guarded
         if self.only_allowed:
             return f"address {ip} is not on the allow list"
-        if self.deny_private:
-            for face in faces:
-                kind = _special(face)
-                if kind is not None:
-                    return f"{kind} address {_shown(face, ip)}"
+        kinds = ((face, _special(face)) for face in _faces(ip)) if self.deny_private else ()
+        return next((f"{kind} address {_shown(face, ip)}" for face, kind in kinds if kind is not None), None)
+
+    def _guarded(self, ip: Address) -> str | None:
+        """Say why an address is refused that only an entry of its own opens."""
+        for face in _faces(ip):
+            if self._lists_exactly(face):
+                continue
+            if face in METADATA:
+                return f"cloud metadata address {_shown(face, ip)}"
+            if any(face in network for network in _LINK_LOCAL):
+                return f"link-local address {_shown(face, ip)}"  # more metadata services are here than anybody lists
         return None
 
     def _lists(self, ip: Address) -> bool:
@@ -97,7 +101,7 @@ def _faces(ip: Address) -> Iterator[Address]:
     yield plain
     if isinstance(plain, IPv4Address):
         return
-    if plain in _NAT64:
+    if plain in _NAT64 or plain in _LOCAL_NAT64:
         yield IPv4Address(plain.packed[12:])
     if plain.sixtofour is not None:
         yield plain.sixtofour
@@ -127,6 +131,8 @@ def _shown(face: Address, ip: Address) -> str:
 
 _NAME_LENGTH, _LABEL_LENGTH = 253, 63
 _MAPPED, _TRANSLATED, _NAT64 = IPv6Network("::ffff:0:0/96"), IPv6Network("::ffff:0:0:0/96"), IPv6Network("64:ff9b::/96")
+_LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
+_LINK_LOCAL: tuple[Network, ...] = (IPv4Network("169.254.0.0/16"), IPv6Network("fe80::/10"))
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 
 METADATA: frozenset[Address] = frozenset(
@@ -141,6 +147,9 @@ METADATA: frozenset[Address] = frozenset(
             "fd00:ec2::254",  # AWS
             "fd00:ec2::23",  # AWS pod identity
             "fd20:ce::254",  # Google
+            "192.0.0.192",  # Oracle
+            "fd00:c1::a9fe:a9fe",  # Oracle
+            "fd00:42::42",  # Scaleway
         ),
     )
 )

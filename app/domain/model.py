@@ -225,7 +225,7 @@ class Retriever:
     slug: str
     url: str
     method: str = "POST"
-    headers: Mapping[str, str] = field(default_factory=_empty)
+    headers: Mapping[str, str] = field(default_factory=_empty, repr=False)
     """Secret: values are never logged, shown or exported."""
     query_parameters: Mapping[str, Any] = field(default_factory=_empty)
     """Values may hold `{{ query }}` and `{{ k }}`."""

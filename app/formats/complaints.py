@@ -4,6 +4,7 @@ Places in files are added by the reader of canary files; here a problem has the 
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, TypeVar, get_args
 
 from pydantic import AliasChoices, BaseModel, ValidationError
@@ -15,6 +16,8 @@ from app.formats.fields import PATTERN_WORDS, Document, Place, shortened, sugges
 
 FILE_TWINS = {"secret_file": "secret", "headers_file": "headers"}
 """Keys of canary files that name a file holding the secret value of the key on the right."""
+
+_MOST = 100  # nobody mends more at once, and a hostile body can hold millions
 
 AnyDocument = TypeVar("AnyDocument", bound=Document)
 
@@ -28,8 +31,12 @@ def parse_document(model: type[AnyDocument], data: Any) -> AnyDocument:
 
 
 def problems_of(model: type[BaseModel], errors: Iterable[ErrorDetails]) -> list[Problem]:
-    """Return one problem per pydantic error of `model`, each with its path (`rules[0].critical`)."""
-    return [Problem(message=message_of(model, error), path=path_of(error["loc"]) or None) for error in errors]
+    """Return one problem per pydantic error of `model`, each with its path (`rules[0].critical`); at most 100."""
+    first = list(islice(errors, _MOST + 1))
+    problems = [
+        Problem(message=message_of(model, error), path=path_of(error["loc"]) or None) for error in first[:_MOST]
+    ]
+    return problems if len(first) <= _MOST else [*problems, Problem(message="and more of the kind; mend these first")]
 
 
 def path_of(place: Place) -> str:

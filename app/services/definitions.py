@@ -6,9 +6,10 @@ Whole sets of them are put in force by `applying`; each function here is one tra
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
-from app.domain.errors import NotFoundError
-from app.formats.documents import CanaryDocument, CheckDocument, SuiteDocument
+from app.domain.errors import InvalidInputError, NotFoundError, Problem
+from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument, SuiteDocument
 from app.formats.fields import Document
 from app.services import alerting
 from app.services.changes import (
@@ -120,6 +121,23 @@ def stored_secrets(store: Store, vault: Vault, kind: str, slug: str) -> dict[str
     with store.read() as connection:
         before = catalog.find_definition(connection, kind, slug)
     return vault.decrypt(before.secrets) if before is not None and before.managed_by == API else {}
+
+
+def refuse_moving_secrets(store: Store, slug: str, document: RetrieverDocument) -> None:
+    """Refuse to send stored header values to another place than the one they were stored for.
+
+    Raises InvalidInputError: whoever moves the address has to say the secrets again.
+    """
+    with store.read() as connection:
+        before = catalog.find_definition(connection, "retriever", slug)
+    if before is not None and _place(str(before.body["url"])) != _place(document.url):
+        message = "null keeps a stored value, but not for another address; say the values again"
+        raise InvalidInputError([Problem(path="request.headers", message=message)])
+
+
+def _place(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
 
 
 def find_canary(store: Store, suite: str, key: str) -> CanaryRow:

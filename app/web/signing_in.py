@@ -64,18 +64,19 @@ async def log_in(request: Request) -> Response:
     _refuse_other_sites(request)
     attempts: Attempts = request.app.state.failed_sign_ins
     key, following = await _read_form(request)
-    wait = attempts.wait_seconds()
-    if wait:
-        response: Response = _refused(request, following, 429, "Too many failed attempts. Wait a moment and try again.")
-        response.headers["retry-after"] = str(int(wait) + 1)
-        return response
     access: Access = request.app.state.access
     try:
         identity = await anyio.to_thread.run_sync(_identify, access, key, limiter=_SIGN_INS)
     except UnauthorizedError:
+        # Counted after the look-up: a good key always gets in, however many bad ones others try.
+        wait = attempts.wait_seconds()
         attempts.failed()
         await anyio.sleep(_PAUSE_SECONDS)
-        return _refused(request, following, 401, "This key is unknown or has been revoked.")
+        if not wait:
+            return _refused(request, following, 401, "This key is unknown or has been revoked.")
+        refused = _refused(request, following, 429, "Too many failed attempts. Wait a moment and try again.")
+        refused.headers["retry-after"] = str(int(wait) + 1)
+        return refused
     response = RedirectResponse(following, status_code=303)
     response.set_cookie(
         SESSION_COOKIE,
