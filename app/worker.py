@@ -248,7 +248,8 @@ class Worker:
         if sent is None:
             return False
         self._process.delivered(sent)
-        logger.info(
+        logger.log(
+            logging.INFO if sent.error is None else logging.WARNING,
             "delivery_attempted",
             extra={"delivery": sent.id, "hook": sent.hook, "state": sent.state, "detail": sent.reason},
         )
