@@ -130,7 +130,7 @@ class PostgreSQL:
 
         server = self.server
         arguments = ("-w", "-D", self._data, *arguments)
-        pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user)  # type: ignore[attr-defined]
+        pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user)  # type: ignore[attr-defined] # the package ships no types for it
 
 
 @contextmanager
