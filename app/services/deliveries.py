@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from random import random
+from random import SystemRandom
 from typing import Any
 
 from app.domain.delivering import DeliveryState, after_attempt
@@ -28,6 +28,7 @@ logger = logging.getLogger("coalmine.deliveries")
 
 _LONGEST_QUERY = 300
 _ARCHIVED = "The hook was archived."
+_RANDOM = SystemRandom()  # jitter, without a say in anybody's seeded sequence
 TEST = "hook.test"
 UNPREPARED = "configuration"
 BUG = "bug"
@@ -123,7 +124,7 @@ def _settle(
         judged = receipt
         if hook.version_id != hook_version:  # what the old address declined, the new one may take
             judged = replace(receipt, gone=False, permanent=False)
-        step = after_attempt(judged, claimed.attempts, first_at, now, random())  # noqa: S311 - jitter, not a secret
+        step = after_attempt(judged, claimed.attempts, first_at, now, _RANDOM.random())
         why = _unreachable(hook)
         if why is not None and step.state is DeliveryState.PENDING:
             step = replace(step, state=DeliveryState.DEAD, next_attempt_at=None, reason=why)
