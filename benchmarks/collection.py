@@ -9,19 +9,19 @@ of the question's document that hold its answer. The run is carried out and stor
 
 import gzip
 import json
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-
-import uvicorn
+from urllib.request import urlopen
 
 from app.adapters.retrievers.http import HttpProbe
 from app.demo.corpus import read_corpus
-from app.demo.server import create_demo
 from app.domain.addresses import retriever_policy
 from app.domain.model import Trigger
 from app.formats.canary_files import Documents
@@ -33,20 +33,16 @@ from app.services.references import API
 from app.services.vault import Vault
 from app.store.engine import Store
 from app.store.migrate import migrate
-from benchmarks.storage import serving
 
 CHUNK_CHARACTERS = 400
+PORT = 18_474
 
 
 def main() -> None:
     """Print how many canaries the run stored, and its means."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "../shared/data/xquad_en")
     corpus = [folder / "docs.jsonl.gz", *map(Path, sys.argv[2:])]
-    app = create_demo(corpus, chunk_characters=CHUNK_CHARACTERS)
-    with (
-        tempfile.TemporaryDirectory() as data,
-        serving(lambda: uvicorn.Config(app, port=0, log_level="warning", access_log=False)) as url,
-    ):
+    with tempfile.TemporaryDirectory() as data, demo(corpus) as url:
         store, vault = Store(f"sqlite:///{data}/coalmine.db"), Vault("a key for the benchmark only")
         migrate(store)
         wanted = documents(folder, corpus, url)
@@ -60,6 +56,25 @@ def main() -> None:
         print(", ".join(f"{name} {value:.3f}" for name, value in measures.items()))
         print(f"health score {run['health_score']:.3f}, coverage {run['coverage']:.3f}, probes {run['probes']}")
         store.close()
+
+
+@contextmanager
+def demo(corpus: list[Path]) -> Iterator[str]:
+    """Serve the documents with `coalmine demo --corpus ...`, as a user would."""
+    files = [argument for file in corpus for argument in ("--corpus", str(file))]
+    options = ["--port", str(PORT), "--chunk-characters", str(CHUNK_CHARACTERS), *files]
+    process = subprocess.Popen([sys.executable, "-m", "app.cli", "demo", *options])  # noqa: S603 - our own command
+    url = f"http://127.0.0.1:{PORT}"
+    try:
+        for _ in range(300):
+            with suppress(OSError), urlopen(f"{url}/healthz"):  # noqa: S310 - just started above
+                break
+            assert process.poll() is None, "the demo did not start"
+            time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def one_run(store: Store, vault: Vault) -> dict[str, Any]:
