@@ -21,8 +21,9 @@ from uuid import uuid4
 
 import typer
 
-from app import __version__, commands, serving, terminal
-from app.commands import Commands, examples, read_files
+from app import __version__, serving, terminal
+from app.commands import base, catalog, keys
+from app.commands.base import Commands, examples, read_files
 from app.config import Settings, load_settings
 from app.demo.corpus import CorpusError
 from app.demo.server import run_demo
@@ -56,7 +57,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.add_typer(commands.app)
+app.add_typer(catalog.app)
+app.add_typer(keys.app, name="keys")
 
 Port = Annotated[int | None, typer.Option(min=1, max=serving.LAST_PORT, help="Port to listen on; default: 8000.")]
 
@@ -70,7 +72,7 @@ def main() -> None:
             terminal.flush()
     except BrokenPipeError:
         terminal.drop()
-        sys.exit(commands.UNREAD)
+        sys.exit(base.UNREAD)
     except Exception:  # noqa: BLE001 - whatever it is, it is a bug
         traceback.print_exc()
         sys.exit(BUG)
@@ -104,7 +106,7 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; default: 127.0.0.1.")] = None,
     port: Port = None,
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only answer; workers run elsewhere.")] = False,
-    data_dir: commands.DataDir = None,
+    data_dir: base.DataDir = None,
     canaries: Annotated[Path | None, typer.Option(help="Canary files to apply at start and on SIGHUP.")] = None,
     with_demo: Annotated[bool, typer.Option("--with-demo", help="Also run the demo, on the port after.")] = False,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every HTTP request.")] = False,
@@ -150,7 +152,7 @@ def work() -> None:
             "and `coalmine serve` does its work"
         )
     with logging_as(settings.log_format), _ending(settings), ExitStack() as stack:
-        commands.expect_own_key(settings)
+        base.expect_own_key(settings)
         # It listens nowhere, and what is in force is for `serve` and `apply` to say.
         alone = replace(settings, host=serving.LOOPBACK_HOST, canaries=None)
         service = open_service(alone, environment=os.environ)
@@ -202,7 +204,7 @@ def demo(
     )
 )
 def check(
-    paths: commands.Paths,
+    paths: base.Paths,
     *,
     url: Annotated[str | None, typer.Option(help="Where the retriever is, instead of what the files say.")] = None,
     form: Annotated[Format, typer.Option("--format", help="What is written to stdout.")] = Format.TABLE,

@@ -27,7 +27,8 @@ from app.api.problems import install_problems
 from app.config import Settings
 from app.domain.addresses import hook_policy, parse_allow, retriever_policy
 from app.domain.errors import CoalmineError, ConfigurationError, StoreUnavailableError
-from app.domain.model import Probe, Send
+from app.domain.model import Send
+from app.domain.retrievers import Probe
 from app.formats.canary_files import read_canary_files
 from app.formats.files import canary_texts, read_secret
 from app.services import applying, keys

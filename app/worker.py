@@ -16,7 +16,8 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from app import metrics
 from app.domain.errors import StoreUnavailableError
-from app.domain.model import Probe, Send
+from app.domain.model import Send
+from app.domain.retrievers import Probe
 from app.domain.schedules import trigger
 from app.services import deliveries, retention, runs, scheduling
 from app.services.deliveries import Links

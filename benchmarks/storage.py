@@ -22,7 +22,8 @@ from urllib.request import urlopen
 import uvicorn
 
 from app.config import Settings
-from app.domain.model import Answer, Ask, Asking, Outcome, Ranking
+from app.domain.model import Answer, Outcome, Ranking
+from app.domain.retrievers import Ask, Asking
 from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from app.domain.errors import InvalidInputError
-from app.domain.model import Bound, Canary, Category, Hook, Judgment, Rule, RuleKind, Scale, Scorer, ScorerKind
+from app.domain.model import Bound, Canary, Category, Hook, Judgment, Rule, RuleKind
+from app.domain.retrievers import Scale, Scorer, ScorerKind
 from app.domain.schedules import Schedule
 from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument

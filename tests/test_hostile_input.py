@@ -8,7 +8,7 @@ import pytest
 from app.adapters.wire import Request
 from app.domain.addresses import hook_policy, retriever_policy
 from app.domain.errors import InvalidInputError
-from app.domain.model import ResponseMapping, Retriever, Scorer, ScorerKind
+from app.domain.retrievers import ResponseMapping, Retriever, Scorer, ScorerKind
 from app.formats.complaints import parse_document
 from app.formats.documents import SuiteDocument
 from tests.api_service import RETRIEVER, Api, api

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from app.adapters.retrievers.columns import typed_reader
 from app.adapters.retrievers.mapping import ID_LENGTH, TEXT_LENGTH, Reader, Reading, compile_mapping
 from app.adapters.retrievers.paths import MalformedError, Paths
-from app.domain.model import Ranking, ResponseMapping, Scale
+from app.domain.model import Ranking
+from app.domain.retrievers import ResponseMapping, Scale
 
 FULL = ResponseMapping(
     hits="results", id="id", score="score", text="text", document="metadata.source", index_version="index"
@@ -319,8 +320,8 @@ def bodies(draw: st.DrawFn, mapping: ResponseMapping) -> bytes:
     """Answers for a mapping as bytes: good ones, odd ones, JSON as Python writes it, damaged JSON."""
     kind = draw(st.sampled_from(["good", "odd", "damaged", "anything"]))
     answer: Any = draw(ANYTHING if kind == "anything" else st.lists(BAD | GOOD if kind == "odd" else GOOD, max_size=5))
-    if kind != "anything" and mapping.hits != "@":
-        for step in reversed(mapping.hits.split(".")):
+    if kind != "anything" and mapping.hits not in {None, "@"}:
+        for step in reversed(str(mapping.hits).split(".")):
             answer = {"index": draw(SCALARS), "other": draw(ANYTHING), step: answer}
     body = json.dumps(answer, ensure_ascii=draw(st.booleans())).encode(errors="surrogatepass")
     if kind == "damaged":

@@ -14,18 +14,8 @@ import pytest
 from app.adapters.retrievers.http import HttpProbe
 from app.domain.addresses import hook_policy, parse_allow, retriever_policy
 from app.domain.errors import InvalidInputError
-from app.domain.model import (
-    Answer,
-    Ask,
-    Asking,
-    Outcome,
-    Probe,
-    ResponseMapping,
-    Retriever,
-    Scale,
-    Scorer,
-    ScorerKind,
-)
+from app.domain.model import Answer, Outcome
+from app.domain.retrievers import Ask, Asking, Probe, ResponseMapping, Retriever, Scale, Scorer, ScorerKind
 from tests.http_servers import HANG, SILENCE, Reply, Seen, closed_port, peer, reply
 
 PROBE: Probe = HttpProbe(retriever_policy(), "coalmine/1.0")

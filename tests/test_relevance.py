@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.model import Ranking, Scale, Scorer, ScorerKind
+from app.domain.model import Ranking
 from app.domain.relevance import in_scale, measures_relevance, relevance_of, top_score
+from app.domain.retrievers import Scale, Scorer, ScorerKind
 
 JUDGED = Scorer(kind=ScorerKind.JUDGED)
 HUGE = sys.float_info.max

@@ -21,13 +21,11 @@ from app.domain.model import (
     Reason,
     Rule,
     RuleKind,
-    Scale,
-    Scorer,
-    ScorerKind,
     Slice,
     Verdict,
 )
 from app.domain.relevance import top_score
+from app.domain.retrievers import Scale, Scorer, ScorerKind
 from app.domain.verdicts import aggregate, judge_canary, run_verdict
 
 SIMILARITY = Scorer(kind=ScorerKind.SCORE, scale=Scale.SIMILARITY)

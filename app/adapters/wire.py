@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from app.domain.retrievers import SigV4, Tls
+
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -16,6 +18,23 @@ class Failure(StrEnum):
     BLOCKED = "blocked"
     OVERSIZE = "oversize"
     GARBLED = "garbled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who asks, for one exchange: what goes with every request and connection. Made by credentials."""
+
+    headers: tuple[bytes, ...] = field(default=(), repr=False)
+    """Lines to add, such as `authorization: Bearer ...`."""
+    query: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS, repr=False)
+    """Parameters to add to the URL."""
+    tls: Tls | None = None
+    sigv4: SigV4 | None = None
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """Values that must be masked wherever an exchange is shown."""
+
+
+NOBODY = Identity()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +69,8 @@ class Response:
     latency_seconds: float = 0.0
     failure: Failure | None = None
     detail: str | None = None
+    retry_after_seconds: float | None = None
+    """What the peer asked for by `Retry-After`, in seconds from now."""
 
 
 def header_line(name: str, value: str) -> bytes:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from app.domain.matching import Match, Prepared, match, prepare
 from app.domain.measures import Batch, Measure, compute, mean_name, measures_for
-from app.domain.model import Aggregates, Canary, Outcome, Ranking, Reason, Rule, Scorer
+from app.domain.model import Aggregates, Canary, Outcome, Ranking, Reason, Rule
 from app.domain.relevance import measures_relevance, top_score
+from app.domain.retrievers import Scorer
 from app.domain.verdicts import aggregate, judge_canary
 
 REASONS = tuple(Reason)

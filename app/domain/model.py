@@ -1,9 +1,10 @@
 """The values of the trade, one word per thing; see design.md, Words.
 
-What is decided about them lives beside this module: matching, measures, verdicts, alerting, schedules.
+What is decided about them lives beside this module: matching, measures, verdicts, alerting, schedules. How a
+retriever is reached is said in retrievers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -71,6 +72,8 @@ class Reason(StrEnum):
     FORBIDDEN = "forbidden"
     ANSWERED = "answered"
     REGRESSED = "regressed"
+    STALE = "stale"
+    SLOW = "slow"
 
 
 class Trigger(StrEnum):
@@ -126,6 +129,11 @@ class Canary:
     """The lowest value each named measure may take, for example `{"R@5": 0.8}`."""
     category: Category = Category.SIMPLE_FACTUAL
     tags: tuple[str, ...] = ()
+    expect_empty: bool = False
+    """Nothing at all may be returned, for example to somebody without access."""
+    max_age_seconds: float | None = None
+    """How old the newest of the top k hits may be (freshness)."""
+    max_latency_seconds: float | None = None
 
     @property
     def negative(self) -> bool:
@@ -150,6 +158,10 @@ class Ranking:
     texts: tuple[str | None, ...]
     scores: tuple[float | None, ...]
     returned: int
+    updated: tuple[float | None, ...] | None = None
+    """When each hit was last changed, seconds since 1970 in UTC; None = the answer is not mapped to say so."""
+    relevance: float | None = None
+    """Of the first hit, in [0, 1], where a scorer outside the retriever measures it; None = none did."""
     fingerprint: bytes | None = field(default=None, compare=False)
     """Equal for equal rankings; set once the scores are settled, see rankings."""
 
@@ -163,6 +175,28 @@ class Ranking:
         return (self.returned - len(self.ids)) / self.returned if self.returned else 0.0
 
 
+class Step(StrEnum):
+    """Who had to answer for a probe to come about."""
+
+    RETRIEVER = "retriever"
+    EMBEDDER = "embedder"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One request and what came back, for people to look at: secrets masked, bodies capped."""
+
+    method: str
+    url: str
+    request_headers: Mapping[str, str] = field(default_factory=_empty)
+    request_body: str | None = None
+    http_status: int | None = None
+    response_headers: Mapping[str, str] = field(default_factory=_empty)
+    response_body: str | None = None
+    response_bytes: int = 0
+    """How long the body was before it was capped."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """How one probe ended and what it brought. `ranking` is set exactly when the outcome is `ok`."""
@@ -174,102 +208,12 @@ class Answer:
     detail: str | None = None
     """One sentence for people: why the outcome is not `ok`. Never holds a secret or a piece of a body."""
     index_version: str | None = None
-
-
-class ScorerKind(StrEnum):
-    """Where `top_score` comes from."""
-
-    SCORE = "score"
-    JUDGED = "judged"
-
-
-class Scale(StrEnum):
-    """What a retriever's scores mean; mapped to relevance as s, max(0, s), 1/(1+d), 1/(1+e^-s), s/(s+anchor)."""
-
-    SIMILARITY = "similarity"
-    COSINE = "cosine"
-    DISTANCE = "distance"
-    LOGIT = "logit"
-    UNBOUNDED = "unbounded"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scorer:
-    """A relevance scorer: maps the first hit to `top_score` in [0, 1]."""
-
-    kind: ScorerKind
-    scale: Scale | None = None
-    anchor: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResponseMapping:
-    """Where hits and their fields stand in an answer, as JMESPath.
-
-    `hits` is evaluated on the whole body, the field paths on each hit, `index_version` on the body
-    or, written `header:NAME`, on the response headers. None = the answer does not have it.
-    """
-
-    hits: str
-    id: str | None = None
-    score: str | None = None
-    text: str | None = None
-    document: str | None = None
-    index_version: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retriever:
-    """The endpoint a check watches: how to ask it, how to read it, and how gently."""
-
-    slug: str
-    url: str
-    method: str = "POST"
-    headers: Mapping[str, str] = field(default_factory=_empty, repr=False)
-    """Secret: values are never logged, shown or exported."""
-    query_parameters: Mapping[str, Any] = field(default_factory=_empty)
-    """Values may hold `{{ query }}` and `{{ k }}`."""
-    json: Any = None
-    """The request body as a template; a value that is only a placeholder keeps its type."""
-    response: ResponseMapping
-    scorer: Scorer
-    concurrency: int = 8
-    requests_per_second: float | None = None
-    timeout_seconds: float = 10.0
-    retries: int = 1
-    max_body_bytes: int = 5_000_000
-    score_precision: float = 1e-6
-    """Scores that differ by less are the same score: rankings are stored anew only for more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """One query to put to a retriever; `position` is its place in the run's frozen canary list."""
-
-    position: int
-    query: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """What the probes of one run have in common."""
-
-    retriever: Retriever
-    k: int
-    """How many hits to ask for, the check's `fetch_k`."""
-    run_id: str
-
-
-class Probe(Protocol):
-    """Asks a retriever; the first of the two seams where tests put a fake."""
-
-    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
-        """Yield batches of (position, answer) as answers come in, each position once.
-
-        A batch may be empty: nothing came for a while, and the caller may want to stop. Failures of the retriever are
-        answers, never exceptions. Closing the iterator stops asking.
-        """
-        ...
+    step: Step = Step.RETRIEVER
+    """Whose outcome it is: of a retriever that is asked by vector, the embedder may have failed first."""
+    unscored: str | None = None
+    """One sentence why a scorer outside the retriever could not measure relevance, though hits came."""
+    exchange: Exchange | None = field(default=None, repr=False)
+    """What went over the wire, where it was asked for."""
 
 
 class RuleKind(StrEnum):

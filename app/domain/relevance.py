@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from app.domain.model import Ranking, Scale, Scorer, ScorerKind
+from app.domain.model import Ranking
+from app.domain.retrievers import Scale, Scorer, ScorerKind
 
 TOLERANCE: Final = 1e-6
 """How far rounding may carry a score over the edge of its scale."""

@@ -20,7 +20,8 @@ from pydantic import (
 
 from app.domain.judging import Yardstick
 from app.domain.measures import CUTOFFS, parse_measure
-from app.domain.model import MAX_GRADE, Canary, Category, Judgment, Scorer
+from app.domain.model import MAX_GRADE, Canary, Category, Judgment
+from app.domain.retrievers import Scorer
 from app.domain.schedules import Schedule, parse_schedule
 from app.formats.fields import (
     CanaryKey,

@@ -35,13 +35,11 @@ def _sentence(reason: Reason, result: Mapping[str, Any]) -> str:
             return f"no expected chunk in the top {result['k']}" + (f", the first is at rank {rank}" if rank else "")
         case Reason.BELOW_FLOOR:
             return _floors(result["measures"], result["floors"])
-        case Reason.FORBIDDEN:
-            return "a chunk that must not be returned was returned"
         case Reason.ANSWERED:
             most = f"{result['max_relevance_score']:g}"
             return f"answered with top score {top} though no good answer exists (at most {most})"
-        case Reason.REGRESSED:
-            return "worse than in its baseline"
+        case _:
+            return _PLAIN[reason]
 
 
 def _floors(measures: Mapping[str, float | None], floors: Mapping[str, float]) -> str:
@@ -51,6 +49,14 @@ def _floors(measures: Mapping[str, float | None], floors: Mapping[str, float]) -
         if (value := measures.get(name)) is not None and value < floor
     ]
     return ", ".join(missed) or "a measure is below its floor"
+
+
+_PLAIN = {
+    Reason.FORBIDDEN: "a chunk that must not be returned was returned",
+    Reason.REGRESSED: "worse than in its baseline",
+    Reason.STALE: "the newest of its hits is older than its maximum age",
+    Reason.SLOW: "answered later than its maximum latency",
+}
 
 
 def _score(value: float | None) -> str:

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from app.domain.model import ResponseMapping, Retriever, Scale, Scorer, ScorerKind
+from app.domain.retrievers import ResponseMapping, Retriever, Scale, Scorer, ScorerKind
 from app.formats.fields import (
     Document,
     FreeJson,
@@ -57,7 +57,7 @@ PLANNED_PRESETS = (
     "bedrock-kb",
     "openai-vector-store",
 )
-SCORERS = tuple(kind.value for kind in ScorerKind)
+SCORERS = ("score", "judged")
 PLANNED_SCORERS = ("embedding", "rerank")
 
 PLACEHOLDERS = ("query", "k")

@@ -11,8 +11,9 @@ from typing import Any
 
 from app.domain.errors import NotFoundError
 from app.domain.matching import Match, Prepared, missing
-from app.domain.model import Answer, Canary, Judgment, Outcome, Ranking, Reason, Scorer, Verdict
+from app.domain.model import Answer, Canary, Judgment, Outcome, Ranking, Reason, Verdict
 from app.domain.relevance import relevance_of
+from app.domain.retrievers import Scorer
 
 Moment = datetime | int
 """An aware time, or microseconds since 1970 as the store keeps them."""

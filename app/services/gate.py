@@ -13,8 +13,9 @@ from typing import Any
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.judging import Panel, Result, Tally, Yardstick, judge
 from app.domain.measures import MEASURES_VERSION
-from app.domain.model import Answer, Ask, Asking, Outcome, Probe, Ranking, RunStatus, Trigger
+from app.domain.model import Answer, Outcome, Ranking, RunStatus, Trigger
 from app.domain.rankings import decimals_of, settle
+from app.domain.retrievers import Ask, Asking, Probe
 from app.domain.verdicts import run_verdict
 from app.formats import shapes
 from app.formats.canary_files import Documents

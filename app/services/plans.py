@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from app.domain.errors import CoalmineError
 from app.domain.judging import Panel, Yardstick
 from app.domain.measures import MEASURES_VERSION
-from app.domain.model import Ranking, Retriever
+from app.domain.model import Ranking
 from app.domain.rankings import decimals_of
+from app.domain.retrievers import Retriever
 from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument
 from app.formats.secret_fields import config_hash, join_secrets
 from app.services.summaries import vector_names

@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 from app.domain.errors import ConfigurationError, InvalidInputError
-from app.domain.model import Answer, Ask, Asking, Probe, RunStatus, Verdict
+from app.domain.model import Answer, RunStatus, Verdict
+from app.domain.retrievers import Ask, Asking, Probe
 from app.domain.verdicts import run_verdict
 from app.services import alerting
 from app.services.findings import find_out

@@ -19,8 +19,9 @@ from app.adapters.transport import exchange
 from app.adapters.wire import Failure, Request, Response, header_line
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import InvalidInputError, Problem
-from app.domain.model import Answer, Ask, Asking, Outcome, Retriever
+from app.domain.model import Answer, Outcome
 from app.domain.rankings import decimals_of
+from app.domain.retrievers import Ask, Asking, Retriever
 
 T = TypeVar("T")
 

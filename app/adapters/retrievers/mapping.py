@@ -8,9 +8,10 @@ from typing import Any
 
 from app.adapters.retrievers.columns import Columns, read_generically, typed_reader
 from app.adapters.retrievers.paths import MalformedError, Path, Paths
-from app.domain.model import Ranking, ResponseMapping, Scale
+from app.domain.model import Ranking
 from app.domain.rankings import settle
 from app.domain.relevance import in_scale
+from app.domain.retrievers import ResponseMapping, Scale
 
 TEXT_LENGTH = 20_000
 """Longer texts are cut: they are kept as evidence, not as an archive."""

@@ -8,7 +8,7 @@ from typing import Any
 import jmespath
 from jmespath.exceptions import JMESPathError
 
-from app.domain.model import ResponseMapping
+from app.domain.retrievers import ResponseMapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Paths:
         fields = {"id": mapping.id, "score": mapping.score, "text": mapping.text, "document": mapping.document}
         paths = {field: None if path is None else Path.of(field, path) for field, path in fields.items()}
         return cls(
-            hits=Path.of("hits", mapping.hits.strip() or "@"),
+            hits=Path.of("hits", (mapping.hits or "").strip() or "@"),
             version=None if version is None else Path.of("index_version", version),
             version_header=header,
             **paths,

@@ -1,0 +1,1 @@
+"""The commands of `coalmine`, by subject; `cli` puts them together."""

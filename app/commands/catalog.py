@@ -1,0 +1,120 @@
+"""Commands on what should be: canary files against a service's definitions, and its schema.
+
+They work on the store of the settings or, where that makes sense, on a running service over its API.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app import terminal
+from app.commands.base import DataDir, Paths, ServerUrl, examples, expect_own_key, now, opened, read_files, server_at
+from app.config import load_settings
+from app.formats.canary_export import import_pages, write_canary_file
+from app.main import make_room
+from app.services import applying, exporting
+from app.services.references import FILE
+from app.services.vault import open_vault
+from app.store.engine import Store
+from app.store.migrate import migrate as migrate_store
+from app.store.migrate import revisions
+
+DIFFERS = 1
+_VARIABLE = re.compile(r"(?<!\$)\$\{([A-Z0-9_]+)\}")
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(epilog=examples("coalmine validate canaries"))
+def validate(paths: Paths) -> None:
+    """Say everything that is wrong with canary files, each with file and line."""
+    terminal.show_documents(read_files(paths))
+
+
+@app.command(epilog=examples("coalmine diff canaries", "coalmine diff canaries --server https://coalmine.example"))
+def diff(
+    paths: Paths,
+    *,
+    server: ServerUrl = None,
+    data_dir: DataDir = None,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 when something would change.")] = False,
+) -> None:
+    """Show what `apply` would change, changing nothing.
+
+    Exit code 0 whether or not something would change, but for --exit-code; 2: unusable input.
+    """
+    if _plan(paths, server, data_dir, dry_run=True) and exit_code:
+        raise typer.Exit(DIFFERS)
+
+
+@app.command(epilog=examples("coalmine apply canaries", "coalmine apply canaries --server https://coalmine.example"))
+def apply(paths: Paths, *, server: ServerUrl = None, data_dir: DataDir = None) -> None:
+    """Put canary files in force, all of them or none; what they no longer hold is archived.
+
+    With --server the objects are managed by the API afterwards, and nothing of others is archived.
+    """
+    _plan(paths, server, data_dir, dry_run=False)
+
+
+@app.command(epilog=examples("coalmine export > canaries.yaml", "coalmine export backup.yaml"))
+def export(
+    path: Annotated[str, typer.Argument(metavar="[PATH|-]", help="File to write; - is stdout.")] = "-",
+    *,
+    server: ServerUrl = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Write everything in force as a canary file; secrets become ${VARIABLES} to be set."""
+    if server is not None:
+        text = server_at(server).export()
+    else:
+        with opened(data_dir) as (_, store):
+            text = write_canary_file(exporting.in_force(store))
+    if path == "-":
+        typer.echo(text, nl=False)
+    else:
+        Path(path).write_text(text, encoding="utf-8")
+        terminal.note(f"Written to {path}.")
+    variables = dict.fromkeys(_VARIABLE.findall(text))
+    if variables:
+        terminal.note(f"To read it back, set: {', '.join(variables)}")
+
+
+@app.command(epilog=examples("COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine migrate"))
+def migrate(*, data_dir: DataDir = None) -> None:
+    """Bring the database to the schema of this release; `serve` does it by itself on SQLite."""
+    settings = load_settings(os.environ, data_dir=data_dir, auto_migrate=False)
+    make_room(settings)
+    store = Store(settings.database)
+    try:
+        before, wanted = revisions(store)
+        migrate_store(store)
+        moved = "has the schema already" if before == wanted else f"migrated from {before or 'nothing'}"
+        typer.echo(f"{store.place}: {moved}, now at {wanted}")
+    finally:
+        store.close()
+
+
+def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, dry_run: bool) -> bool:
+    """Show what files change, or would; whether that is anything."""
+    documents = read_files(paths)
+    changes: Sequence[Mapping[str, Any]]
+    if server is not None:
+        changes = server_at(server).import_documents(import_pages(documents), dry_run=dry_run)
+    else:
+        with opened(data_dir, create=not dry_run) as (settings, store):
+            expect_own_key(settings)
+            vault = open_vault(
+                settings.secret_key, settings.data_dir, store, loopback=True, keep=not dry_run, readable=False
+            )
+            if dry_run:
+                found = applying.diff(store, vault, documents, managed_by=FILE)
+            else:
+                found = applying.apply(store, vault, documents, managed_by=FILE, now=now())
+        changes = [asdict(change) for change in found]
+    terminal.show_plan(changes, applied=not dry_run)
+    return bool(changes)
