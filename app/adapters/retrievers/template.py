@@ -1,4 +1,4 @@
-"""Request templates: JSON bodies and URLs with `{{ query }}` and `{{ k }}`, compiled once and rendered per canary.
+"""Request templates: JSON bodies and URLs with `{{ query }}`, `{{ k }}` and others, compiled once, rendered per canary.
 
 A value is always encoded for the place it lands in, so no query breaks out of it. What names mean is left to callers.
 """
@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-Value = str | int | float
+Value = str | int | float | Sequence[float]
 Encode = Callable[[Value], bytes]
 Part = bytes | tuple[str, Encode]
 
