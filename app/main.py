@@ -55,6 +55,7 @@ class Service:
     vault: Vault
     exposition: metrics.Exposition
     worker: Worker | None
+    probe: Probe
     environment: Mapping[str, str]
 
 
@@ -94,6 +95,7 @@ def create_app(service_: Service) -> FastAPI:
     )
     app.state.exposition = service_.exposition
     app.state.worker = service_.worker
+    app.state.probe = service_.probe
     app.state.links = links_of(service_.settings)
     install_problems(app)
     app.add_middleware(Gate)
@@ -133,11 +135,12 @@ def open_service(
     with suppress(StoreUnavailableError):
         exposition.snapshot.refresh(store)
     worker = None
+    probe = probe or real_probe(settings)
     if with_worker:
         engine = Engine(
             store=store,
             vault=vault,
-            probe=probe or real_probe(settings),
+            probe=probe,
             send=send or real_send(settings),
             links=links_of(settings),
             owner=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
@@ -145,7 +148,13 @@ def open_service(
         )
         worker = Worker(engine, exposition.process, exposition.snapshot)
     return Service(
-        settings=settings, store=store, vault=vault, exposition=exposition, worker=worker, environment=environment
+        settings=settings,
+        store=store,
+        vault=vault,
+        exposition=exposition,
+        worker=worker,
+        probe=probe,
+        environment=environment,
     )
 
 
