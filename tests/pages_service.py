@@ -11,6 +11,7 @@ from httpx2 import Response
 
 from app import metrics
 from app.config import Settings
+from app.domain.retrievers import Probe
 from app.main import Service, create_app
 from app.services import keys
 from app.services.keys import Scope
@@ -31,6 +32,7 @@ class Site:
     world: World
     worker: Worker | None = None
     public_url: str | None = None
+    probe: Probe | None = None
     exposition: metrics.Exposition = field(default_factory=metrics.Exposition.create)
 
     def app(self) -> FastAPI:
@@ -41,6 +43,7 @@ class Site:
             vault=self.world.vault,
             exposition=self.exposition,
             worker=self.worker,
+            probe=self.probe or self.world.probe,
             environment={},
         )
         return create_app(service)
