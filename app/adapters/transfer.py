@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pycurl
 
-from app.adapters.wire import NO_HEADERS, Failure, Request, Response, header_fields
+from app.adapters.wire import NO_HEADERS, NOBODY, Failure, Identity, Request, Response, header_fields
 from app.domain.addresses import AddressPolicy
 
 CONNECT_SECONDS = 5.0
@@ -22,6 +22,7 @@ class Transfer:
 
     __slots__ = (
         "_chunks",
+        "_identity",
         "_lines",
         "_oversize",
         "_permitted",
@@ -33,8 +34,9 @@ class Transfer:
         "retries",
     )
 
-    def __init__(self, policy: AddressPolicy, proxy: str) -> None:
+    def __init__(self, policy: AddressPolicy, proxy: str, identity: Identity = NOBODY) -> None:
         self._policy = policy
+        self._identity = identity
         self._chunks: list[bytes] = []
         self._lines: list[bytes] = []
         self._size = 0

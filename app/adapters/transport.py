@@ -17,7 +17,7 @@ from typing import Any
 import pycurl
 
 from app.adapters.transfer import Transfer, blocked, host_of
-from app.adapters.wire import Failure, Request, Response
+from app.adapters.wire import NOBODY, Failure, Identity, Request, Response
 from app.domain.addresses import NOT_AN_ADDRESS, AddressPolicy
 
 RETRY_SECONDS = 0.2
@@ -41,16 +41,18 @@ def exchange(
     concurrency: int,
     requests_per_second: float | None = None,
     proxy: str = "",
+    identity: Identity = NOBODY,
 ) -> Generator[Batch, None, None]:
     """Send every request and yield batches of (tag, response) as they come in, each request once.
 
     One loop in a thread of its own does the talking (and draws from `requests`), so that latencies do not contain what
     the consumer does in between. Peers' failures are responses, never exceptions. Closing the iterator cancels the
     rest; where nothing comes for a while, an empty batch gives the consumer the chance to. Connections are reused
-    within one call only, hence never across policies. `proxy` "" means none, whatever the environment says; a proxy
+    within one call only, hence never across policies or identities. `identity` is added to every request. `proxy` "" means none, whatever the environment says; a proxy
     resolves names itself, so through one only literal addresses can be judged.
     """
-    loop = _Loop(iter(requests), policy, concurrency, requests_per_second, proxy)
+    transfers = [Transfer(policy, proxy, identity) for _ in range(concurrency)]
+    loop = _Loop(iter(requests), policy, transfers, requests_per_second, proxy)
     thread = threading.Thread(target=loop.run, name="transport", daemon=True)
     thread.start()
     try:
@@ -61,9 +63,9 @@ def exchange(
         thread.join(JOIN_SECONDS)
 
 
-def send_one(request: Request, *, policy: AddressPolicy, proxy: str = "") -> Response:
+def send_one(request: Request, *, policy: AddressPolicy, proxy: str = "", identity: Identity = NOBODY) -> Response:
     """Send one request over a connection of its own."""
-    with closing(exchange((request,), policy=policy, concurrency=1, proxy=proxy)) as batches:
+    with closing(exchange((request,), policy=policy, concurrency=1, proxy=proxy, identity=identity)) as batches:
         return next(batch[0][1] for batch in batches if batch)
 
 
@@ -71,7 +73,12 @@ class _Loop:
     """The event loop: libcurl's socket interface, which unlike its select() interface has no limit on descriptors."""
 
     def __init__(
-        self, requests: Iterator[Request], policy: AddressPolicy, concurrency: int, rate: float | None, proxy: str
+        self,
+        requests: Iterator[Request],
+        policy: AddressPolicy,
+        transfers: list[Transfer],
+        rate: float | None,
+        proxy: str,
     ) -> None:
         self._requests = requests
         self._exhausted = False
@@ -93,8 +100,8 @@ class _Loop:
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
-        self._multi.setopt(pycurl.M_MAXCONNECTS, concurrency)
-        self._idle = [Transfer(policy, proxy) for _ in range(concurrency)]
+        self._multi.setopt(pycurl.M_MAXCONNECTS, len(transfers))
+        self._idle = transfers
         self._active: dict[Any, Transfer] = {}
 
     def run(self) -> None:

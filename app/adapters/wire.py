@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from app.domain.model import Outcome
 from app.domain.retrievers import SigV4, Tls
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -18,6 +19,18 @@ class Failure(StrEnum):
     BLOCKED = "blocked"
     OVERSIZE = "oversize"
     GARBLED = "garbled"
+
+
+OUTCOMES: Mapping[Failure, Outcome] = MappingProxyType(
+    {
+        Failure.TIMEOUT: Outcome.TIMEOUT,
+        Failure.UNREACHABLE: Outcome.UNREACHABLE,
+        Failure.BLOCKED: Outcome.BLOCKED,
+        Failure.OVERSIZE: Outcome.OVERSIZE,
+        Failure.GARBLED: Outcome.MALFORMED,
+    }
+)
+"""How a probe ends that failed like this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +83,7 @@ class Response:
     failure: Failure | None = None
     detail: str | None = None
     retry_after_seconds: float | None = None
-    """What the peer asked for by `Retry-After`, in seconds from now."""
+    """What the peer asked for by `Retry-After`, in seconds from then, where it answered 429 or 503."""
 
 
 def header_line(name: str, value: str) -> bytes:
