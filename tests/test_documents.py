@@ -340,12 +340,13 @@ def test_a_schedule_that_cannot_be_read_is_refused_at_its_key(schedule: dict[str
     assert told.startswith(f"schedule.{list(schedule)[-1]}: ")
 
 
-def test_a_check_without_rules_watches_coverage_errors_and_silence() -> None:
+def test_a_check_without_rules_watches_coverage_errors_silence_and_its_embedder() -> None:
     in_force = rules_in_force(parse_document(CheckDocument, check()).rules)
     assert [(rule.key, rule.critical) for rule in in_force] == [
         ("threshold-coverage", Bound(below=0.9)),
         ("probe_errors", None),
         ("no_data", None),
+        ("embedding", None),
     ]
 
 
@@ -356,6 +357,7 @@ def test_a_rule_of_its_own_replaces_the_implied_one() -> None:
         "probe_errors": 0.1,
         "threshold-R@5-procedural": None,
         "no_data": None,
+        "embedding": None,
     }
 
 
@@ -364,6 +366,7 @@ def test_a_rule_every_check_has_can_be_switched_off() -> None:
     assert [rule.key for rule in rules_in_force(parse_document(CheckDocument, check(rules=rules)).rules)] == [
         "threshold-coverage",
         "probe_errors",
+        "embedding",
     ]
 
 
@@ -387,13 +390,13 @@ def test_a_rule_becomes_the_domain_value_with_the_measure_named_as_a_mean() -> N
     [
         (
             [{"kind": "drop"}],
-            "rules[0].kind: rule kind 'drop' is not built yet; built are: threshold, probe_errors, no_data",
+            "rules[0].kind: rule kind 'drop' is not built yet; built are: threshold, probe_errors, no_data, embedding",
         ),
         (
             [{"kind": "treshold"}],
             (
                 "rules[0].kind: unknown rule kind 'treshold'; did you mean 'threshold'?; "
-                "built are: threshold, probe_errors, no_data"
+                "built are: threshold, probe_errors, no_data, embedding"
             ),
         ),
         ([threshold(measure="coverge")], "rules[0].measure: unknown measure 'coverge'; did you mean 'coverage'?"),

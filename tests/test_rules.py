@@ -1,10 +1,12 @@
 """Rules: what one run is to a rule, the rules every check has, and keys that never change."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.model import Aggregates, Bound, Rule, RuleKind, Severity, Slice
+from app.domain.model import Aggregates, Bound, EmbedderChange, Rule, RuleKind, Severity, Slice
 from app.domain.rules import condition, dedupe_key, default_rule_key, measure_value, with_default_rules
 
 TWO_BOUNDS = Rule(
@@ -15,6 +17,7 @@ TWO_BOUNDS = Rule(
     critical=Bound(below=0.9),
     margin=0.02,
 )
+EMBEDDING = Rule(key="embedding", kind=RuleKind.EMBEDDING, open_bad=1, open_of=1, close=1)
 NEGATIVES = Slice(
     canaries=4,
     measured=4,
@@ -168,8 +171,8 @@ def test_a_rule_is_named_by_what_it_watches(parts: tuple[str, ...], key: str) ->
     assert default_rule_key(*parts) == key
 
 
-def test_a_check_without_rules_watches_coverage_errors_and_silence() -> None:
-    coverage, errors, silence = with_default_rules([])
+def test_a_check_without_rules_watches_coverage_errors_silence_and_its_embedder() -> None:
+    coverage, errors, silence, embedding = with_default_rules([])
     assert (coverage.key, coverage.critical, coverage.warning) == ("threshold-coverage", Bound(below=0.9), None)
     assert (errors.key, errors.kind, errors.open_bad, errors.open_of, errors.close) == (
         "probe_errors",
@@ -179,14 +182,50 @@ def test_a_check_without_rules_watches_coverage_errors_and_silence() -> None:
         2,
     )
     assert (silence.key, silence.kind) == ("no_data", RuleKind.NO_DATA)
+    assert (embedding.key, embedding.kind, embedding.open_bad, embedding.open_of, embedding.close) == (
+        "embedding",
+        RuleKind.EMBEDDING,
+        1,
+        1,
+        1,
+    )
 
 
 def test_rules_of_ones_own_replace_the_defaults_they_speak_of() -> None:
     health = Rule(key="h", kind=RuleKind.THRESHOLD, measure="health_score", critical=Bound(below=0.5))
     errors = Rule(key="mine", kind=RuleKind.PROBE_ERRORS, failed_share=0.2)
-    assert [rule.key for rule in with_default_rules([health])] == ["h", "probe_errors", "no_data"]
-    assert [rule.key for rule in with_default_rules([errors])] == ["threshold-coverage", "mine", "no_data"]
-    assert [rule.key for rule in with_default_rules([errors], disabled={"mine"})] == ["threshold-coverage", "no_data"]
+    assert [rule.key for rule in with_default_rules([health])] == ["h", "probe_errors", "no_data", "embedding"]
+    assert [rule.key for rule in with_default_rules([errors])] == [
+        "threshold-coverage",
+        "mine",
+        "no_data",
+        "embedding",
+    ]
+    assert [rule.key for rule in with_default_rules([errors], disabled={"mine"})] == [
+        "threshold-coverage",
+        "no_data",
+        "embedding",
+    ]
+
+
+@pytest.mark.parametrize("kind", [EmbedderChange.TRUNCATED, EmbedderChange.SWAPPED, EmbedderChange.COLLAPSED])
+@pytest.mark.parametrize("unknown", [False, True])
+def test_another_embedder_is_critical_whatever_the_probes_say(kind: EmbedderChange, *, unknown: bool) -> None:
+    seen = condition(EMBEDDING, replace(run(), embedder=kind, embedder_reason="it is another"), unknown=unknown)
+    assert (seen.measured, seen.severity) == (True, Severity.CRITICAL)
+    assert seen.reason == "it is another (critical)"
+
+
+@pytest.mark.parametrize("kind", [None, EmbedderChange.SAME, EmbedderChange.DRIFTED])
+def test_the_embedder_of_before_or_none_at_all_is_good(kind: EmbedderChange | None) -> None:
+    reason = None if kind is None else "it answers"
+    seen = condition(EMBEDDING, replace(run(), embedder=kind, embedder_reason=reason), unknown=False)
+    assert (seen.measured, seen.severity, seen.good_beyond_margin) == (True, None, True)
+
+
+def test_an_embedder_that_did_not_answer_neither_opens_nor_closes() -> None:
+    seen = condition(EMBEDDING, replace(run(), embedder_reason="answered 500"), unknown=False)
+    assert (seen.measured, seen.severity, seen.good_beyond_margin) == (False, None, False)
 
 
 def test_a_dedupe_key_reads_as_what_it_names() -> None:

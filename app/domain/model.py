@@ -216,12 +216,23 @@ class Answer:
     """What went over the wire, where it was asked for."""
 
 
+class EmbedderChange(StrEnum):
+    """How an embedder answers known texts, compared with how it once did. Only the first two are harmless."""
+
+    SAME = "same"
+    DRIFTED = "drifted"
+    TRUNCATED = "truncated"
+    SWAPPED = "swapped"
+    COLLAPSED = "collapsed"
+
+
 class RuleKind(StrEnum):
     """What a rule looks at."""
 
     THRESHOLD = "threshold"
     PROBE_ERRORS = "probe_errors"
     NO_DATA = "no_data"
+    EMBEDDING = "embedding"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +294,10 @@ class Aggregates:
     tags: Mapping[str, Slice] = field(default_factory=_empty)
     probes: Mapping[str, int] = field(default_factory=_empty)
     """How many probes ended with each outcome."""
+    embedder: EmbedderChange | None = None
+    """What the embedding canaries said; None = there is no embedder or, with a reason, it did not answer."""
+    embedder_reason: str | None = None
+    """A sentence without its full stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from app.domain.model import Aggregates, Bound, Category, Rule, RuleKind, Severity
+from app.domain.model import Aggregates, Bound, Category, EmbedderChange, Rule, RuleKind, Severity
 
 DEGRADED_SHARE: Final = "degraded_share"
 """Degraded canaries over measured ones."""
@@ -19,6 +19,9 @@ ANSWERED_RATIO: Final = "answered_ratio"
 ROUNDING: Final = 1e-9
 """Sums of floats stray by less: a mean of exactly 0.9 is not below 0.9."""
 LONGEST_KEY: Final = 255
+
+ALWAYS: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING})
+"""The kinds every check has without asking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,8 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition
             return _threshold(rule, aggregates, unknown=unknown)
         case RuleKind.PROBE_ERRORS:
             return _probe_errors(rule, aggregates, unknown=unknown)
+        case RuleKind.EMBEDDING:
+            return _embedding(aggregates)
         case RuleKind.NO_DATA:
             raise ValueError("no_data is not judged by runs; see alerting.no_data_due.")
 
@@ -79,12 +84,12 @@ def default_rule_key(
 def with_default_rules(rules: Sequence[Rule], *, disabled: Collection[str] = ()) -> tuple[Rule, ...]:
     """Give the rules in force: a check's own and those it has without asking, less those with a disabled key.
 
-    Without asking it has `probe_errors`, `no_data`, and coverage if nothing else is watched. A disabled rule still
-    stands in for the one of its kind: that is how `no_data` is switched off.
+    Without asking it has `probe_errors`, `no_data`, `embedding`, and coverage if nothing else is watched. A disabled
+    rule still stands in for the one of its kind: that is how `no_data` is switched off.
     """
     kinds = {rule.kind for rule in rules}
     own: tuple[Rule, ...] = tuple(rules)
-    if not kinds - {RuleKind.PROBE_ERRORS, RuleKind.NO_DATA}:
+    if not kinds - ALWAYS:
         own = (
             Rule(
                 key=default_rule_key(RuleKind.THRESHOLD, "coverage"),
@@ -98,6 +103,9 @@ def with_default_rules(rules: Sequence[Rule], *, disabled: Collection[str] = ())
         own += (Rule(key=default_rule_key(RuleKind.PROBE_ERRORS), kind=RuleKind.PROBE_ERRORS),)
     if RuleKind.NO_DATA not in kinds:
         own += (Rule(key=default_rule_key(RuleKind.NO_DATA), kind=RuleKind.NO_DATA, open_bad=1, open_of=1, close=1),)
+    if RuleKind.EMBEDDING not in kinds:  # what known texts say is no matter of chance: one run is enough, either way
+        key = default_rule_key(RuleKind.EMBEDDING)
+        own += (Rule(key=key, kind=RuleKind.EMBEDDING, open_bad=1, open_of=1, close=1),)
     return tuple(rule for rule in own if rule.key not in disabled)
 
 
@@ -164,6 +172,16 @@ def _probe_errors(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condi
         good_beyond_margin=good,
         reason=counted if good else f"{counted}, within the margin of {rule.margin:g}",
     )
+
+
+def _embedding(aggregates: Aggregates) -> Condition:
+    """Say whether the embedder still is the one its reference was learned of; where there is none, nothing is wrong."""
+    if aggregates.embedder is None and aggregates.embedder_reason is not None:
+        return _silent(aggregates.embedder_reason, threshold=None)
+    reason = aggregates.embedder_reason or "there is no embedder"
+    if aggregates.embedder not in {None, EmbedderChange.SAME, EmbedderChange.DRIFTED}:
+        return _bad(Severity.CRITICAL, None, None, f"{reason} (critical)")
+    return Condition(measured=True, severity=None, value=None, threshold=None, good_beyond_margin=True, reason=reason)
 
 
 def _bad(severity: Severity, value: float | None, threshold: float | None, reason: str) -> Condition:

@@ -117,10 +117,13 @@ def run_verdict(aggregates: Aggregates, rules: Sequence[Rule]) -> tuple[Verdict,
     """Judge a run by the enabled rules of its check; the reasons are sentences without full stops, for people.
 
     Unknown when fewer than half of its probes measured, or none of those that expect something; else degraded when
-    the condition of at least one rule is true on this run; else healthy.
+    the condition of at least one rule is true on this run; else healthy. What is wrong with the embedder is said of
+    unknown runs too: it may be why.
     """
     if is_unknown(aggregates):
-        return Verdict.UNKNOWN, [_why_unknown(aggregates)]
+        asked = [rule for rule in rules if rule.kind is RuleKind.EMBEDDING]
+        found = [condition(rule, aggregates, unknown=True) for rule in asked]
+        return Verdict.UNKNOWN, [_why_unknown(aggregates), *(one.reason for one in found if one.severity is not None)]
     judged = [condition(rule, aggregates, unknown=False) for rule in rules if rule.kind is not RuleKind.NO_DATA]
     reasons = [one.reason for one in judged if one.severity is not None]
     return (Verdict.DEGRADED if reasons else Verdict.HEALTHY), reasons

@@ -18,7 +18,7 @@ from pydantic import (
 
 from app.domain.measures import mean_name, parse_measure
 from app.domain.model import Bound, Category, Rule, RuleKind
-from app.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, ROUNDING, default_rule_key, with_default_rules
+from app.domain.rules import ALWAYS, ANSWERED_RATIO, DEGRADED_SHARE, ROUNDING, default_rule_key, with_default_rules
 from app.formats.fields import (
     Document,
     Flag,
@@ -169,7 +169,8 @@ class RuleDocument(Document):
 
     def to_domain(self) -> Rule:
         """Return the value the domain works with."""
-        once = self.kind is RuleKind.NO_DATA  # what never came opens at once, and what came closes at once
+        # What never came opens at once, and what came closes at once; so does what known texts say of an embedder.
+        once = self.kind in {RuleKind.NO_DATA, RuleKind.EMBEDDING}
         return Rule(
             key=str(self.key),
             kind=self.kind,
@@ -191,6 +192,7 @@ _OPTIONS = {
     RuleKind.THRESHOLD: _ALWAYS | {"measure", "category", "warning", "critical", "open", "close", "margin"},
     RuleKind.PROBE_ERRORS: _ALWAYS | {"failed_share", "open", "close", "margin"},
     RuleKind.NO_DATA: _ALWAYS,
+    RuleKind.EMBEDDING: _ALWAYS,
 }
 
 
@@ -201,7 +203,7 @@ def problems_of_rules(
     for position in repeated(rule.key for rule in rules):
         yield (position, "key"), f"the rule key '{rules[position].key}' is used twice in this check"
     for position, rule in enumerate(rules):
-        if rule.key in {RuleKind.PROBE_ERRORS, RuleKind.NO_DATA} and rule.key != rule.kind:
+        if rule.key in ALWAYS and rule.key != rule.kind:
             yield (position, "key"), f"'{rule.key}' is the key of a rule every check has"
         if rule.measure is None or rule.measure in OWN_MEASURES or cutoffs is None:
             continue
