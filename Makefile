@@ -6,6 +6,8 @@ DATA_DIR ?= ./data
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+SERVERS := .venv-servers
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade
 
 .DEFAULT_GOAL := help
 .PHONY: help run test format lint types layers pytest lock clean
@@ -16,7 +18,7 @@ help: ## this list
 run: $(VENV)/.installed ## the service and the demo retriever on 127.0.0.1:$(PORT) and the port after it
 	@$(BIN)/coalmine serve --port $(PORT) --with-demo --data-dir $(DATA_DIR) --canaries canaries
 
-test: $(VENV)/.dev-installed system-packages ## everything the gate checks: format, lint, types, layers, tests
+test: $(VENV)/.dev-installed $(SERVERS)/.installed system-packages ## everything the gate checks: format, lint, types, layers, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -28,13 +30,12 @@ format: $(VENV)/.dev-installed ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 
 lock: $(VENV)/.dev-installed ## compile the lock files anew (universal, hashed, without index addresses)
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-		pyproject.toml -o requirements.lock
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade \
-		-c requirements.lock pyproject.toml --group dev -o requirements-dev.lock
+	$(COMPILE) pyproject.toml -o requirements.lock
+	$(COMPILE) -c requirements.lock pyproject.toml --extra mcp --group dev -o requirements-dev.lock
+	$(COMPILE) --group servers -o requirements-servers.lock
 
-clean: ## remove the environment and caches, never the data
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+clean: ## remove the environments and caches, never the data
+	rm -rf $(VENV) $(SERVERS) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -52,6 +53,13 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(VENV)/bin/python
 $(VENV)/.dev-installed: requirements-dev.lock $(VENV)/.installed
 	@echo "Installing what the tests need into $(VENV) ..."
 	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+# Real retrievers for the tests; in an environment of their own, because they are heavy and ours must not see them.
+$(SERVERS)/.installed: requirements-servers.lock | $(VENV)/bin/python
+	@echo "Installing the servers of the tests into $(SERVERS) (700 MB, about a minute) ..."
+	@rm -rf $(SERVERS) && $(BIN)/python -m venv $(SERVERS)
+	@$(SERVERS)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements-servers.lock
 	@touch $@
 
 .PHONY: system-packages
