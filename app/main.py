@@ -18,7 +18,7 @@ from fastapi import Depends, FastAPI
 
 from app import __version__, metrics
 from app.adapters.hooks.webhook import send_webhook
-from app.adapters.retrievers.http import HttpProbe
+from app.adapters.retrievers.probe import RetrieverProbe
 from app.api import catalog as catalog_routes
 from app.api import deps, history, service
 from app.api.bodies import Gate
@@ -205,7 +205,7 @@ def make_room(settings: Settings) -> None:
 def real_probe(settings: Settings) -> Probe:
     """Make the probe that asks over HTTP."""
     allow = parse_allow(settings.retriever_allow) if settings.retriever_allow else ()
-    return HttpProbe(retriever_policy(allow), USER_AGENT)
+    return RetrieverProbe(retriever_policy(allow), USER_AGENT)
 
 
 def real_send(settings: Settings) -> Send:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from app.adapters.retrievers.http import HttpProbe
+from app.adapters.retrievers.probe import RetrieverProbe
 from app.demo.corpus import read_corpus
 from app.domain.addresses import retriever_policy
 from app.domain.model import Trigger
@@ -87,7 +87,7 @@ def one_run(store: Store, vault: Vault) -> dict[str, Any]:
     assert claimed is not None
     runs.execute(
         Planner(store, vault),
-        HttpProbe(retriever_policy(), "coalmine-bench"),
+        RetrieverProbe(retriever_policy(), "coalmine-bench"),
         claimed,
         owner="bench",
         clock=lambda: datetime.now(UTC),

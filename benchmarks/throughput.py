@@ -24,7 +24,7 @@ from statistics import median
 import aiohttp
 import uvloop
 
-from app.adapters.retrievers.http import HttpProbe
+from app.adapters.retrievers.probe import RetrieverProbe
 from app.domain.addresses import retriever_policy
 from app.domain.model import Trigger
 from app.formats.canary_files import Documents
@@ -40,7 +40,7 @@ from app.store.migrate import migrate
 PORT = 18_473
 CONCURRENCY = 32
 LEASE = timedelta(seconds=60)
-PROBE = HttpProbe(retriever_policy(), "coalmine-bench")
+PROBE = RetrieverProbe(retriever_policy(), "coalmine-bench")
 
 
 def main() -> None:

@@ -11,14 +11,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from app.adapters.retrievers.http import HttpProbe
+from app.adapters.retrievers.probe import RetrieverProbe
 from app.domain.addresses import hook_policy, parse_allow, retriever_policy
 from app.domain.errors import InvalidInputError
 from app.domain.model import Answer, Outcome
 from app.domain.retrievers import Ask, Asking, Probe, ResponseMapping, Retriever, Scale, Scorer, ScorerKind
 from tests.http_servers import HANG, SILENCE, Reply, Seen, closed_port, peer, reply
 
-PROBE: Probe = HttpProbe(retriever_policy(), "coalmine/1.0")
+PROBE: Probe = RetrieverProbe(retriever_policy(), "coalmine/1.0")
 MAPPING = ResponseMapping(hits="results", id="id", score="score", text="text", index_version="header:X-Index")
 HITS = [{"id": "a", "score": 0.9, "text": "one"}, {"id": "b", "score": 0.4, "text": "two"}]
 GOOD = reply(json.dumps({"results": HITS}).encode(), headers={"X-Index": "v3"})
@@ -144,7 +144,7 @@ def test_retriever_that_is_not_there_is_unreachable() -> None:
 @pytest.mark.parametrize("policy", [hook_policy(), retriever_policy(parse_allow("10.0.0.0/8, search.example"))])
 def test_address_outside_the_policy_is_blocked(policy: Any) -> None:
     with peer(GOOD) as server:
-        found = answers(retriever(server.url), ["why?"], probe=HttpProbe(policy, "coalmine/1.0"))[0]
+        found = answers(retriever(server.url), ["why?"], probe=RetrieverProbe(policy, "coalmine/1.0"))[0]
         assert server.connections == 0
     assert found.outcome is Outcome.BLOCKED
     assert str(found.detail).startswith("not allowed to connect: ")

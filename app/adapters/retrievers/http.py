@@ -1,71 +1,117 @@
-"""Probes a retriever over HTTP: renders each canary's request, sends them gently, and turns responses into answers.
+"""Probes a retriever over HTTP: who we are to it, what must be looked up first, then every canary's question.
 
-How bytes travel is left to the transport, what an answer means to the mapping.
+What is sent is compiled in compiling, what comes back read in answering; how bytes travel is left to the transport.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
-from hashlib import blake2b
+from dataclasses import replace
 from http import HTTPStatus
-from typing import TypeVar
 
-from app.adapters.retrievers.mapping import Reader, Reading, compile_mapping
-from app.adapters.retrievers.paths import MalformedError
-from app.adapters.retrievers.template import Template, json_template, url_template
-from app.adapters.transport import exchange
-from app.adapters.wire import Failure, Request, Response, header_line
+from app.adapters.credentials import CredentialError, Keyring
+from app.adapters.retrievers.answering import (
+    REMEMBERED_BYTES,
+    RememberingReader,
+    answer_of,
+    failed,
+    problem_of,
+    shown_exchange,
+)
+from app.adapters.retrievers.compiling import Plan, compile_retriever, lookup_request, requests_of
+from app.adapters.transport import exchange, send_one
+from app.adapters.wire import NOBODY, Identity, Request
 from app.domain.addresses import AddressPolicy
-from app.domain.errors import InvalidInputError, Problem
-from app.domain.model import Answer, Outcome
-from app.domain.rankings import decimals_of
-from app.domain.retrievers import Ask, Asking, Retriever
+from app.domain.model import EMPTY, Answer, Outcome
+from app.domain.retrievers import Ask, Asking
 
-T = TypeVar("T")
-
-METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-PLACEHOLDERS = ("query", "k")
-REMEMBERED_BYTES = 32_000_000
-"""How many bytes of answers are remembered from one run to the next, of all retrievers together."""
+Vectors = Mapping[str, Sequence[float]]
+"""By query."""
+Answers = list[tuple[int, Answer]]
 
 
 class HttpProbe:
-    """The `Probe` for everything that speaks HTTP and JSON.
+    """Asks everything that speaks HTTP and JSON.
 
     `user_agent` names the program; the run id is added, so that a retriever's log can say who asked and why.
     """
 
-    def __init__(self, policy: AddressPolicy, user_agent: str, *, proxy: str = "") -> None:
+    def __init__(self, policy: AddressPolicy, keyring: Keyring, user_agent: str, *, proxy: str = "") -> None:
         self._policy = policy
+        self._keyring = keyring
         self._user_agent = user_agent
         self._proxy = proxy
         self._remembered: dict[str, RememberingReader] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[list[tuple[int, Answer]]]:
-        """Ask everything; see `Probe`. Raises InvalidInputError at once if the retriever cannot be asked at all."""
-        plan = compile_retriever(asking.retriever, asking.k)
-        requests = _requests(plan, asking, asks, f"{self._user_agent} (+run {asking.run_id})")
-        return self._answers(plan, asking, requests)
+    def __call__(self, asking: Asking, asks: Sequence[Ask], vectors: Vectors = EMPTY) -> Iterator[Answers]:
+        """Ask everything; see `Probe`. `vectors` are those of the queries, where the retriever takes them.
 
-    def _answers(self, plan: "Plan", asking: Asking, requests: Iterator[Request]) -> Iterator[list[tuple[int, Answer]]]:
+        Raises InvalidInputError at once if the retriever cannot be asked at all.
+        """
+        return self._answers(compile_retriever(asking.retriever, asking.k), asking, asks, vectors)
+
+    def _answers(self, plan: Plan, asking: Asking, asks: Sequence[Ask], vectors: Vectors) -> Iterator[Answers]:
         retriever = asking.retriever
+        try:
+            identity = self._identity(asking)
+            plan = self._looked_up(plan, asking, identity)
+        except (CredentialError, _LookupError) as error:
+            yield [(ask.position, failed(error.outcome, error.detail, error.http_status)) for ask in asks]
+            return
         reader = RememberingReader(plan.reader, self._remembered.get(retriever.slug))
+        requests = requests_of(plan, asking, asks, self._user_agent, vectors)
+        shown: dict[int, Request] = {}
+        if asking.shows:
+            shown = {request.tag: request for request in requests}
+            requests = iter(shown.values())
         exchanged = exchange(
             requests,
             policy=self._policy,
             concurrency=retriever.concurrency,
             requests_per_second=retriever.requests_per_second,
             proxy=self._proxy,
+            identity=identity,
         )
+        unauthorised = False
         with closing(exchanged) as batches:
             for batch in batches:
-                yield [(position, answer_of(response, reader)) for position, response in batch]
+                answers = [(position, answer_of(response, reader)) for position, response in batch]
+                unauthorised = unauthorised or any(response.status == HTTPStatus.UNAUTHORIZED for _, response in batch)
+                if shown:
+                    answers = [
+                        (position, replace(answer, exchange=shown_exchange(shown[position], response, identity)))
+                        for (position, answer), (_, response) in zip(answers, batch, strict=True)
+                    ]
+                yield answers
+        if unauthorised:
+            self._keyring.forget(retriever.auth)  # the next run asks for a fresh token
         self._remember(retriever.slug, reader)
 
-    def _remember(self, slug: str, reader: "RememberingReader") -> None:
+    def _identity(self, asking: Asking) -> Identity:
+        retriever = asking.retriever
+        if retriever.auth is None and retriever.tls is None and not asking.shows:
+            return NOBODY
+        return self._keyring.identity(retriever.auth, retriever.tls, retriever.headers)
+
+    def _looked_up(self, plan: Plan, asking: Asking, identity: Identity) -> Plan:
+        """Fetch what the templates need to know once per run. Raises _LookupError."""
+        lookup = asking.retriever.lookup
+        if plan.lookup is None or lookup is None:
+            return plan
+        request = lookup_request(plan.lookup, plan, asking, self._user_agent)
+        response = send_one(request, policy=self._policy, proxy=self._proxy, identity=identity)
+        problem = problem_of(response)
+        if problem is not None:
+            outcome, detail = problem
+            raise _LookupError(outcome, f"the lookup of {lookup.name}: {detail}", response.status)
+        value = plan.lookup.value_in(response.body)
+        if value is None:
+            detail = f"the lookup of {lookup.name}: there is no {lookup.path} in the answer"
+            raise _LookupError(Outcome.MALFORMED, detail, response.status)
+        return plan.bound({lookup.name: value})
+
+    def _remember(self, slug: str, reader: RememberingReader) -> None:
         reader.forget()
         with self._lock:
             self._remembered.pop(slug, None)
@@ -74,146 +120,11 @@ class HttpProbe:
                 self._remembered.pop(next(iter(self._remembered)))  # the longest unused
 
 
-class RememberingReader:
-    """A reader that knows the answers of the run before: an equal body reads equal, so it need not be read again."""
+class _LookupError(Exception):
+    """What has to be looked up before anything can be asked is not to be had."""
 
-    def __init__(self, reader: Reader, before: "RememberingReader | None") -> None:
-        self.reader = reader
-        self.now: dict[bytes, Reading] = {}
-        self._before = before.now if before is not None and before.reader.same_as(reader) else {}
-        self.bytes = 0
-
-    def forget(self) -> None:
-        """Let go of the run before."""
-        self._before = {}
-
-    def read(self, body: bytes, headers: Mapping[str, str]) -> Reading:
-        """Read one answer; see `Reader.read`."""
-        if self.reader.wants_headers:
-            return self.reader.read(body, headers)
-        reading = self._before.get(body) or self.reader.read(body, headers)
-        if self.bytes + len(body) <= REMEMBERED_BYTES // 2 and body not in self.now:
-            self.bytes += len(body)
-            self.now[body] = reading
-        return reading
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """A retriever's configuration, compiled."""
-
-    url: Template
-    body: Template | None
-    headers: tuple[bytes, ...]
-    header_names: frozenset[str]
-    """Those the configuration sets itself, in lower case: nothing of ours replaces them."""
-    reader: Reader
-
-
-def compile_retriever(retriever: Retriever, k: int) -> Plan:
-    """Compile what is the same for all probes of a run; raises InvalidInputError with everything that is wrong."""
-    problems: list[Problem] = []
-
-    def attempt(path: str, compiled: Callable[[], T]) -> T | None:
-        try:
-            return compiled()
-        except ValueError as error:
-            problems.append(Problem(path=path, message=str(error)))
-            return None
-
-    if retriever.method not in METHODS:
-        problems.append(Problem(path="method", message=f"must be one of {', '.join(METHODS)}"))
-    url = attempt("url", partial(url_template, retriever.url, retriever.query_parameters, PLACEHOLDERS))
-    body = None
-    if retriever.json is not None:
-        body = attempt("json", partial(json_template, retriever.json, PLACEHOLDERS))
-    names = frozenset(name.lower() for name in retriever.headers)
-    problems += [Problem(path=f"headers.{name}", message="is set by the transport") for name in sorted(names & _OURS)]
-    defaults = {name: value for name, value in _DEFAULT_HEADERS.items() if name not in names}
-    lines = [
-        attempt(f"headers.{name}", partial(header_line, name, value))
-        for name, value in (*defaults.items(), *retriever.headers.items())
-    ]
-    mapping = partial(
-        compile_mapping,
-        retriever.response,
-        k,
-        scale=retriever.scorer.scale,
-        decimals=decimals_of(retriever.score_precision),
-    )
-    reader = attempt("response", mapping)
-    if url is None or reader is None or problems:
-        raise InvalidInputError(problems)
-    return Plan(
-        url=url.bind(k=k),
-        body=None if body is None else body.bind(k=k),
-        headers=(*(line for line in lines if line is not None), b"expect:"),
-        header_names=names,
-        reader=reader,
-    )
-
-
-def answer_of(response: Response, reader: Reader | RememberingReader) -> Answer:
-    """Turn a response into an answer: first whether there is one, then its status, then its shape."""
-    status, seconds = response.status, response.latency_seconds
-    if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        return Answer(outcome=Outcome.REFUSED, latency_seconds=seconds, http_status=status, detail=_refusal(status))
-    if response.failure is not None:
-        outcome = _OUTCOMES[response.failure]
-        return Answer(outcome=outcome, latency_seconds=seconds, http_status=status, detail=response.detail)
-    try:
-        reading = reader.read(response.body, response.headers)
-    except MalformedError as error:
-        return Answer(outcome=Outcome.MALFORMED, latency_seconds=seconds, http_status=status, detail=str(error))
-    return Answer(
-        outcome=Outcome.OK,
-        latency_seconds=seconds,
-        ranking=reading.ranking,
-        http_status=status,
-        index_version=reading.index_version,
-    )
-
-
-def _requests(plan: Plan, asking: Asking, asks: Sequence[Ask], user_agent: str) -> Iterator[Request]:
-    retriever = asking.retriever
-    headers = plan.headers
-    if "user-agent" not in plan.header_names:
-        headers = (*headers, header_line("user-agent", user_agent))
-    if "traceparent" not in plan.header_names:
-        # W3C Trace Context: the run is both the trace and the span all its probes descend from; ids are never zero.
-        run = blake2b(asking.run_id.encode(), digest_size=24).hexdigest()
-        headers = (*headers, f"traceparent: 00-{run[:32]}-{run[32:]}-01".encode())
-    url = None if plan.url.names else plan.url.render().decode()
-    nothing = b"" if retriever.method in {"POST", "PUT", "PATCH"} else None
-    for ask in asks:
-        yield Request(
-            tag=ask.position,
-            url=plan.url.render(query=ask.query).decode() if url is None else url,
-            method=retriever.method,
-            headers=headers,
-            body=nothing if plan.body is None else plan.body.render(query=ask.query),
-            timeout_seconds=retriever.timeout_seconds,
-            max_body_bytes=retriever.max_body_bytes,
-            retries=retriever.retries,
-            wants_headers=plan.reader.wants_headers,
-        )
-
-
-def _refusal(status: int) -> str:
-    try:
-        named = f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        named = str(status)
-    followed = "; redirects are not followed" if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST else ""
-    return f"answered {named}{followed}"
-
-
-_DEFAULT_HEADERS = {"accept": "application/json", "content-type": "application/json"}
-_OURS = frozenset({"content-length", "transfer-encoding", "expect", "connection"})
-_OUTCOMES = {
-    Failure.TIMEOUT: Outcome.TIMEOUT,
-    Failure.UNREACHABLE: Outcome.UNREACHABLE,
-    Failure.BLOCKED: Outcome.BLOCKED,
-    Failure.OVERSIZE: Outcome.OVERSIZE,
-    Failure.GARBLED: Outcome.MALFORMED,
-}
+    def __init__(self, outcome: Outcome, detail: str, http_status: int | None) -> None:
+        super().__init__(detail)
+        self.outcome = outcome
+        self.detail = detail
+        self.http_status = http_status

@@ -1,0 +1,110 @@
+"""From responses to answers: whether there is one, what its status says, then its shape. Asks nobody."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from app.adapters.credentials import masked
+from app.adapters.retrievers.mapping import Reader, Reading
+from app.adapters.retrievers.paths import MalformedError
+from app.adapters.wire import Failure, Identity, Request, Response
+from app.domain.model import Answer, Exchange, Outcome
+
+REMEMBERED_BYTES = 32_000_000
+"""How many bytes of answers are remembered from one run to the next, of all retrievers together."""
+SHOWN_CHARACTERS = 20_000
+"""How much of a body is shown to people."""
+
+
+def answer_of(response: Response, reader: "Reader | RememberingReader") -> Answer:
+    """Turn a response into an answer: first whether there is one, then its status, then its shape."""
+    status, seconds = response.status, response.latency_seconds
+    problem = problem_of(response)
+    if problem is not None:
+        return failed(*problem, status, seconds)
+    try:
+        reading = reader.read(response.body, response.headers)
+    except MalformedError as error:
+        return failed(Outcome.MALFORMED, str(error), status, seconds)
+    return Answer(
+        outcome=Outcome.OK,
+        latency_seconds=seconds,
+        ranking=reading.ranking,
+        http_status=status,
+        index_version=reading.index_version,
+    )
+
+
+def problem_of(response: Response) -> tuple[Outcome, str] | None:
+    """Say why a response is no answer to read: outcome and a sentence; None = it is one."""
+    status = response.status
+    if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return Outcome.REFUSED, _refusal(status, response.retry_after_seconds)
+    if response.failure is not None:
+        return _OUTCOMES[response.failure], response.detail or "the exchange failed"
+    return None
+
+
+def failed(outcome: Outcome, detail: str, http_status: int | None, latency_seconds: float = 0.0) -> Answer:
+    """Answer that there is no measurement, and why."""
+    return Answer(outcome=outcome, latency_seconds=latency_seconds, http_status=http_status, detail=detail)
+
+
+def shown_exchange(request: Request, response: Response, identity: Identity) -> Exchange:
+    """Prepare for people what went over the wire: bodies capped, and every secret masked wherever it is."""
+    secrets = identity.secrets
+    lines = [line.decode("latin-1").partition(":") for line in (*request.headers, *identity.headers)]
+    body = response.body[: 4 * SHOWN_CHARACTERS].decode("utf-8", errors="replace")
+    sent = request.body.decode("utf-8", errors="replace") if request.body else None
+    return Exchange(
+        method=request.method,
+        url=masked(request.url, secrets),
+        request_headers={name: masked(value.strip(), secrets) for name, _, value in lines if value.strip()},
+        request_body=None if sent is None else masked(sent, secrets)[:SHOWN_CHARACTERS],
+        http_status=response.status,
+        response_headers={name: masked(value, secrets) for name, value in response.headers.items()},
+        response_body=masked(body, secrets)[:SHOWN_CHARACTERS] if response.status is not None else None,
+        response_bytes=len(response.body),
+    )
+
+
+class RememberingReader:
+    """A reader that knows the answers of the run before: an equal body reads equal, so it need not be read again."""
+
+    def __init__(self, reader: Reader, before: "RememberingReader | None") -> None:
+        self.reader = reader
+        self.now: dict[bytes, Reading] = {}
+        self._before = before.now if before is not None and before.reader.same_as(reader) else {}
+        self.bytes = 0
+
+    def forget(self) -> None:
+        """Let go of the run before."""
+        self._before = {}
+
+    def read(self, body: bytes, headers: Mapping[str, str]) -> Reading:
+        """Read one answer; see `Reader.read`."""
+        if self.reader.wants_headers:
+            return self.reader.read(body, headers)
+        reading = self._before.get(body) or self.reader.read(body, headers)
+        if self.bytes + len(body) <= REMEMBERED_BYTES // 2 and body not in self.now:
+            self.bytes += len(body)
+            self.now[body] = reading
+        return reading
+
+
+def _refusal(status: int, retry_after_seconds: float | None) -> str:
+    try:
+        named = f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        named = str(status)
+    followed = "; redirects are not followed" if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST else ""
+    waits = f"; asked to be left alone for {retry_after_seconds:.0f} s" if retry_after_seconds else ""
+    return f"answered {named}{followed}{waits}"
+
+
+_OUTCOMES = {
+    Failure.TIMEOUT: Outcome.TIMEOUT,
+    Failure.UNREACHABLE: Outcome.UNREACHABLE,
+    Failure.BLOCKED: Outcome.BLOCKED,
+    Failure.OVERSIZE: Outcome.OVERSIZE,
+    Failure.GARBLED: Outcome.MALFORMED,
+}
