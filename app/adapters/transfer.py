@@ -2,15 +2,18 @@
 
 import math
 import os
+import re
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import pycurl
 
-from app.adapters.wire import NO_HEADERS, NOBODY, Failure, Identity, Request, Response, header_fields
+from app.adapters.wire import NO_HEADERS, NOBODY, Failure, Identity, Request, Response, header_fields, header_line
 from app.domain.addresses import AddressPolicy
 
 CONNECT_SECONDS = 5.0
@@ -21,14 +24,18 @@ class Transfer:
     """A reusable easy handle and what is known of the request it carries; options are set only where they change."""
 
     __slots__ = (
+        "_added",
         "_chunks",
         "_identity",
         "_lines",
         "_oversize",
         "_permitted",
         "_policy",
+        "_query",
         "_refused",
         "_size",
+        "_wanted",
+        "_wary",
         "curl",
         "request",
         "retries",
@@ -42,13 +49,18 @@ class Transfer:
         self._size = 0
         self._oversize = self._permitted = False
         self._refused: str | None = None
+        self._wary = True
+        self._wanted = False
+        self._added = (*identity.headers, *_session_token(identity))
+        self._query = urlencode(identity.query, quote_via=quote)
         self.request = _NOTHING
         self.retries = 0
         self.curl = pycurl.Curl()
-        for option, value in _OPTIONS:
+        for option, value in (*_OPTIONS, *_identification(identity)):
             self.curl.setopt(option, value)
         self.curl.setopt(pycurl.PROXY, proxy)
         self.curl.setopt(pycurl.WRITEFUNCTION, self._write)
+        self.curl.setopt(pycurl.DEBUGFUNCTION, self._watch)
         if not proxy:
             self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
 
@@ -59,25 +71,24 @@ class Transfer:
         self._chunks, self._size, self._refused = [], 0, None
         self._oversize = self._permitted = False
         if request.url != before.url:
-            curl.setopt(pycurl.URL, request.url.encode())
+            curl.setopt(pycurl.URL, self._located(request.url))
         if request.method != before.method or (request.body is None) != (before.body is None) or before is _NOTHING:
             curl.setopt(pycurl.HTTPGET, 1)  # forgets a body set before
             curl.setopt(pycurl.CUSTOMREQUEST, request.method)
         if request.body is not None:
             curl.setopt(pycurl.POSTFIELDS, request.body)
-        if request.headers != before.headers:
-            curl.setopt(pycurl.HTTPHEADER, request.headers)
+        if request.headers != before.headers or self._identity.sigv4 is not None:
+            curl.setopt(pycurl.HTTPHEADER, (*request.headers, *self._added, *self._digest(request)))
         if request.timeout_seconds != before.timeout_seconds:
             curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(request.timeout_seconds))
             curl.setopt(pycurl.CONNECTTIMEOUT_MS, _milliseconds(min(request.timeout_seconds, CONNECT_SECONDS)))
         if request.max_body_bytes != before.max_body_bytes:
             curl.setopt(pycurl.MAXFILESIZE_LARGE, request.max_body_bytes)
-        if request.wants_headers:
-            self._lines = []
-            if not before.wants_headers:
-                curl.setopt(pycurl.HEADERFUNCTION, self._header)
-        elif before.wants_headers:
-            curl.unsetopt(pycurl.HEADERFUNCTION)
+        if request.wants_headers or before.wants_headers:
+            self._gather_headers(wanted=request.wants_headers)
+        if self._wary:
+            self._wanted = False
+            curl.setopt(pycurl.VERBOSE, request.url[:6].lower() == "https:")
 
     def response(self, code: int) -> Response:
         """Read what came of the request; `code` is libcurl's, 0 for a complete answer."""
@@ -85,11 +96,47 @@ class Transfer:
         seconds = self.curl.getinfo(pycurl.TOTAL_TIME)
         headers = header_fields(self._lines) if self.request.wants_headers else NO_HEADERS
         chunks, self._chunks = self._chunks, []
+        if self._wary:
+            self.unwatch()
+        self._wary = status is None
+        wait = (self.curl.getinfo(pycurl.RETRY_AFTER) or None) if status in _BUSY else None
         if code == 0 and status is not None:
             body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-            return Response(status=status, body=body, headers=headers, latency_seconds=seconds)
+            return Response(
+                status=status, body=body, headers=headers, latency_seconds=seconds, retry_after_seconds=wait
+            )
         failure, detail = self._diagnose(code)
-        return Response(status=status, headers=headers, latency_seconds=seconds, failure=failure, detail=detail)
+        return Response(
+            status=status,
+            headers=headers,
+            latency_seconds=seconds,
+            failure=failure,
+            detail=detail,
+            retry_after_seconds=wait,
+        )
+
+    def unwatch(self) -> None:
+        """Stop listening to handshakes; to be called before the handle is let go."""
+        self.curl.setopt(pycurl.VERBOSE, 0)
+
+    def _gather_headers(self, *, wanted: bool) -> None:
+        self._lines = []
+        if wanted:
+            self.curl.setopt(pycurl.HEADERFUNCTION, self._header)
+        else:
+            self.curl.unsetopt(pycurl.HEADERFUNCTION)
+
+    def _located(self, url: str) -> bytes:
+        if self._query:
+            place, mark, fragment = url.partition("#")
+            url = f"{place}{'&' if '?' in place else '?'}{self._query}{mark}{fragment}"
+        return url.encode()
+
+    def _digest(self, request: Request) -> tuple[bytes, ...]:
+        """Give the header with the body's digest, on which some AWS services insist although it is signed anyway."""
+        if self._identity.sigv4 is None:
+            return ()
+        return (f"x-amz-content-sha256: {sha256(request.body or b'').hexdigest()}".encode(),)
 
     def _diagnose(self, code: int) -> tuple[Failure, str]:
         request = self.request
@@ -106,7 +153,21 @@ class Transfer:
             detail = f"{detail}: {os.strerror(number)}"
         elif code == pycurl.E_PEER_FAILED_VERIFICATION:
             detail = f"TLS: {self.curl.errstr()[:200]}"  # the verifier's reason; holds nothing the peer could choose
+        elif code == pycurl.E_SSL_CONNECT_ERROR and (found := _TLS_REASON.search(self.curl.errstr())):
+            detail = f"{detail}: {found[1]}"
+        if self._wanted and code in _AFTER_HANDSHAKE:
+            ours = "may not be accepted" if self._identity.tls and self._identity.tls.certificate else "is missing"
+            detail = f"{detail}; the server had asked for a client certificate: ours {ours}"
         return failure, detail
+
+    def _watch(self, kind: int, data: bytes) -> None:
+        """See in the handshake whether the server asks for a certificate, which libcurl tells in no other way.
+
+        Costs too much for every request, so it stops with the first answer. In TLS 1.3 the alert that names the reason
+        is usually lost in the reset of the connection; in TLS 1.2 it is the same for a dozen reasons.
+        """
+        if kind == pycurl.INFOTYPE_SSL_DATA_IN and data[:1] == _CERTIFICATE_REQUEST:
+            self._wanted |= int.from_bytes(data[1:4]) == len(data) - 4  # a handshake message, not a piece of a record
 
     def _write(self, chunk: bytes) -> int | None:
         self._size += len(chunk)
@@ -155,6 +216,29 @@ def blocked(reason: str) -> str:
     return f"not allowed to connect: {reason}"
 
 
+def _identification(identity: Identity) -> Iterator[tuple[int, Any]]:
+    """Say who asks, in options of libcurl that stay the same for all requests."""
+    tls, sigv4 = identity.tls, identity.sigv4
+    if tls is not None and tls.certificate:
+        yield pycurl.SSLCERT_BLOB, tls.certificate.encode()
+        yield pycurl.KEYPASSWD, ""  # or OpenSSL asks the terminal for the passphrase of an encrypted key
+        if tls.key:
+            yield pycurl.SSLKEY_BLOB, tls.key.encode()
+    if tls is not None and tls.authority:
+        yield pycurl.CAINFO_BLOB, tls.authority.encode()
+    else:
+        yield from _trust()
+    if sigv4 is not None:
+        yield pycurl.AWS_SIGV4, f"aws:amz:{sigv4.region}:{sigv4.service}"
+        yield pycurl.USERNAME, sigv4.access_key
+        yield pycurl.PASSWORD, sigv4.secret_key
+
+
+def _session_token(identity: Identity) -> tuple[bytes, ...]:
+    token = identity.sigv4.session_token if identity.sigv4 is not None else None
+    return () if token is None else (header_line("x-amz-security-token", token),)
+
+
 def _milliseconds(seconds: float) -> int:
     return max(1, math.ceil(seconds * 1000))  # to libcurl 0 means for ever
 
@@ -171,6 +255,13 @@ def _trust() -> list[tuple[int, Any]]:
 
 _NOTHING = Request(url="", timeout_seconds=0.0, max_body_bytes=-1)
 _TOO_LARGE = 100  # CURLE_TOO_LARGE, which pycurl does not name
+_BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+_CERTIFICATE_REQUEST = b"\x0d"  # RFC 8446, section 4: the type of a handshake message, then its length in 3 bytes
+_AFTER_HANDSHAKE = frozenset(
+    {pycurl.E_SSL_CONNECT_ERROR, pycurl.E_GOT_NOTHING, pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR}
+)
+_TLS_REASON = re.compile(r"::([a-z0-9/ ]+)$")  # OpenSSL's name of the reason, behind numbers and "SSL routines"
+_BAD_KEY = 43  # CURLE_BAD_FUNCTION_ARGUMENT, which pycurl does not name
 
 _OPTIONS: tuple[tuple[int, Any], ...] = (
     (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),  # file:// would never meet the open-socket hook
@@ -181,7 +272,6 @@ _OPTIONS: tuple[tuple[int, Any], ...] = (
     (pycurl.PATH_AS_IS, 1),
     (pycurl.ACCEPT_ENCODING, ""),  # whatever libcurl can unpack; the size cap counts unpacked bytes
     (pycurl.BUFFERSIZE, 65_536),
-    *_trust(),
 )
 
 # libcurl's own messages quote the peer or name durations that differ each time: hence sentences of our own.
@@ -197,6 +287,9 @@ _FAILURES: Mapping[int, tuple[Failure, str]] = {
     pycurl.E_PARTIAL_FILE: (Failure.UNREACHABLE, "the connection was closed in the middle of the answer"),
     pycurl.E_WRITE_ERROR: (Failure.GARBLED, "the answer's content encoding is broken"),
     pycurl.E_SSL_CONNECT_ERROR: (Failure.UNREACHABLE, "the TLS handshake failed"),
+    pycurl.E_SSL_CERTPROBLEM: (Failure.UNREACHABLE, "the client certificate cannot be read as PEM"),
+    pycurl.E_SSL_CACERT_BADFILE: (Failure.UNREACHABLE, "the certificate of the authority cannot be read as PEM"),
+    _BAD_KEY: (Failure.UNREACHABLE, "the key is not PEM without a passphrase or does not fit the client certificate"),
     pycurl.E_GOT_NOTHING: (Failure.UNREACHABLE, "the connection was closed without an answer"),
     pycurl.E_SEND_ERROR: (Failure.UNREACHABLE, "the connection broke while sending"),
     pycurl.E_RECV_ERROR: (Failure.UNREACHABLE, "the connection broke while receiving"),

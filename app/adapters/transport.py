@@ -22,6 +22,8 @@ from app.domain.addresses import NOT_AN_ADDRESS, AddressPolicy
 
 RETRY_SECONDS = 0.2
 """How long a transport failure is left alone before it is tried again."""
+PAUSE_SECONDS = 60.0
+"""For how long at most a `Retry-After` is obeyed: a run has a deadline, and a peer may ask for a day."""
 LOOK_SECONDS = 0.2
 """How long the consumer is left without a batch."""
 JOIN_SECONDS = 1.0
@@ -48,8 +50,12 @@ def exchange(
     One loop in a thread of its own does the talking (and draws from `requests`), so that latencies do not contain what
     the consumer does in between. Peers' failures are responses, never exceptions. Closing the iterator cancels the
     rest; where nothing comes for a while, an empty batch gives the consumer the chance to. Connections are reused
-    within one call only, hence never across policies or identities. `identity` is added to every request. `proxy` "" means none, whatever the environment says; a proxy
-    resolves names itself, so through one only literal addresses can be judged.
+    within one call only, hence never across policies or identities. `identity` is added to every request. `proxy` ""
+    means none, whatever the environment says; a proxy resolves names itself, so through one only literal addresses can
+    be judged.
+
+    A peer that answers 429 or 503 with `Retry-After` is left alone for so long, but not longer than PAUSE_SECONDS:
+    nothing new is started, what is under way goes on.
     """
     transfers = [Transfer(policy, proxy, identity) for _ in range(concurrency)]
     loop = _Loop(iter(requests), policy, transfers, requests_per_second, proxy)
@@ -82,6 +88,7 @@ class _Loop:
     ) -> None:
         self._requests = requests
         self._exhausted = False
+        self._drawn: Request | None = None
         self._retries: deque[tuple[float, Request, int]] = deque()
         self._interval = 1 / rate if rate else 0.0
         self._next_start = time.monotonic()
@@ -160,6 +167,7 @@ class _Loop:
     def _close(self) -> None:
         self._done.put(None)
         for transfer in self._active.values():
+            transfer.unwatch()
             self._multi.remove_handle(transfer.curl)
         for transfer in (*self._active.values(), *self._idle):
             transfer.curl.close()
@@ -177,7 +185,7 @@ class _Loop:
                 if self._handed - self._taken > BACKLOG_BYTES:
                     break
                 self._starved = False
-            if self._interval and time.monotonic() < self._next_start:
+            if time.monotonic() < self._next_start:
                 break
             request, retries = self._next()
             if request is None:
@@ -199,11 +207,14 @@ class _Loop:
         if self._retries and self._retries[0][0] <= time.monotonic():
             _, request, retries = self._retries.popleft()
             return request, retries
-        fresh = None if self._exhausted else next(self._requests, None)
-        if fresh is None:
-            self._exhausted = True
-            return None, 0
-        return fresh, fresh.retries
+        self._draw()
+        fresh, self._drawn = self._drawn, None
+        return fresh, 0 if fresh is None else fresh.retries
+
+    def _draw(self) -> None:
+        if self._drawn is None and not self._exhausted:
+            self._drawn = next(self._requests, None)
+            self._exhausted = self._drawn is None
 
     def _refusal(self, request: Request) -> str | None:
         if not request.url[:8].lower().startswith(("http://", "https://")):
@@ -239,6 +250,10 @@ class _Loop:
         self._idle.append(transfer)
         response = transfer.response(code)
         request = transfer.request
+        if response.retry_after_seconds is not None:
+            pause = min(response.retry_after_seconds, PAUSE_SECONDS)
+            self._next_start = max(self._next_start, time.monotonic() + pause)
+            self._draw()  # where nothing is left to ask, nobody need wait
         answered = response.status is not None and response.status >= _REDIRECT  # a bad answer is never asked for again
         if transfer.retries and response.failure in _TRANSIENT and not answered:
             self._retries.append((time.monotonic() + RETRY_SECONDS, request, transfer.retries - 1))
