@@ -1,28 +1,259 @@
 """Asks an OpenAI-compatible `/v1/embeddings` for vectors, in batches, and remembers them by text.
 
 What the vectors are good for is left to whoever asks; how bytes travel, to the transport.
+Shape: https://platform.openai.com/docs/api-reference/embeddings/create
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
 
+import msgspec
+import numpy as np
+
+from app.adapters.credentials import Keyring
+from app.adapters.endpoints import Caller, Trouble
 from app.domain.addresses import AddressPolicy
-from app.domain.embeddings import Embedded
+from app.domain.embeddings import Embedded, Vector, same_vector
+from app.domain.model import Outcome
 from app.domain.retrievers import Embedder
 
-if TYPE_CHECKING:
-    from app.adapters.credentials import Keyring
+REMEMBERED_BYTES = 64_000_000
+"""How many bytes of vectors are remembered, of all embedders together."""
+WITNESSED = 256
+"""Of how many embedders it is known how they answered last."""
+
+_ENTRY_BYTES = 300  # what an entry takes besides its numbers
+
+Name = tuple[str, str, int | None]
+"""An embedder: its URL, model and dimensions."""
 
 
 class Embeddings:
     """The `Embed` for everything that speaks OpenAI's embeddings; one for all runs, shared by their threads."""
 
-    def __init__(self, policy: AddressPolicy, keyring: "Keyring", user_agent: str, *, proxy: str = "") -> None:
-        self._policy = policy
-        self._keyring = keyring
-        self._user_agent = user_agent
-        self._proxy = proxy
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        keyring: Keyring,
+        user_agent: str,
+        *,
+        proxy: str = "",
+        remembered_bytes: int = REMEMBERED_BYTES,
+    ) -> None:
+        self._caller = Caller(policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy)
+        self._memory = _Memory(remembered_bytes)
 
     def __call__(self, embedder: Embedder, texts: Sequence[str], *, anew: bool = False) -> Embedded:
-        """Ask for what is not remembered; see `Embed`."""
-        raise NotImplementedError
+        """Ask for what is not remembered; see `Embed`.
+
+        Raises InvalidInputError for an embedder that cannot be asked at all.
+        """
+        name = (embedder.endpoint.url, embedder.model, embedder.dimensions)
+        wanted = list(dict.fromkeys(texts))
+        known, age = self._memory.look_up(name, wanted)
+        if anew:
+            known = {}
+        answers = self._ask(embedder, [text for text in wanted if text not in known], declared=not anew)
+        found = known | answers.vectors
+        trouble = answers.trouble
+        if trouble is None and len({len(vector) for vector in found.values()}) > 1:
+            # What was remembered and what came have nothing in common: the model changed in between.
+            self._memory.forget(name)
+            trouble = Trouble(outcome=Outcome.MALFORMED, detail="vectors have other dimensions than those before")
+            found = dict(answers.vectors)
+        elif anew:
+            self._memory.witness(name, answers.vectors)
+        else:
+            self._memory.keep(name, answers.vectors, age)
+        return Embedded(
+            vectors={text: found[text] for text in wanted if text in found},
+            outcome=Outcome.OK if trouble is None else trouble.outcome,
+            http_status=trouble.http_status if trouble else None,
+            detail=trouble.detail if trouble else None,
+            latency_seconds=answers.latency_seconds,
+        )
+
+    def _ask(self, embedder: Embedder, texts: Sequence[str], *, declared: bool) -> "_Answers":
+        batches = [texts[start : start + embedder.batch] for start in range(0, len(texts), embedder.batch)]
+        troubles: dict[int, Trouble] = {}
+        found = _Answers()
+        for asked in self._caller.ask(embedder.endpoint, [_body(embedder, batch) for batch in batches]):
+            found.latency_seconds += asked.latency_seconds
+            trouble = asked.trouble
+            if trouble is None:
+                try:
+                    vectors = read_vectors(asked.body, len(batches[asked.number]))
+                    expected = embedder.dimensions if declared else None
+                    _expect(found.dimensions if expected is None else expected, len(vectors[0]), expected)
+                except _MalformedError as error:
+                    trouble = Trouble(outcome=Outcome.MALFORMED, http_status=asked.http_status, detail=str(error))
+                else:
+                    found.dimensions = len(vectors[0])
+                    found.vectors.update(zip(batches[asked.number], vectors, strict=True))
+            if trouble is not None:
+                troubles[asked.number] = trouble
+        found.trouble = troubles[min(troubles)] if troubles else None
+        return found
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What came of asking, batch by batch."""
+
+    vectors: dict[str, Vector] = field(default_factory=dict)
+    trouble: Trouble | None = None
+    dimensions: int | None = None
+    latency_seconds: float = 0.0
+
+
+class _MalformedError(Exception):
+    """The answer has not the shape; says where, and quotes nothing."""
+
+
+class _Item(msgspec.Struct, gc=False):
+    embedding: list[float]
+    index: int | None = None
+
+
+class _Body(msgspec.Struct, gc=False):
+    data: list[_Item]
+
+
+def read_vectors(body: bytes, count: int) -> list[Vector]:
+    """Read the vectors of an answer in the order of the texts; raises an error saying what is wrong with it.
+
+    Exactly `count`, of one length, finite in single precision, none all zero. Where items have an `index` it decides.
+    """
+    try:
+        items = _DECODER.decode(body).data
+    except msgspec.ValidationError as error:
+        raise _MalformedError(f"the answer is not a list of embeddings: {_place(error)}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        told = ", which has no NaN or Infinity" if b"NaN" in body or b"Infinity" in body else ""
+        raise _MalformedError(f"the answer is not JSON{told}") from None
+    if len(items) != count:
+        raise _MalformedError(f"{len(items)} vectors came for {count} texts")
+    lengths = {len(item.embedding) for item in items}
+    if len(lengths) != 1 or lengths == {0}:
+        raise _MalformedError("the vectors are empty" if lengths == {0} else "the vectors are of different lengths")
+    with np.errstate(over="ignore"):  # it is looked at below
+        whole = np.array([item.embedding for item in _ordered(items)], dtype=np.float64).astype(np.float32)
+    if not np.isfinite(whole).all():
+        raise _MalformedError("a vector holds a number that is not finite in single precision")
+    if not whole.any(axis=1).all():
+        raise _MalformedError("a vector is all zero, so that it points nowhere")
+    whole.flags.writeable = False
+    return [row.copy() for row in whole]  # each by itself: one that is remembered must not hold the batch
+
+
+def _ordered(items: Sequence[_Item]) -> list[_Item]:
+    places = [item.index for item in items]
+    if all(place is None for place in places):
+        return list(items)
+    ordered: list[_Item | None] = [None] * len(items)
+    for item in items:
+        if item.index is None or not 0 <= item.index < len(items) or ordered[item.index] is not None:
+            raise _MalformedError("the index of the vectors does not say once for each text which is its")
+        ordered[item.index] = item
+    return [item for item in ordered if item is not None]
+
+
+def _expect(wanted: int | None, dimensions: int, declared: int | None) -> None:
+    if wanted is not None and dimensions != wanted:
+        told = f"not the {wanted} declared" if declared is not None else f"and others of the same run {wanted}"
+        raise _MalformedError(f"the vectors have {dimensions} dimensions, {told}")
+
+
+def _place(error: msgspec.ValidationError) -> str:
+    """Say where msgspec stumbled; what it found there it tells by type only."""
+    told = str(error)
+    return told.replace("`", "") if len(told) < _TELLING else "it has another shape"
+
+
+def _body(embedder: Embedder, texts: Sequence[str]) -> bytes:
+    asked = {"model": embedder.model, "input": [_clean(text) for text in texts], "encoding_format": "float"}
+    return msgspec.json.encode(asked | ({"dimensions": embedder.dimensions} if embedder.dimensions else {}))
+
+
+def _clean(text: str) -> str:
+    """Replace halves of characters, which no encoding can carry."""
+    return text.encode(errors="replace").decode()
+
+
+_DECODER = msgspec.json.Decoder(_Body)
+_TELLING = 200
+
+
+class _Memory:
+    """Vectors by embedder and text, the longest unused forgotten first."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._vectors: OrderedDict[tuple[Name, bytes], Vector] = OrderedDict()
+        self._witnesses: OrderedDict[Name, dict[bytes, Vector]] = OrderedDict()
+        self._ages: dict[Name, int] = {}
+        self._lock = threading.Lock()
+
+    def look_up(self, name: Name, texts: Sequence[str]) -> tuple[dict[str, Vector], int]:
+        """Give what is known, and the age it is of: what is asked for now may only be kept in the same."""
+        found: dict[str, Vector] = {}
+        with self._lock:
+            for text in texts:
+                vector = self._vectors.get((name, _digest(text)))
+                if vector is not None:
+                    self._vectors.move_to_end((name, _digest(text)))
+                    found[text] = vector
+            return found, self._ages.get(name, 0)
+
+    def keep(self, name: Name, vectors: Mapping[str, Vector], age: int) -> None:
+        """Remember vectors, unless the model was seen to change since they were asked for."""
+        with self._lock:
+            if self._ages.get(name, 0) != age:
+                return
+            for text, vector in vectors.items():
+                self._drop((name, _digest(text)))
+                self._vectors[name, _digest(text)] = vector
+                self._bytes += vector.nbytes + _ENTRY_BYTES
+            while self._bytes > self._most_bytes:
+                self._drop(next(iter(self._vectors)))
+
+    def witness(self, name: Name, vectors: Mapping[str, Vector]) -> None:
+        """Hear how the embedder answers now; what is remembered of it holds only if it answered so before."""
+        now = {_digest(text): vector for text, vector in vectors.items()}
+        with self._lock:
+            before = self._witnesses.get(name, {})
+            both = before.keys() & now.keys()
+            if not all(same_vector(before[text], now[text]) for text in both):
+                before = {}
+            if not both or not before:  # then nothing vouches for what is remembered
+                self._forget(name)
+            self._witnesses[name] = before | now if len(before | now) <= _MOST_WITNESSES else now
+            self._witnesses.move_to_end(name)
+            while len(self._witnesses) > WITNESSED:
+                self._forget(self._witnesses.popitem(last=False)[0])
+
+    def forget(self, name: Name) -> None:
+        """Forget everything of an embedder."""
+        with self._lock:
+            self._forget(name)
+
+    def _forget(self, name: Name) -> None:
+        self._ages[name] = self._ages.get(name, 0) + 1
+        for key in [key for key in self._vectors if key[0] == name]:
+            self._drop(key)
+
+    def _drop(self, key: tuple[Name, bytes]) -> None:
+        vector = self._vectors.pop(key, None)
+        if vector is not None:
+            self._bytes -= vector.nbytes + _ENTRY_BYTES
+
+
+_MOST_WITNESSES = 1_000
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()

@@ -1,36 +1,191 @@
 """Relevance measured outside the retriever: cosines of an embedder, scores of a reranker.
 
-What scales mean is said in the domain's relevance; how bytes travel is left to the transport.
+What scales mean is said in the domain's relevance; how bytes travel is left to the transport. Shapes:
+https://docs.cohere.com/reference/rerank, https://jina.ai/reranker/ and https://huggingface.github.io/text-embeddings-inference/
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 
+import msgspec
+
+from app.adapters.credentials import Keyring
+from app.adapters.endpoints import Caller, Trouble
 from app.domain.addresses import AddressPolicy
-from app.domain.embeddings import Embed
-from app.domain.retrievers import Embedder, Scorer
+from app.domain.embeddings import Embed, cosine
+from app.domain.model import Outcome
+from app.domain.relevance import on_scale
+from app.domain.retrievers import Embedder, Endpoint, Scale, Scorer, ScorerKind
 
-if TYPE_CHECKING:
-    from app.adapters.credentials import Keyring
+REMEMBERED = 50_000
+"""How many scores are remembered, of all rerankers together."""
+REMEMBERED_SECONDS = 3_600.0
+"""For how long: a reranker that changed is heard of within that time."""
+
+Pair = tuple[str, str]
+"""A query and the text of its first hit."""
 
 
 class Relevance:
-    """Scores first hits for the scorer kinds embedding and rerank; one for all runs, shared by their threads."""
+    """Scores first hits for the scorer kinds embedding and rerank; one for all runs, shared by their threads.
+
+    `clock` counts seconds.
+    """
 
     def __init__(
-        self, policy: AddressPolicy, keyring: "Keyring", embed: Embed, user_agent: str, *, proxy: str = ""
+        self,
+        policy: AddressPolicy,
+        keyring: Keyring,
+        embed: Embed,
+        user_agent: str,
+        *,
+        proxy: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._policy = policy
-        self._keyring = keyring
         self._embed = embed
-        self._user_agent = user_agent
-        self._proxy = proxy
+        self._caller = Caller(policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy)
+        self._memory = _Memory(clock)
 
     def of_first_hits(
-        self, scorer: Scorer, retriever_embedder: Embedder | None, pairs: Sequence[tuple[str, str]]
+        self, scorer: Scorer, retriever_embedder: Embedder | None, pairs: Sequence[Pair]
     ) -> tuple[list[float | None], str | None]:
         """Give the relevance in [0, 1] of each (query, text), and one sentence why some are None, else None.
 
-        A scorer of kind embedding without an embedder of its own takes that of the retriever.
+        A scorer of kind embedding without an embedder of its own takes that of the retriever. A text that is blank
+        has no relevance. Raises ValueError for a scorer that needs nobody outside or lacks whom it needs, and
+        InvalidInputError for one that cannot be asked at all.
         """
-        raise NotImplementedError
+        said = list(dict.fromkeys(pair for pair in pairs if pair[1].strip()))
+        blank = Counter(["it has no text"] * sum(not text.strip() for _, text in pairs))
+        embedder = scorer.embedder or retriever_embedder
+        if scorer.kind is ScorerKind.EMBEDDING and embedder is not None:
+            found, why = self._cosines(embedder, said)
+        elif scorer.kind is ScorerKind.RERANK and scorer.reranker is not None:
+            found, why = self._scores(scorer, scorer.reranker, said)
+        else:
+            raise ValueError(f"A scorer of kind {scorer.kind} without its endpoint measures nothing from outside.")
+        relevances = [found.get(pair) for pair in pairs]
+        return relevances, _told(blank + why, relevances)
+
+    def _cosines(self, embedder: Embedder, pairs: Sequence[Pair]) -> tuple[dict[Pair, float], Counter[str]]:
+        embedded = self._embed(embedder, [text for pair in pairs for text in pair])
+        vectors = embedded.vectors
+        found: dict[Pair, float] = {}
+        why: Counter[str] = Counter()
+        for query, text in pairs:
+            if query in vectors and text in vectors:
+                found[query, text] = on_scale(Scale.COSINE, cosine(vectors[query], vectors[text]))
+            else:
+                why[f"the embedder: {embedded.detail or embedded.outcome}"] += 1
+        return found, why
+
+    def _scores(
+        self, scorer: Scorer, endpoint: Endpoint, pairs: Sequence[Pair]
+    ) -> tuple[dict[Pair, float], Counter[str]]:
+        scale = scorer.scale or Scale.SIMILARITY
+        name = (endpoint.url, scorer.model, scale)
+        scores = self._memory.look_up(name, pairs)
+        missing = [pair for pair in pairs if pair not in scores]
+        why: Counter[str] = Counter()
+        fresh: dict[Pair, float] = {}
+        for asked in self._caller.ask(endpoint, [_body(scorer.model, scale, pair) for pair in missing]):
+            read = asked.trouble or read_score(asked.body)
+            if isinstance(read, Trouble):
+                why[f"the reranker: {read.detail or read.outcome}"] += 1
+            else:
+                fresh[missing[asked.number]] = read
+        self._memory.keep(name, fresh)
+        found: dict[Pair, float] = {}
+        for pair, score in (scores | fresh).items():
+            try:
+                found[pair] = on_scale(scale, score)
+            except ValueError:  # never clipped in silence
+                why[f"the reranker: its score is outside the declared scale, {scale}"] += 1
+        return found, why
+
+
+class _Item(msgspec.Struct):
+    index: int
+    relevance_score: float | None = None
+    score: float | None = None
+
+
+class _Results(msgspec.Struct):
+    results: list[_Item]
+
+
+def read_score(body: bytes) -> float | Trouble:
+    """Read the score of the one text that was asked about: Cohere's and Jina's shape, or the bare list of TEI."""
+    try:
+        items = _LIST.decode(body) if body.lstrip()[:1] == b"[" else _RESULTS.decode(body).results
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _malformed("the answer is not a list of results with index and score")
+    if len(items) != 1 or items[0].index != 0:
+        return _malformed("the answer does not hold exactly one result for one text")
+    score = items[0].score if items[0].relevance_score is None else items[0].relevance_score
+    return _malformed("the result has neither relevance_score nor score") if score is None else score
+
+
+def _malformed(detail: str) -> Trouble:
+    return Trouble(outcome=Outcome.MALFORMED, detail=detail)
+
+
+def _body(model: str | None, scale: Scale, pair: Pair) -> bytes:
+    """Write Cohere's and Jina's shape where there is a model to name, else TEI's, which serves a single one."""
+    query, text = (part.encode(errors="replace").decode() for part in pair)  # halves of characters cannot travel
+    if model is not None:
+        return msgspec.json.encode({"model": model, "query": query, "documents": [text], "top_n": 1})
+    # Long chunks are cut as other rerankers cut them; TEI refuses them otherwise.
+    return msgspec.json.encode({"query": query, "texts": [text], "truncate": True, "raw_scores": scale is Scale.LOGIT})
+
+
+def _told(why: Counter[str], relevances: Sequence[float | None]) -> str | None:
+    missing = sum(relevance is None for relevance in relevances)
+    if not missing:
+        return None
+    reason = why.most_common(1)[0][0]
+    others = " (and other reasons)" if len(why) > 1 else ""
+    return f"the relevance of {missing} of {len(relevances)} first hits could not be measured: {reason}{others}"
+
+
+_LIST = msgspec.json.Decoder(list[_Item])
+_RESULTS = msgspec.json.Decoder(_Results)
+
+Name = tuple[str, str | None, Scale]
+
+
+class _Memory:
+    """Scores by reranker and pair, for a while, the longest unused forgotten first."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._scores: OrderedDict[tuple[Name, bytes], tuple[float, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def look_up(self, name: Name, pairs: Sequence[Pair]) -> dict[Pair, float]:
+        since = self._clock() - REMEMBERED_SECONDS
+        found: dict[Pair, float] = {}
+        with self._lock:
+            for pair in pairs:
+                key = (name, _digest(pair))
+                score, at = self._scores.get(key, (0.0, since - 1))
+                if at >= since:
+                    self._scores.move_to_end(key)
+                    found[pair] = score
+        return found
+
+    def keep(self, name: Name, scores: Mapping[Pair, float]) -> None:
+        now = self._clock()
+        with self._lock:
+            for pair, score in scores.items():
+                self._scores[name, _digest(pair)] = (score, now)
+            while len(self._scores) > REMEMBERED:
+                self._scores.popitem(last=False)
+
+
+def _digest(pair: Pair) -> bytes:
+    query, text = (part.encode(errors="surrogatepass") for part in pair)
+    return blake2b(len(query).to_bytes(8) + query + text, digest_size=16).digest()

@@ -18,14 +18,19 @@ def top_score(scorer: Scorer, ranking: Ranking, grades: Sequence[int], best_grad
     """Return the relevance of the first hit in [0, 1]; an answered, empty ranking scores 0.
 
     `grades` holds the grade per position, `best_grade` the highest among the canary's judgments.
-    None = it cannot be said: the first hit came without a score, or, judged, nothing is expected.
-    Raises ValueError for a score outside its scale, which should have made the probe malformed.
+    None = it cannot be said: the first hit came without a score, the scorer outside the retriever could not measure it
+    or, judged, nothing is expected. Raises ValueError for a score outside its scale, which should have made the probe
+    malformed.
     """
     if not ranking:
         return 0.0
-    if scorer.kind is ScorerKind.JUDGED:
-        return grades[0] / best_grade if best_grade > 0 else None
-    return relevance_of(scorer, ranking.scores[0])
+    match scorer.kind:
+        case ScorerKind.JUDGED:
+            return grades[0] / best_grade if best_grade > 0 else None
+        case ScorerKind.SCORE:
+            return relevance_of(scorer, ranking.scores[0])
+        case ScorerKind.EMBEDDING | ScorerKind.RERANK:
+            return ranking.relevance
 
 
 def relevance_of(scorer: Scorer, score: float | None) -> float | None:
@@ -38,9 +43,14 @@ def relevance_of(scorer: Scorer, score: float | None) -> float | None:
         return None
     if scorer.scale is None:
         raise ValueError("A scorer of kind score needs a scale.")
-    if not in_scale(scorer.scale, score):
-        raise ValueError(f"The score {score} is outside the scale {scorer.scale}.")
-    match scorer.scale:
+    return on_scale(scorer.scale, score, scorer.anchor)
+
+
+def on_scale(scale: Scale, score: float, anchor: float | None = None) -> float:
+    """Map a score of this scale to relevance in [0, 1]. Raises ValueError for a score outside the scale."""
+    if not in_scale(scale, score):
+        raise ValueError(f"The score {score} is outside the scale {scale}.")
+    match scale:
         case Scale.SIMILARITY | Scale.COSINE:
             return min(1.0, max(0.0, score))
         case Scale.DISTANCE:
@@ -48,12 +58,17 @@ def relevance_of(scorer: Scorer, score: float | None) -> float | None:
         case Scale.LOGIT:
             return _logistic(score)
         case Scale.UNBOUNDED:
-            return _saturating(max(0.0, score), scorer.anchor)
+            return _saturating(max(0.0, score), anchor)
 
 
 def measures_relevance(scorer: Scorer) -> bool:
     """Whether this scorer measures relevance: `judged` only repeats what the judgments already say."""
-    return scorer.kind is ScorerKind.SCORE
+    return scorer.kind is not ScorerKind.JUDGED
+
+
+def asks_outside(scorer: Scorer) -> bool:
+    """Whether relevance is measured by a service beside the retriever, and so of the first hit only."""
+    return scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK}
 
 
 def in_scale(scale: Scale, score: float) -> bool:

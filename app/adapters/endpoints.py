@@ -1,0 +1,141 @@
+"""Asks the JSON services beside a retriever, embedders and rerankers, and says why there is no answer to read.
+
+What is asked and what an answer means is left to the adapter of each.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from app.adapters.credentials import CredentialError, Keyring
+from app.adapters.transport import exchange
+from app.adapters.wire import Failure, Request, Response, header_line
+from app.domain.addresses import AddressPolicy
+from app.domain.errors import InvalidInputError, Problem
+from app.domain.model import Outcome
+from app.domain.retrievers import Endpoint, OAuth2
+
+CONCURRENCY = 4
+"""Requests to one service at a time: they are heavy, and other people's."""
+RETRIES = 1
+MAX_BODY_BYTES = 64_000_000
+"""Of one answer: 256 vectors of 4,096 numbers with all their digits take 25 MB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Why there is no answer to read; `detail` is one sentence for people, without a secret or a piece of a body."""
+
+    outcome: Outcome
+    http_status: int | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What came of one body: what was answered, or why nothing was. `number` is the body's place."""
+
+    number: int
+    body: bytes = b""
+    http_status: int | None = None
+    trouble: Trouble | None = None
+    latency_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Whoever asks services beside retrievers, with the credentials that each of them wants."""
+
+    policy: AddressPolicy
+    keyring: Keyring
+    user_agent: str
+    proxy: str = ""
+
+    def ask(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Iterator[Asked]:
+        """Post every body and yield what comes of each, as it comes; whatever the service does is part of that.
+
+        A token that was refused is fetched anew, once. Raises InvalidInputError for an endpoint that cannot be asked.
+        """
+        lines = self._lines(endpoint)
+        refused: list[int] = []
+        for asked in self._round(endpoint, lines, dict(enumerate(bodies))):
+            if isinstance(endpoint.auth, OAuth2) and asked.http_status == HTTPStatus.UNAUTHORIZED:
+                refused.append(asked.number)
+            else:
+                yield asked
+        if refused:
+            self.keyring.forget(endpoint.auth)
+            yield from self._round(endpoint, lines, {number: bodies[number] for number in refused})
+
+    def _round(self, endpoint: Endpoint, lines: tuple[bytes, ...], bodies: dict[int, bytes]) -> Iterator[Asked]:
+        if not bodies:
+            return
+        try:
+            identity = self.keyring.identity(endpoint.auth, endpoint.tls, endpoint.headers)
+        except CredentialError as error:
+            trouble = Trouble(outcome=error.outcome, http_status=error.http_status, detail=error.detail)
+            yield from (Asked(number=number, trouble=trouble) for number in bodies)
+            return
+        requests = (
+            Request(
+                tag=number,
+                url=endpoint.url,
+                headers=lines,
+                body=body,
+                timeout_seconds=endpoint.timeout_seconds,
+                max_body_bytes=MAX_BODY_BYTES,
+                retries=RETRIES,
+            )
+            for number, body in bodies.items()
+        )
+        exchanged = exchange(requests, policy=self.policy, concurrency=CONCURRENCY, identity=identity, proxy=self.proxy)
+        with closing(exchanged) as batches:
+            for batch in batches:
+                for number, response in batch:
+                    trouble_ = trouble_of(response)
+                    yield Asked(
+                        number=number,
+                        body=response.body if trouble_ is None else b"",
+                        http_status=response.status,
+                        trouble=trouble_,
+                        latency_seconds=response.latency_seconds,
+                    )
+
+    def _lines(self, endpoint: Endpoint) -> tuple[bytes, ...]:
+        names = {name.lower() for name in endpoint.headers}
+        ours = {"accept": "application/json", "content-type": "application/json", "user-agent": self.user_agent}
+        fields = {name: value for name, value in ours.items() if name not in names} | dict(endpoint.headers)
+        try:
+            return (*(header_line(name, value) for name, value in fields.items()), b"expect:")
+        except ValueError as error:
+            raise InvalidInputError([Problem(path="headers", message=str(error))]) from None
+
+
+def trouble_of(response: Response) -> Trouble | None:
+    """Say why a response is no answer to read: its status first, then how it failed; None = it is one."""
+    status = response.status
+    if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return Trouble(outcome=Outcome.REFUSED, http_status=status, detail=refusal(status))
+    if response.failure is not None:
+        return Trouble(outcome=_OUTCOMES[response.failure], http_status=status, detail=response.detail)
+    return None
+
+
+def refusal(status: int) -> str:
+    """Say what a status outside 200-299 means."""
+    try:
+        named = f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        named = str(status)
+    followed = "; redirects are not followed" if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST else ""
+    return f"answered {named}{followed}"
+
+
+_OUTCOMES = {
+    Failure.TIMEOUT: Outcome.TIMEOUT,
+    Failure.UNREACHABLE: Outcome.UNREACHABLE,
+    Failure.BLOCKED: Outcome.BLOCKED,
+    Failure.OVERSIZE: Outcome.OVERSIZE,
+    Failure.GARBLED: Outcome.MALFORMED,
+}
