@@ -105,6 +105,28 @@ def test_text_only_answers_are_read() -> None:
     assert complaint({"chunks": ["one", 2]}, ResponseMapping(hits="chunks", text="@")) == "chunks[1]: not a string"
 
 
+@pytest.mark.parametrize(("context", "texts"), [("all of it", ("all of it",)), ("", ())])
+@pytest.mark.parametrize(
+    "mapping", [ResponseMapping(hits="context", text="@"), ResponseMapping(hits=None, text="context")]
+)
+def test_a_lone_text_is_one_hit_and_an_empty_one_is_none(
+    mapping: ResponseMapping, context: str, texts: tuple[str, ...]
+) -> None:
+    assert read({"context": context}, mapping).ranking.texts == texts
+    assert complaint({"context": None}, mapping) == "context: missing"
+
+
+def test_content_blocks_are_texts() -> None:
+    """As language models and tools write them; what is not text in them is left out."""
+    blocks = [{"type": "text", "text": "one"}, {"type": "image", "data": "..."}, {"type": "text", "text": "two"}]
+    assert read({"data": [{"content": blocks}]}, ResponseMapping(hits="data", text="content")).ranking.texts == (
+        "one\ntwo",
+    )
+    for mapping in (ResponseMapping(hits="content", text="@"), ResponseMapping(hits=None, text="content")):
+        assert read({"content": [blocks[0], blocks[2]]}, mapping).ranking.texts == ("one", "two")
+        assert "missing, and there is no id" in complaint({"content": [blocks[1]]}, mapping)
+
+
 def test_expressions_beyond_plain_paths_are_read() -> None:
     mapping = ResponseMapping(
         hits="hits.hits[?_score > `0.2`]",
@@ -273,6 +295,7 @@ def test_bad_mapping_is_refused_naming_the_field(mapping: ResponseMapping, sente
         ResponseMapping(hits="a.b.c", id="meta.id", score="meta.score", text='"page content"', document="meta.id"),
         ResponseMapping(hits="data", text="text"),
         ResponseMapping(hits="data", id="class", document="url", index_version="data2.version"),
+        ResponseMapping(hits="data", id="id", updated="meta.at"),
     ],
 )
 def test_plain_mappings_take_the_fast_way(mapping: ResponseMapping) -> None:
@@ -287,6 +310,8 @@ MAPPINGS = [
     ResponseMapping(hits="results", id="metadata.source", document="metadata.source", text="metadata.text"),
     ResponseMapping(hits="@", text="text", document="id"),
     ResponseMapping(hits="metadata.results", id="id", index_version="metadata.index"),
+    ResponseMapping(hits="results", id="id", updated="score"),
+    ResponseMapping(hits="results", id="id", updated="metadata.text", score="score"),
 ]
 SCALARS = (
     st.none()

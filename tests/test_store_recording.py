@@ -1,7 +1,9 @@
 """What is recorded reads back equal, whatever was retrieved: rankings, texts, and one snapshot at a time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from tests.world import World
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 ANY_SCORE = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+ANY_TIME = st.none() | st.floats(-1e9, 1e11).map(lambda at: at + 0.0) | st.integers(0, 10**10).map(float)
 
 
 @st.composite
@@ -30,6 +33,7 @@ def any_rankings(draw: st.DrawFn) -> Ranking:
         texts=tuple(draw(st.lists(st.none() | ANY_TEXT, min_size=size, max_size=size))),
         scores=tuple(draw(st.lists(ANY_SCORE, min_size=size, max_size=size))),
         returned=size + draw(st.integers(0, 3)),
+        updated=draw(st.none() | st.lists(ANY_TIME, min_size=size, max_size=size).map(tuple)),
     )
 
 
@@ -55,6 +59,23 @@ def test_scores_of_any_size_read_back_as_they_were_judged(sqlite_store: Store, s
             ids = recording.save_rankings(connection, decimals, {ranking.fingerprint or b"": ranking})
             loaded = recording.load_rankings(connection, list(ids.values()))
         assert list(loaded.values()) == [ranking]
+
+
+def test_rankings_stored_before_there_were_times_still_read(sqlite_store: Store) -> None:
+    ranking = settle(hits("a", "b"), 6)
+    with sqlite_store.write() as connection:
+        ids = recording.save_rankings(connection, 6, {ranking.fingerprint or b"": ranking})
+        (body,) = connection.exec_driver_sql("SELECT body FROM rankings").scalars()
+        before = msgspec.msgpack.encode(msgspec.msgpack.decode(body)[:4])
+        connection.exec_driver_sql("UPDATE rankings SET body = ?", (before,))
+        assert recording.load_rankings(connection, list(ids.values())) == {ids[ranking.fingerprint or b""]: ranking}
+
+
+def test_another_time_is_another_ranking() -> None:
+    """Freshness is judged by what is stored, so a chunk written anew must not be taken for the old one."""
+    drawn = [replace(hits("a", "b"), updated=updated) for updated in (None, (None, None), (1.0, None), (None, 1.0))]
+    drawn += [replace(hits(), updated=updated) for updated in (None, ())]
+    assert len({settle(ranking, 6).fingerprint for ranking in drawn}) == len(drawn)
 
 
 def test_texts_are_stored_once_whatever_rankings_they_are_in(store: Store) -> None:

@@ -23,12 +23,14 @@ def settle(ranking: Ranking, decimals: int) -> Ranking:
         texts=ranking.texts,
         scores=scores,
         returned=ranking.returned,
+        updated=ranking.updated,
+        relevance=ranking.relevance,
         fingerprint=_fingerprint(ranking, scores),
     )
 
 
 def _fingerprint(ranking: Ranking, scores: tuple[float | None, ...]) -> bytes:
-    """Hash ids, documents, texts and scores in order: 16 bytes, equal exactly for equal settled rankings.
+    """Hash ids, documents, texts, scores and, where mapped, times in order: 16 bytes, equal exactly for equal rankings.
 
     Each part's length goes in as well, so that no hostile text can imitate another split.
     """
@@ -37,6 +39,9 @@ def _fingerprint(ranking: Ranking, scores: tuple[float | None, ...]) -> bytes:
     count = len(ranking.ids)
     absent = bytes([value is None for value in (*ranking.texts, *ranking.documents)])
     head = pack(f"<2I{len(parts)}I{count}d", ranking.returned, count, *map(len, parts), *numbers)
+    if ranking.updated is not None:
+        times = [math.nan if moment is None else moment for moment in ranking.updated]
+        head += pack(f"<B{count}d", 2, *times)  # flags of absence are 0 or 1: 2 is taken for none
     return blake2b(head + absent + "".join(parts).encode(), digest_size=HASH_BYTES).digest()
 
 

@@ -44,6 +44,8 @@ class RankingBody(msgspec.Struct, array_like=True, frozen=True):
     decimals: int
     chunks: list[int]
     scores: list[int | float | None]
+    updated: list[int | float | None] | None = None
+    """Seconds since 1970; rows written before there were times end with the scores."""
 
 
 class OpenState(msgspec.Struct, frozen=True, gc=False):
@@ -101,6 +103,7 @@ def save_rankings(connection: Connection, decimals: int, new: Mapping[bytes, Ran
                     decimals=decimals,
                     chunks=[chunk_ids[chunk] for chunk in digests_of[digest]],
                     scores=[_packed_score(score, scale) for score in ranking.scores],
+                    updated=None if ranking.updated is None else [_packed_score(at, 1) for at in ranking.updated],
                 )
             ),
         )
@@ -160,6 +163,7 @@ def _ranking(body: RankingBody, content: Mapping[int, Any]) -> Ranking:
         texts=tuple([hit.text for hit in hits]),
         scores=tuple([score / scale if isinstance(score, int) else score for score in body.scores]),
         returned=body.returned,
+        updated=None if body.updated is None else tuple([at if at is None else float(at) for at in body.updated]),
     )
 
 

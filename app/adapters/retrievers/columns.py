@@ -1,14 +1,14 @@
 """The hits of one answer as columns, read in one of two ways that agree.
 
 Plain paths are read by typed structs generated for the mapping. Whatever these cannot read is read again generically
-(JSON, then JMESPath), which decides and finds the words; so only odd answers pay for it.
+(JSON, then JMESPath), which decides and finds the words; so only odd answers pay for it, and those that come as
+columns already, which cost an evaluation per column.
 """
 
 import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
@@ -20,16 +20,15 @@ from app.adapters.retrievers.paths import MalformedError, Path, Paths
 
 @dataclass(slots=True, kw_only=True)
 class Columns:
-    """The mapped fields of the hits, side by side, checked for type alone. An unmapped field is None.
-
-    Answers that come as columns already join here.
-    """
+    """The mapped fields of the hits, side by side, checked for type alone. An unmapped field is None."""
 
     count: int
     ids: Sequence[str | int] | None
     scores: Sequence[float] | None
     texts: Sequence[str | None] | None
     documents: Sequence[str | int | None] | None
+    updated: Sequence[str | float | None] | None
+    """Times as the answer writes them."""
     version: Any = None
     dirty: bool = True
     """Whether strings may hold what UTF-8 or a database refuses."""
@@ -37,11 +36,14 @@ class Columns:
 
 def typed_reader(paths: Paths, max_hits: int) -> Callable[[bytes], Columns | None] | None:
     """Build the fast way for a mapping of plain paths; it returns None for what it cannot read."""
+    if paths.hits is None:
+        return None
     wanted = [
         (paths.id, _ID, True),
         (paths.score, _SCORE, True),
         (paths.text, _TEXT, False),
         (paths.document, _DOCUMENT, False),
+        (paths.updated, _UPDATED, False),
     ]
     hit, top = _Shape(), _Shape()
     fields = [hit.add(path, kind, required=required) for path, kind, required in wanted]
@@ -62,7 +64,7 @@ def typed_reader(paths: Paths, max_hits: int) -> Callable[[bytes], Columns | Non
     elif paths.version is not None:
         return None
     decode = msgspec.json.Decoder(kind).decode
-    get_id, get_score, get_text, get_document = (attrgetter(field) if field else None for field in fields)
+    get_id, get_score, get_text, get_document, get_updated = (attrgetter(field) if field else None for field in fields)
 
     def read(body: bytes) -> Columns | None:
         try:
@@ -76,6 +78,7 @@ def typed_reader(paths: Paths, max_hits: int) -> Callable[[bytes], Columns | Non
                 scores=None if get_score is None else list(map(get_score, hits)),
                 texts=None if get_text is None else list(map(get_text, hits)),
                 documents=None if get_document is None else list(map(get_document, hits)),
+                updated=None if get_updated is None else list(map(get_updated, hits)),
                 version=None if version_of is None else version_of(answer),
                 dirty=b"\\u0000" in body,  # of the two evils msgspec lets only NUL through
             )
@@ -141,32 +144,95 @@ def _attribute(name: str) -> str:
 
 def read_generically(paths: Paths, max_hits: int, body: bytes) -> Columns:
     """Read any answer; raises MalformedError."""
-    answer, dirty = _parsed(body)
-    hits = _found(paths.hits, answer, "hits")
-    if not isinstance(hits, list):
-        name = "the answer" if paths.hits.steps == () else paths.hits.text
-        raise MalformedError(f"{name}: missing" if hits is None else f"{name}: not a list")
-    hits = hits[:max_hits]
+    answer, dirty = parsed(body)
+    if paths.hits is None:
+        read, count = _columns(paths, max_hits, answer)
+    else:
+        read, count = _rows(paths, paths.hits, max_hits, answer)
 
-    def column(path: Path | None, take: Callable[[Any, str], Any]) -> list[Any] | None:
-        if path is None:
+    def column(path: Path | None, take: Callable[[Any], Any]) -> list[Any] | None:
+        values = None if path is None else read(path)
+        if path is None or values is None:
             return None
-        places = map(paths.place, range(len(hits)), repeat(path))
-        return [take(_found(path, hit, place), place) for hit, place in zip(hits, places, strict=True)]
+        for index, value in enumerate(values):
+            try:
+                values[index] = take(value)
+            except _UnfitError as unfit:
+                raise MalformedError(f"{paths.place(index, path)}: {unfit}") from None
+        return values
 
     return Columns(
-        count=len(hits),
+        count=count,
         ids=column(paths.id, _take_id),
         scores=column(paths.score, _take_score),
         texts=column(paths.text, _take_text),
         documents=column(paths.document, _take_document),
+        updated=column(paths.updated, _take_updated),
         version=None if paths.version is None else _found(paths.version, answer, "index_version"),
         dirty=dirty,
     )
 
 
-def _parsed(body: bytes) -> tuple[Any, bool]:
-    """Parse JSON, and what is often taken for it: with NaN, lone surrogates, broken UTF-8 or a byte order mark."""
+Read = Callable[[Path], list[Any] | None]
+"""Gives the values of a path, one per hit; None where the answer does not have the column at all."""
+
+
+def _rows(paths: Paths, hits_path: Path, max_hits: int, answer: Any) -> tuple[Read, int]:
+    """Read hits that are items of a list, or a lone text where hits are texts."""
+    hits = _found(hits_path, answer, "hits")
+    if isinstance(hits, str) and paths.text is not None and paths.text.steps == ():
+        hits = [hits] if hits else []
+    if not isinstance(hits, list):
+        name = "the answer" if hits_path.steps == () else hits_path.text
+        raise MalformedError(f"{name}: missing" if hits is None else f"{name}: not a list")
+    hits = hits[:max_hits]
+
+    def read(path: Path) -> list[Any]:
+        values = []
+        for index, hit in enumerate(hits):
+            try:
+                values.append(path.search(hit))
+            except _EVALUATION:
+                raise MalformedError(f"{paths.place(index, path)}: {_NO_FIT}") from None
+        return values
+
+    return read, len(hits)
+
+
+def _columns(paths: Paths, max_hits: int, answer: Any) -> tuple[Read, int]:
+    """Read hits that lie across lists side by side, which must be equally long."""
+    mapped = {path.text: path for path in (paths.id, paths.score, paths.text, paths.document, paths.updated) if path}
+    needed = [path.text for path in (paths.id or paths.text, paths.score) if path]
+    found: dict[str, list[Any] | None] = {}
+    lengths: dict[str, int] = {}
+    for name, path in mapped.items():
+        try:
+            column = path.column(answer, max_hits)
+        except _EVALUATION:
+            raise MalformedError(f"{name}: {_NO_FIT}") from None
+        except MalformedError as error:
+            raise MalformedError(f"{name}: {error}") from None
+        if column is None and name in needed:
+            raise MalformedError(f"{name}: missing")
+        found[name] = None if column is None else column[0]
+        if column is not None:
+            lengths[name] = column[1]
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise MalformedError(f"the columns are not equally long: {told}")
+
+    def read(path: Path) -> list[Any] | None:
+        column = found[path.text]
+        return None if column is None else list(column)
+
+    return read, min(next(iter(lengths.values())), max_hits)
+
+
+def parsed(body: bytes) -> tuple[Any, bool]:
+    """Parse JSON, and what is often taken for it: with NaN, lone surrogates, broken UTF-8 or a byte order mark.
+
+    Gives the answer and whether its strings may hold what UTF-8 or a database refuses. Raises MalformedError.
+    """
     try:
         return _decode(body), b"\\u0000" in body
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -188,45 +254,69 @@ def _parse_int(digits: str) -> int | float:
 def _found(path: Path, value: Any, place: str) -> Any:
     try:
         return path.search(value)
-    except (JMESPathError, TypeError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError):
-        raise MalformedError(f"{place}: the expression does not fit the answer") from None
+    except _EVALUATION:
+        raise MalformedError(f"{place}: {_NO_FIT}") from None
 
 
-def _take_id(value: Any, place: str) -> str | int:
+class _UnfitError(Exception):
+    """A value is not what its field takes; says what is wrong with it."""
+
+
+def _take_id(value: Any) -> str | int:
     if value is None:
-        raise MalformedError(f"{place}: missing")
+        raise _UnfitError("missing")
     if isinstance(value, str) or type(value) is int:
         return value
-    raise MalformedError(f"{place}: neither a string nor a whole number")
+    raise _UnfitError("neither a string nor a whole number")
 
 
-def _take_document(value: Any, place: str) -> str | int | None:
-    return None if value is None else _take_id(value, place)
+def _take_document(value: Any) -> str | int | None:
+    return None if value is None else _take_id(value)
 
 
-def _take_text(value: Any, place: str) -> str | None:
+def _take_text(value: Any) -> str | None:
+    """Take a text, or what is written as content blocks: one, or a list whose texts are joined by line breaks."""
     if value is None or isinstance(value, str):
         return value
-    raise MalformedError(f"{place}: not a string")
+    blocks = value if isinstance(value, list) else [value]
+    if not blocks or not all(isinstance(block, dict) and ("text" in block or "type" in block) for block in blocks):
+        raise _UnfitError("not a string")
+    texts = [block.get("text") for block in blocks]
+    return "\n".join(text for text in texts if isinstance(text, str)) or None
 
 
-def _take_score(value: Any, place: str) -> float:
+def _take_score(value: Any) -> float:
     if value is None:
-        raise MalformedError(f"{place}: missing")
+        raise _UnfitError("missing")
     if type(value) is not float and type(value) is not int:
-        raise MalformedError(f"{place}: not a number")
-    try:
-        score = float(value)
-    except OverflowError:
-        score = math.inf
+        raise _UnfitError("not a number")
+    score = _number(value)
     if not math.isfinite(score):
-        raise MalformedError(f"{place}: not a finite number")
+        raise _UnfitError("not a finite number")
     return score
 
 
+def _take_updated(value: Any) -> str | float | None:
+    if value is None or isinstance(value, str):
+        return value
+    if type(value) is not float and type(value) is not int:
+        raise _UnfitError("neither a time as text nor a number of seconds")
+    return _number(value)
+
+
+def _number(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
 _LONG_INTEGER = 4_300  # digits; Python refuses to convert more
+_EVALUATION = (JMESPathError, TypeError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError)
+_NO_FIT = "the expression does not fit the answer"
 _ID: Any = str | int
 _SCORE: Any = float
 _TEXT: Any = str | None
 _DOCUMENT: Any = str | int | None
+_UPDATED: Any = str | float | None
 _decode = msgspec.json.Decoder().decode

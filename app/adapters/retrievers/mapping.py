@@ -3,7 +3,9 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import blake2b
+from itertools import compress
 from typing import Any
 
 from app.adapters.retrievers.columns import Columns, read_generically, typed_reader
@@ -87,20 +89,26 @@ def _ranking(columns: Columns, paths: Paths, scale: Scale | None, size: int) -> 
     scores = columns.scores
     if scores:
         _check_scale(scores, paths, scale)
-    none: tuple[None, ...] = (None,) * count
+    none: Sequence[None] = (None,) * count
+    updated = None if columns.updated is None else _moments(columns.updated, paths)
     if len(set(ids)) < count:
-        keep = [index for index, name in enumerate(ids) if ids.index(name) == index]
-        ids = [ids[index] for index in keep]
-        scores = None if scores is None else [scores[index] for index in keep]
-        texts = None if texts is None else [texts[index] for index in keep]
-        documents = None if documents is None else [documents[index] for index in keep]
-        none = (None,) * len(keep)
+        seen: set[str] = set()
+        first = [not (name in seen or seen.add(name)) for name in ids]  # type: ignore[func-returns-value] # add() gives None
+        ids = list(compress(ids, first))
+        scores = None if scores is None else list(compress(scores, first))
+        texts = None if texts is None else list(compress(texts, first))
+        documents = None if documents is None else list(compress(documents, first))
+        updated = None if updated is None else list(compress(updated, first))
+        none = (None,) * len(ids)
+    if updated is None and paths.updated is not None:
+        updated = none
     return Ranking(
         ids=tuple(ids),
-        documents=none if documents is None else tuple(documents),
-        texts=none if texts is None else tuple(texts),
-        scores=none if scores is None else tuple(scores),
+        documents=tuple(none if documents is None else documents),
+        texts=tuple(none if texts is None else texts),
+        scores=tuple(none if scores is None else scores),
         returned=count,
+        updated=None if updated is None else tuple(updated),
     )
 
 
@@ -125,6 +133,37 @@ def _names(values: Sequence[Any], dirty: bool) -> list[Any]:  # noqa: FBT001 - p
     return [_cleaned(name) for name in names] if dirty else names
 
 
+def _moments(values: Sequence[str | float | None], paths: Paths) -> Sequence[float | None]:
+    """Read times as seconds since 1970 in UTC."""
+    moments: list[float | None] = []
+    for index, value in enumerate(values):
+        moment = value if value is None else _moment(value)
+        if moment is None and value is not None:
+            raise MalformedError(f"{paths.place(index, paths.updated)}: not a time: ISO 8601 or seconds since 1970")
+        moments.append(moment)
+    return moments
+
+
+def _moment(value: str | float) -> float | None:
+    """Read ISO 8601, of a date its beginning and without a zone UTC, or unix seconds or milliseconds; None = neither.
+
+    Numbers above 1e11 are milliseconds: as seconds they would lie beyond the year 5000, as milliseconds after 1973.
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        if len(text) > _TIME_LENGTH or not text:
+            return None
+        if not _NUMBER.fullmatch(text):
+            try:
+                read = datetime.fromisoformat(text.upper())
+                return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+            except (ValueError, OverflowError):
+                return None
+        value = float(text)
+    seconds = value / 1000 if abs(value) >= _MILLISECONDS else value
+    return seconds + 0.0 if abs(seconds) <= _LAST_SECOND else None
+
+
 def _synthetic(text: str | None, place: str) -> str:
     """Name a hit without an id by its text, before it is cut."""
     if text is None:
@@ -143,4 +182,9 @@ def _version(value: Any) -> str | None:
     return _cleaned(str(value)[:VERSION_LENGTH]) or None
 
 
+_TIME_LENGTH = 64
+_NUMBER = re.compile(r"-?\d{9,14}(\.\d{1,9})?", re.ASCII)
+"""Unix time written as text; shorter rows of digits are dates such as 20260131."""
+_MILLISECONDS = 1e11
+_LAST_SECOND = 253_402_300_799.999999  # of the year 9999
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

@@ -3,21 +3,36 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 import jmespath
 from jmespath.exceptions import JMESPathError
+from jmespath.visitor import TreeInterpreter
 
 from app.domain.retrievers import ResponseMapping
+
+GROWTH = 100
+"""How many times larger than an answer a value made of it may be; beyond, an answer of some MB fills the memory."""
+
+
+class MalformedError(Exception):
+    """The answer is not of the mapped shape; the message says where, and quotes nothing of the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """One expression of the mapping. `steps` are the field names where it is a plain path ("@" has none)."""
+    """One expression of the mapping. `steps` are the field names where it is a plain path ("@" has none).
+
+    `column` reads a list off an answer and gives at most so many of its items and how many there are: None where there
+    is none. A projection such as `metadatas[0][*].source` is evaluated item by item, so that an item without the field
+    keeps its place as None, where JMESPath would drop it.
+    """
 
     text: str
     search: Callable[[Any], Any]
     steps: tuple[str, ...] | None
+    column: Callable[[Any, int], "tuple[list[Any], int] | None"]
 
     @classmethod
     def of(cls, field: str, expression: str) -> "Path":
@@ -26,20 +41,28 @@ class Path:
             compiled = jmespath.compile(expression)
         except JMESPathError as error:
             raise ValueError(f"{field}: not a JMESPath expression: {str(error).splitlines()[0]}") from None
-        steps = _steps(compiled.parsed)
+        node: Any = compiled.parsed
+        if _growth(node) > GROWTH:
+            raise ValueError(f"{field}: could make an answer more than {GROWTH} times larger than it is")
+        steps = _steps(node)
         search = compiled.search if steps is None else partial(_walk, steps)
-        return cls(text=expression, search=search, steps=steps)
+        column = partial(_projected, node) if node["type"] in _PROJECTIONS else partial(_listed, search)
+        return cls(text=expression, search=search, steps=steps, column=column)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """The compiled expressions of one mapping; `version_header` is a lower-case header name."""
+    """The compiled expressions of one mapping; `version_header` is a lower-case header name.
 
-    hits: Path
+    Without `hits` the answer is column-shaped: the fields are read as columns of the whole body.
+    """
+
+    hits: Path | None
     id: Path | None
     score: Path | None
     text: Path | None
     document: Path | None
+    updated: Path | None
     version: Path | None
     version_header: str | None
 
@@ -54,24 +77,23 @@ class Paths:
             header, version = version.removeprefix(_HEADER).strip().lower(), None
             if not header:
                 raise ValueError("index_version: header: is followed by the name of a header")
-        fields = {"id": mapping.id, "score": mapping.score, "text": mapping.text, "document": mapping.document}
+        fields = {name: getattr(mapping, name) for name in ("id", "score", "text", "document", "updated")}
         paths = {field: None if path is None else Path.of(field, path) for field, path in fields.items()}
         return cls(
-            hits=Path.of("hits", (mapping.hits or "").strip() or "@"),
+            hits=None if mapping.hits is None else Path.of("hits", mapping.hits.strip() or "@"),
             version=None if version is None else Path.of("index_version", version),
             version_header=header,
             **paths,
         )
 
     def place(self, index: int, path: Path | None) -> str:
-        """Name a field of a hit as people would write it: `results[3].score`."""
+        """Name a field of a hit as people would write it: `results[3].score`, or of columns `ids[0][3]`."""
+        if self.hits is None:
+            text = "" if path is None or path.steps == () else path.text
+            return text.replace("[*]", f"[{index}]") if text.count("[*]") == 1 else f"{text}[{index}]"
         hits = "" if self.hits.steps == () else self.hits.text
         field = "" if path is None or path.steps == () else f".{path.text}"
         return f"{hits}[{index}]{field}"
-
-
-class MalformedError(Exception):
-    """The answer is not of the mapped shape; the message says where, and quotes nothing of the answer."""
 
 
 def _steps(node: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -92,4 +114,69 @@ def _walk(steps: tuple[str, ...], value: Any) -> Any:
     return value
 
 
+def _listed(search: Callable[[Any], Any], answer: Any, most: int) -> tuple[list[Any], int] | None:
+    """Read a column that is a list as it stands; a lone text, such as a whole context, is a list of one."""
+    found = search(answer)
+    if isinstance(found, str):
+        found = [found] if found else []
+    if found is None:
+        return None
+    if not isinstance(found, list):
+        raise MalformedError("not a list")
+    return found[:most], len(found)
+
+
+def _projected(node: Any, answer: Any, most: int) -> tuple[list[Any], int] | None:
+    """Read a column that is a projection, item by item."""
+    interpreter = TreeInterpreter()
+    source, item, *condition = node["children"]
+    if node["type"] != "projection":
+        source = {**node, "children": [source, _ITSELF, *condition]}
+    items = interpreter.visit(source, answer)
+    return ([interpreter.visit(item, one) for one in items[:most]], len(items)) if isinstance(items, list) else None
+
+
+def _growth(node: Mapping[str, Any]) -> float:
+    """Bound how many times an expression can multiply what it is given; infinite where nothing bounds it."""
+    kind: str = node["type"]
+    children: list[Any] = node.get("children", [])
+    if kind == "literal":
+        return _leaves(node["value"])
+    if kind == "slice" or not children:
+        return 1.0
+    grown = [_growth(child) for child in children]
+    if kind == "function_expression":
+        applied: float = prod(one for one, child in zip(grown, children, strict=True) if child["type"] == "expref")
+        taken = sum(one for one, child in zip(grown, children, strict=True) if child["type"] != "expref")
+        return applied * max(taken, 1.0) * _FUNCTIONS.get(node["value"], 1.0) * _glue(node)
+    combine = _COMBINED.get(kind)
+    return combine(grown) if combine else prod(grown)
+
+
+def _glue(node: Mapping[str, Any]) -> float:
+    """Say what joining multiplies by: a glue taken from the answer could be as long as the answer."""
+    if node["value"] != "join":
+        return 1.0
+    glue = node["children"][0]
+    literal = glue["type"] == "literal" and isinstance(glue["value"], str)
+    return max(len(glue["value"]) / 2, 1.0) if literal else float("inf")
+
+
+def _leaves(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 1 if inner is None else max(1, sum(map(_leaves, inner)))
+
+
 _HEADER = "header:"
+_ITSELF: Any = {"type": "identity", "children": []}
+_PROJECTIONS = ("projection", "filter_projection", "value_projection")
+_COMBINED: Mapping[str, Callable[[list[float]], float]] = {
+    "comparator": max,
+    "or_expression": max,
+    "and_expression": max,
+    "not_expression": max,
+    "multi_select_list": sum,
+    "multi_select_dict": sum,
+    "filter_projection": lambda grown: grown[0] * max(grown[1:]),
+}
+_FUNCTIONS = {"to_string": 2.0}  # escapes what it quotes, and what was escaped before once more
