@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from app.adapters.credentials import Keyring
-from app.adapters.endpoints import Caller, Trouble
+from app.adapters.endpoints import Caller
 from app.domain.addresses import AddressPolicy
 from app.domain.embeddings import Embedded, Vector, same_vector
 from app.domain.model import Outcome
@@ -58,11 +58,11 @@ class Embeddings:
             known = {}
         answers = self._ask(embedder, [text for text in wanted if text not in known], declared=not anew)
         found = known | answers.vectors
-        trouble = answers.trouble
-        if trouble is None and len({len(vector) for vector in found.values()}) > 1:
+        status, problem = answers.http_status, answers.problem
+        if problem is None and len({len(vector) for vector in found.values()}) > 1:
             # What was remembered and what came have nothing in common: the model changed in between.
             self._memory.forget(name)
-            trouble = Trouble(outcome=Outcome.MALFORMED, detail="vectors have other dimensions than those before")
+            problem = Outcome.MALFORMED, "the vectors have other dimensions than those that came before"
             found = dict(answers.vectors)
         elif anew:
             self._memory.witness(name, answers.vectors)
@@ -70,32 +70,30 @@ class Embeddings:
             self._memory.keep(name, answers.vectors, age)
         return Embedded(
             vectors={text: found[text] for text in wanted if text in found},
-            outcome=Outcome.OK if trouble is None else trouble.outcome,
-            http_status=trouble.http_status if trouble else None,
-            detail=trouble.detail if trouble else None,
+            outcome=Outcome.OK if problem is None else problem[0],
+            http_status=status,
+            detail=None if problem is None else problem[1],
             latency_seconds=answers.latency_seconds,
         )
 
     def _ask(self, embedder: Embedder, texts: Sequence[str], *, declared: bool) -> "_Answers":
         batches = [texts[start : start + embedder.batch] for start in range(0, len(texts), embedder.batch)]
-        troubles: dict[int, Trouble] = {}
         found = _Answers()
+        failed = len(batches)
         for asked in self._caller.ask(embedder.endpoint, [_body(embedder, batch) for batch in batches]):
             found.latency_seconds += asked.latency_seconds
-            trouble = asked.trouble
-            if trouble is None:
+            problem = asked.problem
+            if problem is None:
                 try:
                     vectors = read_vectors(asked.body, len(batches[asked.number]))
-                    expected = embedder.dimensions if declared else None
-                    _expect(found.dimensions if expected is None else expected, len(vectors[0]), expected)
+                    _expect(len(vectors[0]), embedder.dimensions if declared else None, found.dimensions)
                 except _MalformedError as error:
-                    trouble = Trouble(outcome=Outcome.MALFORMED, http_status=asked.http_status, detail=str(error))
+                    problem = Outcome.MALFORMED, str(error)
                 else:
                     found.dimensions = len(vectors[0])
                     found.vectors.update(zip(batches[asked.number], vectors, strict=True))
-            if trouble is not None:
-                troubles[asked.number] = trouble
-        found.trouble = troubles[min(troubles)] if troubles else None
+            if problem is not None and asked.number < failed:
+                failed, found.problem, found.http_status = asked.number, problem, asked.http_status
         return found
 
 
@@ -104,7 +102,9 @@ class _Answers:
     """What came of asking, batch by batch."""
 
     vectors: dict[str, Vector] = field(default_factory=dict)
-    trouble: Trouble | None = None
+    problem: tuple[Outcome, str] | None = None
+    http_status: int | None = None
+    """Of the batch that has the problem."""
     dimensions: int | None = None
     latency_seconds: float = 0.0
 
@@ -161,10 +161,11 @@ def _ordered(items: Sequence[_Item]) -> list[_Item]:
     return [item for item in ordered if item is not None]
 
 
-def _expect(wanted: int | None, dimensions: int, declared: int | None) -> None:
-    if wanted is not None and dimensions != wanted:
-        told = f"not the {wanted} declared" if declared is not None else f"and others of the same run {wanted}"
-        raise _MalformedError(f"the vectors have {dimensions} dimensions, {told}")
+def _expect(dimensions: int, declared: int | None, others: int | None) -> None:
+    if declared not in {None, dimensions}:
+        raise _MalformedError(f"the vectors have {dimensions} dimensions, not the {declared} declared")
+    if others not in {None, dimensions}:
+        raise _MalformedError(f"some vectors have {dimensions} dimensions and others {others}")
 
 
 def _place(error: msgspec.ValidationError) -> str:

@@ -24,22 +24,14 @@ MAX_BODY_BYTES = 64_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """Why there is no answer to read; `detail` is one sentence for people, without a secret or a piece of a body."""
-
-    outcome: Outcome
-    http_status: int | None = None
-    detail: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What came of one body: what was answered, or why nothing was. `number` is the body's place."""
 
     number: int
     body: bytes = b""
     http_status: int | None = None
-    trouble: Trouble | None = None
+    problem: tuple[Outcome, str] | None = None
+    """Outcome and one sentence for people, without a secret or a piece of a body; None = there is an answer to read."""
     latency_seconds: float = 0.0
 
 
@@ -74,8 +66,8 @@ class Caller:
         try:
             identity = self.keyring.identity(endpoint.auth, endpoint.tls, endpoint.headers)
         except CredentialError as error:
-            trouble = Trouble(outcome=error.outcome, http_status=error.http_status, detail=error.detail)
-            yield from (Asked(number=number, trouble=trouble) for number in bodies)
+            problem = error.outcome, error.detail
+            yield from (Asked(number=number, http_status=error.http_status, problem=problem) for number in bodies)
             return
         requests = (
             Request(
@@ -93,12 +85,11 @@ class Caller:
         with closing(exchanged) as batches:
             for batch in batches:
                 for number, response in batch:
-                    trouble_ = trouble_of(response)
                     yield Asked(
                         number=number,
-                        body=response.body if trouble_ is None else b"",
+                        body=response.body,
                         http_status=response.status,
-                        trouble=trouble_,
+                        problem=problem_of(response),
                         latency_seconds=response.latency_seconds,
                     )
 
@@ -112,24 +103,24 @@ class Caller:
             raise InvalidInputError([Problem(path="headers", message=str(error))]) from None
 
 
-def trouble_of(response: Response) -> Trouble | None:
-    """Say why a response is no answer to read: its status first, then how it failed; None = it is one."""
+def problem_of(response: Response) -> tuple[Outcome, str] | None:
+    """Say why a response is no answer to read: outcome and a sentence; None = it is one."""
     status = response.status
     if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        return Trouble(outcome=Outcome.REFUSED, http_status=status, detail=refusal(status))
+        return Outcome.REFUSED, _refusal(status, response.retry_after_seconds)
     if response.failure is not None:
-        return Trouble(outcome=_OUTCOMES[response.failure], http_status=status, detail=response.detail)
+        return _OUTCOMES[response.failure], response.detail or "the exchange failed"
     return None
 
 
-def refusal(status: int) -> str:
-    """Say what a status outside 200-299 means."""
+def _refusal(status: int, retry_after_seconds: float | None) -> str:
     try:
         named = f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         named = str(status)
     followed = "; redirects are not followed" if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST else ""
-    return f"answered {named}{followed}"
+    waits = f"; asked to be left alone for {retry_after_seconds:.0f} s" if retry_after_seconds else ""
+    return f"answered {named}{followed}{waits}"
 
 
 _OUTCOMES = {

@@ -13,10 +13,9 @@ from hashlib import blake2b
 import msgspec
 
 from app.adapters.credentials import Keyring
-from app.adapters.endpoints import Caller, Trouble
+from app.adapters.endpoints import Caller
 from app.domain.addresses import AddressPolicy
 from app.domain.embeddings import Embed, cosine
-from app.domain.model import Outcome
 from app.domain.relevance import on_scale
 from app.domain.retrievers import Embedder, Endpoint, Scale, Scorer, ScorerKind
 
@@ -92,11 +91,13 @@ class Relevance:
         why: Counter[str] = Counter()
         fresh: dict[Pair, float] = {}
         for asked in self._caller.ask(endpoint, [_body(scorer.model, scale, pair) for pair in missing]):
-            read = asked.trouble or read_score(asked.body)
-            if isinstance(read, Trouble):
-                why[f"the reranker: {read.detail or read.outcome}"] += 1
-            else:
-                fresh[missing[asked.number]] = read
+            if asked.problem is not None:
+                why[f"the reranker: {asked.problem[1]}"] += 1
+                continue
+            try:
+                fresh[missing[asked.number]] = read_score(asked.body)
+            except _UnscoredError as error:
+                why[f"the reranker: {error}"] += 1
         self._memory.keep(name, fresh)
         found: dict[Pair, float] = {}
         for pair, score in (scores | fresh).items():
@@ -117,20 +118,25 @@ class _Results(msgspec.Struct):
     results: list[_Item]
 
 
-def read_score(body: bytes) -> float | Trouble:
-    """Read the score of the one text that was asked about: Cohere's and Jina's shape, or the bare list of TEI."""
+class _UnscoredError(Exception):
+    """There is no score; says why, and quotes nothing."""
+
+
+def read_score(body: bytes) -> float:
+    """Read the score of the one text that was asked about: Cohere's and Jina's shape, or the bare list of TEI.
+
+    Raises an error saying what is wrong with it.
+    """
     try:
         items = _LIST.decode(body) if body.lstrip()[:1] == b"[" else _RESULTS.decode(body).results
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _malformed("the answer is not a list of results with index and score")
+        raise _UnscoredError("the answer is not a list of results with index and score") from None
     if len(items) != 1 or items[0].index != 0:
-        return _malformed("the answer does not hold exactly one result for one text")
+        raise _UnscoredError("the answer does not hold exactly one result for one text")
     score = items[0].score if items[0].relevance_score is None else items[0].relevance_score
-    return _malformed("the result has neither relevance_score nor score") if score is None else score
-
-
-def _malformed(detail: str) -> Trouble:
-    return Trouble(outcome=Outcome.MALFORMED, detail=detail)
+    if score is None:
+        raise _UnscoredError("the result has neither relevance_score nor score")
+    return score
 
 
 def _body(model: str | None, scale: Scale, pair: Pair) -> bytes:

@@ -1,12 +1,12 @@
 """From responses to answers: whether there is one, what its status says, then its shape. Asks nobody."""
 
 from collections.abc import Mapping
-from http import HTTPStatus
 
 from app.adapters.credentials import masked
+from app.adapters.endpoints import problem_of
 from app.adapters.retrievers.mapping import Reader, Reading
 from app.adapters.retrievers.paths import MalformedError
-from app.adapters.wire import Failure, Identity, Request, Response
+from app.adapters.wire import Identity, Request, Response
 from app.domain.model import Answer, Exchange, Outcome
 
 REMEMBERED_BYTES = 32_000_000
@@ -32,16 +32,6 @@ def answer_of(response: Response, reader: "Reader | RememberingReader") -> Answe
         http_status=status,
         index_version=reading.index_version,
     )
-
-
-def problem_of(response: Response) -> tuple[Outcome, str] | None:
-    """Say why a response is no answer to read: outcome and a sentence; None = it is one."""
-    status = response.status
-    if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        return Outcome.REFUSED, _refusal(status, response.retry_after_seconds)
-    if response.failure is not None:
-        return _OUTCOMES[response.failure], response.detail or "the exchange failed"
-    return None
 
 
 def failed(outcome: Outcome, detail: str, http_status: int | None, latency_seconds: float = 0.0) -> Answer:
@@ -89,22 +79,3 @@ class RememberingReader:
             self.bytes += len(body)
             self.now[body] = reading
         return reading
-
-
-def _refusal(status: int, retry_after_seconds: float | None) -> str:
-    try:
-        named = f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        named = str(status)
-    followed = "; redirects are not followed" if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST else ""
-    waits = f"; asked to be left alone for {retry_after_seconds:.0f} s" if retry_after_seconds else ""
-    return f"answered {named}{followed}{waits}"
-
-
-_OUTCOMES = {
-    Failure.TIMEOUT: Outcome.TIMEOUT,
-    Failure.UNREACHABLE: Outcome.UNREACHABLE,
-    Failure.BLOCKED: Outcome.BLOCKED,
-    Failure.OVERSIZE: Outcome.OVERSIZE,
-    Failure.GARBLED: Outcome.MALFORMED,
-}

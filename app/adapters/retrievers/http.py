@@ -10,12 +10,12 @@ from dataclasses import replace
 from http import HTTPStatus
 
 from app.adapters.credentials import CredentialError, Keyring
+from app.adapters.endpoints import problem_of
 from app.adapters.retrievers.answering import (
     REMEMBERED_BYTES,
     RememberingReader,
     answer_of,
     failed,
-    problem_of,
     shown_exchange,
 )
 from app.adapters.retrievers.compiling import Plan, compile_retriever, lookup_request, requests_of
