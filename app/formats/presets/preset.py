@@ -1,12 +1,8 @@
-"""Presets: what is the same for all users of a vendor's retrieval API, as a table. Each entry fills in a document.
-
-A preset is data and asks nobody; what users write in a document wins over it, field by field.
-"""
+"""What a preset is: all that a vendor's users would otherwise write alike, as data. The families hold the entries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from app.domain.model import EMPTY
 from app.domain.retrievers import Dialect
@@ -24,7 +20,11 @@ class Preset:
     """One retrieval API: how it is asked and read.
 
     `path` is appended to a `url` that names only a host. `options` are names for the templates, None = the user must
-    say it. `request`, `response`, `scorer`, `lookup` and `auth` are the parts of a retriever document to start from.
+    say it. `request`, `response`, `scorer`, `lookup` and `auth` are the parts of a retriever document to start from;
+    the `url` of a `lookup` is a path on the same host.
+
+    A `scorer` declares a scale only where the vendor's own default puts scores on it and another setting would leave
+    it: scores outside their scale are refused, so a wrong guess is told and never taken for relevance.
     """
 
     name: str
@@ -38,25 +38,12 @@ class Preset:
     options: Mapping[str, str | None] = field(default_factory=_empty)
     lookup: Mapping[str, Any] | None = None
     request: Mapping[str, Any] = field(default_factory=_empty)
+    """Options in its `sql` are names of tables and columns."""
     response: Mapping[str, Any] = field(default_factory=_empty)
+    response_as_one: bool = False
+    """Whether a response the user writes replaces all of this one, its shape being nobody's in particular."""
     scorer: Mapping[str, Any] = field(default_factory=_empty)
     auth: Mapping[str, Any] = field(default_factory=_empty)
     """The style of authentication without its secret, for example `{kind: api_key, header: api-key}`; it is used where
     a document says `auth: {key: ...}` and no kind."""
     needs_vector: bool = False
-
-
-PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
-    {
-        preset.name: preset
-        for preset in (
-            Preset(
-                name="generic",
-                what="any HTTP endpoint that answers with JSON",
-                source="https://github.com/",
-                tested=LIVE,
-                request={"method": "POST", "json": {"query": "{{ query }}", "top_k": "{{ k }}"}},
-            ),
-        )
-    }
-)

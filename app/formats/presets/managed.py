@@ -1,0 +1,92 @@
+"""Presets of retrieval that a cloud runs."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from app.formats.presets.preset import SHAPE, Preset
+
+# The fields are those of an index made by the wizard that imports and vectorises.
+_AZURE_RESPONSE: Final[Mapping[str, Any]] = {
+    "hits": "value",
+    "id": "chunk_id",
+    "score": '"@search.score"',
+    "text": "chunk",
+    "document": "title",
+}
+_AZURE_PATH: Final = "/indexes/{{ index }}/docs/search"
+_AZURE_VERSION: Final = "2025-09-01"
+
+MANAGED: Final = (
+    # BM25, and the sum of reciprocal ranks where a request of one's own adds vectors: neither measures relevance.
+    Preset(
+        name="azure-ai-search",
+        what="an Azure AI Search index by words",
+        source="https://learn.microsoft.com/rest/api/searchservice/documents/search-post",
+        tested=SHAPE,
+        path=_AZURE_PATH,
+        options={"index": None, "api_version": _AZURE_VERSION},
+        request={
+            "query": {"api-version": "{{ api_version }}"},
+            "json": {"search": "{{ query }}", "top": "{{ k }}"},
+        },
+        response=_AZURE_RESPONSE,
+        auth={"kind": "api_key", "header": "api-key"},
+    ),
+    # Scores are 1 / (1 + distance): 0.333 to 1 for the metric cosine.
+    Preset(
+        name="azure-ai-search-vector",
+        what="an Azure AI Search index by vectors",
+        source="https://learn.microsoft.com/azure/search/vector-search-how-to-query",
+        tested=SHAPE,
+        path=_AZURE_PATH,
+        options={"index": None, "vector_field": "text_vector", "api_version": _AZURE_VERSION},
+        request={
+            "query": {"api-version": "{{ api_version }}"},
+            "json": {
+                "vectorQueries": [
+                    {"kind": "vector", "vector": "{{ vector }}", "fields": "{{ vector_field }}", "k": "{{ k }}"}
+                ],
+                "top": "{{ k }}",
+            },
+        },
+        response=_AZURE_RESPONSE,
+        scorer={"scale": "similarity"},
+        auth={"kind": "api_key", "header": "api-key"},
+        needs_vector=True,
+    ),
+    # Chunks have no id of their own, so texts tell hits apart; of what scale a score is depends on the store behind.
+    Preset(
+        name="bedrock-kb",
+        what="an Amazon Bedrock knowledge base",
+        source="https://docs.aws.amazon.com/bedrock/latest/APIReference/API_agent-runtime_Retrieve.html",
+        tested=SHAPE,
+        path="/knowledgebases/{{ knowledge_base }}/retrieve",
+        options={"knowledge_base": None},
+        request={
+            "json": {
+                "retrievalQuery": {"text": "{{ query }}"},
+                "retrievalConfiguration": {"vectorSearchConfiguration": {"numberOfResults": "{{ k }}"}},
+            }
+        },
+        response={
+            "hits": "retrievalResults",
+            "score": "score",
+            "text": "content.text",
+            "document": "location.s3Location.uri || location.webLocation.url",
+        },
+        auth={"kind": "sigv4", "service": "bedrock"},
+    ),
+    # `file_id` is that of the document, not of the chunk: several hits share it. A chunk's text comes in parts.
+    Preset(
+        name="openai-vector-store",
+        what="an OpenAI vector store",
+        source="https://developers.openai.com/api/reference/resources/vector_stores/methods/search",
+        tested=SHAPE,
+        path="/v1/vector_stores/{{ vector_store }}/search",
+        options={"vector_store": None},
+        request={"json": {"query": "{{ query }}", "max_num_results": "{{ k }}"}},
+        response={"hits": "data", "score": "score", "text": "content", "document": "filename"},
+        scorer={"scale": "similarity"},
+        auth={"kind": "bearer"},
+    ),
+)
