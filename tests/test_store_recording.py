@@ -34,6 +34,7 @@ def any_rankings(draw: st.DrawFn) -> Ranking:
         scores=tuple(draw(st.lists(ANY_SCORE, min_size=size, max_size=size))),
         returned=size + draw(st.integers(0, 3)),
         updated=draw(st.none() | st.lists(ANY_TIME, min_size=size, max_size=size).map(tuple)),
+        relevance=draw(st.none() | st.floats(0, 1)),
     )
 
 
@@ -71,10 +72,11 @@ def test_rankings_stored_before_there_were_times_still_read(sqlite_store: Store)
         assert recording.load_rankings(connection, list(ids.values())) == {ids[ranking.fingerprint or b""]: ranking}
 
 
-def test_another_time_is_another_ranking() -> None:
-    """Freshness is judged by what is stored, so a chunk written anew must not be taken for the old one."""
+def test_another_time_or_relevance_is_another_ranking() -> None:
+    """They are judged by what is stored, so a chunk written anew must not be taken for the old one."""
     drawn = [replace(hits("a", "b"), updated=updated) for updated in (None, (None, None), (1.0, None), (None, 1.0))]
     drawn += [replace(hits(), updated=updated) for updated in (None, ())]
+    drawn += [replace(hits("a", "b"), relevance=relevance) for relevance in (0.0, 0.25)]
     assert len({settle(ranking, 6).fingerprint for ranking in drawn}) == len(drawn)
 
 

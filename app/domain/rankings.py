@@ -1,12 +1,15 @@
 """When two rankings are the same ranking: scores settle to the retriever's precision, then everything is hashed."""
 
 import math
+from dataclasses import replace
 from hashlib import blake2b
 from struct import pack
 
 from app.domain.model import Ranking
 
 HASH_BYTES = 16
+RELEVANCE_DECIMALS = 4
+"""What a scorer outside the retriever says twice of one hit may differ by less."""
 
 
 def decimals_of(precision: float) -> int:
@@ -15,33 +18,38 @@ def decimals_of(precision: float) -> int:
 
 
 def settle(ranking: Ranking, decimals: int) -> Ranking:
-    """Round the scores, so that what is judged is exactly what is stored, and take the fingerprint."""
+    """Round scores and relevance, so that what is judged is exactly what is stored, and take the fingerprint."""
     scores = tuple([None if score is None else round(score, decimals) + 0.0 for score in ranking.scores])
-    return Ranking(
+    relevance = None if ranking.relevance is None else round(ranking.relevance, decimals) + 0.0
+    settled = Ranking(
         ids=ranking.ids,
         documents=ranking.documents,
         texts=ranking.texts,
         scores=scores,
         returned=ranking.returned,
         updated=ranking.updated,
-        relevance=ranking.relevance,
-        fingerprint=_fingerprint(ranking, scores),
+        relevance=None if ranking.relevance is None else round(ranking.relevance, RELEVANCE_DECIMALS),
     )
+    return replace(settled, fingerprint=_fingerprint(settled))
 
 
-def _fingerprint(ranking: Ranking, scores: tuple[float | None, ...]) -> bytes:
-    """Hash ids, documents, texts, scores and, where mapped, times in order: 16 bytes, equal exactly for equal rankings.
+def _fingerprint(ranking: Ranking) -> bytes:
+    """Hash ids, documents, texts, scores and, where there are any, times and relevance: 16 bytes.
+
+    Equal exactly for equal settled rankings.
 
     Each part's length goes in as well, so that no hostile text can imitate another split.
     """
     parts = [*ranking.ids, *[text or "" for text in ranking.texts], *[document or "" for document in ranking.documents]]
-    numbers = [math.nan if score is None else score for score in scores]
+    numbers = [math.nan if score is None else score for score in ranking.scores]
     count = len(ranking.ids)
     absent = bytes([value is None for value in (*ranking.texts, *ranking.documents)])
     head = pack(f"<2I{len(parts)}I{count}d", ranking.returned, count, *map(len, parts), *numbers)
     if ranking.updated is not None:
         times = [math.nan if moment is None else moment for moment in ranking.updated]
-        head += pack(f"<B{count}d", 2, *times)  # flags of absence are 0 or 1: 2 is taken for none
+        head += pack(f"<B{count}d", 2, *times)  # flags of absence are 0 or 1: 2 and 3 are taken for none
+    if ranking.relevance is not None:
+        head += pack("<Bd", 3, ranking.relevance)
     return blake2b(head + absent + "".join(parts).encode(), digest_size=HASH_BYTES).digest()
 
 
