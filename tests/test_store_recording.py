@@ -34,7 +34,7 @@ def any_rankings(draw: st.DrawFn) -> Ranking:
         scores=tuple(draw(st.lists(ANY_SCORE, min_size=size, max_size=size))),
         returned=size + draw(st.integers(0, 3)),
         updated=draw(st.none() | st.lists(ANY_TIME, min_size=size, max_size=size).map(tuple)),
-        relevance=draw(st.none() | st.floats(0, 1)),
+        relevance=draw(st.none() | st.floats(0, 1).map(lambda share: share + 0.0)),
     )
 
 

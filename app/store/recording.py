@@ -47,7 +47,6 @@ class RankingBody(msgspec.Struct, array_like=True, frozen=True):
     updated: list[int | float | None] | None = None
     """Seconds since 1970; rows written before there were times end with the scores."""
     relevance: float | None = None
-    relevance: float | None = None
 
 
 class OpenState(msgspec.Struct, frozen=True, gc=False):
@@ -106,7 +105,6 @@ def save_rankings(connection: Connection, decimals: int, new: Mapping[bytes, Ran
                     chunks=[chunk_ids[chunk] for chunk in digests_of[digest]],
                     scores=[_packed_score(score, scale) for score in ranking.scores],
                     updated=None if ranking.updated is None else [_packed_score(at, 1) for at in ranking.updated],
-                    relevance=ranking.relevance,
                     relevance=ranking.relevance,
                 )
             ),
@@ -168,7 +166,6 @@ def _ranking(body: RankingBody, content: Mapping[int, Any]) -> Ranking:
         scores=tuple([score / scale if isinstance(score, int) else score for score in body.scores]),
         returned=body.returned,
         updated=None if body.updated is None else tuple([at if at is None else float(at) for at in body.updated]),
-        relevance=body.relevance,
         relevance=body.relevance,
     )
 
