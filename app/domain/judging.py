@@ -42,7 +42,9 @@ class Yardstick:
     def __str__(self) -> str:
         """Say what of it a stored result depends on besides the measures."""
         scorer = self.scorer
-        return f"k={self.k} fetch_k={self.fetch_k} scorer={scorer.kind} scale={scorer.scale} anchor={scorer.anchor}"
+        text = f"k={self.k} fetch_k={self.fetch_k} scorer={scorer.kind} scale={scorer.scale} anchor={scorer.anchor}"
+        model = scorer.embedder.model if scorer.embedder is not None else scorer.model
+        return text if model is None else f"{text} model={model}"
 
 
 class Panel:
