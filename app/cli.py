@@ -22,7 +22,7 @@ from uuid import uuid4
 import typer
 
 from app import __version__, serving, terminal
-from app.commands import base, catalog, keys
+from app.commands import base, catalog, importing, keys
 from app.commands.base import Commands, examples, read_files
 from app.config import Settings, load_settings
 from app.demo.corpus import CorpusError
@@ -58,6 +58,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(catalog.app)
+app.add_typer(importing.app)
 app.add_typer(keys.app, name="keys")
 
 Port = Annotated[int | None, typer.Option(min=1, max=serving.LAST_PORT, help="Port to listen on; default: 8000.")]

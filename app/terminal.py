@@ -11,7 +11,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -127,6 +127,16 @@ def progress(named: Sequence[tuple[str, int]]) -> Iterator[Callable[[int], Calla
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         tasks = [bars.add_task(name, total=size) for name, size in named]
+        yield lambda number: lambda count: bars.advance(tasks[number], count)
+
+
+@contextmanager
+def reading(named: Sequence[tuple[str, int]]) -> Iterator[Callable[[int], Callable[[int], None]]]:
+    """Draw a bar of bytes for each (file, size) on stderr, if that is a terminal; gives the function that moves it."""
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        tasks = [bars.add_task(plain(name), total=size) for name, size in named]
         yield lambda number: lambda count: bars.advance(tasks[number], count)
 
 

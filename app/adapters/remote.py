@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from app.adapters.transport import send_one
 from app.adapters.wire import Request, Response, header_line
@@ -61,6 +61,16 @@ class Server:
         try:
             return self._ask("GET", "/v1/export", None).body.decode()
         except UnicodeDecodeError as error:
+            raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
+
+    def export_suite(self, form: str, suite: str | None) -> tuple[Mapping[str, str], list[str]]:
+        """Read a suite as another tool's files: (texts by name, what they cannot hold)."""
+        named = "" if suite is None else f"&suite={quote(suite, safe='')}"
+        answer = self._ask("GET", f"/v1/export?format={form}{named}", None)
+        try:
+            told = json.loads(answer.body)
+            return {str(name): str(text) for name, text in told["files"].items()}, [str(line) for line in told["notes"]]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
 
     def _ask(self, method: str, path: str, body: bytes | None) -> Response:

@@ -5,22 +5,19 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.responses import PlainTextResponse
 
 from app.api.bodies import Content
 from app.api.deps import StoreDep, VaultDep, known_parameters, needs
 from app.api.schemas import RunRequest, page
 from app.domain.errors import InvalidInputError, Problem
 from app.formats import shapes
-from app.formats.canary_export import write_canary_file
-from app.formats.canary_files import CanaryFile, Documents
+from app.formats.canary_files import CanaryFile
 from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
 from app.formats.fields import Document
 from app.formats.secret_fields import join_secrets, leaves_secrets_open, public_json
-from app.services import applying, definitions, exporting
+from app.services import definitions
 from app.services.keys import Scope
-from app.services.references import API
 from app.store.catalog import CanaryRow, Definition
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
@@ -206,42 +203,6 @@ def delete_hook(store: StoreDep, slug: str) -> None:
     definitions.archive(store, "hook", slug, now=_now())
 
 
-# --- everything at once --------------------------------------------------------------------------------------
-
-
-@router.post("/import", openapi_extra=describes(CanaryFile))
-@needs(Scope.ADMIN)
-def import_documents(
-    store: StoreDep, vault: VaultDep, request: Request, body: Content, *, dry_run: bool = False
-) -> dict[str, Any]:
-    """Apply a list of canary-file documents as API-managed objects, in one transaction; `dry_run` only says what."""
-    wanted = _joined([parse_document(CanaryFile, one) for one in (body if isinstance(body, list) else [body])])
-    if dry_run:
-        changes = applying.diff(store, vault, wanted, managed_by=API)
-    else:
-        changes = applying.apply(store, vault, wanted, managed_by=API, now=_now())
-        wake(request)
-    return {
-        "applied": not dry_run,
-        "changes": [
-            {
-                "kind": change.kind,
-                "name": change.name,
-                "action": change.action,
-                "fields": list(change.fields),
-                "note": change.note,
-            }
-            for change in changes
-        ],
-    }
-
-
-@router.get("/export", response_class=PlainTextResponse)
-def export_documents(store: StoreDep) -> PlainTextResponse:
-    """Write everything in force as a canary file; secrets appear as `${VARIABLES}` to be set."""
-    return PlainTextResponse(write_canary_file(exporting.in_force(store)), media_type="application/yaml")
-
-
 def wake(request: Request) -> None:
     """Tell the embedded worker, where there is one, that there may be work."""
     if request.app.state.worker is not None:
@@ -282,21 +243,6 @@ def _named(body: Any, field: str, name: str) -> dict[str, Any]:
 
 def _without_read_only(body: Any) -> Any:
     return {key: body[key] for key in body if key not in _READ_ONLY} if isinstance(body, dict) else body
-
-
-def _joined(pages: list[CanaryFile]) -> Documents:
-    suites: dict[str, tuple[CanaryDocument, ...]] = {}
-    for one in pages:
-        if one.suite is not None:
-            suites[one.suite] = (*suites.get(one.suite, ()), *one.canaries)
-    return Documents(
-        suites=tuple(
-            parse_document(SuiteDocument, {"slug": slug, "canaries": canaries}) for slug, canaries in suites.items()
-        ),
-        retrievers=tuple(document for one in pages for document in one.retrievers),
-        checks=tuple(document for one in pages for document in one.checks),
-        hooks=tuple(document for one in pages for document in one.hooks),
-    )
 
 
 def _listed(found: list[Definition], limit: int) -> dict[str, Any]:

@@ -15,7 +15,9 @@ import typer
 from app import terminal
 from app.commands.base import DataDir, Paths, ServerUrl, examples, expect_own_key, now, opened, read_files, server_at
 from app.config import load_settings
+from app.domain.errors import CoalmineError
 from app.formats.canary_export import import_pages, write_canary_file
+from app.formats.exchange import FORMATS
 from app.main import make_room
 from app.services import applying, exporting
 from app.services.references import FILE
@@ -61,14 +63,32 @@ def apply(paths: Paths, *, server: ServerUrl = None, data_dir: DataDir = None) -
     _plan(paths, server, data_dir, dry_run=False)
 
 
-@app.command(epilog=examples("coalmine export > canaries.yaml", "coalmine export backup.yaml"))
+@app.command(
+    epilog=examples(
+        "coalmine export > canaries.yaml",
+        "coalmine export backup.yaml",
+        "coalmine export --to beir --suite docs exported",
+    )
+)
 def export(
-    path: Annotated[str, typer.Argument(metavar="[PATH|-]", help="File to write; - is stdout.")] = "-",
+    path: Annotated[
+        str, typer.Argument(metavar="[PATH|-]", help="File (with --to: folder) to write; - is stdout.")
+    ] = "-",
     *,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="|".join(FORMATS), help="Write another tool's files.")
+    ] = None,
+    suite: Annotated[str | None, typer.Option(help="With --to: which suite.")] = None,
     server: ServerUrl = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Write everything in force as a canary file; secrets become ${VARIABLES} to be set."""
+    """Write everything in force as a canary file; secrets become ${VARIABLES} to be set.
+
+    With --to one suite is written as another tool's files; what these cannot hold is said.
+    """
+    if to is not None:
+        _export_suite(path, to, suite, server, data_dir)
+        return
     if server is not None:
         text = server_at(server).export()
     else:
@@ -97,6 +117,33 @@ def migrate(*, data_dir: DataDir = None) -> None:
         typer.echo(f"{store.place}: {moved}, now at {wanted}")
     finally:
         store.close()
+
+
+def _export_suite(path: str, to: str, suite: str | None, server: str | None, data_dir: Path | None) -> None:
+    if to not in FORMATS:
+        raise typer.BadParameter(f"'{to}' is not a format; there are: {', '.join(FORMATS)}", param_hint="--to")
+    files: Mapping[str, str]
+    notes: Sequence[str]
+    if server is not None:
+        files, notes = server_at(server).export_suite(to, suite)
+    else:
+        with opened(data_dir) as (_, store):
+            written = FORMATS[to].write(exporting.suite_in_force(store, suite))
+        files, notes = written.files, written.notes
+    if path == "-" and len(files) > 1:
+        raise typer.BadParameter(f"{to} is {len(files)} files; say the folder to write them to", param_hint="PATH")
+    for name, text in files.items():
+        if path == "-":
+            typer.echo(text, nl=False)
+            continue
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise CoalmineError(f"the service names a file outside the folder: {name}")
+        file = Path(path) / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8", newline="")
+        terminal.note(f"Written to {file}.")
+    for line in notes:
+        terminal.note(f"Note: {line}.")
 
 
 def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, dry_run: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from app.domain.errors import InvalidInputError, NotFoundError, Problem
 from app.formats.canary_files import Documents
 from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
 from app.formats.fields import Document
@@ -19,6 +20,22 @@ def in_force(store: Store) -> Documents:
             hooks=_documents(connection, "hook", HookDocument),
             checks=_documents(connection, "check", CheckDocument),
         )
+
+
+def suite_in_force(store: Store, slug: str | None) -> SuiteDocument:
+    """Read one suite back with its canaries; without a name the only one there is.
+
+    Raises NotFoundError, and InvalidInputError where it must be named.
+    """
+    with store.read() as connection:
+        rows = catalog.list_definitions(connection, "suite")
+        found = [row for row in rows if slug in {None, row.slug}]
+        if not found:
+            raise NotFoundError(f"there is no suite '{slug}'" if slug else "there is no suite")
+        if len(found) > 1:
+            names = ", ".join(row.slug for row in found)
+            raise InvalidInputError([Problem(path="suite", message=f"say which suite; there are: {names}")])
+        return _suite(connection, found[0])
 
 
 def _suite(connection: Connection, row: catalog.Definition) -> SuiteDocument:

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from app.adapters.credentials import masked
 from app.adapters.endpoints import problem_of
+from app.adapters.masking import masked
 from app.adapters.retrievers.mapping import Reader, Reading
 from app.adapters.retrievers.paths import MalformedError
 from app.adapters.wire import Identity, Request, Response

@@ -1,0 +1,105 @@
+"""Everything at once: canary-file documents in and out, and suites from and to other tools' files."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+from app.api.bodies import Content
+from app.api.catalog import describes, wake
+from app.api.deps import StoreDep, VaultDep, known_parameters, needs
+from app.api.schemas import SuiteFiles
+from app.domain.errors import InvalidInputError, Problem
+from app.formats.canary_export import write_canary_file
+from app.formats.canary_files import CanaryFile, Documents
+from app.formats.complaints import parse_document
+from app.formats.documents import CanaryDocument, SuiteDocument
+from app.formats.exchange import FORMATS, Gathering, Source
+from app.services import applying, exporting
+from app.services.keys import Scope
+from app.services.references import API
+
+router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
+
+Form = Literal["coalmine", "trec", "beir", "csv", "quepid", "rre", "jsonl"]
+Named = Annotated[str | None, Query(max_length=64)]
+
+
+@router.post("/import", openapi_extra=describes(CanaryFile))
+@needs(Scope.ADMIN)
+def import_documents(
+    store: StoreDep,
+    vault: VaultDep,
+    request: Request,
+    body: Content,
+    *,
+    form: Annotated[Form, Query(alias="format")] = "coalmine",
+    suite: Named = None,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Apply documents as API-managed objects, in one transaction; `dry_run` only says what would change.
+
+    Without a format the body is a canary file as JSON, or a list of them. With one it is `{"files": {name: text}}`,
+    the files of another tool, which become the suite named by `suite`; `notes` say what of them was left out.
+    """
+    notes: tuple[str, ...] = ()
+    if form == "coalmine":
+        wanted = _joined([parse_document(CanaryFile, one) for one in (body if isinstance(body, list) else [body])])
+    else:
+        wanted, notes = _from_files(form, suite, parse_document(SuiteFiles, body))
+    if dry_run:
+        changes = applying.diff(store, vault, wanted, managed_by=API)
+    else:
+        changes = applying.apply(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
+        wake(request)
+    told = [
+        {
+            "kind": change.kind,
+            "name": change.name,
+            "action": change.action,
+            "fields": list(change.fields),
+            "note": change.note,
+        }
+        for change in changes
+    ]
+    return {"applied": not dry_run, "changes": told, "notes": list(notes)}
+
+
+@router.get("/export", response_class=PlainTextResponse)
+def export_documents(
+    store: StoreDep, *, form: Annotated[Form, Query(alias="format")] = "coalmine", suite: Named = None
+) -> Response:
+    """Write everything in force as a canary file; secrets appear as `${VARIABLES}` to be set.
+
+    With a format it is one suite as another tool's files: `{"files": {name: text}, "notes": [what they cannot hold]}`.
+    """
+    if form == "coalmine":
+        return PlainTextResponse(write_canary_file(exporting.in_force(store)), media_type="application/yaml")
+    written = FORMATS[form].write(exporting.suite_in_force(store, suite))
+    return JSONResponse({"files": dict(written.files), "notes": list(written.notes)})
+
+
+def _from_files(form: str, suite: str | None, given: SuiteFiles) -> tuple[Documents, tuple[str, ...]]:
+    if suite is None:
+        raise InvalidInputError([Problem(path="suite", message="say the name of the suite: ?suite=NAME")])
+    gathering = Gathering(as_document=given.as_documents)
+    sources = [Source(name=name, lines=text.splitlines(keepends=True).__iter__) for name, text in given.files.items()]
+    FORMATS[form].read(sources, gathering)
+    imported = gathering.finish(suite)
+    return Documents(suites=(imported.suite,)), imported.notes
+
+
+def _joined(pages: list[CanaryFile]) -> Documents:
+    suites: dict[str, tuple[CanaryDocument, ...]] = {}
+    for one in pages:
+        if one.suite is not None:
+            suites[one.suite] = (*suites.get(one.suite, ()), *one.canaries)
+    return Documents(
+        suites=tuple(
+            parse_document(SuiteDocument, {"slug": slug, "canaries": canaries}) for slug, canaries in suites.items()
+        ),
+        retrievers=tuple(document for one in pages for document in one.retrievers),
+        checks=tuple(document for one in pages for document in one.checks),
+        hooks=tuple(document for one in pages for document in one.hooks),
+    )

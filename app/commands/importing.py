@@ -1,0 +1,140 @@
+"""`coalmine import`: a suite from another tool's files, into a service or into a canary file."""
+
+import gzip
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app import terminal
+from app.commands.base import DataDir, ServerUrl, examples, expect_own_key, now, opened, server_at
+from app.domain.errors import InvalidInputError, Problem
+from app.formats.canary_export import import_pages, write_canary_file
+from app.formats.canary_files import Documents
+from app.formats.exchange import FORMATS, Gathering, Source
+from app.formats.exchange.gathering import Imported
+from app.services import applying
+from app.services.references import API
+from app.services.vault import open_vault
+
+app = typer.Typer(rich_markup_mode=None)
+
+_NAMES = "|".join(FORMATS)
+_PACKED = ".gz"
+_BLOCK = 1_000  # lines between two moves of the bar
+
+
+@app.command(
+    "import",
+    epilog=examples(
+        "coalmine import --from trec topics.txt qrels.txt --suite legal",
+        "coalmine import --from beir datasets/scifact --suite scifact --to canaries/scifact.yaml",
+        "coalmine import --from quepid book.csv --suite shop --server https://coalmine.example",
+    ),
+)
+def import_suite(  # noqa: PLR0913 - options of a command
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="The files, or the folder they are in.")],
+    *,
+    form: Annotated[str, typer.Option("--from", metavar=_NAMES, help="Whose files they are.")],
+    suite: Annotated[str | None, typer.Option(help="Name of the suite; default: that of the first path.")] = None,
+    to: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write a canary file, and import nothing.")] = None,
+    as_documents: Annotated[
+        bool, typer.Option("--as-documents", help="What they call a document is one here too, not a chunk.")
+    ] = False,
+    split: Annotated[str, typer.Option(help="Of BEIR: which qrels/SPLIT.tsv.")] = "test",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    server: ServerUrl = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Make a suite of another tool's queries and judgments: all of it or, with file and line, none.
+
+    What the files hold and a suite cannot is said. The canaries are managed by the API afterwards; with --to they
+    become a canary file to keep with the code.
+    """
+    if form not in FORMATS:
+        raise typer.BadParameter(f"'{form}' is not a format; there are: {', '.join(FORMATS)}", param_hint="--from")
+    imported = _read(form, _files(paths, split), suite or _slug(paths[0]), as_documents=as_documents)
+    documents = Documents(suites=(imported.suite,))
+    if to is not None:
+        _write(to, write_canary_file(documents))
+    elif server is not None:
+        changes = server_at(server).import_documents(import_pages(documents), dry_run=dry_run)
+        terminal.show_plan(changes, applied=not dry_run)
+    else:
+        with opened(data_dir, create=not dry_run) as (settings, store):
+            expect_own_key(settings)
+            vault = open_vault(settings.secret_key, settings.data_dir, store, loopback=True, keep=False, readable=False)
+            if dry_run:
+                found = applying.diff(store, vault, documents, managed_by=API)
+            else:
+                found = applying.apply(store, vault, documents, managed_by=API, now=now())
+        terminal.show_plan([asdict(change) for change in found], applied=not dry_run)
+    for line in imported.notes:
+        terminal.note(f"Note: {line}.")
+    canaries = len(imported.suite.canaries or ())
+    terminal.note(f"Suite {imported.suite.slug}: {canaries:,} canaries, {imported.judgments:,} judgments.")
+
+
+def source_of(path: Path, moved: Callable[[int], None] = lambda _: None) -> Source:
+    """Give a file as a source, packed or not; `moved` hears of the bytes that were read of it."""
+
+    def lines() -> Iterator[str]:
+        with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) if path.suffix == _PACKED else raw as unpacked:
+            before = 0
+            for number, line in enumerate(unpacked):
+                yield line.decode("utf-8-sig" if number == 0 else "utf-8", errors="surrogateescape")
+                if number % _BLOCK == 0:
+                    moved(raw.tell() - before)
+                    before = raw.tell()
+            moved(raw.tell() - before)
+
+    return Source(name=str(path), lines=lines)
+
+
+def _read(form: str, files: Sequence[Path], suite: str, *, as_documents: bool) -> Imported:
+    gathering = Gathering(as_document=as_documents)
+    # Each file is looked into before it is read, which moves the bar by a block at most.
+    with terminal.reading([(file.name, file.stat().st_size) for file in files]) as bar:
+        sources = [source_of(file, bar(number)) for number, file in enumerate(files)]
+        FORMATS[form].read(sources, gathering)
+    return gathering.finish(suite)
+
+
+def _files(paths: Iterable[Path], split: str) -> list[Path]:
+    """List the files of the paths; of a folder those in it and, for BEIR, the qrels of the split."""
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        inside = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+        judged = sorted((path / "qrels").glob(f"{split}.tsv*"))
+        if (path / "qrels").is_dir() and not judged:
+            there = ", ".join(sorted(one.name for one in (path / "qrels").iterdir()))
+            told = f"has no qrels/{split}.tsv; there are: {there}; choose with --split"
+            raise InvalidInputError([Problem(file=str(path), message=told)])
+        files += [*inside, *judged]
+        if not inside and not judged:
+            raise InvalidInputError([Problem(file=str(path), message="is an empty folder")])
+    return files
+
+
+def _slug(path: Path) -> str:
+    words = "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in path.name.split(".")[0].lower())
+    slug = "-".join(word for word in words.split("-") if word)[:64]
+    if not slug:
+        raise typer.BadParameter("say the name of the suite", param_hint="--suite")
+    return slug
+
+
+def _write(to: str, text: str) -> None:
+    if to == "-":
+        typer.echo(text, nl=False)
+        return
+    if os.path.lexists(to):
+        raise InvalidInputError([Problem(file=to, message="is there already; nothing was written")])
+    Path(to).write_text(text, encoding="utf-8")
+    terminal.note(f"Written to {to}.")

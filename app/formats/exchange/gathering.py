@@ -1,0 +1,198 @@
+"""Puts together what other tools' files say, line by line, into one suite; or refuses all of it with file and line.
+
+How a format writes its lines is said in the format's own module.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.domain.errors import InvalidInputError, Problem
+from app.domain.model import MAX_GRADE
+from app.formats.complaints import message_of, parse_document, path_of
+from app.formats.documents import CanaryDocument, SuiteDocument
+from app.formats.fields import shortened
+
+MOST_PROBLEMS = 100
+_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}")
+_KEY_WORDS = 48
+_Identity = tuple[str | None, str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A named text that can be read line by line, as often as wanted."""
+
+    name: str
+    lines: Callable[[], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A suite from another tool's files, and what of them it could not take."""
+
+    suite: SuiteDocument
+    judgments: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A suite as another tool's files (name -> text), and what of it they cannot hold."""
+
+    files: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Gathered:
+    """What is known of one canary so far, and where it was first spoken of."""
+
+    file: str
+    line: int
+    query: str | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+    judged: dict[_Identity, dict[str, Any]] = field(default_factory=dict)
+    forbidden: dict[_Identity, dict[str, Any]] = field(default_factory=dict)
+
+
+class Gathering:
+    """What has been read so far. `as_document`: what the files call a document is a document, not a chunk."""
+
+    def __init__(self, *, as_document: bool = False) -> None:
+        self._by_identity: dict[str, _Gathered] = {}
+        self._problems: list[Problem] = []
+        self._notes: Counter[str] = Counter()
+        self._as_document = as_document
+
+    def canary(self, identity: str, query: str | None, file: str, line: int, **fields: Any) -> None:
+        """Take up a canary, by whatever names it in the files; what is said again adds to it."""
+        gathered = self._known(identity, file, line)
+        if query is not None and gathered.query not in {None, query}:
+            self.problem(file, line, f"query '{shortened(identity)}' has another text than before")
+        gathered.query = query if gathered.query is None else gathered.query
+        gathered.fields |= fields
+
+    def judgment(self, identity: str, file: str, line: int, grade: int | None, **chunk: str | None) -> None:
+        """Take up a judgment of a canary; `chunk` has an id, document or text. A grade of None forbids the chunk."""
+        if self._as_document and chunk.get("document") is None:
+            chunk["document"] = chunk.pop("id", None)
+        named = {name: value for name, value in chunk.items() if value is not None}
+        if not named:
+            self.problem(file, line, "the judged chunk has neither an id nor a document nor a text")
+            return
+        gathered = self._known(identity, file, line)
+        place: _Identity = (named.get("id"), named.get("document"), named.get("text"))
+        into = gathered.forbidden if grade is None else gathered.judged
+        given: dict[str, Any] = named if grade is None else {**named, "grade": grade}
+        before = into.setdefault(place, given)
+        if before is not given:
+            if before != given:
+                judged = f"{shortened(next(iter(named.values())))}' of query '{shortened(identity)}"
+                grades = f"first {before['grade']}, now {grade}"
+                self.problem(file, line, f"'{judged}' is judged twice and differently: {grades}")
+            else:
+                self.note("a judgment that is given twice was taken once")
+
+    def texts(self, wanted: Mapping[str, str]) -> None:
+        """Give judged chunks the texts that belong to their ids."""
+        for gathered in self._by_identity.values():
+            for chunk in gathered.judged.values():
+                text = wanted.get(chunk.get("id", chunk.get("document", "")))
+                if text is not None:
+                    chunk.setdefault("text", text)
+
+    def judged_ids(self) -> set[str]:
+        """List the ids (or documents) of everything judged relevant."""
+        chunks = (chunk for one in self._by_identity.values() for chunk in one.judged.values() if chunk["grade"])
+        return {str(chunk.get("id", chunk.get("document"))) for chunk in chunks}
+
+    def grade(self, text: str, file: str, line: int) -> int | None:
+        """Read a grade: whole numbers from 0 to 3; others are brought there, and that is noted. None = a problem."""
+        try:
+            value = float(text)
+            whole = round(value)
+        except (ValueError, OverflowError):
+            self.problem(file, line, f"the grade '{shortened(text)}' is not a number")
+            return None
+        if whole != value:
+            self.note("a grade between two whole numbers was rounded")
+        if whole < 0:
+            self.note("a negative grade became 0")
+        if whole > MAX_GRADE:
+            self.note(f"a grade above {MAX_GRADE} became {MAX_GRADE}")
+        return min(max(whole, 0), MAX_GRADE)
+
+    def problem(self, file: str, line: int | None, message: str) -> None:
+        """Note what is broken; nothing is imported then. Raises InvalidInputError once there is too much of it."""
+        self._problems.append(Problem(message=message, file=file, line=line))
+        if len(self._problems) >= MOST_PROBLEMS:
+            raise InvalidInputError(self._problems)
+
+    def note(self, message: str, count: int = 1) -> None:
+        """Note what of the files a suite cannot hold."""
+        self._notes[message] += count
+
+    def finish(self, slug: str) -> Imported:
+        """Make the suite. Raises InvalidInputError with everything that is broken."""
+        documents: list[CanaryDocument] = []
+        keys: set[str] = set()
+        for identity, gathered in self._by_identity.items():
+            if gathered.query is None:
+                self.note("a query that is judged but nowhere asked was left out")
+            elif not gathered.judged and not gathered.forbidden and not gathered.fields:
+                self.note("a query without judgments was left out")
+            else:
+                document = self._document(_key(identity, keys), gathered)
+                if document is not None:
+                    keys.add(document.key)
+                    documents.append(document)
+        if not documents and not self._problems:
+            self._problems.append(Problem(message="the files hold no query with judgments"))
+        if self._problems:
+            raise InvalidInputError(self._problems)
+        suite = parse_document(SuiteDocument, {"slug": slug})
+        suite = suite.model_copy(update={"canaries": tuple(documents)})  # each is valid, and their keys differ
+        judgments = sum(len(one.expected_chunks) + len(one.forbidden_chunks) for one in documents)
+        return Imported(suite=suite, judgments=judgments, notes=self.notes())
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what was noted, each with how often."""
+        return tuple(f"{message} ({count:,}x)" if count > 1 else message for message, count in self._notes.items())
+
+    def _known(self, identity: str, file: str, line: int) -> _Gathered:
+        known = self._by_identity.get(identity)
+        if known is None:
+            known = self._by_identity[identity] = _Gathered(file=file, line=line)
+        return known
+
+    def _document(self, key: str, gathered: _Gathered) -> CanaryDocument | None:
+        raw = {
+            "key": key,
+            **gathered.fields,
+            "query": gathered.query,
+            "expected_chunks": list(gathered.judged.values()),
+            "forbidden_chunks": list(gathered.forbidden.values()),
+        }
+        try:
+            return CanaryDocument.model_validate(raw)
+        except ValidationError as error:
+            for one in error.errors(include_url=False):
+                place = path_of(one["loc"])
+                told = message_of(CanaryDocument, one)
+                self.problem(gathered.file, gathered.line, f"{place}: {told}" if place else told)
+            return None
+
+
+def _key(identity: str, taken: set[str]) -> str:
+    """Make a canary's key of what names it in the files: the same where it may be one, else its words and a hash."""
+    if _KEY.fullmatch(identity) and identity not in taken:
+        return identity
+    words = re.sub(r"[^a-z0-9]+", "-", identity.lower()).strip("-")[:_KEY_WORDS].rstrip("-")
+    digest = hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:8]
+    return f"{words}-{digest}" if words else f"q-{digest}"
