@@ -103,7 +103,7 @@ def test_a_misspelt_key_is_told_on_its_line(line: int, text: str, wanted: str) -
         (6, '    min_relevance_score: "0.85"', "canaries[0].min_relevance_score: must be a number, not text"),
         (8, "    tags: [a, 5]", "canaries[0].tags[1]: must be text, not a number; put it in quotes"),
         (8, "    key: again", "the key 'key' is given twice, first on line 3"),
-        (11, "    preset: chroma", "retrievers[0].preset: preset 'chroma' is not built yet; built are: generic"),
+        (11, "    preset: chrome", "retrievers[0].preset: unknown preset 'chrome'; did you mean 'chroma'?"),
         (12, "    url: ${NOWHERE}/search", "the variable NOWHERE is not set; set it, or write ${NOWHERE:-default}"),
         (12, "    url: ${9}", "'${9}' is not a variable; write ${NAME} or ${NAME:-default}, or $$ for a dollar sign"),
         (12, "    url: ${A", "'${A' is not a variable; write ${NAME} or ${NAME:-default}, or $$ for a dollar sign"),

@@ -187,18 +187,20 @@ Seconds = Annotated[
 ]
 
 
-def _url(text: str) -> str:
+def check_url(text: str, *, schemes: Sequence[str] = ("http", "https")) -> str:
+    """Return the address, or raise where it is none of these schemes or says more than where something is."""
     if not re.fullmatch(r"[!-~]+", text) or "\\" in text:
         raise complaint("must be one web address without spaces; write other characters as %XX")
     if "{{" in text:
         raise complaint("must not hold a placeholder; put it under request: query or json")
     try:
         parts = urlsplit(text)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
     if not usable:
-        raise complaint("must be an address that begins with http:// or https:// and names a host")
+        begins = " or ".join(f"{scheme}://" for scheme in schemes)
+        raise complaint(f"must be an address that begins with {begins} and names a host")
     if "@" in parts.netloc:
         raise complaint("must not hold a user name or password; addresses are shown, headers and secrets are not")
     if parts.fragment:
@@ -206,7 +208,7 @@ def _url(text: str) -> str:
     return text
 
 
-Url = Annotated[str, StringConstraints(max_length=2048), AfterValidator(_url)]
+Url = Annotated[str, StringConstraints(max_length=2048), AfterValidator(check_url)]
 
 
 def _json_value(value: Any, depth: int = 0) -> Any:

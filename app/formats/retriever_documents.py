@@ -1,252 +1,171 @@
-"""Retrievers as users write them: how to ask an endpoint, how to read its answer, how gently.
+"""Retrievers as users write them: the whole, expanded by its preset, and what its parts have to say to each other.
 
-Sending the request and evaluating the paths is the retriever adapter's work; here they are only checked.
+The parts have modules of their own: request, auth, embedding. Sending the request and evaluating the paths is the
+retriever adapters' work; here they are only checked.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Self
+from urllib.parse import parse_qsl, urlsplit
 
-import jmespath
-from jmespath.exceptions import JMESPathError
 from pydantic import (
-    AfterValidator,
-    AliasChoices,
     BeforeValidator,
     Field,
-    StringConstraints,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
     model_validator,
 )
 
-from app.domain.retrievers import ResponseMapping, Retriever, Scale, Scorer, ScorerKind
+from app.domain.retrievers import Dialect, Retriever, ScorerKind
+from app.formats.auth_documents import AuthDocument, BasicDocument, TlsDocument, auth_value, tls_value
+from app.formats.complaints import parse_document
+from app.formats.embedding_documents import EmbeddingDocument, ScorerDocument, refuse_twice
+from app.formats.expansion import expanded
 from app.formats.fields import (
     Document,
-    FreeJson,
+    Name,
     Number,
     Place,
     Seconds,
     Slug,
-    Text,
-    Url,
     Whole,
+    check_url,
     complaint,
     complaints,
-    refuse_unbuilt,
     shortened,
-    strings_in,
     suggestion,
 )
-
-PRESETS = ("generic",)
-PLANNED_PRESETS = (
-    "chroma",
-    "pgvector",
-    "haystack",
-    "langserve",
-    "mcp",
-    "elasticsearch",
-    "opensearch",
-    "qdrant",
-    "weaviate",
-    "pinecone",
-    "milvus",
-    "azure-ai-search",
-    "bedrock-kb",
-    "openai-vector-store",
+from app.formats.http_fields import origin_of
+from app.formats.placeholders import (
+    ASKS,
+    QUESTION,
+    VECTOR,
+    UrlTemplate,
+    VariableName,
+    check_url_template,
+    filled_sql,
+    parameters_in,
+    placeholders_in,
+    sql_problems,
+    template_problems,
 )
-SCORERS = ("score", "judged")
-PLANNED_SCORERS = ("embedding", "rerank")
+from app.formats.presets import PRESETS, Preset
+from app.formats.request_documents import LookupDocument, RequestDocument, ResponseDocument
 
-PLACEHOLDERS = ("query", "k")
-
-_PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")  # a token of RFC 9110, section 5.6.2
-_HEADER_VALUE = re.compile(r"[\t -~\x80-\xff]*")  # field-content of RFC 9110: no line breaks, so nothing is injected
-_OWN_HEADERS = {"host", "content-length", "transfer-encoding", "connection"}
-
-
-def _headers(headers: dict[str, str]) -> dict[str, str]:
-    wrong: list[tuple[Place, str]] = []
-    seen: set[str] = set()
-    for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name):
-            wrong.append(((name,), "is not the name of a header"))
-        elif name.lower() in _OWN_HEADERS:
-            wrong.append(((name,), "is set by Coalmine and cannot be changed"))
-        elif name.lower() in seen:
-            wrong.append(((name,), "is given twice; upper and lower case are the same header"))
-        if not _HEADER_VALUE.fullmatch(value):
-            wrong.append(((name,), "must be one line of Latin-1 characters"))
-        seen.add(name.lower())
-    if wrong:
-        raise complaints(wrong)
-    return headers
-
-
-def _upper_case(value: Any) -> Any:
-    return value.upper() if isinstance(value, str) else value
-
-
-def _template(value: Any) -> Any:
-    wrong = []
-    for place, text in strings_in(value):
-        names = _PLACEHOLDER.findall(text)
-        unknown = next((name for name in names if name not in PLACEHOLDERS), None)
-        if unknown is not None:
-            near = suggestion(unknown, PLACEHOLDERS) or "; known are: query, k"
-            wrong.append((place, f"unknown placeholder '{{{{ {shortened(unknown)} }}}}'{near}"))
-        elif "{{" in _PLACEHOLDER.sub("", text):
-            wrong.append((place, "has a '{{' that begins no placeholder; write {{ query }} or {{ k }}"))
-    if wrong:
-        raise complaints(wrong)
-    return value
-
-
-class RequestDocument(Document):
-    """What is sent. Values of `json` and `query` may hold `{{ query }}` and `{{ k }}`.
-
-    A GET sends nothing but its query; a POST that says nothing else sends `{"query": ..., "top_k": ...}`.
-    """
-
-    method: Annotated[Literal["GET", "POST"], BeforeValidator(_upper_case)] = "POST"
-    headers: Annotated[
-        dict[str, Annotated[str, StringConstraints(max_length=16_384)]],
-        AfterValidator(_headers),
-        Field(max_length=50),
-    ] = Field(default={}, repr=False)
-    """Write-only: their values are secrets."""
-    body: Annotated[FreeJson, AfterValidator(_template)] = Field(default=None, alias="json")
-    query: Annotated[dict[str, FreeJson], AfterValidator(_template), Field(max_length=50)] = Field(
-        default={}, validation_alias=AliasChoices("query", "params")
-    )
-
-    @field_validator("query")
-    @classmethod
-    def _flat(cls, query: dict[str, Any]) -> dict[str, Any]:
-        nested = [((name,), "must be a text, a number or a list of them") for name in query if not _flat(query[name])]
-        if nested:
-            raise complaints(nested)
-        return query
-
-    @model_validator(mode="before")
-    @classmethod
-    def _default_body(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        method = value.get("method", "POST")
-        asks = any(value.get(name) not in (None, {}) for name in ("json", "query", "params"))
-        if asks or not isinstance(method, str) or method.upper() != "POST":
-            return value
-        return {**value, "json": {"query": "{{ query }}", "top_k": "{{ k }}"}}
-
-    @model_validator(mode="after")
-    def _asks(self) -> Self:
-        if self.method == "GET" and self.body is not None:
-            raise complaints([(("json",), "cannot be sent with GET; use query, or method: POST")])
-        if not any("query" in _PLACEHOLDER.findall(text) for _, text in strings_in([self.body, self.query])):
-            raise complaint("never uses {{ query }}, so every canary would ask the same")
-        return self
-
-
-def _flat(value: Any) -> bool:
-    items = value if isinstance(value, list) else [value]
-    return all(isinstance(item, str | int | float) for item in items)
-
-
-def _path(text: str) -> str:
-    try:
-        jmespath.compile(text)
-    except JMESPathError:
-        raise complaint(f"'{shortened(text)}' is not a JMESPath expression, see https://jmespath.org") from None
-    return text
-
-
-def _body_path(text: str) -> str:
-    if text.startswith("header:"):
-        raise complaint("must be a path in the body; only index_version can come from a header")
-    return _path(text)
-
-
-def _version_path(text: str) -> str:
-    if not text.startswith("header:"):
-        return _path(text)
-    if not _HEADER_NAME.fullmatch(text.removeprefix("header:")):
-        raise complaint("must name a header, for example header:x-index-version")
-    return text
-
-
-Path = Annotated[Text, StringConstraints(max_length=1024), AfterValidator(_body_path)]
-
-
-class ResponseDocument(Document):
-    """Where hits and their fields stand in an answer, as JMESPath; field paths start at the hit."""
-
-    hits: Path
-    id: Path | None = None
-    score: Path | None = None
-    text: Path | None = None
-    document: Path | None = None
-    index_version: Annotated[Text, StringConstraints(max_length=1024), AfterValidator(_version_path)] | None = None
-
-    @model_validator(mode="after")
-    def _tells_hits_apart(self) -> Self:
-        if self.id is None and self.text is None:
-            raise complaint("must map id or text, or hits cannot be told apart")
-        return self
-
-
-def _scorer_kind(value: Any) -> Any:
-    refuse_unbuilt("scorer kind", value, SCORERS, PLANNED_SCORERS)
-    return value
-
-
-class ScorerDocument(Document):
-    """How relevant the first hit is. A kind that is not said follows from the scale, see `RetrieverDocument`."""
-
-    kind: Annotated[ScorerKind, BeforeValidator(_scorer_kind)] | None = None
-    scale: Scale | None = None
-    anchor: Annotated[Number, Field(gt=0)] | None = None
-
-    @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
-        if self.kind is ScorerKind.SCORE and self.scale is None:
-            raise complaint(f"a scorer of kind score must declare its scale: {', '.join(Scale)}")
-        if self.scale is Scale.UNBOUNDED and self.kind is None:
-            raise complaint("an unbounded scale needs the kind said: score (with an anchor) or judged")
-        if self.scale is Scale.UNBOUNDED and self.anchor is None:
-            raise complaint("an unbounded scale needs an anchor, the score that counts as half relevant")
-        if self.scale is not Scale.UNBOUNDED and self.anchor is not None:
-            raise complaints([(("anchor",), "belongs to the scale unbounded only")])
-        return self
+GENERIC = "generic"
+_SSL_MODES = {"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
 
 
 def _preset(value: Any) -> Any:
-    refuse_unbuilt("preset", value, PRESETS, PLANNED_PRESETS)
+    if isinstance(value, str) and value not in PRESETS:
+        near = suggestion(value, PRESETS) or f"; there are: {', '.join(PRESETS)}"
+        raise complaint(f"unknown preset '{shortened(value)}'{near}")
     return value
+
+
+def _option(value: Any) -> Any:
+    if value is None:
+        raise complaint("is missing; the templates need it")
+    return value
+
+
+_Option = Annotated[Name, BeforeValidator(_option)]
 
 
 class RetrieverDocument(Document):
     """The endpoint a check watches.
 
-    The scorer is filled in when it is not said: `score` where a bounded scale is declared and the score is mapped,
-    else `judged`.
+    What the preset says is filled in where nothing else is said. So is the kind of the scorer: `score` where a bounded
+    scale is declared and the score is mapped, else `judged`.
     """
 
     slug: Slug
-    preset: Annotated[str, BeforeValidator(_preset), WithJsonSchema({"enum": list(PRESETS)})] = "generic"
-    url: Url
-    request: Annotated[RequestDocument, Field(validate_default=True)] = Field(default_factory=RequestDocument)
-    response: ResponseDocument
+    preset: Annotated[str, BeforeValidator(_preset), WithJsonSchema({"enum": list(PRESETS)})] = GENERIC
+    options: Annotated[dict[VariableName, _Option], Field(max_length=50)] = Field(default={})
+    """Names of one's own for the templates, and those a preset asks for."""
+    lookup: LookupDocument | None = None
+    url: UrlTemplate
+    request: RequestDocument = Field(default_factory=RequestDocument)
+    embedding: Annotated[EmbeddingDocument | None, Field(validate_default=True)] = None
+    response: ResponseDocument = Field(default_factory=lambda: ResponseDocument(**PRESETS[GENERIC].response))
     scorer: Annotated[ScorerDocument, Field(validate_default=True)] = ScorerDocument()
+    auth: AuthDocument | None = None
+    tls: TlsDocument | None = None
     concurrency: Annotated[Whole, Field(ge=1, le=256)] = 8
     requests_per_second: Annotated[Number, Field(gt=0, le=100_000)] | None = None
     timeout: Seconds = 10.0
     retries: Annotated[Whole, Field(ge=0, le=3)] = 1
+    breaker: Annotated[Whole, Field(ge=1, le=1_000)] | None = 10
+    """After so many failed probes in a row a run ends early; null = never."""
     max_body_bytes: Annotated[Whole, Field(ge=1_000, le=100_000_000)] = 5_000_000
     score_precision: Annotated[Number, Field(ge=0, le=1)] = 1e-6
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expanded(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        name = value.get("preset", GENERIC)
+        known = isinstance(name, str) and name in PRESETS
+        return expanded(value, PRESETS[name if known else GENERIC])
+
+    @field_validator("lookup")
+    @classmethod
+    def _fetched(cls, lookup: LookupDocument | None, info: ValidationInfo) -> LookupDocument | None:
+        if lookup is None or "options" not in info.data:
+            return lookup
+        if lookup.name in info.data["options"]:
+            raise complaints([(("name",), f"'{lookup.name}' is an option already")])
+        wrong = list(template_problems(lookup.url, info.data["options"], place=("url",)))
+        if wrong:
+            raise complaints(wrong)
+        return lookup
+
+    @field_validator("url")
+    @classmethod
+    def _address(cls, url: str, info: ValidationInfo) -> str:
+        preset, names = _preset_of(info), _names(info)
+        if preset is not None and preset.dialect is Dialect.SQL:
+            return _database_url(url)
+        check_url_template(url)
+        wrong = list(template_problems(url, names)) if names is not None else []
+        if wrong:
+            raise complaints(wrong)
+        return url
+
+    @field_validator("request")
+    @classmethod
+    def _asks(cls, request: RequestDocument, info: ValidationInfo) -> RequestDocument:
+        preset, names = _preset_of(info), _names(info)
+        if preset is None or names is None:
+            return request
+        wrong = list(_foreign(request, preset.dialect))
+        if preset.dialect is Dialect.SQL:
+            wrong += [(("sql",), message) for message in sql_problems(request.sql or "", info.data["options"])]
+            asked = parameters_in(request.sql or "")
+        else:
+            known = (*names, VECTOR)
+            for part, value in (("json", request.body), ("query", request.query)):
+                wrong += template_problems(value, known, place=(part,))
+            asked = placeholders_in([request.body, request.query, info.data.get("url", "{{ query }}")])
+        if wrong:
+            raise complaints(wrong)
+        if ASKS.isdisjoint(asked):
+            raise complaint("never uses {{ query }}, so every canary would ask the same")
+        return request
+
+    @field_validator("embedding")
+    @classmethod
+    def _gives_vectors(cls, embedding: EmbeddingDocument | None, info: ValidationInfo) -> EmbeddingDocument | None:
+        preset, request = _preset_of(info), info.data.get("request")
+        if embedding is not None or preset is None or request is None:
+            return embedding
+        if VECTOR in placeholders_in([request.body, request.query]) | parameters_in(request.sql or ""):
+            who = preset.name if preset.needs_vector else "the request"
+            raise complaint(f"is missing; {who} takes vectors: say embedding: {{url, model}}")
+        return embedding
 
     @field_validator("scorer")
     @classmethod
@@ -255,28 +174,122 @@ class RetrieverDocument(Document):
         scored = response is None or response.score is not None
         if scorer.kind is ScorerKind.SCORE and not scored:
             raise complaint("a scorer of kind score needs response: score to be mapped")
+        if scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK} and response is not None and response.text is None:
+            raise complaint(f"a scorer of kind {scorer.kind} reads hits; map their text under response: text")
+        if scorer.kind is ScorerKind.EMBEDDING and scorer.url is None and info.data.get("embedding", "") is None:
+            raise complaint("a scorer of kind embedding needs an embedder: say embedding: {url, model}")
         if scorer.kind is not None:
             return scorer
         kind = ScorerKind.SCORE if scorer.scale is not None and scored else ScorerKind.JUDGED
         return scorer.model_copy(update={"kind": kind})
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        wrong = [*self._of_secrets(), *self._unused_options()]
+        if wrong:
+            raise complaints(wrong)
+        refuse_twice(self.request.headers, self.auth)
+        return self
+
+    def _of_secrets(self) -> Iterator[tuple[Place, str]]:
+        """Yield what would send secrets astray."""
+        if self.dialect is Dialect.SQL and not isinstance(self.auth, BasicDocument | None):
+            yield ("auth", "kind"), "of a database must be basic: its user and password"
+        if self.lookup is not None and origin_of(self.lookup.url) != origin_of(self.url):
+            # It is asked with the secrets of the retriever, which go nowhere else.
+            yield ("lookup", "url"), "must be at the host of the retriever's url, or a path that begins with /"
+
+    def _unused_options(self) -> Iterator[tuple[Place, str]]:
+        """Yield options that nothing uses: they are likely misspelled."""
+        request, asks_for = self.request, PRESETS[self.preset].options
+        templates = [self.url, self.lookup.url if self.lookup else None, request.body, request.query, request.sql]
+        used = placeholders_in(templates)
+        for name in self.options:
+            if name not in used and name not in asks_for:
+                near = suggestion(name, {*used, *asks_for} - {*QUESTION, VECTOR})
+                yield ("options", name), f"is used by no template{near}"
+
+    @property
+    def dialect(self) -> Dialect:
+        """What the retriever speaks; the preset says it."""
+        return PRESETS[self.preset].dialect
+
+    def at(self, url: str) -> Self:
+        """Return the document of the same retriever at another address. Raises InvalidInputError for a bad one."""
+        data = {**self.data(), "url": url}
+        if self.lookup is not None:
+            data["lookup"] = {**data["lookup"], "url": self.lookup.url[len(origin_of(self.lookup.url)) :]}
+        return parse_document(type(self), data)
 
     def to_domain(self) -> Retriever:
         """Return the value the domain works with."""
         return Retriever(
             slug=self.slug,
             url=self.url,
+            dialect=self.dialect,
             method=self.request.method,
             headers=dict(self.request.headers),
             query_parameters=dict(self.request.query),
             json=self.request.body,
-            response=ResponseMapping(**self.response.model_dump()),
-            scorer=Scorer(
-                kind=self.scorer.kind or ScorerKind.JUDGED, scale=self.scorer.scale, anchor=self.scorer.anchor
-            ),
+            options=dict(self.options),
+            lookup=self.lookup.to_domain() if self.lookup is not None else None,
+            sql=filled_sql(self.request.sql, self.options) if self.request.sql is not None else None,
+            tool=self.request.tool,
+            auth=auth_value(self.auth),
+            tls=tls_value(self.tls),
+            embedder=self.embedding.to_domain() if self.embedding is not None else None,
+            response=self.response.to_domain(),
+            scorer=self.scorer.to_domain(),
             concurrency=self.concurrency,
             requests_per_second=self.requests_per_second,
             timeout_seconds=self.timeout,
             retries=self.retries,
+            breaker=self.breaker,
             max_body_bytes=self.max_body_bytes,
             score_precision=self.score_precision,
         )
+
+
+def _preset_of(info: ValidationInfo) -> Preset | None:
+    return PRESETS.get(info.data.get("preset", ""))
+
+
+def _names(info: ValidationInfo) -> tuple[str, ...] | None:
+    """Return the placeholders there are besides the vector; None where what says so is not valid."""
+    if "options" not in info.data or "lookup" not in info.data or _preset_of(info) is None:
+        return None
+    lookup: LookupDocument | None = info.data["lookup"]
+    return (*QUESTION, *info.data["options"], *([lookup.name] if lookup is not None else []))
+
+
+def _database_url(url: str) -> str:
+    check_url(url, schemes=("postgresql",))
+    parts = urlsplit(url)
+    if not re.fullmatch(r"/[^/]+", parts.path) or "{{" in url:
+        raise complaint("must be postgresql://host:port/database")
+    # Whatever else a client library takes there could lead it to another host or to files of this machine.
+    if any(
+        name != "sslmode" or mode not in _SSL_MODES for name, mode in parse_qsl(parts.query, keep_blank_values=True)
+    ):
+        raise complaint("may only have ?sslmode=... behind the database; user and password go to auth: {kind: basic}")
+    return url
+
+
+_FOREIGN = {
+    Dialect.HTTP: {"sql": "SQL", "tool": "MCP"},
+    Dialect.MCP: {"sql": "SQL", "query": "HTTP"},
+    Dialect.SQL: {"json": "HTTP", "query": "HTTP", "tool": "MCP", "headers": "HTTP"},
+}
+_NEEDED = {Dialect.SQL: ("sql", "a SELECT with :query"), Dialect.MCP: ("tool", "the name of the tool to call")}
+
+
+def _foreign(request: RequestDocument, dialect: Dialect) -> Iterator[tuple[Place, str]]:
+    """Yield what a request says that its preset's dialect has no use for, and what it must say and does not."""
+    said = {"json": request.body, "query": request.query, "sql": request.sql, "tool": request.tool}
+    said["headers"] = request.headers
+    for name, of in _FOREIGN[dialect].items():
+        if said[name] not in (None, {}):
+            yield (name,), f"belongs to presets that speak {of}"
+    needed, what = _NEEDED.get(dialect, ("", ""))
+    if needed and said[needed] is None:
+        yield (needed,), f"is missing; say {what}"

@@ -1,0 +1,232 @@
+"""Who we are to an endpoint, as users write it: the kinds of `auth`, and `tls`.
+
+Proving it is the credentials adapter's work; that no secret is shown is that of `secret_fields`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+
+from app.domain.retrievers import ApiKey, Auth, Basic, Bearer, OAuth2, SigV4, Tls
+from app.formats.fields import Document, Text, Url, complaint, complaints, shortened, suggestion
+from app.formats.http_fields import HeaderName, Secret
+
+BEARER_STYLE: Mapping[str, Any] = {"kind": "bearer"}
+"""How embedders and rerankers are spoken to where nothing else is said."""
+
+
+def _nothing_required(schema: dict[str, Any]) -> None:
+    """Say that anything may be left out: a preset may give it, a `*_file` twin may stand for it."""
+    schema.pop("required", None)
+
+
+class _AuthDocument(Document):
+    model_config = ConfigDict(json_schema_extra=_nothing_required)
+
+
+class BearerDocument(_AuthDocument):
+    """`Authorization: Bearer TOKEN`."""
+
+    kind: Literal["bearer"]
+    token: Annotated[Secret, Field(repr=False)]
+
+    def to_domain(self) -> Bearer:
+        """Return the value the domain works with."""
+        return Bearer(token=self.token)
+
+
+class ApiKeyDocument(_AuthDocument):
+    """A key in a header or in a query parameter, with what stands before it."""
+
+    kind: Literal["api_key"]
+    key: Annotated[Secret, Field(repr=False)]
+    header: HeaderName | None = None
+    query: Annotated[Text, StringConstraints(max_length=256)] | None = None
+    prefix: Annotated[str, StringConstraints(max_length=64, pattern=r"^[ -~]*$")] = ""
+
+    @model_validator(mode="after")
+    def _in_one_place(self) -> Self:
+        if (self.header is None) == (self.query is None):
+            raise complaint("must say where the key goes, either 'header' or 'query'")
+        return self
+
+    def to_domain(self) -> ApiKey:
+        """Return the value the domain works with."""
+        return ApiKey(key=self.key, header=self.header, query=self.query, prefix=self.prefix)
+
+
+def _user(user: str) -> str:
+    if ":" in user:
+        raise complaint("must not hold a ':', which ends the user in basic authentication")
+    return user
+
+
+class BasicDocument(_AuthDocument):
+    """A user and a password; for SQL those of the database."""
+
+    kind: Literal["basic"]
+    user: Annotated[Text, StringConstraints(max_length=1024), AfterValidator(_user)]
+    password: Annotated[Text, StringConstraints(max_length=16_384), Field(repr=False)]
+
+    def to_domain(self) -> Basic:
+        """Return the value the domain works with."""
+        return Basic(user=self.user, password=self.password)
+
+
+class OAuth2Document(_AuthDocument):
+    """Client credentials: a token is fetched from `token_url` and used as long as it is valid."""
+
+    kind: Literal["oauth2"]
+    token_url: Url
+    client_id: Annotated[Text, StringConstraints(max_length=1024)]
+    client_secret: Annotated[Text, StringConstraints(max_length=16_384), Field(repr=False)]
+    scope: Annotated[Text, StringConstraints(max_length=4096)] | None = None
+    audience: Annotated[Text, StringConstraints(max_length=2048)] | None = None
+
+    def to_domain(self) -> OAuth2:
+        """Return the value the domain works with."""
+        return OAuth2(
+            token_url=self.token_url,
+            client_id=self.client_id,
+            client_secret=self.client_secret,
+            scope=self.scope,
+            audience=self.audience,
+        )
+
+
+_AwsName = Annotated[Text, StringConstraints(max_length=128)]
+
+
+class SigV4Document(_AuthDocument):
+    """AWS Signature Version 4."""
+
+    kind: Literal["sigv4"]
+    region: _AwsName
+    service: _AwsName
+    access_key: _AwsName
+    secret_key: Annotated[Secret, Field(repr=False)]
+    session_token: Annotated[Secret | None, Field(repr=False)] = None
+
+    def to_domain(self) -> SigV4:
+        """Return the value the domain works with."""
+        return SigV4(
+            region=self.region,
+            service=self.service,
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            session_token=self.session_token,
+        )
+
+
+_Any = BearerDocument | ApiKeyDocument | BasicDocument | OAuth2Document | SigV4Document
+_KINDS: Mapping[str, type[_Any]] = {
+    "bearer": BearerDocument,
+    "api_key": ApiKeyDocument,
+    "basic": BasicDocument,
+    "oauth2": OAuth2Document,
+    "sigv4": SigV4Document,
+}
+
+
+def _of_its_kind(value: Any, _handler: ValidatorFunctionWrapHandler) -> _Any:
+    """Validate as the kind that is said alone, so that errors speak of that one and their places hold no tag."""
+    if isinstance(value, _Any):
+        return value
+    if not isinstance(value, Mapping):
+        raise complaint("must be a mapping with a kind, for example {kind: bearer, token: ...}")
+    kind = value.get("kind")
+    if kind is None:
+        raise complaints([(("kind",), f"is missing; say one of {', '.join(_KINDS)}")])
+    if not isinstance(kind, str) or kind not in _KINDS:
+        near = suggestion(kind, _KINDS) if isinstance(kind, str) else ""
+        shown = f", not '{shortened(kind)}'" if isinstance(kind, str) else ""
+        raise complaints([(("kind",), f"must be one of {', '.join(_KINDS)}{shown}{near}")])
+    return _KINDS[kind].model_validate(value)
+
+
+AuthDocument = Annotated[_Any, WrapValidator(_of_its_kind)]
+
+
+def auth_value(document: _Any | None) -> Auth | None:
+    """Return the value the domain works with."""
+    return document.to_domain() if document is not None else None
+
+
+def header_of(document: _Any | None) -> str | None:
+    """Name the header that is set to prove who we are."""
+    if document is None:
+        return None
+    return document.header if isinstance(document, ApiKeyDocument) else "Authorization"
+
+
+def styled(written: Any, style: Mapping[str, Any]) -> Any:
+    """Lay what a user wrote under `auth` over an endpoint's own style: its kind, its header, its region's service.
+
+    Where no kind is written, `key` and `token` are two words for the same.
+    """
+    if not isinstance(written, Mapping) or not style or written.get("kind", style["kind"]) != style["kind"]:
+        return written
+    elsewhere = {"header", "query"} & written.keys()
+    whole = {key: value for key, value in style.items() if not (elsewhere and key in {"header", "query", "prefix"})}
+    whole |= written
+    if "kind" not in written:
+        wanted, other = ("key", "token") if style["kind"] == "api_key" else ("token", "key")
+        if style["kind"] in {"bearer", "api_key"} and other in whole and wanted not in whole:
+            whole[wanted] = whole.pop(other)
+    return whole
+
+
+_PEM = re.compile(r"\s*-----BEGIN [A-Z0-9 ]+-----[\s\S]*-----END [A-Z0-9 ]+-----\s*")
+
+
+def _certificate(text: str) -> str:
+    if "PRIVATE KEY-----" in text:
+        raise complaint("holds a private key, which is a secret; put it under key")
+    if not _PEM.fullmatch(text) or "-----BEGIN CERTIFICATE-----" not in text:
+        raise complaint("must be a certificate as PEM: -----BEGIN CERTIFICATE----- and so on")
+    return text
+
+
+def _private_key(text: str) -> str:
+    if not _PEM.fullmatch(text) or "PRIVATE KEY-----" not in text:
+        raise complaint("must be a private key as PEM: -----BEGIN PRIVATE KEY----- and so on")
+    if "ENCRYPTED" in text:
+        raise complaint("must be a private key without a passphrase; it is stored encrypted")
+    return text
+
+
+_PemText = Annotated[str, StringConstraints(max_length=100_000)]
+
+
+class TlsDocument(Document):
+    """PEM texts: our certificate with its key (mTLS), and an authority to trust in place of the system's."""
+
+    certificate: Annotated[_PemText, AfterValidator(_certificate)] | None = None
+    key: Annotated[_PemText, AfterValidator(_private_key)] | None = Field(default=None, repr=False)
+    authority: Annotated[_PemText, AfterValidator(_certificate)] | None = None
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            missing = "certificate" if self.certificate is None else "key"
+            raise complaints([((missing,), "is missing; a certificate and its key go together")])
+        return self
+
+    def to_domain(self) -> Tls:
+        """Return the value the domain works with."""
+        return Tls(certificate=self.certificate, key=self.key, authority=self.authority)
+
+
+def tls_value(document: TlsDocument | None) -> Tls | None:
+    """Return the value the domain works with."""
+    return document.to_domain() if document is not None else None

@@ -1,0 +1,75 @@
+"""The small types of documents about HTTP: headers, addresses with placeholders, texts that are secret.
+
+Which documents have them is said in the documents' own modules.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from app.formats.fields import Place, complaint, complaints
+
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")  # a token of RFC 9110, section 5.6.2
+_HEADER_VALUE = re.compile(r"[\t -~\x80-\xff]*")  # field-content of RFC 9110: no line breaks, so nothing is injected
+_OWN_HEADERS = {"host", "content-length", "transfer-encoding", "connection"}
+
+
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    wrong: list[tuple[Place, str]] = []
+    seen: set[str] = set()
+    for name, value in headers.items():
+        if not HEADER_NAME.fullmatch(name):
+            wrong.append(((name,), "is not the name of a header"))
+        elif name.lower() in _OWN_HEADERS:
+            wrong.append(((name,), "is set by Coalmine and cannot be changed"))
+        elif name.lower() in seen:
+            wrong.append(((name,), "is given twice; upper and lower case are the same header"))
+        if not _HEADER_VALUE.fullmatch(value):
+            wrong.append(((name,), "must be one line of Latin-1 characters"))
+        seen.add(name.lower())
+    if wrong:
+        raise complaints(wrong)
+    return headers
+
+
+Headers = Annotated[
+    dict[str, Annotated[str, StringConstraints(max_length=16_384)]],
+    AfterValidator(_headers),
+    Field(max_length=50),
+]
+"""Write-only: their values are secrets."""
+
+
+def _header_name(name: str) -> str:
+    if not HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
+        raise complaint("must be the name of a header, for example X-Api-Key")
+    return name
+
+
+HeaderName = Annotated[str, AfterValidator(_header_name)]
+
+
+def _one_line(text: str) -> str:
+    if not text.strip():
+        raise complaint("must not be blank")
+    if not _HEADER_VALUE.fullmatch(text):
+        raise complaint("must be one line of Latin-1 characters")
+    return text
+
+
+Secret = Annotated[str, StringConstraints(max_length=16_384), AfterValidator(_one_line)]
+"""A text that is never shown, quoted or stored in the clear, and fits a header."""
+
+
+def origin_of(url: str) -> str:
+    """Return the part of an address that says who is spoken to: scheme, host and port."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}".lower()
+
+
+def header_given(headers: Mapping[str, Any], name: str) -> bool:
+    """Whether a header is among those given, in whatever case."""
+    return name.lower() in {given.lower() for given in headers}
