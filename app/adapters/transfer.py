@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import pycurl
 
@@ -204,11 +204,9 @@ class _Socket(socket.socket):
 
 
 def host_of(url: str) -> str:
-    """Return the host name of a URL, "" if it has none."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
+    """Return the host of a URL, "" where it is not written so plainly that everybody reads the same one."""
+    found = _AUTHORITY.match(url)
+    return "" if found is None else found[1].lower()
 
 
 def blocked(reason: str) -> str:
@@ -255,6 +253,9 @@ def _trust() -> list[tuple[int, Any]]:
 
 _NOTHING = Request(url="", timeout_seconds=0.0, max_body_bytes=-1)
 _TOO_LARGE = 100  # CURLE_TOO_LARGE, which pycurl does not name
+_AUTHORITY = re.compile(
+    r"https?://(?:[^\s/?#@\\]*@)?(\[[0-9a-f:.%]+\]|[a-z0-9._-]+)(?::[0-9]*)?(?:[/?#]|\Z)", re.ASCII | re.IGNORECASE
+)
 _BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _CERTIFICATE_REQUEST = b"\x0d"  # RFC 8446, section 4: the type of a handshake message, then its length in 3 bytes
 _AFTER_HANDSHAKE = frozenset(

@@ -18,7 +18,7 @@ import pycurl
 
 from app.adapters.transfer import Transfer, blocked, host_of
 from app.adapters.wire import NOBODY, Failure, Identity, Request, Response
-from app.domain.addresses import NOT_AN_ADDRESS, AddressPolicy
+from app.domain.addresses import AddressPolicy
 
 RETRY_SECONDS = 0.2
 """How long a transport failure is left alone before it is tried again."""
@@ -221,8 +221,8 @@ class _Loop:
             return "only http and https addresses are contacted"
         if self._proxy:
             host = host_of(request.url)
-            reason = self._policy.check(host, host)
-            return None if reason is None or reason == NOT_AN_ADDRESS else blocked(reason)
+            reason = self._policy.check_unresolved(host) if host else "the host is not written plainly"
+            return None if reason is None else blocked(reason)
         return None
 
     def _patience(self) -> float | None:

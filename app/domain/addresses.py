@@ -41,6 +41,18 @@ class AddressPolicy:
         kinds = ((face, _special(face)) for face in _faces(ip)) if self.deny_private else ()
         return next((f"{kind} address {_shown(face, ip)}" for face, kind in kinds if kind is not None), None)
 
+    def check_unresolved(self, host: str) -> str | None:
+        """Say why `host` is refused where nothing more will be known of it, as through a proxy, which resolves itself.
+
+        An address is judged in all spellings resolvers know; a name by the list alone, so it may lead anywhere.
+        """
+        ip = literal(host)
+        if ip is not None:
+            return self.check(str(ip), host)
+        if self.only_allowed and host.lower().rstrip(".") not in self.allow:
+            return "the host is not on the allow list"
+        return None
+
     def _guarded(self, ip: Address) -> str | None:
         """Say why an address is refused that only an entry of its own opens."""
         for face in _faces(ip):
@@ -78,6 +90,33 @@ def parse_allow(text: str) -> tuple[Network | str, ...]:
     return tuple(_entry(item) for item in map(str.strip, text.split(",")) if item)
 
 
+def literal(host: str) -> Address | None:
+    """Read a host that is no name but an address, in any spelling of inet_aton(3): 127.1, 0x7f000001, 017700000001.
+
+    `localhost` is one too (RFC 6761, section 6.3): resolvers need not be asked for it.
+    """
+    plain = host.lower().strip("[]").partition("%")[0].rstrip(".")
+    if plain.rpartition(".")[2] == "localhost":
+        return IPv4Address("127.0.0.1")
+    try:
+        return ip_address(plain)
+    except ValueError:
+        pass
+    try:
+        *leading, last = [int(part, _base(part)) for part in plain.split(".")]
+        if len(leading) > _BYTES - 1 or any(part > _BYTE for part in leading):
+            return None
+        return IPv4Address(last + sum(part << 8 * (_BYTES - 1 - at) for at, part in enumerate(leading)))
+    except ValueError:
+        return None
+
+
+def _base(part: str) -> int:
+    if part.startswith("0x"):
+        return 16
+    return 8 if part.startswith("0") and part.isdigit() else 10
+
+
 def _entry(item: str) -> Network | str:
     try:
         return ip_network(item.strip("[]"), strict=False)
@@ -101,8 +140,12 @@ def _faces(ip: Address) -> Iterator[Address]:
     yield plain
     if isinstance(plain, IPv4Address):
         return
-    if plain in _NAT64 or plain in _LOCAL_NAT64:
-        yield IPv4Address(plain.packed[12:])
+    packed = plain.packed
+    if plain in _NAT64 or plain in _COMPATIBLE or packed[8:12] in _ISATAP:
+        yield IPv4Address(packed[12:])
+    if plain in _LOCAL_NAT64:
+        for places in _NAT64_PLACES:
+            yield IPv4Address(bytes(packed[at] for at in places))
     if plain.sixtofour is not None:
         yield plain.sixtofour
     if plain.teredo is not None:
@@ -132,6 +175,10 @@ def _shown(face: Address, ip: Address) -> str:
 _NAME_LENGTH, _LABEL_LENGTH = 253, 63
 _MAPPED, _TRANSLATED, _NAT64 = IPv6Network("::ffff:0:0/96"), IPv6Network("::ffff:0:0:0/96"), IPv6Network("64:ff9b::/96")
 _LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")
+_NAT64_PLACES = ((12, 13, 14, 15), (9, 10, 11, 12), (7, 9, 10, 11), (6, 7, 9, 10))  # RFC 6052, section 2.2
+_COMPATIBLE = IPv6Network("::/96")  # IPv4-compatible, deprecated (RFC 4291, section 2.5.5.1)
+_ISATAP = (bytes.fromhex("00005efe"), bytes.fromhex("02005efe"))  # RFC 5214, section 6.1
+_BYTES, _BYTE = 4, 255
 _LINK_LOCAL: tuple[Network, ...] = (IPv4Network("169.254.0.0/16"), IPv6Network("fe80::/10"))
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 
@@ -143,6 +190,8 @@ METADATA: frozenset[Address] = frozenset(
             "169.254.170.2",  # AWS container credentials
             "169.254.170.23",  # AWS pod identity
             "100.100.100.200",  # Alibaba
+            "fd00:100::100:200",  # Alibaba
+            "100.96.0.96",  # Volcano Engine
             "168.63.129.16",  # Azure wire server
             "fd00:ec2::254",  # AWS
             "fd00:ec2::23",  # AWS pod identity
@@ -150,6 +199,7 @@ METADATA: frozenset[Address] = frozenset(
             "192.0.0.192",  # Oracle
             "fd00:c1::a9fe:a9fe",  # Oracle
             "fd00:42::42",  # Scaleway
+            "fd00:a9fe:a9fe::1",  # Akamai
         ),
     )
 )
