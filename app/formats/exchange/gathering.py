@@ -173,11 +173,11 @@ class Gathering:
 
     def _document(self, key: str, gathered: _Gathered) -> CanaryDocument | None:
         raw = {
-            "key": key,
+            "forbidden_chunks": list(gathered.forbidden.values()),
             **gathered.fields,
+            "key": key,
             "query": gathered.query,
             "expected_chunks": list(gathered.judged.values()),
-            "forbidden_chunks": list(gathered.forbidden.values()),
         }
         try:
             return CanaryDocument.model_validate(raw)
@@ -187,6 +187,11 @@ class Gathering:
                 told = message_of(CanaryDocument, one)
                 self.problem(gathered.file, gathered.line, f"{place}: {told}" if place else told)
             return None
+
+
+def objects_in(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of what should be a list of them."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _key(identity: str, taken: set[str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.formats.documents import SuiteDocument
-from app.formats.exchange.gathering import Gathering, Source, Written
+from app.formats.exchange.gathering import Gathering, Source, Written, objects_in
 from app.formats.exchange.losses import losses
 from app.formats.exchange.tabular import rows
 
@@ -84,21 +84,17 @@ def _json(source: Source, into: Gathering) -> None:
     except (ValueError, RecursionError):
         into.problem(source.name, 1, "is not JSON")
         return
-    pairs, queries = whole.get("query_doc_pairs"), whole.get("queries")
-    if isinstance(pairs, list):
-        for pair in pairs:
-            given = [one.get("rating") for one in pair.get("judgements") or () if isinstance(one, dict)]
-            _pair(pair.get("query_text"), pair.get("doc_id"), given, source.name, into)
-    elif isinstance(queries, list):
-        for query in queries:
-            text = query.get("query_text", query.get("query"))
-            listed = query.get("ratings") or ()
-            if isinstance(listed, dict):
-                listed = [{"doc_id": name, "rating": rating} for name, rating in listed.items()]
-            for one in listed:
-                _pair(text, one.get("doc_id"), [one.get("rating")], source.name, into)
-    else:
+    if not isinstance(whole.get("query_doc_pairs", whole.get("queries")), list):
         into.problem(source.name, 1, "is neither a case ('queries') nor a book ('query_doc_pairs') of Quepid")
+    for pair in objects_in(whole.get("query_doc_pairs")):
+        given = [one.get("rating") for one in objects_in(pair.get("judgements"))]
+        _pair(pair.get("query_text"), pair.get("doc_id"), given, source.name, into)
+    for query in objects_in(whole.get("queries")):
+        text, listed = query.get("query_text", query.get("query")), query.get("ratings")
+        if isinstance(listed, dict):
+            listed = [{"doc_id": name, "rating": rating} for name, rating in listed.items()]
+        for one in objects_in(listed):
+            _pair(text, one.get("doc_id"), [one.get("rating")], source.name, into)
 
 
 def _pair(query: Any, document: Any, given: Sequence[Any], file: str, into: Gathering) -> None:

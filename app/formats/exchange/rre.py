@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.formats.documents import SuiteDocument
-from app.formats.exchange.gathering import Gathering, Source, Written
+from app.formats.exchange.gathering import Gathering, Source, Written, objects_in
 from app.formats.exchange.losses import losses
 
 _TAG = 64
@@ -61,16 +61,16 @@ def write(suite: SuiteDocument) -> Written:
 def _groups(whole: Any) -> Iterator[tuple[str | None, dict[str, Any]]]:
     if not isinstance(whole, dict):
         return
-    for topic in _dicts(whole.get("topics")):
-        for group in _dicts(topic.get("query_groups")):
+    for topic in objects_in(whole.get("topics")):
+        for group in objects_in(topic.get("query_groups")):
             yield str(topic.get("description") or "").strip()[:_TAG] or None, group
-        yield from ((None, query) for query in _dicts(topic.get("queries")))
-    yield from ((None, group) for group in _dicts(whole.get("query_groups")))
-    yield from ((None, query) for query in _dicts(whole.get("queries")))
+        yield from ((None, query) for query in objects_in(topic.get("queries")))
+    yield from ((None, group) for group in objects_in(whole.get("query_groups")))
+    yield from ((None, query) for query in objects_in(whole.get("queries")))
 
 
 def _group(topic: str | None, group: dict[str, Any], file: str, into: Gathering) -> None:
-    queries = [query for one in _dicts(group.get("queries")) or [group] if (query := _query(one)) is not None]
+    queries = [query for one in objects_in(group.get("queries")) or [group] if (query := _query(one)) is not None]
     name = str(group.get("name") or "").strip()
     if not queries:
         into.problem(file, 1, f"group '{name[:40]}' has no query with a $query placeholder")
@@ -98,7 +98,3 @@ def _query(one: dict[str, Any]) -> str | None:
     placeholders = one.get("placeholders")
     query = placeholders.get("$query") if isinstance(placeholders, dict) else None
     return query if isinstance(query, str) and query.strip() else None
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
