@@ -128,9 +128,13 @@ def _planted(whole: Any, node: Any, value: Any) -> Any:
         for step in reversed(rest):
             value = _planted({}, step, value)
         return _planted(whole, first, value)
-    if kind in {"projection", "filter_projection"}:
-        source, item, *_ = node["children"]
-        return _planted(whole, source, [_planted({}, item, value)])
+    if kind.endswith("projection"):
+        by_name = kind == "value_projection"
+        source, item = node["children"][:2]
+        items = [_planted({}, item, one) for one in (value if by_name else [value])]
+        return _planted(whole, source, {f"n{at}": one for at, one in enumerate(items)} if by_name else items)
+    if kind in {"or_expression", "function_expression"}:
+        return _planted(whole, node["children"][0], value)
     return value if kind in {"current", "identity"} else whole
 
 
