@@ -9,43 +9,29 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from logging import getLogger
 from pathlib import Path
-from typing import Annotated, Any
-from uuid import uuid4
+from typing import Annotated
 
 import typer
 
 from app import __version__, serving, terminal
-from app.commands import base, catalog, importing, keys
-from app.commands.base import Commands, examples, read_files
+from app.commands import base, catalog, checking, importing, keys
+from app.commands.base import Commands, examples
 from app.config import Settings, load_settings
 from app.demo.corpus import CorpusError
 from app.demo.server import run_demo
 from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
-from app.domain.model import Verdict
-from app.formats.comparisons import compare_reports, read_reports
 from app.logs import logging_as
-from app.main import create_app, database_file, expect_secret_key, open_service, real_probe
-from app.services import gate
+from app.main import create_app, database_file, expect_secret_key, open_service
 
 logger = getLogger("coalmine.cli")
 
-DEGRADED, NOT_MEASURED, BUG = 1, 3, 70
-
-
-class Format(StrEnum):
-    """How `check` writes its report."""
-
-    TABLE = "table"
-    JSON = "json"
-    JUNIT = "junit"
-    MARKDOWN = "markdown"
+BUG = 70
 
 
 app = typer.Typer(
@@ -57,6 +43,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(checking.app)
 app.add_typer(catalog.app)
 app.add_typer(importing.app)
 app.add_typer(keys.app, name="keys")
@@ -195,56 +182,6 @@ def demo(
             raise InvalidInputError([Problem(message=str(error))]) from error
         except KeyboardInterrupt:
             return
-
-
-@app.command(
-    epilog=examples(
-        "coalmine check canaries",
-        "coalmine check canaries --url https://staging.example/search --format junit > canaries.xml",
-        "coalmine check canaries --save before.json; coalmine check canaries --baseline before.json",
-    )
-)
-def check(
-    paths: base.Paths,
-    *,
-    url: Annotated[str | None, typer.Option(help="Where the retriever is, instead of what the files say.")] = None,
-    form: Annotated[Format, typer.Option("--format", help="What is written to stdout.")] = Format.TABLE,
-    baseline: Annotated[Path | None, typer.Option(help="A saved report to compare with.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Save the report as JSON.")] = None,
-    slug: Annotated[str | None, typer.Option("--check", metavar="SLUG", help="Only this check of the files.")] = None,
-) -> None:
-    """Ask every canary once and judge the answers, without a server or a database.
-
-    Exit code 0: healthy, 1: degraded, 2: unusable input, 3: the retriever could not be measured. It follows the rules
-    of the check, by default coverage below 0.9; a canary degraded by its own limits alone does not change it, but
-    JUnit lists each as a failure.
-    """
-    targets = gate.choose_targets(read_files(paths), check=slug, url=url)
-    before = read_reports(str(baseline), baseline.read_bytes()) if baseline is not None else {}
-    probe = real_probe(load_settings(os.environ))
-    named = [(target.check.slug, target.size) for target in targets]
-    reports = []
-    with serving.stopped_by_signals(), terminal.progress(named) as bar:
-        for number, target in enumerate(targets):
-            report = gate.measure(target, probe, run_id=uuid4().hex, clock=_now, answered=bar(number))
-            if baseline is not None:
-                _compare(report, before, alone=len(targets) == 1)
-            reports.append(report)
-    if save is not None:
-        save.write_text(terminal.reports_json(reports), encoding="utf-8")
-    terminal.show_reports(reports, form)
-    verdicts = {report["run"]["verdict"] for report in reports}
-    if verdicts != {Verdict.HEALTHY}:
-        raise typer.Exit(DEGRADED if Verdict.DEGRADED in verdicts else NOT_MEASURED)
-
-
-def _compare(report: dict[str, Any], before: Mapping[str, Mapping[str, Any]], *, alone: bool) -> None:
-    name = report["run"]["check"]
-    saved = before.get(name) or (next(iter(before.values())) if alone and len(before) == 1 else None)
-    if saved is None:
-        terminal.note(f"The baseline has no report of check {name}.")
-    else:
-        report["comparison"] = compare_reports(saved, report)
 
 
 @contextmanager

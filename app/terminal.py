@@ -19,6 +19,7 @@ from app.domain.errors import CoalmineError, InvalidInputError
 from app.domain.model import Verdict
 from app.formats.canary_files import Documents
 from app.formats.comparisons import comparison_lines, comparison_tables
+from app.formats.exchange.trec import run_lines
 from app.formats.reports import (
     Table,
     counts_line,
@@ -41,7 +42,7 @@ Reports = Sequence[Mapping[str, Any]]
 
 
 def show_reports(reports: Reports, form: str) -> None:
-    """Show reports as `table`, `json` (one object, or a list of several), `junit` or `markdown`."""
+    """Show reports as `table`, `json` (one object, or a list of several), `junit`, `markdown` or a `trec` run."""
     if form == "table":
         for report in reports:
             _show_report(_console(), report)
@@ -171,6 +172,7 @@ _RENDERED: Mapping[str, Callable[[Reports], str]] = {
     "json": reports_json,
     "junit": lambda reports: report_junit(*reports),
     "markdown": lambda reports: "\n".join(map(_markdown, reports)),
+    "trec": lambda reports: "".join(line for report in reports for line in run_lines(report)),
 }
 
 

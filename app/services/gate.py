@@ -5,7 +5,7 @@ Judging is shared with the service, so that both say the same of the same answer
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -15,12 +15,13 @@ from app.domain.judging import Panel, Result, Tally, Yardstick, judge
 from app.domain.measures import MEASURES_VERSION
 from app.domain.model import Answer, Outcome, Ranking, RunStatus, Trigger
 from app.domain.rankings import decimals_of, settle
-from app.domain.retrievers import Ask, Asking, Probe
+from app.domain.retrievers import Ask, Asking, Probe, ScorerKind
 from app.domain.verdicts import run_verdict
 from app.formats import shapes
 from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.formats.embedding_documents import ScorerDocument
 from app.formats.fields import suggestion
 from app.formats.secret_fields import config_hash, content_hash
 from app.services.summaries import aggregate_vector, run_body, vector_names
@@ -130,6 +131,12 @@ def choose_targets(documents: Documents, *, check: str | None = None, url: str |
     if not documents.checks:  # those the files define were held against their suites when these were read
         _refuse_uncomputed_floors(targets)
     return targets
+
+
+def judged_by_rank(target: Target) -> Target:
+    """Judge by the judgments alone: for rankings whose scores mean nothing to the retriever's scale."""
+    retriever = target.retriever.model_copy(update={"scorer": ScorerDocument(kind=ScorerKind.JUDGED)})
+    return replace(target, retriever=retriever)
 
 
 def _refuse_uncomputed_floors(targets: Sequence[Target]) -> None:

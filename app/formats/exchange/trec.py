@@ -5,6 +5,7 @@ Topics are either `<top>`/`<topic>` elements or lines of id, tab, text. Which fi
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.documents import SuiteDocument
@@ -89,6 +90,12 @@ def write_run(rankings: Mapping[str, Sequence[str]], name: str) -> Iterator[str]
         for rank, document in enumerate(documents, start=1):
             if len(document.split()) == 1:
                 yield f"{topic} Q0 {document} {rank} {len(documents) - rank + 1} {tag}\n"
+
+
+def run_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """Write the results of a report as lines of a run, by canary key."""
+    rankings = {one["key"]: [hit["id"] for hit in one["ranking"] or ()] for one in report["results"]}
+    return write_run(rankings, f"{report['run']['check']}-{report['run']['id']}")
 
 
 def _qrels(source: Source, into: Gathering) -> None:

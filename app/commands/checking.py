@@ -1,0 +1,97 @@
+"""`coalmine check`: the one-shot gate, without a server or a database."""
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import uuid4
+
+import typer
+
+from app import serving, terminal
+from app.adapters.retrievers.rankings import RankingsProbe
+from app.commands.base import Paths, examples, now, read_files
+from app.commands.importing import source_of
+from app.config import load_settings
+from app.domain.model import Verdict
+from app.domain.retrievers import Probe
+from app.formats.comparisons import compare_reports, read_reports
+from app.formats.exchange.trec import read_run
+from app.main import real_probe
+from app.services import gate
+
+DEGRADED, NOT_MEASURED = 1, 3
+NOWHERE = "http://rankings.invalid/"
+"""Stands for the address of a retriever that is not asked."""
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+class Format(StrEnum):
+    """How `check` writes its report."""
+
+    TABLE = "table"
+    JSON = "json"
+    JUNIT = "junit"
+    MARKDOWN = "markdown"
+    TREC = "trec"
+
+
+@app.command(
+    epilog=examples(
+        "coalmine check canaries",
+        "coalmine check canaries --url https://staging.example/search --format junit > canaries.xml",
+        "coalmine check canaries/docs.yaml --rankings run.trec",
+        "coalmine check canaries --save before.json; coalmine check canaries --baseline before.json",
+    )
+)
+def check(
+    paths: Paths,
+    *,
+    url: Annotated[str | None, typer.Option(help="Where the retriever is, instead of what the files say.")] = None,
+    form: Annotated[Format, typer.Option("--format", help="What is written to stdout.")] = Format.TABLE,
+    baseline: Annotated[Path | None, typer.Option(help="A saved report to compare with.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Save the report as JSON.")] = None,
+    rankings: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Judge a TREC run file instead, its topics being canary keys.")
+    ] = None,
+    slug: Annotated[str | None, typer.Option("--check", metavar="SLUG", help="Only this check of the files.")] = None,
+) -> None:
+    """Ask every canary once and judge the answers, without a server or a database.
+
+    Exit code 0: healthy, 1: degraded, 2: unusable input, 3: the retriever could not be measured. It follows the rules
+    of the check, by default coverage below 0.9; a canary degraded by its own limits alone does not change it, but
+    JUnit lists each as a failure.
+    """
+    if rankings is not None:
+        targets = gate.choose_targets(read_files(paths), check=slug, url=NOWHERE)
+        targets = tuple(gate.judged_by_rank(target) for target in targets)
+        probe: Probe = RankingsProbe(read_run(source_of(rankings)))
+    else:
+        targets = gate.choose_targets(read_files(paths), check=slug, url=url)
+        probe = real_probe(load_settings(os.environ))
+    before = read_reports(str(baseline), baseline.read_bytes()) if baseline is not None else {}
+    named = [(target.check.slug, target.size) for target in targets]
+    reports = []
+    with serving.stopped_by_signals(), terminal.progress(named) as bar:
+        for number, target in enumerate(targets):
+            report = gate.measure(target, probe, run_id=uuid4().hex, clock=now, answered=bar(number))
+            if baseline is not None:
+                _compare(report, before, alone=len(targets) == 1)
+            reports.append(report)
+    if save is not None:
+        save.write_text(terminal.reports_json(reports), encoding="utf-8")
+    terminal.show_reports(reports, form)
+    verdicts = {report["run"]["verdict"] for report in reports}
+    if verdicts != {Verdict.HEALTHY}:
+        raise typer.Exit(DEGRADED if Verdict.DEGRADED in verdicts else NOT_MEASURED)
+
+
+def _compare(report: dict[str, Any], before: Mapping[str, Mapping[str, Any]], *, alone: bool) -> None:
+    name = report["run"]["check"]
+    saved = before.get(name) or (next(iter(before.values())) if alone and len(before) == 1 else None)
+    if saved is None:
+        terminal.note(f"The baseline has no report of check {name}.")
+    else:
+        report["comparison"] = compare_reports(saved, report)
