@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -135,6 +136,18 @@ def test_what_cannot_be_said_is_none() -> None:
     assert relevance_of(JUDGED, 0.9) is None
 
 
-def test_only_scores_measure_relevance() -> None:
-    assert measures_relevance(scorer(Scale.COSINE))
-    assert not measures_relevance(JUDGED)
+@pytest.mark.parametrize("kind", [ScorerKind.EMBEDDING, ScorerKind.RERANK])
+def test_a_scorer_outside_the_retriever_looks_at_what_was_measured_and_not_at_scores(kind: ScorerKind) -> None:
+    outside = Scorer(kind=kind)
+    assert top_score(outside, replace(ranking(0.9, 0.8), relevance=0.25), [1, 0], 1) == 0.25
+    assert top_score(outside, ranking(0.9, 0.8), [1, 0], 1) is None
+    assert top_score(outside, ranking(), [], 1) == 0.0
+    assert relevance_of(outside, 0.9) is None
+
+
+def test_everything_but_judgments_measures_relevance() -> None:
+    assert [kind for kind in ScorerKind if measures_relevance(Scorer(kind=kind))] == [
+        ScorerKind.SCORE,
+        ScorerKind.EMBEDDING,
+        ScorerKind.RERANK,
+    ]
