@@ -18,7 +18,7 @@ FRAMEWORKS: Final = (
     # Whatever the pipeline returns comes under `result`; its inputs are named by whoever deployed it.
     Preset(
         name="haystack",
-        what="a Haystack pipeline behind Hayhooks that returns {documents: [...]}",
+        what="a Haystack pipeline behind Hayhooks that returns documents",
         source="https://deepset-ai.github.io/hayhooks/reference/api-reference/",
         tested=LIVE,
         path="/{{ pipeline }}/run",
