@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import compress
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from app.adapters.retrievers.columns import Columns, read_generically, typed_reader
 from app.adapters.retrievers.paths import MalformedError, Path, Paths
 from app.domain.model import Ranking
+from app.domain.moments import moment_of
 from app.domain.rankings import settle
 from app.domain.relevance import in_scale
 from app.domain.retrievers import ResponseMapping, Scale
@@ -137,31 +137,11 @@ def _moments(values: Sequence[str | float | None], paths: Paths) -> Sequence[flo
     """Read times as seconds since 1970 in UTC."""
     moments: list[float | None] = []
     for index, value in enumerate(values):
-        moment = value if value is None else _moment(value)
+        moment = value if value is None else moment_of(value)
         if moment is None and value is not None:
             raise MalformedError(f"{paths.place(index, paths.updated)}: not a time: ISO 8601 or seconds since 1970")
         moments.append(moment)
     return moments
-
-
-def _moment(value: str | float) -> float | None:
-    """Read ISO 8601, of a date its beginning and without a zone UTC, or unix seconds or milliseconds; None = neither.
-
-    Numbers above 1e11 are milliseconds: as seconds they would lie beyond the year 5000, as milliseconds after 1973.
-    """
-    if isinstance(value, str):
-        text = value.strip()
-        if len(text) > _TIME_LENGTH or not text:
-            return None
-        if not _NUMBER.fullmatch(text):
-            try:
-                read = datetime.fromisoformat(text.upper())
-                return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-            except (ValueError, OverflowError):
-                return None
-        value = float(text)
-    seconds = value / 1000 if abs(value) >= _MILLISECONDS else value
-    return seconds + 0.0 if abs(seconds) <= _LAST_SECOND else None
 
 
 def _synthetic(text: str | None, place: str) -> str:
@@ -182,9 +162,4 @@ def _version(value: Any) -> str | None:
     return _cleaned(str(value)[:VERSION_LENGTH]) or None
 
 
-_TIME_LENGTH = 64
-_NUMBER = re.compile(r"-?\d{9,14}(\.\d{1,9})?", re.ASCII)
-"""Unix time written as text; shorter rows of digits are dates such as 20260131."""
-_MILLISECONDS = 1e11
-_LAST_SECOND = 253_402_300_799.999999  # of the year 9999
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")

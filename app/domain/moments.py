@@ -1,0 +1,32 @@
+"""Times as answers of strangers write them."""
+
+import re
+from datetime import UTC, datetime
+
+
+def moment_of(value: str | float) -> float | None:
+    """Read a time as seconds since 1970 in UTC: ISO 8601 as text, or unix seconds or milliseconds; None = neither.
+
+    A date is its beginning, a text without a zone is UTC. Numbers from 1e11 on are milliseconds: as seconds they would
+    lie beyond the year 5000, as milliseconds after 1973.
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        if len(text) > _LENGTH or not text:
+            return None
+        if not _NUMBER.fullmatch(text):
+            try:
+                read = datetime.fromisoformat(text.upper())
+                return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+            except (ValueError, OverflowError):
+                return None
+        value = float(text)
+    seconds = value / 1000 if abs(value) >= _MILLISECONDS else value
+    return seconds + 0.0 if abs(seconds) <= _LAST_SECOND else None
+
+
+_LENGTH = 64
+_NUMBER = re.compile(r"-?\d{9,14}(\.\d{1,9})?", re.ASCII)
+"""Unix time written as text; shorter rows of digits are dates such as 20260131."""
+_MILLISECONDS = 1e11
+_LAST_SECOND = 253_402_300_799.999999  # of the year 9999
