@@ -5,6 +5,7 @@ What the parts mean is said in matching, measures, relevance and verdicts; here 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Protocol
 
@@ -16,7 +17,7 @@ from app.domain.measures import Batch, Measure, compute, mean_name, measures_for
 from app.domain.model import Aggregates, Canary, Outcome, Ranking, Reason, Rule
 from app.domain.relevance import measures_relevance, top_score
 from app.domain.retrievers import Scorer
-from app.domain.verdicts import aggregate, judge_canary
+from app.domain.verdicts import aggregate, judge_canary, judge_timing
 
 REASONS = tuple(Reason)
 """A reason's bit in stored states is its place here."""
@@ -59,6 +60,8 @@ class Panel:
         )
         self.expects = np.array([canary.expects for canary in canaries], dtype=np.bool_)
         self.negative = np.array([canary.negative for canary in canaries], dtype=np.bool_)
+        self.timed = tuple([place for place, canary in enumerate(canaries) if _is_timed(canary)])
+        """Where the canaries stand that the moment of an answer can degrade."""
 
     def __len__(self) -> int:
         return len(self.canaries)
@@ -124,6 +127,53 @@ def _result(
     return Result(match=found, vector=vector, top_score=top, reasons=reasons)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """What the moment of an answer means for its canary; what a ranking means stays the same, but it grows older."""
+
+    reasons: tuple[Reason, ...]
+    undated: bool
+    """The canary sets a maximum age, and none of its top hits says how old it is."""
+
+
+def judge_timings(
+    yardstick: Yardstick,
+    panel: Panel,
+    latencies: Mapping[int, float],
+    rankings: Mapping[int, Ranking],
+    asked_at: datetime,
+) -> dict[int, Timing]:
+    """Judge the moment of answers, given their latencies in seconds by position of the panel.
+
+    `rankings` has at least those of canaries with a maximum age. `asked_at` is when the run started.
+    """
+    found: dict[int, Timing] = {}
+    for position, latency in latencies.items():
+        canary = panel.canaries[position]
+        aged = canary.max_age_seconds is not None
+        age = newest_age(rankings[position], yardstick.k, asked_at) if aged else None
+        reasons = judge_timing(canary, age_seconds=age, latency_seconds=latency)
+        found[position] = Timing(reasons=reasons, undated=aged and age is None)
+    return found
+
+
+def newest_age(ranking: Ranking, k: int, at: datetime) -> float | None:
+    """Give the age in seconds of the newest of the top k hits; None = none of them says when it was last changed.
+
+    Below 0 where the retriever's clock is ahead of ours.
+    """
+    known = [moment for moment in (ranking.updated or ())[:k] if moment is not None]
+    return at.timestamp() - max(known) if known else None
+
+
+def forbidden_ranks(canary: Canary, ranking: Ranking) -> list[int]:
+    """List the ranks of what must not have been returned."""
+    if canary.expect_empty:
+        return list(range(1, len(ranking) + 1))
+    found = match(prepare(canary.forbidden), ranking)
+    return [rank for rank, forbidden in enumerate(found.relevant, start=1) if forbidden]
+
+
 class Stored(Protocol):
     """A result as a store keeps it: the vector's bytes, reasons as bits."""
 
@@ -164,6 +214,11 @@ class Tally:
         self._top_scores[places] = [np.nan if state.top_score is None else state.top_score for state in states.values()]
         self.reasons[places] = [state.reasons for state in states.values()]
 
+    def time(self, found: Mapping[int, Timing]) -> None:
+        """Add what the moment of the answers means, in place of what it meant when a result taken over was stored."""
+        for position, timing in found.items():
+            self.reasons[position] = int(self.reasons[position]) & ~TIMED | pack_reasons(timing.reasons)
+
     def aggregates(self, outcomes: Sequence[Outcome]) -> Aggregates:
         """Amount to the run's aggregates, given how each probe ended; rows of unmeasured canaries are ignored."""
         yardstick, panel = self._yardstick, self._panel
@@ -193,7 +248,13 @@ def unpack_reasons(bits: int) -> tuple[Reason, ...]:
     return tuple(reason for place, reason in enumerate(REASONS) if bits >> place & 1)
 
 
-_ANSWERED = 1 << REASONS.index(Reason.ANSWERED)
+TIMED = pack_reasons([Reason.STALE, Reason.SLOW])
+"""The bits that depend on when a run was and not on its rankings; see `judge_timings`."""
+_ANSWERED = pack_reasons([Reason.ANSWERED])
+
+
+def _is_timed(canary: Canary) -> bool:
+    return canary.max_age_seconds is not None or canary.max_latency_seconds is not None
 
 
 def _within(rank: int | None, k: int) -> bool:

@@ -34,23 +34,39 @@ def judge_canary(
     empty: bool,
     scorer_measures_relevance: bool,
 ) -> tuple[Reason, ...]:
-    """Say why an answered canary is degraded, in the order of `Reason`; () = healthy.
+    """Say why the ranking of an answered canary degrades it, in the order of `Reason`; () = it does not.
 
-    `scores` holds the canary's measures by name; one that is undefined or absent breaks no floor. A negative canary
-    is `answered` unless its top score stays below its maximum, the answer is empty, or the one exact match it allows
-    is first. A scorer that does not measure relevance can show neither low relevance nor confidence: under `judged`
-    no canary is `low_relevance` and none `answered`, since a retriever always returns something.
-    `regressed` takes more than one run and is added by detection.
+    `forbidden_returned`: one of its forbidden chunks is in the ranking. To a canary that must get nothing every hit
+    is forbidden, and how relevant it is does not matter. `scores` holds the canary's measures by name; one that is
+    undefined or absent breaks no floor. A negative canary is `answered` unless its top score stays below its maximum,
+    the answer is empty, or the one exact match it allows is first. A scorer that does not measure relevance can show
+    neither low relevance nor confidence: under `judged` no canary is `low_relevance` and none `answered`, since a
+    retriever always returns something. `stale` and `slow` are about the moment, see `judge_timing`; `regressed` takes
+    more than one run and is added by detection.
     """
-    relevance = top_score if scorer_measures_relevance else None
+    relevance = top_score if scorer_measures_relevance and not canary.expect_empty else None
     too_low = not canary.negative and relevance is not None and relevance < canary.min_relevance_score
     confident = canary.negative and relevance is not None and relevance >= canary.max_relevance_score
     wrong = {
         Reason.LOW_RELEVANCE: too_low,
         Reason.MISSING: canary.expects and not found_in_k,
         Reason.BELOW_FLOOR: any(_below(scores.get(name), floor) for name, floor in canary.floors.items()),
-        Reason.FORBIDDEN: forbidden_returned,
+        Reason.FORBIDDEN: forbidden_returned or (canary.expect_empty and not empty),
         Reason.ANSWERED: confident and not empty and not first_is_allowed,
+    }
+    return tuple(reason for reason, holds in wrong.items() if holds)
+
+
+def judge_timing(canary: Canary, *, age_seconds: float | None, latency_seconds: float | None) -> tuple[Reason, ...]:
+    """Say what was wrong with the moment of an answer, whatever its ranking: `stale`, `slow`; () = nothing.
+
+    `age_seconds` is the age of the newest of the top k hits. None = no hit says how old it is: then it is not known
+    whether the canary is stale, and it is not called so. Latencies are compared as exactly as runs keep them, to half
+    a thousandth: so what is called slow is always shown to be.
+    """
+    wrong = {
+        Reason.STALE: _above(age_seconds, canary.max_age_seconds),
+        Reason.SLOW: _above(_kept(latency_seconds), _kept(canary.max_latency_seconds)),
     }
     return tuple(reason for reason, holds in wrong.items() if holds)
 
@@ -113,26 +129,52 @@ def aggregate(  # noqa: PLR0913 - the columns of a run
     )
 
 
-def run_verdict(aggregates: Aggregates, rules: Sequence[Rule]) -> tuple[Verdict, list[str]]:
+def run_verdict(
+    aggregates: Aggregates, rules: Sequence[Rule], *, ended_early: str | None = None
+) -> tuple[Verdict, list[str]]:
     """Judge a run by the enabled rules of its check; the reasons are sentences without full stops, for people.
 
-    Unknown when fewer than half of its probes measured, or none of those that expect something; else degraded when
-    the condition of at least one rule is true on this run; else healthy. What is wrong with the embedder is said of
-    unknown runs too: it may be why.
+    Unknown when it was ended early for the reason given, however much had been measured by then, when fewer than half
+    of its probes measured, or none of those that expect something; else degraded when the condition of at least one
+    rule is true on this run; else healthy. What is wrong with the embedder is said of unknown runs too: it may be why.
     """
-    if is_unknown(aggregates):
+    if ended_early is not None or is_unknown(aggregates):
+        why = ended_early or _why_unknown(aggregates)
         asked = [rule for rule in rules if rule.kind is RuleKind.EMBEDDING]
         found = [condition(rule, aggregates, unknown=True) for rule in asked]
-        return Verdict.UNKNOWN, [_why_unknown(aggregates), *(one.reason for one in found if one.severity is not None)]
+        return Verdict.UNKNOWN, [why, *(one.reason for one in found if one.severity is not None)]
     judged = [condition(rule, aggregates, unknown=False) for rule in rules if rule.kind is not RuleKind.NO_DATA]
     reasons = [one.reason for one in judged if one.severity is not None]
     return (Verdict.DEGRADED if reasons else Verdict.HEALTHY), reasons
+
+
+def remarks(aggregates: Aggregates, *, unscored: int, why_unscored: str | None, undated: int) -> list[str]:
+    """Say what a run could not tell though its probes measured; sentences without full stops, beside its reasons.
+
+    `unscored` canaries have no relevance, for one of them because of `why_unscored`; `undated` ones have a maximum age
+    and hits that do not say how old they are.
+    """
+    why = f": {why_unscored}" if why_unscored else ""
+    of = f"of {aggregates.total} canaries"
+    said = {
+        f"relevance could not be measured for {unscored} {of}{why}": unscored,
+        f"whether they are stale could not be told for {undated} {of}: none of their top hits has a date": undated,
+    }
+    return [sentence for sentence, count in said.items() if count]
 
 
 def is_unknown(aggregates: Aggregates) -> bool:
     """Whether too little was measured to say anything: under half, or of those that expect something nothing."""
     blind = aggregates.expecting > 0 and aggregates.measured == aggregates.undefined
     return aggregates.total == 0 or 2 * aggregates.measured < aggregates.total or blind
+
+
+def _kept(latency: float | None) -> float | None:
+    return None if latency is None else float(np.float16(latency))
+
+
+def _above(value: float | None, most: float | None) -> bool:
+    return value is not None and most is not None and value > most + ROUNDING
 
 
 def _below(score: float | None, floor: float) -> bool:

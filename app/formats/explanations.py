@@ -3,7 +3,7 @@
 They read the plain `result` of `shapes`, whose texts may be hostile; nothing of those texts is quoted here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from app.domain.model import Reason
@@ -11,7 +11,7 @@ from app.domain.model import Reason
 
 def why_degraded(result: Mapping[str, Any]) -> list[str]:
     """Say why a result is degraded, a sentence per reason."""
-    return [_sentence(Reason(reason), result) for reason in result["reasons"]]
+    return [_SENTENCES[Reason(reason)](result) for reason in result["reasons"]]
 
 
 def first_expected(result: Mapping[str, Any]) -> int | None:
@@ -25,38 +25,73 @@ def not_returned(result: Mapping[str, Any]) -> Sequence[Any]:
     return [judgment for judgment in result["missing"] if judgment not in returned]
 
 
-def _sentence(reason: Reason, result: Mapping[str, Any]) -> str:
-    top = _score(result["top_score"])
-    match reason:
-        case Reason.LOW_RELEVANCE:
-            return f"top score {top} is below its minimum {result['min_relevance_score']:g}"
-        case Reason.MISSING:
-            rank = first_expected(result)
-            return f"no expected chunk in the top {result['k']}" + (f", the first is at rank {rank}" if rank else "")
-        case Reason.BELOW_FLOOR:
-            return _floors(result["measures"], result["floors"])
-        case Reason.ANSWERED:
-            most = f"{result['max_relevance_score']:g}"
-            return f"answered with top score {top} though no good answer exists (at most {most})"
-        case _:
-            return _PLAIN[reason]
+def _low_relevance(result: Mapping[str, Any]) -> str:
+    return f"top score {_score(result['top_score'])} is below its minimum {result['min_relevance_score']:g}"
 
 
-def _floors(measures: Mapping[str, float | None], floors: Mapping[str, float]) -> str:
+def _missing(result: Mapping[str, Any]) -> str:
+    rank = first_expected(result)
+    return f"no expected chunk in the top {result['k']}" + (f", the first is at rank {rank}" if rank else "")
+
+
+def _below_floor(result: Mapping[str, Any]) -> str:
     missed = [
         f"{name} {_score(value)} is below its floor {floor:g}"
-        for name, floor in floors.items()
-        if (value := measures.get(name)) is not None and value < floor
+        for name, floor in result["floors"].items()
+        if (value := result["measures"].get(name)) is not None and value < floor
     ]
     return ", ".join(missed) or "a measure is below its floor"
 
 
-_PLAIN = {
-    Reason.FORBIDDEN: "a chunk that must not be returned was returned",
-    Reason.REGRESSED: "worse than in its baseline",
-    Reason.STALE: "the newest of its hits is older than its maximum age",
-    Reason.SLOW: "answered later than its maximum latency",
+def _forbidden(result: Mapping[str, Any]) -> str:
+    if result.get("expect_empty"):
+        count = len(result["ranking"])
+        return f"returned {count} {'hit' if count == 1 else 'hits'} where nothing may be returned"
+    *others, last = [str(rank) for rank in result.get("forbidden_ranks") or [""]]
+    ranks = f"{', '.join(others)} and {last}" if others else last
+    return "a chunk that must not be returned was returned" + (f" at rank {ranks}" if ranks else "")
+
+
+def _answered(result: Mapping[str, Any]) -> str:
+    most = f"{result['max_relevance_score']:g}"
+    return f"answered with top score {_score(result['top_score'])} though no good answer exists (at most {most})"
+
+
+def _stale(result: Mapping[str, Any]) -> str:
+    age, most = _durations(result["age_seconds"], result["max_age_seconds"])
+    return f"the newest of its top {result['k']} hits is {age} old, more than {most}"
+
+
+def _slow(result: Mapping[str, Any]) -> str:
+    took, most = _durations(result["latency_seconds"], result["max_latency_seconds"])
+    return f"answered in {took}, more than {most}"
+
+
+_SENTENCES: Mapping[Reason, Callable[[Mapping[str, Any]], str]] = {
+    Reason.LOW_RELEVANCE: _low_relevance,
+    Reason.MISSING: _missing,
+    Reason.BELOW_FLOOR: _below_floor,
+    Reason.FORBIDDEN: _forbidden,
+    Reason.ANSWERED: _answered,
+    Reason.REGRESSED: lambda _: "worse than in its baseline",
+    Reason.STALE: _stale,
+    Reason.SLOW: _slow,
 }
+
+_UNITS = (("days", 86_400, 2), ("hours", 3_600, 2), ("min", 60, 2), ("s", 1, 1), ("ms", 0.001, 0))
+"""Each with its seconds, and from how many of it on it is used."""
+
+
+def _durations(value: float, most: float) -> tuple[str, str]:
+    """Write a duration and the limit it broke, with as many digits as it takes to tell them apart."""
+    told = ((_duration(value, digits), _duration(most, digits)) for digits in range(2, 12))
+    return next((pair for pair in told if pair[0] != pair[1]), (_duration(value, 12), _duration(most, 12)))
+
+
+def _duration(seconds: float, digits: int) -> str:
+    """Write a duration in a unit that suits it: 800 ms, 1.5 s, 36 hours, 3.2 days."""
+    unit, amount = next((unit, seconds / size) for unit, size, least in _UNITS if seconds >= least * size)
+    return f"{amount:.{max(digits, len(str(int(amount))))}g} {unit}"
 
 
 def _score(value: float | None) -> str:

@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from app.domain.errors import NotFoundError
+from app.domain.judging import forbidden_ranks, newest_age
 from app.domain.matching import Match, Prepared, missing
-from app.domain.model import Answer, Canary, Judgment, Outcome, Ranking, Reason, Verdict
-from app.domain.relevance import relevance_of
+from app.domain.model import Answer, Canary, Judgment, Outcome, Ranking, Reason, Step, Verdict
+from app.domain.relevance import asks_outside, relevance_of
 from app.domain.retrievers import Scorer
 
 Moment = datetime | int
@@ -131,9 +132,14 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
     reasons: Sequence[Reason] = (),
     scorer: Scorer | None = None,
     k: int,
+    step: str = Step.RETRIEVER,
+    asked_at: datetime | None = None,
     since_run: str | None = None,
 ) -> dict[str, Any]:
-    """Shape one canary's part of a run: with its evidence where its probe measured, else with why it did not."""
+    """Shape one canary's part of a run: with its evidence where its probe measured, else with why it did not.
+
+    `asked_at`, when the run started, is what the age of its hits is counted to.
+    """
     measured = outcome is Outcome.OK and ranking is not None and match is not None and prepared is not None
     shape: dict[str, Any] = {
         "key": canary.key,
@@ -141,6 +147,7 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
         "category": str(canary.category),
         "tags": list(canary.tags),
         "outcome": str(outcome),
+        "step": str(step),
         "http_status": http_status,
         "detail": detail,
         "latency_seconds": number(latency_seconds),
@@ -155,6 +162,11 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
         "min_relevance_score": canary.min_relevance_score,
         "max_relevance_score": canary.max_relevance_score,
         "floors": dict(canary.floors),
+        "expect_empty": canary.expect_empty,
+        "max_age_seconds": canary.max_age_seconds,
+        "max_latency_seconds": canary.max_latency_seconds,
+        "age_seconds": None,
+        "forbidden_ranks": [],
         "since_run": since_run,
     }
     if ranking is not None and match is not None and prepared is not None and measured:
@@ -162,6 +174,9 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
         shape["any_match"] = first is not None and first <= k
         shape["ranking"] = ranking_shape(ranking, match, canary.judgments, scorer)
         shape["missing"] = [judgment_shape(judgment) for judgment in missing(prepared, match, k)]
+        shape["age_seconds"] = number(newest_age(ranking, k, asked_at)) if asked_at is not None else None
+        if Reason.FORBIDDEN in reasons:
+            shape["forbidden_ranks"] = forbidden_ranks(canary, ranking)
     return shape
 
 
@@ -177,13 +192,28 @@ def ranking_shape(
             "document": ranking.documents[position],
             "text": ranking.texts[position],
             "score": ranking.scores[position],
-            "relevance": number(relevance_of(scorer, ranking.scores[position])) if scorer else None,
+            "updated": _moment_text(ranking.updated[position]) if ranking.updated is not None else None,
+            "relevance": number(_relevance(scorer, ranking, position)) if scorer else None,
             "judgment": judgment_shape(judgments[match.judgment[position]]) if match.judgment[position] >= 0 else None,
             "level": str(levels[position]) if levels[position] else None,
             "grade": match.grade[position] if levels[position] else None,
         }
         for position in range(len(ranking))
     ]
+
+
+def _relevance(scorer: Scorer, ranking: Ranking, position: int) -> float | None:
+    if asks_outside(scorer):
+        return ranking.relevance if position == 0 else None
+    return relevance_of(scorer, ranking.scores[position])
+
+
+def _moment_text(seconds: float | None) -> str | None:
+    """Write seconds since 1970, as retrievers say them; None for what no calendar holds."""
+    try:
+        return None if seconds is None else time_text(_EPOCH + timedelta(seconds=seconds))
+    except (OverflowError, ValueError):
+        return None
 
 
 def judgment_shape(judgment: Judgment) -> dict[str, Any]:
@@ -199,6 +229,7 @@ def failed_probe(answer: Answer) -> dict[str, Any]:
         "latency_seconds": answer.latency_seconds,
         "http_status": answer.http_status,
         "detail": answer.detail,
+        "step": answer.step,
     }
 
 

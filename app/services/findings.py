@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.judging import Result, Tally, judge, pack_reasons
+from app.domain.judging import Result, Tally, Timing, judge, judge_timings
 from app.domain.model import Aggregates, Ranking
 from app.services.plans import Plan
 from app.services.staging import Gathered
@@ -23,6 +23,8 @@ class Findings:
     closed: list[int]
     opened: list[NewState]
     reasons: NDArray[np.int64]
+    undated: int
+    """Measured canaries with a maximum age whose hits do not say how old they are."""
     aggregates: Aggregates
 
     def degraded_positions(self, gathered: Gathered) -> bytes:
@@ -44,12 +46,29 @@ def find_out(store: Store, plan: Plan, gathered: Gathered) -> Findings:
         else:
             changed[position] = ranking_id
     results = judge(plan.yardstick, plan.panel, _rankings(store, plan, changed))
+    timings = _timings(store, plan, gathered)
     tally = Tally(plan.yardstick, plan.panel)
     tally.add(results)
     tally.take_over(kept)
-    closed, opened = _changes(plan, changed, results)
-    aggregates = tally.aggregates(gathered.outcomes)
-    return Findings(results=results, closed=closed, opened=opened, reasons=tally.reasons, aggregates=aggregates)
+    tally.time(timings)
+    closed, opened = _changes(plan, gathered, results, kept, tally.reasons)
+    return Findings(
+        results=results,
+        closed=closed,
+        opened=opened,
+        reasons=tally.reasons,
+        undated=sum(timing.undated for timing in timings.values()),
+        aggregates=tally.aggregates(gathered.outcomes),
+    )
+
+
+def _timings(store: Store, plan: Plan, gathered: Gathered) -> dict[int, Timing]:
+    """Judge the moment of every answer it matters for: that of an unchanged ranking too, which has grown older."""
+    timed = {position: gathered.rankings[position] for position in plan.panel.timed}
+    measured = {position: ranking_id for position, ranking_id in timed.items() if ranking_id is not None}
+    aged = {place: known for place, known in measured.items() if plan.panel.canaries[place].max_age_seconds is not None}
+    latencies = {position: float(gathered.latencies[position]) for position in measured}
+    return judge_timings(plan.yardstick, plan.panel, latencies, _rankings(store, plan, aged), plan.started_at)
 
 
 def _rankings(store: Store, plan: Plan, wanted: Mapping[int, int]) -> dict[int, Ranking]:
@@ -60,20 +79,30 @@ def _rankings(store: Store, plan: Plan, wanted: Mapping[int, int]) -> dict[int, 
     return {position: plan.seen[ranking_id] for position, ranking_id in wanted.items()}
 
 
-def _changes(plan: Plan, changed: Mapping[int, int], results: Mapping[int, Result]) -> tuple[list[int], list[NewState]]:
+def _changes(
+    plan: Plan,
+    gathered: Gathered,
+    results: Mapping[int, Result],
+    kept: Mapping[int, OpenState],
+    reasons: NDArray[np.int64],
+) -> tuple[list[int], list[NewState]]:
     """Say which states end and which begin: those of changed results, and of canaries no longer asked."""
     asked = set(plan.canary_ids)
     closed = [state.id for canary_id, state in plan.held.items() if canary_id not in asked]
     opened: list[NewState] = []
-    for position, ranking_id in changed.items():
-        result = results[position]
+    top_scores = {position: result.top_score for position, result in results.items()}
+    # Of what was kept, only the moment can have changed.
+    top_scores |= {position: kept[position].top_score for position in plan.panel.timed if position in kept}
+    for position, top_score in top_scores.items():
+        ranking_id = gathered.rankings[position]
+        assert ranking_id is not None  # noqa: S101 - only what was measured has a result or is kept
         state = NewState(
             canary_id=plan.canary_ids[position],
             canary_version_id=plan.version_ids[position],
             ranking_id=ranking_id,
             layout_id=plan.layout_id,
-            reasons=pack_reasons(result.reasons),
-            top_score=result.top_score,
+            reasons=int(reasons[position]),
+            top_score=top_score,
         )
         before = plan.held.get(state.canary_id)
         if before is not None and _same(before, state):

@@ -10,13 +10,14 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
+from app.domain.breaking import ENDED_FIRST, Breaker
 from app.domain.errors import InvalidInputError, Problem
-from app.domain.judging import Panel, Result, Tally, Yardstick, judge
+from app.domain.judging import Panel, Result, Tally, Yardstick, judge, judge_timings, unpack_reasons
 from app.domain.measures import MEASURES_VERSION
 from app.domain.model import Answer, Outcome, Ranking, RunStatus, Trigger
 from app.domain.rankings import decimals_of, settle
 from app.domain.retrievers import Ask, Asking, Probe, ScorerKind
-from app.domain.verdicts import run_verdict
+from app.domain.verdicts import remarks, run_verdict
 from app.formats import shapes
 from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
@@ -38,8 +39,6 @@ GENERIC_RESPONSE: Mapping[str, str] = MappingProxyType(
     }
 )
 """How the answer of a retriever is read that no file describes."""
-
-NOT_ASKED = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="the run ended first")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,24 +72,19 @@ def measure(
     panel = Panel([canary.to_domain() for canary in target.suite.canaries or ()])
     yardstick = check.yardstick(retriever.scorer)
     started_at = clock()
-    answers = _ask(panel, probe, Asking(retriever=retriever, k=yardstick.fetch_k, run_id=run_id), answered)
+    asked = _ask(panel, probe, Asking(retriever=retriever, k=yardstick.fetch_k, run_id=run_id), answered)
     finished_at = clock()
-    decimals = decimals_of(retriever.score_precision)
-    rankings = {
-        position: settle(answer.ranking, decimals)
-        for position, answer in enumerate(answers)
-        if answer.ranking is not None
-    }
-    results = judge(yardstick, panel, rankings)
-    means, counts, verdict, reasons, body = _summary(yardstick, panel, answers, results)
+    judged = _judge(yardstick, panel, asked, decimals_of(retriever.score_precision), started_at)
+    means, counts, verdict, reasons, body = _summary(yardstick, panel, asked, judged)
+    versions = [answer.index_version for answer in asked.answers if answer.index_version]
     run = shapes.run_shape(
         id=run_id,
         check=check.slug,
         suite=target.suite.slug,
         retriever=retriever.slug,
         trigger=Trigger.CLI,
-        index_version=next((answer.index_version for answer in reversed(answers) if answer.index_version), None),
-        status=RunStatus.PARTIAL if NOT_ASKED in answers else RunStatus.FINISHED,
+        index_version=versions[-1] if versions else None,
+        status=RunStatus.FINISHED if asked.complete else RunStatus.PARTIAL,
         scheduled_for=started_at,
         started_at=started_at,
         finished_at=finished_at,
@@ -104,8 +98,7 @@ def measure(
         measures_version=MEASURES_VERSION,
     )
     shaped = [
-        _result(yardstick, panel, position, answer, rankings.get(position), results.get(position))
-        for position, answer in enumerate(answers)
+        _result(yardstick, panel, position, answer, judged, started_at) for position, answer in enumerate(asked.answers)
     ]
     return shapes.report_shape(run, shaped, everything=True)
 
@@ -184,52 +177,95 @@ def _bare_check(suite: str, retriever: str) -> CheckDocument:
     )
 
 
-def _ask(panel: Panel, probe: Probe, asking: Asking, answered: Callable[[int], None]) -> list[Answer]:
-    answers = [NOT_ASKED] * len(panel)
-    asks = [Ask(position=position, query=canary.query) for position, canary in enumerate(panel.canaries)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """The answers to all canaries, in their order."""
+
+    answers: Sequence[Answer]
+    complete: bool
+    ended_early: str | None
+    """Why, where the breaker ended it."""
+
+
+def _ask(panel: Panel, probe: Probe, asking: Asking, answered: Callable[[int], None]) -> _Asked:
+    asks = [
+        Ask(position=position, query=canary.query, key=canary.key) for position, canary in enumerate(panel.canaries)
+    ]
+    breaker = Breaker(limit=asking.retriever.breaker)
+    known: dict[int, Answer] = {}
     with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         for batch in batches:
-            for position, answer in batch:
-                answers[position] = answer
+            known.update(batch)
             answered(len(batch))
-    return answers
+            breaker = breaker.after(answer for _, answer in batch)
+            if breaker.is_open:
+                break
+    complete = len(known) == len(asks)
+    why = breaker.reason if breaker.is_open and not complete else None
+    not_asked = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail=why or ENDED_FIRST)
+    answers = [known.get(ask.position, not_asked) for ask in asks]
+    return _Asked(answers=answers, complete=complete, ended_early=why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """What the answers mean, by position, and what they add up to."""
+
+    rankings: Mapping[int, Ranking]
+    results: Mapping[int, Result]
+    tally: Tally
+    undated: int
+
+
+def _judge(yardstick: Yardstick, panel: Panel, asked: _Asked, decimals: int, started_at: datetime) -> _Judged:
+    rankings = {
+        position: settle(answer.ranking, decimals)
+        for position, answer in enumerate(asked.answers)
+        if answer.ranking is not None
+    }
+    results = judge(yardstick, panel, rankings)
+    latencies = {place: asked.answers[place].latency_seconds for place in panel.timed if place in rankings}
+    timings = judge_timings(yardstick, panel, latencies, rankings, started_at)
+    tally = Tally(yardstick, panel)
+    tally.add(results)
+    tally.time(timings)
+    undated = sum(timing.undated for timing in timings.values())
+    return _Judged(rankings=rankings, results=results, tally=tally, undated=undated)
 
 
 def _summary(
-    yardstick: Yardstick, panel: Panel, answers: Sequence[Answer], results: Mapping[int, Result]
+    yardstick: Yardstick, panel: Panel, asked: _Asked, judged: _Judged
 ) -> tuple[dict[str, float | None], dict[str, int], str, list[str], dict[str, Any]]:
     """Amount the answers to a run's means, counts, verdict, its reasons, and what its shape spells out besides."""
-    tally = Tally(yardstick, panel)
-    tally.add(results)
-    outcomes = [answer.outcome for answer in answers]
-    aggregates = tally.aggregates(outcomes)
-    verdict, why = run_verdict(aggregates, yardstick.rules)
+    outcomes = [answer.outcome for answer in asked.answers]
+    aggregates = judged.tally.aggregates(outcomes)
+    verdict, why = run_verdict(aggregates, yardstick.rules, ended_early=asked.ended_early)
+    unscored = [answer.unscored for answer in asked.answers if answer.unscored is not None]
+    told = unscored[0] if unscored else None
+    why += remarks(aggregates, unscored=len(unscored), why_unscored=told, undated=judged.undated)
     names = vector_names(yardstick, panel)
     means = dict(zip(names, aggregate_vector(names, aggregates).tolist(), strict=True))
     counts = {name: getattr(aggregates, name) for name in ("total", "measured", "failed", "undefined", "degraded")}
-    latencies = [answer.latency_seconds for answer in answers if answer.outcome is Outcome.OK]
-    return means, counts, verdict, why, run_body(panel, aggregates, tally.reasons, outcomes, latencies)
+    latencies = [answer.latency_seconds for answer in asked.answers if answer.outcome is Outcome.OK]
+    return means, counts, verdict, why, run_body(panel, aggregates, judged.tally.reasons, outcomes, latencies)
 
 
 def _result(
-    yardstick: Yardstick,
-    panel: Panel,
-    position: int,
-    answer: Answer,
-    ranking: Ranking | None,
-    result: Result | None,
+    yardstick: Yardstick, panel: Panel, position: int, answer: Answer, judged: _Judged, started_at: datetime
 ) -> dict[str, Any]:
+    result = judged.results.get(position)
     if result is None:
         return shapes.result_shape(panel.canaries[position], k=yardstick.k, **shapes.failed_probe(answer))
     return shapes.result_shape(
         panel.canaries[position],
-        ranking=ranking,
+        ranking=judged.rankings[position],
         prepared=panel.prepared[position],
         match=result.match,
         measures=dict(zip(map(str, yardstick.measures), result.vector.tolist(), strict=True)),
         top_score=result.top_score,
-        reasons=result.reasons,
+        reasons=unpack_reasons(int(judged.tally.reasons[position])),
         scorer=yardstick.scorer,
         k=yardstick.k,
+        asked_at=started_at,
         **shapes.failed_probe(answer),
     )

@@ -72,6 +72,10 @@ class Plan:
         """How many shards the run has."""
         return -(-len(self.panel) // SHARD)
 
+    def positions(self, shard: int) -> range:
+        """Give the positions of a shard."""
+        return range(shard * SHARD, min((shard + 1) * SHARD, len(self.panel)))
+
     def still_holds(self, state: OpenState, ranking_id: int, position: int) -> bool:
         """Whether a stored state says all there is to say about this answer."""
         return (

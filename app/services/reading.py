@@ -17,8 +17,11 @@ from app.services.plans import SHARD
 from app.services.summaries import run_body, stored_aggregates
 from app.store import catalog, history, queue
 from app.store.catalog import Definition
-from app.store.engine import Connection, Store
+from app.store.engine import Connection, Store, from_us
 from app.store.history import RunRow, StateRow
+from app.store.queue import Failure
+
+_MEASURED = Failure(outcome=str(Outcome.OK))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,15 +137,18 @@ def results(
     shaped = []
     for position, state in zip(wanted, found, strict=True):
         canary = setting.canaries[position]
-        outcome, status, detail = failures.get(position, (Outcome.OK, None, None))
+        failure = failures.get(position, _MEASURED)
+        known = failure.outcome != Outcome.SKIPPED and len(latencies)
         common: dict[str, Any] = {
-            "outcome": Outcome(outcome),
-            "http_status": status,
-            "detail": detail,
-            "latency_seconds": float(latencies[position]) if outcome != Outcome.SKIPPED and len(latencies) else None,
+            "outcome": Outcome(failure.outcome),
+            "http_status": failure.http_status,
+            "detail": failure.detail,
+            "step": failure.step,
+            "latency_seconds": float(latencies[position]) if known else None,
             "k": setting.yardstick.k,
+            "asked_at": from_us(row.started_at) if row.started_at is not None else None,
         }
-        if state is None or outcome != Outcome.OK:
+        if state is None or failure.outcome != Outcome.OK:
             shaped.append(shapes.result_shape(canary, **common))
             continue
         shaped.append(
@@ -248,8 +254,8 @@ def _recomputed(connection: Connection, row: RunRow) -> dict[str, Any]:
     latencies, failures = history.probes_of(connection, row.id)
     found = [states.get(member.canary_id) for member in setting.members]
     outcomes = [Outcome.OK if state else Outcome.SKIPPED for state in found]
-    for position, (outcome, *_) in failures.items():
-        outcomes[position] = Outcome(outcome)
+    for position, failure in failures.items():
+        outcomes[position] = Outcome(failure.outcome)
     tally = Tally(setting.yardstick, panel)
     tally.take_over({place: state for place, state in enumerate(found) if state and outcomes[place] is Outcome.OK})
     aggregates = tally.aggregates(outcomes)
@@ -257,7 +263,7 @@ def _recomputed(connection: Connection, row: RunRow) -> dict[str, Any]:
     return run_body(panel, aggregates, tally.reasons, outcomes, measured)
 
 
-def _verdict(position: int, state: StateRow | None, failures: Mapping[int, Any]) -> Verdict:
+def _verdict(position: int, state: StateRow | None, failures: Mapping[int, Failure]) -> Verdict:
     if position in failures or state is None:
         return Verdict.UNKNOWN
     return Verdict.DEGRADED if state.reasons else Verdict.HEALTHY

@@ -15,11 +15,11 @@ from typing import Any
 from app.domain.errors import ConfigurationError, InvalidInputError
 from app.domain.model import Answer, RunStatus, Verdict
 from app.domain.retrievers import Ask, Asking, Probe
-from app.domain.verdicts import run_verdict
+from app.domain.verdicts import remarks, run_verdict
 from app.services import alerting
 from app.services.findings import find_out
 from app.services.plans import SHARD, NotExecutableError, Plan, Planner
-from app.services.staging import gather, stage
+from app.services.staging import Batch, breaker_of, ended_early, gather, stage
 from app.services.summaries import aggregate_vector, run_body
 from app.store import alerts, queue, recording
 from app.store.engine import Store, from_us, to_us
@@ -83,14 +83,20 @@ def _ask(
     """Ask what is not answered yet, committing shard by shard; False where the run was let go of or lost."""
     if clock() - plan.started_at > _RESUME_WITHIN:
         return True  # answers this far apart are not one run: it ends partial
-    for shards in _shards(plan, probe, answered, clock, stopping):
+    if ended_early(answered):
+        return True  # by the breaker, before whoever asked then could finalise it
+    for batch in _batches(plan, probe, answered, clock, stopping):
         with store.write() as connection:
             if not queue.holds(connection, plan.run.id, owner):
                 return False
             save = partial(recording.save_rankings, connection, plan.decimals)
-            staged = {number: stage(plan, number, answers, save) for number, answers in shards.items()}
+            staged = {number: stage(plan, number, batch, save) for number in batch.shards}
             queue.commit_shards(connection, plan.run.id, staged)
         answered |= staged
+        if batch.ended_early:
+            told = {"run": plan.run.id, "check": plan.run.check, "detail": batch.breaker.reason}
+            logger.warning("run_ended_early", extra=told)
+            return True
     if stopping() and len(answered) < plan.shard_count:
         release(store, owner=owner)
         return False
@@ -133,22 +139,26 @@ def _answered_before(store: Store, plan: Plan) -> dict[int, ShardBody]:
         return queue.staged_shards(connection, plan.run.id)
 
 
-def _shards(
+def _batches(
     plan: Plan,
     probe: Probe,
     answered: Mapping[int, ShardBody],
     clock: Callable[[], datetime],
     stopping: Callable[[], bool],
-) -> Iterator[dict[int, dict[int, Answer]]]:
-    """Ask what is not answered yet and yield the shards that are full, now and then; ends early when stopping."""
+) -> Iterator[Batch]:
+    """Ask what is not answered yet and yield the shards that are full, now and then.
+
+    Ends early when stopping, which leaves out what is not full, and when the breaker opens, which does not.
+    """
     asks = [
-        Ask(position=position, query=canary.query)
+        Ask(position=position, query=canary.query, key=canary.key)
         for position, canary in enumerate(plan.panel.canaries)
         if position // SHARD not in answered
     ]
     if not asks:
         return
-    size = len(plan.panel)
+    left = len(asks)
+    breaker = breaker_of(plan.retriever.breaker, answered)
     filling: dict[int, dict[int, Answer]] = {}
     full: dict[int, dict[int, Answer]] = {}
     yielded_at = clock()
@@ -159,15 +169,21 @@ def _shards(
                 number = position // SHARD
                 shard = filling.setdefault(number, {})
                 shard[position] = answer
-                if len(shard) == min(SHARD, size - number * SHARD):
+                if len(shard) == len(plan.positions(number)):
                     full[number] = filling.pop(number)
+            left -= len(batch)
+            breaker = breaker.after(answer for _, answer in batch)
+            if breaker.is_open and left:
+                break
             if full and clock() - yielded_at >= _COMMIT_EVERY:
-                yield full
+                yield Batch(shards=full, breaker=breaker)
                 full, yielded_at = {}, clock()
             if stopping():
                 break
-    if full:
-        yield full
+    if breaker.is_open and left:
+        yield Batch(shards=full | filling, breaker=breaker, ended_early=True)
+    elif full:
+        yield Batch(shards=full, breaker=breaker)
 
 
 def _finalise(
@@ -176,7 +192,13 @@ def _finalise(
     """Write what the run amounted to, with everything that follows from it, in one transaction."""
     gathered = gather(plan, answered)
     found = find_out(store, plan, gathered)
-    verdict, reasons = run_verdict(found.aggregates, plan.yardstick.rules)
+    verdict, reasons = run_verdict(found.aggregates, plan.yardstick.rules, ended_early=gathered.ended_early)
+    reasons += remarks(
+        found.aggregates,
+        unscored=gathered.unscored,
+        why_unscored=gathered.unscored_detail,
+        undated=found.undated,
+    )
     status = RunStatus.FINISHED if gathered.complete else RunStatus.PARTIAL
     now = clock()
     vector = aggregate_vector(plan.vector_names, found.aggregates)

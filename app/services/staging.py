@@ -6,51 +6,89 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.breaking import ENDED_FIRST, Breaker
 from app.domain.model import Answer, Outcome, Ranking
 from app.domain.rankings import settle
-from app.services.plans import SHARD, Plan
-from app.store.queue import ShardBody
+from app.services.plans import Plan
+from app.store.queue import Failure, ShardBody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Answers to be staged together, by shard and position, and how the breaker stood when the last of them came."""
+
+    shards: Mapping[int, Mapping[int, Answer]]
+    breaker: Breaker
+    ended_early: bool = False
+    """These are the last: a shard that is not full will not be filled any more."""
 
 
 def stage(
-    plan: Plan,
-    number: int,
-    answers: Mapping[int, Answer],
-    save: Callable[[Mapping[bytes, Ranking]], dict[bytes, int]],
+    plan: Plan, number: int, batch: Batch, save: Callable[[Mapping[bytes, Ranking]], dict[bytes, int]]
 ) -> ShardBody:
     """Reduce the answers of a shard to what is staged; a ranking the canary has already is only referred to."""
-    first = number * SHARD
-    rankings: list[int | None] = [None] * len(answers)
+    answers = batch.shards[number]
+    positions = plan.positions(number)
+    ended_early = batch.breaker.reason if batch.ended_early else None
+    rankings: list[int | None] = [None] * len(positions)
     new: dict[bytes, Ranking] = {}
     hashes: dict[int, bytes] = {}
-    failures: dict[int, tuple[str, int | None, str | None]] = {}
-    index_version = None
+    failures = {
+        position: Failure(outcome=str(Outcome.SKIPPED), detail=ended_early)
+        for position in positions
+        if position not in answers
+    }
+    latencies = np.zeros(len(positions), dtype=np.float16)
     for position, answer in answers.items():
+        place = position - positions.start
+        latencies[place] = answer.latency_seconds
         if answer.ranking is None:
-            failures[position] = (str(answer.outcome), answer.http_status, answer.detail)
+            failures[position] = Failure(
+                outcome=str(answer.outcome),
+                http_status=answer.http_status,
+                detail=answer.detail,
+                step=str(answer.step),
+            )
             continue
-        index_version = answer.index_version or index_version
         ranking = answer.ranking if answer.ranking.fingerprint else settle(answer.ranking, plan.decimals)
         digest = ranking.fingerprint or b""
         held = plan.held.get(plan.canary_ids[position])
         if held is not None and held.ranking_hash == digest:
-            rankings[position - first] = held.ranking_id
+            rankings[place] = held.ranking_id
         else:
             new[digest] = ranking
-            hashes[position] = digest
+            hashes[place] = digest
     if new:
         ids = save(new)
         plan.seen.update((ids[digest], ranking) for digest, ranking in new.items())
-        for position, digest in hashes.items():
-            rankings[position - first] = ids[digest]
-    latencies = np.array([answers[position].latency_seconds for position in sorted(answers)], dtype=np.float16)
+        for place, digest in hashes.items():
+            rankings[place] = ids[digest]
+    measured = [answer for answer in answers.values() if answer.ranking is not None]
+    unscored = [answer.unscored for answer in measured if answer.unscored is not None]
+    versions = [answer.index_version for answer in measured if answer.index_version]
     return ShardBody(
-        first=first,
+        first=positions.start,
         latencies=latencies.tobytes(),
         rankings=rankings,
         failures=failures,
-        index_version=index_version,
+        index_version=versions[-1] if versions else None,
+        unscored=len(unscored),
+        unscored_detail=unscored[0] if unscored else None,
+        arrived=batch.breaker.arrived,
+        row=dict(batch.breaker.row),
+        ended_early=ended_early,
     )
+
+
+def breaker_of(limit: int | None, staged: Mapping[int, ShardBody]) -> Breaker:
+    """Give the breaker as it stood when the newest of these shards was staged."""
+    newest = max(staged.values(), key=lambda body: body.arrived, default=None)
+    return Breaker(limit=limit) if newest is None else Breaker(limit=limit, arrived=newest.arrived, row=newest.row)
+
+
+def ended_early(staged: Mapping[int, ShardBody]) -> str | None:
+    """Say why nothing more is to be asked though something is missing; None = all of it may be asked."""
+    return next((body.ended_early for body in staged.values() if body.ended_early is not None), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +97,13 @@ class Gathered:
 
     rankings: list[int | None]
     latencies: NDArray[np.float16]
-    failures: dict[int, tuple[str, int | None, str | None]]
+    failures: dict[int, Failure]
     index_version: str | None
     complete: bool
+    ended_early: str | None
+    """Why, where the breaker ended it."""
+    unscored: int
+    unscored_detail: str | None
 
     @property
     def measured_latencies(self) -> list[float]:
@@ -74,7 +116,7 @@ class Gathered:
         """How each probe ended, by position."""
         outcomes = [Outcome.OK] * len(self.rankings)
         for position, failure in self.failures.items():
-            outcomes[position] = Outcome(failure[0])
+            outcomes[position] = Outcome(failure.outcome)
         return outcomes
 
 
@@ -83,13 +125,15 @@ def gather(plan: Plan, answered: Mapping[int, ShardBody]) -> Gathered:
     size = len(plan.panel)
     rankings: list[int | None] = [None] * size
     latencies = np.zeros(size, dtype=np.float16)
-    failures: dict[int, tuple[str, int | None, str | None]] = {}
+    why = ended_early(answered)
+    skipped = Failure(outcome=str(Outcome.SKIPPED), detail=why or ENDED_FIRST)
+    failures: dict[int, Failure] = {}
     index_version = plan.index_version
     for number in range(plan.shard_count):
-        positions = range(number * SHARD, min((number + 1) * SHARD, size))
+        positions = plan.positions(number)
         body = answered.get(number)
         if body is None:
-            failures.update((position, (str(Outcome.SKIPPED), None, "the run ended first")) for position in positions)
+            failures.update((position, skipped) for position in positions)
             continue
         rankings[positions.start : positions.stop] = body.rankings
         latencies[positions.start : positions.stop] = np.frombuffer(body.latencies, dtype=np.float16)
@@ -100,5 +144,8 @@ def gather(plan: Plan, answered: Mapping[int, ShardBody]) -> Gathered:
         latencies=latencies,
         failures=failures,
         index_version=index_version,
-        complete=len(answered) == plan.shard_count,
+        complete=len(answered) == plan.shard_count and why is None,
+        ended_early=why,
+        unscored=sum(body.unscored for body in answered.values()),
+        unscored_detail=next((body.unscored_detail for body in answered.values() if body.unscored_detail), None),
     )

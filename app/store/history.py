@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from app.domain.model import Ranking
 from app.store.engine import bytes_at
+from app.store.queue import Failure
 from app.store.recording import HOUR, load_rankings
 from app.store.tables import (
     definitions,
@@ -163,16 +164,12 @@ def latest_body(connection: Connection, check_id: int) -> tuple[int, Mapping[str
     return (row.run_id, json.loads(row.body)) if row else None
 
 
-def probes_of(
-    connection: Connection, run_id: int
-) -> tuple[NDArray[np.float16], dict[int, tuple[str, int | None, str | None]]]:
-    """Read how the probes of a run ended: latencies in seconds and failures (outcome, status, detail) by position."""
+def probes_of(connection: Connection, run_id: int) -> tuple[NDArray[np.float16], dict[int, Failure]]:
+    """Read how the probes of a run ended: latencies in seconds and failures, by position."""
     row = connection.execute(sa.select(run_probes).where(run_probes.c.run_id == run_id)).one_or_none()
     if row is None:
         return np.zeros(0, dtype=np.float16), {}
-    failures = (
-        msgspec.msgpack.decode(row.failures, type=dict[int, tuple[str, int | None, str | None]]) if row.failures else {}
-    )
+    failures = msgspec.msgpack.decode(row.failures, type=dict[int, Failure]) if row.failures else {}
     return np.frombuffer(row.latencies, dtype=np.float16), failures
 
 

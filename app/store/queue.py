@@ -30,14 +30,34 @@ class ClaimedRun:
     started_at: int
 
 
+class Failure(msgspec.Struct, array_like=True, frozen=True):
+    """How a probe ended that did not measure; rows of three columns are from before there was a second step."""
+
+    outcome: str
+    http_status: int | None = None
+    detail: str | None = None
+    step: str = "retriever"
+    """Who failed."""
+
+
 class ShardBody(msgspec.Struct, array_like=True, frozen=True):
-    """The answers of one shard, as columns over its positions."""
+    """The answers of one shard, as columns over its positions; what is missing at the end is as it is by default."""
 
     first: int
     latencies: bytes
     rankings: list[int | None]
-    failures: dict[int, tuple[str, int | None, str | None]]
+    failures: dict[int, Failure]
     index_version: str | None = None
+    unscored: int = 0
+    """Answers whose relevance the scorer could not measure."""
+    unscored_detail: str | None = None
+    """Why, of one of them."""
+    arrived: int = 0
+    """How many answers the run had when the shard was staged; tells which shard is the newest."""
+    row: dict[str, int] = msgspec.field(default_factory=dict)
+    """The probes that had failed in a row by then, counted by the way they failed."""
+    ended_early: str | None = None
+    """Why nothing more was to be asked from here on."""
 
 
 def enqueue_scheduled(

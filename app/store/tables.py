@@ -286,7 +286,7 @@ run_probes = Table(
     metadata,
     Column("run_id", Id, ForeignKey("runs.id"), primary_key=True, autoincrement=False),
     Column("latencies", LargeBinary, nullable=False),
-    Column("failures", LargeBinary),  # msgpack {position: [outcome, http_status, detail]}; NULL = all ok
+    Column("failures", LargeBinary),  # msgpack {position: [outcome, http_status, detail, step]}; NULL = all ok
 )
 
 # The newest ended run of each check in full, so that health and /metrics never look further.
