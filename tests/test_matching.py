@@ -1,10 +1,12 @@
 """Matching: which hits satisfy which judgments, by which level, and how that is stored."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.matching import Match, match, missing, normalise, prepare
+from app.domain.matching import Match, match, missing, prepare
 from app.domain.model import Judgment, Level, Ranking
 from tests.plain_measures import plain_matches
 from tests.random_rankings import judgment_lists, ranking_of, rankings
@@ -125,32 +127,6 @@ def test_reformatting_does_not_change_a_text(returned: str) -> None:
     assert one_hit(Judgment(text="The retention period is thirty days"), returned) is Level.TEXT
 
 
-def test_compatibility_forms_fold_to_one_text() -> None:
-    assert normalise("\ufb01le \u21165 \uff21\uff22\uff23 Straße") == normalise("file No5 abc STRASSE")
-
-
-def test_a_hyphenated_word_equals_the_same_word_broken_at_its_hyphen() -> None:
-    assert normalise("a well-known long-\nterm plan") == normalise("a well-\r\nknown long-term plan")
-
-
-def test_a_dash_between_words_parts_them() -> None:
-    assert normalise("days - not months") == normalise("days \u2014 not months") == "days not months"
-
-
-def test_signs_that_carry_meaning_stay() -> None:
-    assert normalise("C++ costs $5") != normalise("C costs 5")
-
-
-@given(st.text(st.characters(codec="ascii")))
-def test_case_and_spacing_never_matter(text: str) -> None:
-    assert normalise(text) == normalise(text.upper()) == normalise(f"  {text.replace(' ', '  ')}\n")
-
-
-@given(st.text())
-def test_a_normalised_text_stays_as_it_is(text: str) -> None:
-    assert normalise(normalise(text)) == normalise(text)
-
-
 def test_a_passage_is_found_in_a_longer_chunk() -> None:
     assert one_hit(Judgment(text="for thirty days"), "Logs are kept for thirty days, then deleted.") is Level.PASSAGE
 
@@ -219,6 +195,8 @@ def test_match_agrees_with_comparing_every_hit_with_every_judgment(judgments: li
         known |= places
     assert {place for place, rank in enumerate(result.first) if rank} == known
     assert [bool(code) for code in result.first_level] == [rank is not None for rank in result.first]
+    by_id = [ranking.ids.index(one.id) + 1 if one.id in ranking.ids else None for one in judgments]
+    assert result.first_by_id == tuple(by_id)
 
 
 @given(st.lists(st.sampled_from("abcdefgh"), unique=True), rankings())
@@ -233,6 +211,7 @@ def test_the_short_way_for_ids_gives_the_same_as_the_long_one(ids: list[str], ra
         long.found,
     )
     assert (short.first, short.first_level) == (long.first[:-1], long.first_level[:-1])
+    assert short.first_by_id == long.first_by_id[:-1]
 
 
 @given(judgment_lists(), rankings())
@@ -257,5 +236,23 @@ def test_a_stored_match_cut_short_is_refused(judgments: list[Judgment], ranking:
 
 
 def test_a_stored_match_of_another_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="format 1"):
-        Match.from_bytes(b"\2\0\0\0\0")
+    with pytest.raises(ValueError, match="format 1 or 2"):
+        Match.from_bytes(b"\3\0\0\0\0")
+
+
+def test_a_stored_match_of_format_one_is_read_but_for_the_rank_by_id_that_it_did_not_keep() -> None:
+    judgments = [Judgment(id="a", text="ash"), Judgment(id="b", text="birch", grade=3)]
+    ranking = hits(("b", None, "birch"), ("copy", None, "ash"), ("a", None, "ash"))
+    now = match(prepare(judgments), ranking)
+    then = Match.from_bytes(bytes.fromhex("010302030200070101010d00010205000000130109"))
+    assert now.first_by_id == (3, 1)
+    assert then.first_by_id == (None, 1)
+    assert replace(then, first_by_id=now.first_by_id) == now
+
+
+def test_the_rank_by_id_is_kept_apart_from_the_rank_by_any_level() -> None:
+    judgments = [Judgment(id="a", text="ash"), Judgment(id="b", text="birch"), Judgment(id="c"), Judgment(text="elm")]
+    ranking = hits(("x", None, "ash"), ("b", None, None), ("y", None, "birch"), ("a", None, "ash"), ("z", None, "elm"))
+    result = match(prepare(judgments), ranking)
+    assert result.first == (1, 2, None, 5)
+    assert result.first_by_id == (4, 2, None, None)

@@ -4,8 +4,6 @@
 chunks go through the same two functions: any match is one too many. What the numbers mean is left to measures.
 """
 
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +11,15 @@ from functools import lru_cache
 from itertools import islice, repeat
 
 from app.domain.model import MAX_GRADE, Judgment, Level, Ranking
+from app.domain.passages import Passage, normalise, prepare_passage, recognise
 
 LEVELS = tuple(Level)
 """In the order they are tried; a level's code in a `Match` is its place here plus one, 0 = not matched."""
 
-_ID, _DOCUMENT, _TEXT, _PASSAGE = range(1, 5)
+_ID, _DOCUMENT = 1, 2
+_CODES = {level: code for code, level in enumerate(LEVELS, start=1)}
 
 _MAX_TOGETHER = 254
-_WHOLE_WORDS_BELOW = 20
 
 
 def match(prepared: "Prepared", ranking: Ranking) -> "Match":
@@ -28,13 +27,15 @@ def match(prepared: "Prepared", ranking: Ranking) -> "Match":
 
     The identities of a judgment are alternatives: a hit satisfies it by the first level of id, document, text and
     passage that agrees, each hit on its own, and the judgment is found at the best rank where any level agreed.
-    So finding the very chunk lower down never hides an equal text higher up. It also means that a judgment with a
-    document accepts every chunk of that document, whatever else it carries.
+    So finding the very chunk lower down never hides an equal text higher up; where it stood by its id alone is kept
+    beside. It also means that a judgment with a document accepts every chunk of that document, whatever else it
+    carries.
     """
     if prepared.codes is not None:
         return _match_ids(prepared, prepared.codes, ranking)
     judgment, level, grade, found = [], bytearray(), bytearray(), bytearray()
     first: list[int | None] = [None] * len(prepared.judgments)
+    first_by_id = first.copy()
     first_level = bytearray(len(first))
     for rank, hit in enumerate(zip(ranking.ids, ranking.documents, ranking.texts, strict=True), start=1):
         satisfied = _satisfied(prepared, *hit)
@@ -43,6 +44,8 @@ def match(prepared: "Prepared", ranking: Ranking) -> "Match":
             if first[index] is None:
                 first[index] = rank
                 first_level[index] = code
+            if code == _ID and first_by_id[index] is None:
+                first_by_id[index] = rank
         found.append(len(gained))
         if satisfied:
             best = min(gained or satisfied, key=lambda index: (-prepared.grades[index], satisfied[index], index))
@@ -60,6 +63,7 @@ def match(prepared: "Prepared", ranking: Ranking) -> "Match":
         found=bytes(found),
         first=tuple(first),
         first_level=bytes(first_level),
+        first_by_id=tuple(first_by_id),
     )
 
 
@@ -79,7 +83,6 @@ def prepare(judgments: Sequence[Judgment]) -> "Prepared":
     alone = sum(j.document is None and j.text is None and uses[j.id] == 1 for j in judgments)
     if len(judgments) - alone > _MAX_TOGETHER:
         raise ValueError(f"at most {_MAX_TOGETHER} judgments may be met by document, text or a shared id")
-    texts = {index: normalise(judgment.text) for index, judgment in enumerate(judgments) if judgment.text is not None}
     plain = alone == len(judgments) <= _MAX_TOGETHER
     grades = bytes(judgment.grade for judgment in judgments)
     return Prepared(
@@ -91,7 +94,16 @@ def prepare(judgments: Sequence[Judgment]) -> "Prepared":
         else None,
         by_id=_index(judgment.id for judgment in judgments),
         by_document=_index(judgment.document for judgment in judgments),
-        passages=tuple((index, text) for index, text in texts.items() if text),
+        passages=tuple(
+            (index, passage)
+            for index, judgment in enumerate(judgments)
+            if judgment.text is not None and (passage := prepare_passage(judgment.text)) is not None
+        ),
+        twofold=tuple(
+            index
+            for index, one in enumerate(judgments)
+            if one.grade >= 1 and one.id is not None and one.text is not None
+        ),
     )
 
 
@@ -117,8 +129,10 @@ class Prepared:
     """Where every judgment is an id of its own and nothing else (the common case): id -> index + 1; else None."""
     by_id: Mapping[str, tuple[int, ...]]
     by_document: Mapping[str, tuple[int, ...]]
-    passages: tuple[tuple[int, str], ...]
-    """(index, normalised text) of the judgments that carry a text."""
+    passages: tuple[tuple[int, Passage], ...]
+    """(index, its text ready for comparing) of the judgments that carry a text."""
+    twofold: tuple[int, ...]
+    """The indices of the judgments of grade 1 or better that carry both an id and a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +157,8 @@ class Match:
     """For each judgment the best rank (from 1) that satisfies it, None = not in the ranking."""
     first_level: bytes
     """For each judgment the code of the level at that rank, 0 = not in the ranking."""
+    first_by_id: tuple[int | None, ...]
+    """For each judgment the rank of the hit that has its id, None = not in the ranking, whatever else agreed."""
 
     def __len__(self) -> int:
         """Count the positions of the ranking."""
@@ -174,7 +190,10 @@ class Match:
         return self.relevant.find(1) + 1 or None
 
     def to_bytes(self) -> bytes:
-        """Pack for storage: 5 bytes, 4 per position judged and 2 per judgment found; small numbers take one byte."""
+        """Pack for storage: 5 bytes, 4 per position judged, 2 per judgment found by id and 3 per other judgment found.
+
+        Small numbers take one byte.
+        """
         packed = bytearray([_FORMAT])
         _put(packed, len(self.level), len(self.first), sum(self.judged), len(self.first) - self.first.count(None))
         for position, code in enumerate(self.level):
@@ -183,19 +202,26 @@ class Match:
                 _put(packed, position, bits, self.judgment[position], self.found[position])
         for index, rank in enumerate(self.first):
             if rank:
-                _put(packed, index, rank << 3 | self.first_level[index])
+                code = self.first_level[index]
+                _put(packed, index, rank << 3 | code)
+                if code != _ID:  # else its own id is where it was first found
+                    _put(packed, self.first_by_id[index] or 0)
         return bytes(packed)
 
     @classmethod
     def from_bytes(cls, packed: bytes) -> "Match":
-        """Unpack what `to_bytes` packed. Raises ValueError for another format and for bytes cut short."""
-        if packed[:1] != bytes([_FORMAT]):
-            raise ValueError(f"not a stored match of format {_FORMAT}")
+        """Unpack what `to_bytes` packed. Raises ValueError for another format and for bytes cut short.
+
+        Format 1 did not keep where a judgment that was found otherwise stood by its id; it is then read as nowhere.
+        """
+        if packed[:1] not in {bytes([_FORMAT_1]), bytes([_FORMAT])}:
+            raise ValueError(f"not a stored match of format {_FORMAT_1} or {_FORMAT}")
         numbers = _numbers(packed[1:])
         try:
             positions, judgments, judged, known = islice(numbers, 4)
             judgment = [-1] * positions
             first: list[int | None] = [None] * judgments
+            first_by_id = first.copy()
             level, grade, found, first_level = map(bytearray, (positions, positions, positions, judgments))
             for _ in range(judged):
                 position, bits, judgment[position], found[position] = islice(numbers, 4)
@@ -203,6 +229,11 @@ class Match:
             for _ in range(known):
                 index, bits = islice(numbers, 2)
                 first[index], first_level[index] = bits >> 3, bits & 7
+                if first_level[index] == _ID:
+                    first_by_id[index] = first[index]
+                elif packed[0] != _FORMAT_1:
+                    (by_id,) = islice(numbers, 1)
+                    first_by_id[index] = by_id or None
         except (ValueError, IndexError) as error:
             raise ValueError("a stored match is cut short or garbled") from error
         return cls(
@@ -212,22 +243,8 @@ class Match:
             found=bytes(found),
             first=tuple(first),
             first_level=bytes(first_level),
+            first_by_id=tuple(first_by_id),
         )
-
-
-def normalise(text: str) -> str:
-    """Reduce a text to what survives reformatting: its words, in NFKC, case-folded, one space apart.
-
-    Punctuation, quotes included, becomes a space. A hyphen inside a word goes, and a line break after it with it,
-    so a word broken at a line end equals the whole one. Signs that carry meaning (currency, +, =, <) stay.
-    """
-    plain = text.isascii()
-    if not plain:
-        text = unicodedata.normalize("NFKC", text)
-    text = _HYPHEN.sub("", text).casefold().translate(_PUNCTUATION)
-    if not plain:
-        text = unicodedata.normalize("NFKC", text)  # folding and dropping marks can undo it
-    return " ".join(text.split())
 
 
 def _match_ids(prepared: Prepared, codes: Mapping[str, int], ranking: Ranking) -> Match:
@@ -245,6 +262,7 @@ def _match_ids(prepared: Prepared, codes: Mapping[str, int], ranking: Ranking) -
         found=row.translate(found),
         first=tuple(first),
         first_level=bytes(map(bool, first)),
+        first_by_id=tuple(first),
     )
 
 
@@ -257,34 +275,9 @@ def _satisfied(prepared: Prepared, chunk: str, document: str | None, text: str |
     if text is not None and len(satisfied) < len(prepared.judgments) and prepared.passages:
         body = normalise(text)
         for index, passage in prepared.passages:
-            if index in satisfied:
-                continue
-            if passage == body:
-                satisfied[index] = _TEXT
-            elif _holds(body, passage):
-                satisfied[index] = _PASSAGE
+            if index not in satisfied and (level := recognise(passage, body)) is not None:
+                satisfied[index] = _CODES[level]
     return satisfied
-
-
-def _holds(body: str, passage: str) -> bool:
-    """Decide whether a hit holds an expected passage; both normalised. The one place that says how alike is enough.
-
-    Contained, for now. A short passage must stand as whole words ("30 days" is not in "130 days"); a longer one
-    may begin or end inside a word, as chunks cut by size do.
-    """
-    if len(passage) >= _WHOLE_WORDS_BELOW:
-        return passage in body
-    start = body.find(passage)
-    while start >= 0:
-        if not _splits_word(body, start) and not _splits_word(body, start + len(passage)):
-            return True
-        start = body.find(passage, start + 1)
-    return False
-
-
-def _splits_word(body: str, at: int) -> bool:
-    """Say whether a cut falls inside a word; from U+0E00 on (Thai, Chinese, ...) words are not told apart by spaces."""
-    return 0 < at < len(body) and all(sign.isalnum() and sign < "\u0e00" for sign in body[at - 1 : at + 1])
 
 
 def _index(keys: Iterator[str | None]) -> dict[str, tuple[int, ...]]:
@@ -303,23 +296,10 @@ def _tables(grades: bytes) -> tuple[bytes, bytes]:
     return table, table.translate(_IS_SET)
 
 
-class _Punctuation(dict[int, str | None]):
-    """What `str.translate` does with each sign, learned as signs are met: a space, nothing, or itself."""
-
-    def __missing__(self, code: int) -> str | None:
-        sign = chr(code)
-        category = unicodedata.category(sign)
-        typographic = category.startswith("P") or sign in "`|"
-        self[code] = answer = " " if typographic else None if category == "Cf" else sign
-        return answer
-
-
-_FORMAT = 1
+_FORMAT_1, _FORMAT = 1, 2
 _MORE = 128
 """The bit that says another 7-bit group follows."""
 _IS_SET = bytes(1) + b"\1" * 255
-_PUNCTUATION = _Punctuation()
-_HYPHEN = re.compile(r"[-\u00ad\u2010-\u2013](?<=\w.)(?:[^\S\n]*\n\s*)?(?=\w)")
 
 
 def _put(packed: bytearray, *numbers: int) -> None:
