@@ -21,6 +21,7 @@ def plain_measure(name: str, k: int | None, judgments: Sequence[Judgment], ranki
     found = set().union(*top) & set(relevant)
     precision = sum(hits) / depth if depth else 0.0
     recall = len(found) / len(relevant)
+    twofold = {place for place in relevant if judgments[place].id is not None and judgments[place].text is not None}
     gains = _gains(judgments, top)
     ideal = sorted((judgment.grade for judgment in judgments), reverse=True)[:depth]
     returned = ranking.returned
@@ -35,6 +36,8 @@ def plain_measure(name: str, k: int | None, judgments: Sequence[Judgment], ranki
         "NDCG_exp": lambda: _dcg([2**gain - 1 for gain in gains]) / _dcg([2**grade - 1 for grade in ideal]),
         "ERR": lambda: _err(gains),
         "Judged": lambda: sum(bool(places) for places in top) / len(top) if top else 0.0,
+        "R_id": lambda: _share(twofold, {place for place in twofold if judgments[place].id in ranking.ids[:depth]}),
+        "R_passage": lambda: _share(twofold, found),
         "duplicate_ratio": lambda: (returned - len(ranking)) / returned if returned else 0.0,
     }
     return values[name]()
@@ -56,6 +59,10 @@ def _satisfies(judgment: Judgment, chunk: str, document: str | None, text: str |
     if judgment.text is None or text is None:
         return False
     return f" {' '.join(judgment.text.lower().split())} " in f" {' '.join(text.lower().split())} "
+
+
+def _share(wanted: set[int], found: set[int]) -> float:
+    return len(wanted & found) / len(wanted) if wanted else math.nan
 
 
 def _gains(judgments: Sequence[Judgment], satisfied: Sequence[set[int]]) -> list[int]:

@@ -144,7 +144,7 @@ def test_duplicates_among_returned() -> None:
 
 def test_an_empty_ranking_scores_zero_everywhere() -> None:
     names = [str(measure) for measure in measures_for(CUTOFFS)]
-    assert scores(expecting("a"), ranking_of(""), *names) == [0.0] * len(names)
+    assert scores([Judgment(id="a", text="ash")], ranking_of(""), *names) == [0.0] * len(names)
 
 
 def test_nothing_expected_is_undefined() -> None:
@@ -160,7 +160,7 @@ def test_a_measure_cut_above_fetch_k_is_undefined_and_the_others_are_not() -> No
 
 
 def test_no_canaries_make_no_scores() -> None:
-    assert compute(Batch.of([], [], []), measures_for(CUTOFFS), 20).shape == (0, 48)
+    assert compute(Batch.of([], [], []), measures_for(CUTOFFS), 20).shape == (0, 58)
 
 
 def test_a_batch_refuses_columns_that_are_not_parallel() -> None:
@@ -179,17 +179,58 @@ def test_scores_do_not_depend_on_where_a_canary_stands_in_a_large_batch() -> Non
     np.testing.assert_allclose(many, np.tile(few, (1700, 1)), rtol=0, atol=1e-12)
 
 
+def chunks(*hits: tuple[str, str]) -> Ranking:
+    """Make a ranking of (id, text)."""
+    nothing = (None,) * len(hits)
+    ids, texts = zip(*hits, strict=True)
+    return Ranking(ids=ids, documents=nothing, texts=texts, scores=nothing, returned=len(hits))
+
+
+def test_recall_by_id_and_by_passage_part_where_chunks_came_back_under_other_ids() -> None:
+    judgments = [Judgment(id="a", text="ash"), Judgment(id="b", text="birch"), Judgment(id="c", text="cedar")]
+    ranking = chunks(("new-1", "ash"), ("new-2", "birch"), ("c", "cedar"), ("a", "ash"))
+    names = ("R_id@3", "R_passage@3", "R_id@5", "R_passage@5", "R_id@1", "R_passage@1")
+    assert scores(judgments, ranking, *names) == pytest.approx([1 / 3, 1, 2 / 3, 1, 0, 1 / 3])
+
+
+def test_recall_by_passage_counts_what_is_found_by_its_id_alone() -> None:
+    judgments = [Judgment(id="a", text="ash")]
+    assert scores(judgments, chunks(("a", "rewritten")), "R_id@1", "R_passage@1") == [1, 1]
+
+
+def test_recall_by_id_and_by_passage_looks_only_at_judgments_with_both() -> None:
+    judgments = [
+        Judgment(id="a", text="ash"),
+        Judgment(id="z"),
+        Judgment(text="elm"),
+        Judgment(id="b", text="birch", grade=0),
+    ]
+    assert scores(judgments, chunks(("a", "ash"), ("b", "birch")), "R_id@5", "R_passage@5", "R@5") == [1, 1, 1 / 3]
+
+
+def test_recall_by_id_is_undefined_where_no_judgment_carries_both() -> None:
+    both, other = [Judgment(id="a", text="ash")], [Judgment(id="a"), Judgment(text="ash")]
+    prepared = [prepare(other), prepare(both), prepare(other)]
+    matches = [match(one, chunks(("a", "ash"))) for one in prepared]
+    measures = [Measure("R_id", 1), Measure("R_passage", 5), Measure("R", 1)]
+    table = compute(Batch.of(matches, prepared, [1, 1, 1]), measures, 5)
+    np.testing.assert_equal(table, [[np.nan, np.nan, 1], [1, 1, 1], [np.nan, np.nan, 1]])
+    alone = compute(Batch.of(matches[:1], prepared[:1], [1]), measures, 5)
+    np.testing.assert_equal(alone, [[np.nan, np.nan, 1]])
+
+
 @given(judgment_lists(), rankings())
 def test_no_measure_leaves_zero_to_one(judgments: list[Judgment], ranking: Ranking) -> None:
-    values = scores([*judgments, Judgment(id="a")], ranking, *map(str, measures_for(CUTOFFS)))
+    values = scores([*judgments, Judgment(id="a", text="ash")], ranking, *map(str, measures_for(CUTOFFS)))
     assert all(0 <= value <= 1 + 1e-12 for value in values)
 
 
 def test_the_full_table_names_every_measure_once() -> None:
     names = [str(measure) for measure in measures_for([10, 5, 5])]
     assert names[:9] == ["Hit@5", "P@5", "R@5", "F1@5", "RR@5", "NDCG@5", "NDCG_exp@5", "ERR@5", "Judged@5"]
+    assert names[9:11] == ["R_id@5", "R_passage@5"]
     assert names[-3:] == ["RR", "AP", "duplicate_ratio"]
-    assert len(names) == len(set(names)) == 21
+    assert len(names) == len(set(names)) == 25
 
 
 @pytest.mark.parametrize("measure", measures_for(CUTOFFS), ids=str)
@@ -221,6 +262,7 @@ def test_the_means_of_rr_and_ap_have_names_of_their_own() -> None:
         ("hit_rate@5", "Hit@5"),
         ("ndcg_burges@5", "NDCG_exp@5"),
         (" ndcg_EXP@7 ", "NDCG_exp@7"),
+        ("r_passage@3", "R_passage@3"),
     ],
 )
 def test_spellings_of_other_tools_are_understood(text: str, name: str) -> None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from app.domain.model import MAX_GRADE
 
 MEASURES_VERSION = "1"
 CUTOFFS = (1, 3, 5, 10, 20)
+RECALL_BY: Mapping[str, str] = MappingProxyType({"R_id": "id", "R_passage": "passage"})
+"""The two recalls that tell chunks re-indexed under other ids from chunks lost, and what each goes by."""
 
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
@@ -27,12 +30,15 @@ Counts = NDArray[np.int64]
 def compute(batch: "Batch", measures: Sequence["Measure"], fetch_k: int) -> Floats:
     """Score Q rankings by M measures: (Q, M), in [0, 1].
 
-    NaN = undefined: the whole row where nothing is expected, and each column cut above `fetch_k`, the number of hits
-    the retriever was asked for. An empty ranking scores 0 everywhere. Works in blocks, so memory beyond the result
-    does not grow with Q.
+    NaN = undefined: the whole row where nothing is expected, each column cut above `fetch_k`, the number of hits the
+    retriever was asked for, and `RECALL_BY` where no judgment carries both an id and a text. An empty ranking scores 0
+    everywhere else. Works in blocks, so memory beyond the result does not grow with Q.
     """
     scores = np.full((len(batch.n_relevant), len(measures)), np.nan)
-    defined = [(column, m) for column, m in enumerate(measures) if m.k is None or m.k <= fetch_k]
+    never = () if len(batch.twofold) else RECALL_BY
+    defined = [
+        (column, m) for column, m in enumerate(measures) if m.name not in never and (m.k is None or m.k <= fetch_k)
+    ]
     cutoffs = sorted({measure.k for _, measure in defined if measure.k is not None})
     for start in range(0, len(scores), _BLOCK):
         rows = slice(start, start + _BLOCK)
@@ -118,6 +124,12 @@ class Batch:
     """(Q, J) grades of at least 1 of each canary's judgments, best first, then zeros."""
     n_relevant: Counts
     """(Q,) number of judgments of grade 1 or better; 0 = the canary's measures are undefined."""
+    twofold: Counts
+    """(T,) the row of each judgment of grade 1 or better that carries both an id and a text, ascending."""
+    twofold_by_id: Counts
+    """(T,) the rank of the hit with its id, 0 = not in the ranking."""
+    twofold_by_any: Counts
+    """(T,) the best rank by any level, 0 = not in the ranking."""
 
     @classmethod
     def of(cls, matches: Sequence[Match], prepared: Sequence[Prepared], returned: Sequence[int]) -> "Batch":
@@ -132,6 +144,13 @@ class Batch:
         levels, _ = _stack([match.level for match in matches])
         found, _ = _stack([match.found for match in matches])
         ideal, n_relevant = _stack([one.ideal for one in prepared])
+        twofold = [
+            (row, match.first_by_id[index] or 0, match.first[index] or 0)
+            for row, (match, one) in enumerate(zip(matches, prepared, strict=True))
+            if one.twofold
+            for index in one.twofold
+        ]
+        rows, by_id, by_any = np.array(twofold, dtype=np.int64).reshape(-1, 3).T
         return cls(
             gains=grades * (found > 0),
             relevant=(grades > 0).view(np.uint8),
@@ -141,6 +160,9 @@ class Batch:
             distinct=distinct,
             ideal=ideal,
             n_relevant=n_relevant,
+            twofold=rows,
+            twofold_by_id=by_id,
+            twofold_by_any=by_any,
         )
 
 
@@ -180,6 +202,9 @@ class _Block:
         self.judged, self.ideal = batch.judged[rows], batch.ideal[rows]
         self.returned, self.distinct = batch.returned[rows], batch.distinct[rows]
         self.expected = np.maximum(batch.n_relevant[rows], 1)
+        mine = slice(*np.searchsorted(batch.twofold, [rows.start, rows.stop]))
+        self.twofold = batch.twofold[mine] - rows.start
+        self.by_id, self.by_any = batch.twofold_by_id[mine], batch.twofold_by_any[mine]
         self.cutoffs = np.array(cutoffs, dtype=np.int64)
         self.deepest = max(cutoffs, default=0)
 
@@ -259,6 +284,23 @@ def _judged(block: _Block) -> Floats:
     return _ratio(block.top(block.judged), np.minimum(block.cutoffs, block.distinct[:, None]))
 
 
+def _recall_by_id(block: _Block) -> Floats:
+    return _share_found(block, block.by_id)
+
+
+def _recall_by_passage(block: _Block) -> Floats:
+    return _share_found(block, block.by_any)
+
+
+def _share_found(block: _Block, ranks: Counts) -> Floats:
+    """Divide those of the judgments with both an id and a text that are found in the top k by all of them."""
+    shares = np.zeros((len(block.expected), len(block.cutoffs)))
+    np.add.at(shares, block.twofold, (ranks[:, None] > 0) & (ranks[:, None] <= block.cutoffs))
+    whole = np.bincount(block.twofold, minlength=len(shares))[:, None]
+    undefined: Floats = np.full(shares.shape, np.nan)
+    return np.divide(shares, whole, out=undefined, where=whole > 0)
+
+
 def _duplicate_ratio(block: _Block) -> Floats:
     return _ratio(block.returned - block.distinct, block.returned)
 
@@ -298,6 +340,8 @@ _CUT: Mapping[str, Callable[[_Block], Floats]] = {
     "NDCG_exp": _ndcg_exp,
     "ERR": _expected_reciprocal_rank,
     "Judged": _judged,
+    "R_id": _recall_by_id,
+    "R_passage": _recall_by_passage,
 }
 _WHOLE: Mapping[str, Callable[[_Block], Floats]] = {
     "RR": _reciprocal_rank,
