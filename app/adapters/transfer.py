@@ -58,6 +58,7 @@ class Transfer:
         self.curl = pycurl.Curl()
         for option, value in (*_OPTIONS, *_identification(identity)):
             self.curl.setopt(option, value)
+        self.curl.setopt(pycurl.HTTPHEADER, self._added)
         self.curl.setopt(pycurl.PROXY, proxy)
         self.curl.setopt(pycurl.WRITEFUNCTION, self._write)
         self.curl.setopt(pycurl.DEBUGFUNCTION, self._watch)
@@ -227,6 +228,7 @@ def _identification(identity: Identity) -> Iterator[tuple[int, Any]]:
     else:
         yield from _trust()
     if sigv4 is not None:
+        yield pycurl.PATH_AS_IS, 0  # libcurl only signs a path it has normalised, as AWS does
         yield pycurl.AWS_SIGV4, f"aws:amz:{sigv4.region}:{sigv4.service}"
         yield pycurl.USERNAME, sigv4.access_key
         yield pycurl.PASSWORD, sigv4.secret_key
