@@ -15,7 +15,7 @@ from app.formats.canary_files import CanaryFile
 from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
 from app.formats.fields import Document
-from app.formats.secret_fields import join_secrets, leaves_secrets_open, public_json
+from app.formats.secret_fields import public_json
 from app.services import definitions
 from app.services.keys import Scope
 from app.store.catalog import CanaryRow, Definition
@@ -219,11 +219,7 @@ def _put(
     response: Response,
 ) -> dict[str, Any]:
     named = _named(body, "slug", slug)
-    # Only where they are needed: secrets stored under another key must not keep fresh ones from taking their place.
-    kept = definitions.stored_secrets(store, vault, kind, slug) if leaves_secrets_open(named) else {}
-    document = parse_document(model, join_secrets(named, kept))
-    if kept and isinstance(document, RetrieverDocument):
-        definitions.refuse_moving_secrets(store, slug, document)
+    document = definitions.complete(store, vault, kind, model, named)
     saved, created = definitions.put(store, vault, kind, document, now=_now())
     response.status_code = 201 if created else 200
     return _definition(saved)

@@ -21,6 +21,11 @@ from app.domain.retrievers import ApiKey, Auth, Basic, Bearer, OAuth2, SigV4, Tl
 from app.formats.fields import Document, Text, Url, complaint, complaints, shortened, suggestion
 from app.formats.http_fields import HeaderName, Secret
 
+AUTH_SECRETS = ("token", "key", "password", "client_secret", "secret_key", "session_token")
+"""The keys of `auth` whose values are secrets, of whatever kind it is."""
+TLS_TEXTS = ("certificate", "key", "authority")
+"""The keys of `tls`; the private key alone is a secret."""
+
 BEARER_STYLE: Mapping[str, Any] = {"kind": "bearer"}
 """How embedders and rerankers are spoken to where nothing else is said."""
 
@@ -129,7 +134,7 @@ class SigV4Document(_AuthDocument):
 
 
 _Any = BearerDocument | ApiKeyDocument | BasicDocument | OAuth2Document | SigV4Document
-_KINDS: Mapping[str, type[_Any]] = {
+AUTH_KINDS: Mapping[str, type[_Any]] = {
     "bearer": BearerDocument,
     "api_key": ApiKeyDocument,
     "basic": BasicDocument,
@@ -146,12 +151,12 @@ def _of_its_kind(value: Any, _handler: ValidatorFunctionWrapHandler) -> _Any:
         raise complaint("must be a mapping with a kind, for example {kind: bearer, token: ...}")
     kind = value.get("kind")
     if kind is None:
-        raise complaints([(("kind",), f"is missing; say one of {', '.join(_KINDS)}")])
-    if not isinstance(kind, str) or kind not in _KINDS:
-        near = suggestion(kind, _KINDS) if isinstance(kind, str) else ""
+        raise complaints([(("kind",), f"is missing; say one of {', '.join(AUTH_KINDS)}")])
+    if not isinstance(kind, str) or kind not in AUTH_KINDS:
+        near = suggestion(kind, AUTH_KINDS) if isinstance(kind, str) else ""
         shown = f", not '{shortened(kind)}'" if isinstance(kind, str) else ""
-        raise complaints([(("kind",), f"must be one of {', '.join(_KINDS)}{shown}{near}")])
-    return _KINDS[kind].model_validate(value)
+        raise complaints([(("kind",), f"must be one of {', '.join(AUTH_KINDS)}{shown}{near}")])
+    return AUTH_KINDS[kind].model_validate(value)
 
 
 AuthDocument = Annotated[_Any, WrapValidator(_of_its_kind)]

@@ -9,8 +9,9 @@ import yaml
 from app.formats.canary_files import Documents
 from app.formats.documents import CanaryDocument, CheckDocument, ChunkDocument, HookDocument, RetrieverDocument
 from app.formats.fields import INTEGER, NUMBER, Document, format_duration
+from app.formats.presets import PRESETS
 from app.formats.rule_documents import RuleDocument
-from app.formats.secret_fields import header_secret, short_name, split_secrets
+from app.formats.secret_fields import replaced_secrets, short_name, split_secrets
 from app.formats.yaml_source import escape_dollars
 
 
@@ -82,17 +83,34 @@ def _chunk(chunk: ChunkDocument) -> Any:
 
 
 def _retriever(retriever: RetrieverDocument, variables: _Variables) -> dict[str, Any]:
-    lean = _lean(retriever)
+    lean = retriever.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    if RetrieverDocument.model_validate(lean) != retriever:
+        lean = _explicit(retriever, lean)
+    for endpoint in (lean, lean.get("embedding") or {}, lean.get("scorer") or {}):
+        if isinstance(endpoint.get("timeout"), float):
+            endpoint["timeout"] = format_duration(endpoint["timeout"])
     # Request templates are anyone's JSON, in which 1.0 stays 1.0; the secrets are references, not texts to escape.
-    request = retriever.request.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"headers"})
-    request = {name: _escaped(value) for name, value in request.items()}
-    headers = {
-        name: f"${{{variables['retriever', retriever.slug, header_secret(name)]}}}"
-        for name in retriever.request.headers
-    }
-    order = {"slug": None, "preset": None, "url": None, "request": None}
-    lean = {**order, **lean, "request": {"headers": headers, **request} if headers else request}
-    return {name: value for name, value in lean.items() if value is not None}
+    lean = {name: _escaped(value, whole=name != "request") for name, value in lean.items()}
+    names = split_secrets(retriever)[1]
+    lean = replaced_secrets(lean, {name: f"${{{variables['retriever', retriever.slug, name]}}}" for name in names})
+    return {name: lean[name] for name in sorted(lean, key=_order)}
+
+
+_FIRST = ("slug", "preset", "url", "options", "lookup", "auth", "tls", "request", "response", "embedding", "scorer")
+
+
+def _order(name: str) -> int:
+    return _FIRST.index(name) if name in _FIRST else len(_FIRST)
+
+
+def _explicit(retriever: RetrieverDocument, lean: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the defaults in whose place a preset would put its own word, were they left out."""
+    preset, full = PRESETS[retriever.preset], retriever.data()
+    whole = dict(lean)
+    for part in ("request", "response", "scorer"):
+        given = {name: full[part][name] for name in getattr(preset, part) if name != "headers"}
+        whole[part] = {**given, **lean.get(part, {})}
+    return {**whole, "lookup": full["lookup"]}
 
 
 def _hook(hook: HookDocument, variables: _Variables) -> dict[str, Any]:

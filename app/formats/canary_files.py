@@ -21,6 +21,7 @@ from app.formats.documents import (
     SuiteDocument,
 )
 from app.formats.fields import Document, Place, Slug, Substituted, complaints, shortened, suggestion
+from app.formats.secret_fields import header_places, key_places
 from app.formats.yaml_source import Located, read_yaml
 
 NOTHING_KNOWN: Mapping[str, Collection[str]] = MappingProxyType({})
@@ -139,13 +140,13 @@ class _Page:
 
 
 def _resolve_secret_files(page: _Page, read_secret: Callable[[str], str] | None) -> Iterator[Problem]:
-    """Put in place of `secret_file` and `headers_file` what the files hold, less the line break at their end."""
+    """Put what files hold, less the line break at their end, in place of `secret_file`, `headers_file` and the like."""
     for position, retriever in page.items("retrievers"):
-        request = retriever.get("request")
-        if isinstance(request, dict) and not isinstance(request.get("headers_file", {}), dict):
-            del request["headers_file"]
-            place: Place = ("retrievers", position, "request", "headers_file")
-            yield page.problem(place, "must be a mapping of header names to files")
+        for holder, place in header_places(retriever):
+            if not isinstance(holder.get("headers_file", {}), dict):
+                del holder["headers_file"]
+                here = ("retrievers", position, *place, "headers_file")
+                yield page.problem(here, "must be a mapping of header names to files")
     for files, here, values, target in list(_secret_files(page)):
         name, key = files.pop(here[-1]), str(target[-1])
         if key in values:
@@ -166,17 +167,22 @@ def _resolve_secret_files(page: _Page, read_secret: Callable[[str], str] | None)
 
 def _secret_files(page: _Page) -> Iterator[tuple[dict[Any, Any], Place, dict[Any, Any], Place]]:
     """Yield (mapping with the path of a file, its place, mapping the content belongs into, its place)."""
-    for position, hook in page.items("hooks"):
-        if "secret_file" in hook:
-            yield hook, ("hooks", position, "secret_file"), hook, ("hooks", position, "secret")
+    for kind in ("hooks", "retrievers"):
+        for position, item in page.items(kind):
+            for mapping, inner, keys in [(item, (), ("secret",))] if kind == "hooks" else key_places(item):
+                for key in keys:
+                    place: Place = (kind, position, *inner)
+                    if f"{key}_file" in mapping:
+                        yield mapping, (*place, f"{key}_file"), mapping, (*place, key)
     for position, retriever in page.items("retrievers"):
-        request = retriever.get("request")
-        if not isinstance(request, dict) or "headers_file" not in request:
-            continue
-        files, headers = request.pop("headers_file"), request.setdefault("headers", {})
-        place: Place = ("retrievers", position, "request")
-        for name in files if isinstance(headers, dict) else ():
-            yield files, (*place, "headers_file", name), headers, (*place, "headers", name)
+        for holder, inner in header_places(retriever):
+            files, headers = holder.pop("headers_file", {}), holder.get("headers", {})
+            if not files or not isinstance(headers, dict):
+                continue
+            holder["headers"] = headers
+            for name in files:
+                place = ("retrievers", position, *inner)
+                yield files, (*place, "headers_file", name), headers, (*place, "headers", name)
 
 
 _LISTS = {"retrievers": "retriever", "checks": "check", "hooks": "hook"}

@@ -12,10 +12,11 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from app.domain.errors import InvalidInputError, Problem
+from app.formats.auth_documents import AUTH_SECRETS, TLS_TEXTS
 from app.formats.fields import PATTERN_WORDS, Document, Place, shortened, suggestion
 
-FILE_TWINS = {"secret_file": "secret", "headers_file": "headers"}
-"""Keys of canary files that name a file holding the secret value of the key on the right."""
+FILE_TWINS = {f"{key}_file": key for key in ("secret", "headers", *AUTH_SECRETS, *TLS_TEXTS)}
+"""Keys of canary files that name a file holding the value of the key on the right."""
 
 _MOST = 100  # nobody mends more at once, and a hostile body can hold millions
 
@@ -70,8 +71,10 @@ def _stranger(key: str, fields: list[list[str]]) -> str:
     if key in FILE_TWINS:
         return f"'{key}' names a file of this server; only canary files may use it"
     for names in fields:
-        if key in names:
+        if key in names[1:]:
             return f"'{key}' is another name of '{names[0]}'; write one of the two"
+    if [key] in fields:
+        return f"'{key}' belongs to another kind"
     known = [names[0] for names in fields]
     near = suggestion(key, known) or (f"; known are: {', '.join(known)}" if known else "")
     return f"unknown key '{_shown(key)}'{near}"
@@ -135,15 +138,17 @@ def _shown(value: Any) -> str:
 
 
 def _fields_at(model: type[BaseModel], place: Place) -> list[list[str]]:
-    """Return the names of each field of the document that stands at `place` of a `model`, the preferred one first."""
+    """Return the names of each field of the document that stands at `place` of a `model`, the preferred one first.
+
+    Where it may be of several kinds, the fields of all of them.
+    """
+    models = [model]
     for part in place:
         if isinstance(part, str):
-            field = next((field for names, field in _fields(model) if part in names), None)
-            inner = _model_in(field.annotation) if field else None
-            if inner is None:
-                return []
-            model = inner
-    return [names for names, _ in _fields(model)]
+            found = (field for model in models for names, field in _fields(model) if part in names)
+            models = [inner for field in found for inner in _models_in(field.annotation)]
+    every = [names for model in models for names, _ in _fields(model)]
+    return [names for position, names in enumerate(every) if names not in every[:position]]
 
 
 def _fields(model: type[BaseModel]) -> list[tuple[list[str], FieldInfo]]:
@@ -155,7 +160,7 @@ def _fields(model: type[BaseModel]) -> list[tuple[list[str], FieldInfo]]:
     ]
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for inner in get_args(annotation) if (found := _model_in(inner)) is not None), None)
+        return [annotation]
+    return [found for inner in get_args(annotation) for found in _models_in(inner)]

@@ -171,8 +171,8 @@ class ScorerDocument(Document):
             raise complaints(wrong)
         refuse_twice(self.headers, self.auth)
 
-    def to_domain(self) -> Scorer:
-        """Return the value the domain works with; without a url, the kind embedding has no embedder of its own."""
+    def to_domain(self, embedding: EmbeddingDocument | None) -> Scorer:
+        """Return the value the domain works with; without a url, the kind embedding takes the retriever's embedder."""
         endpoint = None
         if self.url is not None:
             embeds = self.kind is ScorerKind.EMBEDDING
@@ -186,8 +186,10 @@ class ScorerDocument(Document):
         kind = self.kind or ScorerKind.JUDGED
         reranks = kind is ScorerKind.RERANK
         embedder = None
-        if endpoint is not None and self.model is not None and kind is ScorerKind.EMBEDDING:
+        if kind is ScorerKind.EMBEDDING and endpoint is not None and self.model is not None:
             embedder = Embedder(endpoint=endpoint, model=self.model)
+        elif kind is ScorerKind.EMBEDDING and embedding is not None:
+            embedder = embedding.to_domain()
         return Scorer(
             kind=kind,
             scale=self.scale or (Scale.SIMILARITY if reranks else None),

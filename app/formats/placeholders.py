@@ -19,7 +19,10 @@ ASKS = frozenset({"query", VECTOR})
 """What differs from canary to canary: without one of these all would ask the same."""
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
-_PARAMETER = re.compile(r"(?<![:\w\\]):([A-Za-z_]\w*)(?!:)")  # as SQLAlchemy's text() reads them; `::type` is a cast
+_SQL_PARTS = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/|::|(?<![\w\]:]):(?P<name>[A-Za-z_]\w*)""", re.DOTALL
+)
+"""Texts, quoted names, comments and casts, in which a colon begins no parameter; and parameters."""
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _SQL_NAME = re.compile(rf"{_IDENTIFIER.pattern}(\.{_IDENTIFIER.pattern}){{0,2}}")
 _HOST = re.compile(r"[^/?#]*//[^/?#]*")
@@ -32,7 +35,7 @@ def placeholders_in(value: Any) -> set[str]:
 
 def parameters_in(sql: str) -> set[str]:
     """Name the parameters of an SQL statement."""
-    return set(_PARAMETER.findall(sql))
+    return {found["name"] for found in _SQL_PARTS.finditer(sql) if found["name"] is not None}
 
 
 def template_problems(value: Any, known: Collection[str], *, place: Place = ()) -> Iterator[tuple[Place, str]]:

@@ -239,7 +239,7 @@ class RetrieverDocument(Document):
             tls=tls_value(self.tls),
             embedder=self.embedding.to_domain() if self.embedding is not None else None,
             response=self.response.to_domain(),
-            scorer=self.scorer.to_domain(),
+            scorer=self.scorer.to_domain(self.embedding),
             concurrency=self.concurrency,
             requests_per_second=self.requests_per_second,
             timeout_seconds=self.timeout,

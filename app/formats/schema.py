@@ -4,12 +4,21 @@
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from app.formats.auth_documents import AUTH_KINDS, AUTH_SECRETS, TLS_TEXTS
 from app.formats.canary_files import CanaryFile
 
 SCHEMA_FILE = Path(__file__).with_name("canary-file.schema.json")
+
+_FILE_KEYS: Mapping[str, tuple[str, ...]] = {
+    "HookDocument": ("secret",),
+    "TlsDocument": TLS_TEXTS,
+    **{kind.__name__: AUTH_SECRETS for kind in AUTH_KINDS.values()},
+}
+"""The keys of each document that a file may stand for."""
 
 _VARIABLE = {"$ref": "#/$defs/Variable"}
 _VARIABLE_DEFINITION = {
@@ -26,15 +35,8 @@ def canary_file_schema() -> dict[str, Any]:
     """
     schema = CanaryFile.model_json_schema(by_alias=True, mode="validation")
     definitions = schema["$defs"]
-    definitions["HookDocument"]["properties"]["secret_file"] = {
-        "type": "string",
-        "description": "A file that holds the secret, instead of secret.",
-    }
-    definitions["RequestDocument"]["properties"]["headers_file"] = {
-        "type": "object",
-        "additionalProperties": {"type": "string"},
-        "description": "By header name: a file that holds the value, instead of an entry in headers.",
-    }
+    for name, definition in definitions.items():
+        _add_file_twins(definition.get("properties", {}), _FILE_KEYS.get(name, ()))
     expected = definitions["CanaryDocument"]["properties"]["expected_chunks"]
     definitions["CanaryDocument"]["properties"]["expected_top_chunks"] = {**expected, "title": "Expected Top Chunks"}
     request = definitions["RequestDocument"]["properties"]
@@ -45,6 +47,20 @@ def canary_file_schema() -> dict[str, Any]:
     tolerant["$defs"]["Variable"] = _VARIABLE_DEFINITION
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Coalmine canary file"}
     return {**head, **{key: value for key, value in tolerant.items() if key != "title"}}
+
+
+def _add_file_twins(properties: dict[str, Any], keys: tuple[str, ...]) -> None:
+    """Let a file stand for each of these keys there is, and for headers."""
+    for key in keys:
+        if key in properties:
+            description = f"A file that holds the {key}, instead of {key}."
+            properties[f"{key}_file"] = {"type": "string", "description": description}
+    if "headers" in properties:
+        properties["headers_file"] = {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "description": "By header name: a file that holds the value, instead of an entry in headers.",
+        }
 
 
 def _with_variables(schema: Any) -> Any:

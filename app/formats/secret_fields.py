@@ -1,69 +1,66 @@
 """Keeps the secrets of documents apart from what may be shown and stored in the clear, and names what a document says.
 
-Secret are the values of a retriever's request headers and the secret of a hook. Encrypting them is the store's work.
+Secret are the secret of a hook and, of a retriever and each endpoint beside it, the values of headers, what `auth`
+proves itself with, and the private key of `tls`. Encrypting them is the store's work.
 """
 
 import copy
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from app.formats.fields import Document
+from app.formats.auth_documents import AUTH_SECRETS, TLS_TEXTS
+from app.formats.fields import Document, Place
+from app.formats.http_fields import origin_of
+from app.formats.presets import PRESETS
 from app.formats.retriever_documents import RetrieverDocument
 
-_HEADERS = "request.headers."
-_PLACEHOLDER = "whsec_" + 32 * "A"
-"""Has the form of a hook's secret, and is none."""
+ENDPOINTS = ("", "embedding", "scorer")
+"""The parts of a retriever that are spoken to with secrets; "" is the retriever itself."""
+
+_PLACEHOLDERS = {
+    "secret": "whsec_" + 32 * "A",
+    "tls.key": "-----BEGIN PRIVATE KEY-----\nhidden\n-----END PRIVATE KEY-----\n",
+}
+"""What has the form of a secret, where it must have one, and is none."""
 
 
 def split_secrets(document: Document) -> tuple[dict[str, Any], dict[str, str]]:
     """Return (public JSON with null for every secret, secrets by name).
 
-    A name is `secret` or `request.headers.NAME`. `join_secrets` is the way back.
+    A name is the dotted path of the secret: `secret`, `request.headers.NAME`, `embedding.auth.token`. An optional
+    secret of a retriever that is not set leaves no key behind, so null always says that there is one. Headers that
+    hold no more than the preset says are no secrets. `join_secrets` is the way back.
     """
     public = document.data()
     secrets: dict[str, str] = {}
-    if public.get("secret") is not None:
-        secrets["secret"] = public["secret"]
-        public["secret"] = None
-    if isinstance(document, RetrieverDocument):
-        headers = public["request"]["headers"]
-        secrets |= {_HEADERS + name: value for name, value in headers.items()}
-        public["request"]["headers"] = dict.fromkeys(headers)
+    for mapping, key, name in list(_secrets_in(public)):
+        if mapping[key] is not None:
+            secrets[name] = mapping[key]
+            mapping[key] = None
+        elif isinstance(document, RetrieverDocument):
+            del mapping[key]
     return public, secrets
 
 
 def secret_names(public: Mapping[str, Any]) -> list[str]:
-    """Name the secrets a public JSON has a place for, whether or not they are set."""
-    names = ["secret"] if "secret" in public else []
-    return names + [_HEADERS + name for name in public.get("request", {}).get("headers", {})]
+    """Name the secrets that a JSON, which need not be valid, has null for; see `join_secrets`.
 
-
-def header_secret(header: str) -> str:
-    """Name the secret that is the value of a header."""
-    return _HEADERS + header
+    In what is stored or shown these are the secrets there are, but for a hook, whose secret may not be set.
+    """
+    return [name for mapping, key, name in _secrets_in(public) if mapping[key] is None]
 
 
 def short_name(secret: str) -> str:
-    """Give the bare name of a secret: of a header's value, the header."""
-    return secret.removeprefix(_HEADERS)
+    """Give a name for people to a secret: a header's value is called by the header."""
+    return re.sub(r"^(request\.)?(embedding\.|scorer\.)?headers\.", r"\2", secret)
 
 
 def with_placeholders(public: Mapping[str, Any], *, secrets_set: bool) -> dict[str, Any]:
     """Return a stored JSON as a valid document, a placeholder standing for every secret; `secrets_set`: it has any."""
-    names = secret_names(public) if secrets_set else []
-    return join_secrets(public, {name: _PLACEHOLDER if name == "secret" else "hidden" for name in names})
-
-
-def leaves_secrets_open(public: Any) -> bool:
-    """Whether a JSON, which need not be valid yet, leaves some secret "as it was"; see `join_secrets`."""
-    if not isinstance(public, Mapping):
-        return False
-    request = public.get("request")
-    headers = request.get("headers") if isinstance(request, Mapping) else None
-    values = [public.get("secret", "")] + (list(headers.values()) if isinstance(headers, Mapping) else [])
-    return None in values
+    return join_secrets(public, {name: _placeholder(name) for name in secret_names(public) if secrets_set})
 
 
 def join_secrets(public: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:
@@ -73,15 +70,19 @@ def join_secrets(public: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[
     input need not be valid yet, and is not changed.
     """
     whole = copy.deepcopy({key: value for key, value in public.items() if key != "secrets_set"})
-    if "secret" in whole and whole["secret"] is None:
-        whole["secret"] = secrets.get("secret")
-    request = whole.get("request")
-    headers = request.get("headers") if isinstance(request, dict) else None
-    if isinstance(headers, dict):
-        for name, value in headers.items():
-            if value is None and _HEADERS + name in secrets:
-                headers[name] = secrets[_HEADERS + name]
+    for mapping, key, name in list(_secrets_in(whole)):
+        if mapping[key] is None and name in secrets:
+            mapping[key] = secrets[name]
     return whole
+
+
+def replaced_secrets(whole: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the JSON of a document with every secret that is set replaced by the text of its name."""
+    shown = copy.deepcopy(dict(whole))
+    for mapping, key, name in list(_secrets_in(shown)):
+        if mapping[key] is not None:
+            mapping[key] = texts[name]
+    return shown
 
 
 def public_json(public: Mapping[str, Any], *, secrets_set: bool) -> dict[str, Any]:
@@ -89,6 +90,77 @@ def public_json(public: Mapping[str, Any], *, secrets_set: bool) -> dict[str, An
     if "secret" not in public and "request" not in public:
         return dict(public)
     return {**public, "secrets_set": sorted(secret_names(public)) if secrets_set else []}
+
+
+def destinations(retriever: Mapping[str, Any], secret: str) -> frozenset[str]:
+    """Say whom a secret of a retriever's JSON, which must be valid, is shown to: scheme, host and port of each.
+
+    A client secret goes to where tokens are made, and what is made of it to the endpoint.
+    """
+    name = secret.partition(".")[0]
+    endpoint = retriever[name] if name in ENDPOINTS else retriever
+    urls = [endpoint["url"]]
+    if _of_an_endpoint(secret, "auth.client_secret"):
+        urls.append(endpoint["auth"]["token_url"])
+    return frozenset(map(origin_of, urls))
+
+
+def key_places(retriever: Any) -> Iterator[tuple[dict[Any, Any], Place, tuple[str, ...]]]:
+    """Yield the raw `auth` and `tls` mappings of a retriever, their places, and the keys a `*_file` may stand for.
+
+    None of it need be valid.
+    """
+    for endpoint, place in _endpoints(retriever):
+        for part, keys in (("auth", AUTH_SECRETS), ("tls", TLS_TEXTS)):
+            if isinstance(endpoint.get(part), dict):
+                yield endpoint[part], (*place, part), keys
+
+
+def header_places(retriever: Any) -> Iterator[tuple[dict[Any, Any], Place]]:
+    """Yield the raw mappings of a retriever that may have `headers`, with their places. None of it need be valid."""
+    for endpoint, place in _endpoints(retriever):
+        holder = endpoint if place else endpoint.get("request")
+        if isinstance(holder, dict):
+            yield holder, place or ("request",)
+
+
+def _endpoints(retriever: Any) -> Iterator[tuple[dict[Any, Any], Place]]:
+    for name in ENDPOINTS:
+        endpoint = retriever.get(name) if name and isinstance(retriever, dict) else retriever
+        if isinstance(endpoint, dict):
+            yield endpoint, (name,) if name else ()
+
+
+def _secrets_in(whole: Any) -> Iterator[tuple[dict[Any, Any], str, str]]:
+    """Yield (mapping, key, name) of every secret a JSON says something of, be it null."""
+    if not isinstance(whole, dict):
+        return
+    if "secret" in whole:
+        yield whole, "secret", "secret"
+    for holder, place in header_places(whole):
+        headers = holder.get("headers")
+        if not isinstance(headers, dict):
+            continue
+        for header in headers:
+            if place != ("request",) or not _by_preset(whole, header, headers[header]):
+                yield headers, header, ".".join(map(str, (*place, "headers", header)))
+    for mapping, place, keys in key_places(whole):
+        for key in keys:
+            if key in mapping and (key == "key" or place[-1] == "auth"):
+                yield mapping, key, ".".join(map(str, (*place, key)))
+
+
+def _by_preset(retriever: Mapping[str, Any], header: Any, value: Any) -> bool:
+    preset = PRESETS.get(str(retriever.get("preset")))
+    return preset is not None and value is not None and preset.request.get("headers", {}).get(header) == value
+
+
+def _placeholder(name: str) -> str:
+    return _PLACEHOLDERS.get("tls.key" if _of_an_endpoint(name, "tls.key") else name, "hidden")
+
+
+def _of_an_endpoint(name: str, path: str) -> bool:
+    return name in {f"{endpoint}.{path}".lstrip(".") for endpoint in ENDPOINTS}
 
 
 def config_hash(check: str, retriever: str) -> str:

@@ -3,14 +3,15 @@
 Whole sets of them are put in force by `applying`; each function here is one transaction.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
+from app.formats.complaints import AnyDocument, parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument, SuiteDocument
 from app.formats.fields import Document
+from app.formats.secret_fields import destinations, join_secrets, secret_names
 from app.services import alerting
 from app.services.changes import (
     definition_change,
@@ -123,21 +124,33 @@ def stored_secrets(store: Store, vault: Vault, kind: str, slug: str) -> dict[str
     return vault.decrypt(before.secrets) if before is not None and before.managed_by == API else {}
 
 
-def refuse_moving_secrets(store: Store, slug: str, document: RetrieverDocument) -> None:
-    """Refuse to send stored header values to another place than the one they were stored for.
+def complete(store: Store, vault: Vault, kind: str, model: type[AnyDocument], body: Mapping[str, Any]) -> AnyDocument:
+    """Read a definition whose secrets may be null, "as they were": those stored for its slug stand in their places.
 
-    Raises InvalidInputError: whoever moves the address has to say the secrets again.
+    Raises InvalidInputError for what is wrong with it, and where a retriever's secrets would go elsewhere than they
+    were stored for: whoever moves an address has to say the secrets again. ConfigurationError as `stored_secrets`.
     """
+    # Only where they are needed: secrets stored under another key must not keep fresh ones from taking their place.
+    left = secret_names(body)
+    kept = stored_secrets(store, vault, kind, str(body.get("slug"))) if left else {}
+    document = parse_document(model, join_secrets(body, kept))
+    if kept and isinstance(document, RetrieverDocument):
+        _refuse_moving(store, document, [name for name in left if name in kept])
+    return document
+
+
+def _refuse_moving(store: Store, document: RetrieverDocument, kept: Sequence[str]) -> None:
     with store.read() as connection:
-        before = catalog.find_definition(connection, "retriever", slug)
-    if before is not None and _place(str(before.body["url"])) != _place(document.url):
-        message = "null keeps a stored value, but not for another address; say the values again"
-        raise InvalidInputError([Problem(path="request.headers", message=message)])
-
-
-def _place(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.netloc
+        before = catalog.find_definition(connection, "retriever", document.slug)
+    after = document.data()
+    message = "null keeps a stored value, but not for another address; say the value again"
+    moved = [
+        Problem(path=name, message=message)
+        for name in kept
+        if before is not None and destinations(after, name) != destinations(before.body, name)
+    ]
+    if moved:
+        raise InvalidInputError(moved)
 
 
 def find_canary(store: Store, suite: str, key: str) -> CanaryRow:
