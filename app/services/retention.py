@@ -23,6 +23,7 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH) -> int:
         partial(pruning.prune_runs, horizon=horizon, batch=batch),
         partial(pruning.prune_states, batch=batch),
         partial(pruning.prune_rankings, batch=batch),
+        partial(pruning.prune_findings, batch=batch),
         partial(pruning.prune_alerts, horizon=alert_horizon, batch=batch),
         partial(pruning.prune_tests, horizon=alert_horizon, batch=batch),
     )

@@ -15,11 +15,14 @@ from app.store.tables import (
     attempts,
     chunks,
     deliveries,
+    embedder_findings,
+    embedders,
     idempotency_keys,
     latest,
     marks,
     rankings,
     rollups,
+    run_embedders,
     run_probes,
     runs,
     scores,
@@ -38,7 +41,7 @@ def prune_runs(connection: Connection, horizon: int, batch: int) -> int:
         old += _ids(connection, sa.select(runs.c.id).where(ended), batch - len(old))
         if len(old) == batch:
             break
-    for table in (run_probes, marks, shards, idempotency_keys):
+    for table in (run_probes, run_embedders, marks, shards, idempotency_keys):
         connection.execute(sa.delete(table).where(table.c.run_id.in_(old)))
     connection.execute(sa.delete(runs).where(runs.c.id.in_(old)))
     return len(old)
@@ -103,6 +106,16 @@ def prune_vectors(connection: Connection, candidates: Sequence[int]) -> int:
     used = set(connection.execute(again).scalars())
     old = [vector for vector in candidates if vector not in used]
     connection.execute(sa.delete(vectors).where(vectors.c.id.in_(old)))
+    return len(old)
+
+
+def prune_findings(connection: Connection, batch: int) -> int:
+    """Delete what was found of embedders in runs that are gone."""
+    hold_content(connection, alone=True)
+    referring = (run_embedders, embedders)
+    used = sa.or_(*[sa.exists().where(table.c.finding_id == embedder_findings.c.id) for table in referring])
+    old = _ids(connection, sa.select(embedder_findings.c.id).where(~used), batch)
+    connection.execute(sa.delete(embedder_findings).where(embedder_findings.c.id.in_(old)))
     return len(old)
 
 
