@@ -1,0 +1,243 @@
+"""Canaries and suites as users write them: a query, what should be found, and what must not be."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    Strict,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from app.domain.measures import parse_measure
+from app.domain.model import MAX_GRADE, Canary, Category, Judgment
+from app.formats.fields import (
+    CanaryKey,
+    Document,
+    Flag,
+    Name,
+    Place,
+    Share,
+    Slug,
+    Text,
+    Whole,
+    complaint,
+    complaints,
+    repeated,
+    seconds_of,
+    shortened,
+)
+from app.formats.retriever_documents import RetrieverDocument
+
+
+def _or_text(schema: dict[str, Any]) -> None:
+    """Let the JSON Schema of a chunk also accept its short form."""
+    long_form = dict(schema)
+    schema.clear()
+    schema["title"] = long_form.pop("title")
+    schema["anyOf"] = [{"type": "string", "minLength": 1, "description": "A chunk id."}, long_form]
+
+
+class ChunkDocument(Document, json_schema_extra=_or_text):
+    """A chunk by id, document or text; a bare text is its id."""
+
+    id: Name | None = None
+    document: Name | None = None
+    text: Annotated[Text, StringConstraints(max_length=20_000)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"id": value}
+        if isinstance(value, bool | int | float):
+            raise complaint("must be a chunk id (text) or a mapping, not a number; put it in quotes")
+        return value
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Self:
+        if self.id is None and self.document is None and self.text is None:
+            raise complaint("must have an id, a document or a text")
+        return self
+
+    def to_domain(self) -> Judgment:
+        """Return the value the domain works with."""
+        return Judgment(id=self.id, document=self.document, text=self.text)
+
+
+class JudgmentDocument(ChunkDocument):
+    """An expected chunk and how good it is, 0 (known irrelevant) to 3 (perfect)."""
+
+    grade: Annotated[Whole, Field(ge=0, le=MAX_GRADE)] = 1
+
+    def to_domain(self) -> Judgment:
+        """Return the value the domain works with."""
+        return Judgment(id=self.id, document=self.document, text=self.text, grade=self.grade)
+
+
+Tag = Annotated[Text, StringConstraints(max_length=64)]
+
+_DURATION = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
+MaxAge = Annotated[
+    float,
+    BeforeValidator(seconds_of),
+    Strict(),
+    AfterValidator(lambda seconds: round(seconds, 3)),
+    Field(ge=1, le=316_224_000, allow_inf_nan=False),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "number", "minimum": 1, "maximum": 316_224_000}, _DURATION],
+            "description": "How old the newest of the top k hits may be: seconds, or a duration such as 2d.",
+        }
+    ),
+]
+MaxLatency = Annotated[
+    float,
+    BeforeValidator(seconds_of),
+    Strict(),
+    AfterValidator(lambda seconds: round(seconds, 3)),
+    Field(ge=0.001, le=300, allow_inf_nan=False),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "number", "minimum": 0.001, "maximum": 300}, _DURATION],
+            "description": "How long an answer may take: seconds, or a duration such as 800ms.",
+        }
+    ),
+]
+
+
+class CanaryDocument(Document):
+    """A standing query and what it should find, or what must not be found.
+
+    Found: `expected_chunks: [retention_policy_doc]`, or long, `[{text: "Logs are kept for 30 days", grade: 3}]`.
+    No good answer exists: `category: negative`, with `max_relevance_score: 0.4`.
+    Must not return (a tenant's leak, a withdrawn document), by id, document or text:
+    `forbidden_chunks: [{document: tenant-b/contract.pdf}, {text: "The old notice period is 14 days"}]`.
+    Must return nothing, for example to somebody without access: `expect_empty: true`.
+    Freshness, where the retriever's response maps `updated`: `max_age: 2d`. Speed: `max_latency: 800ms`.
+    """
+
+    key: CanaryKey
+    query: Annotated[Text, StringConstraints(max_length=8_000)]
+    expected_chunks: Annotated[tuple[JudgmentDocument, ...], Field(max_length=5_000)] = Field(
+        default=(), validation_alias=AliasChoices("expected_chunks", "expected_top_chunks")
+    )
+    forbidden_chunks: Annotated[tuple[ChunkDocument, ...], Field(max_length=1_000)] = ()
+    min_relevance_score: Share = 0.5
+    max_relevance_score: Share = 0.5
+    floors: Annotated[dict[Annotated[str, StringConstraints(max_length=64)], Share], Field(max_length=20)] = Field(
+        default={}
+    )
+    expect_empty: Flag = False
+    """Whether every hit is one too many."""
+    max_age: MaxAge | None = None
+    """Seconds since the newest of the top k hits was last changed, at most."""
+    max_latency: MaxLatency | None = None
+    """Seconds an answer may take."""
+    category: Category = Category.SIMPLE_FACTUAL
+    tags: Annotated[tuple[Tag, ...], Field(max_length=20)] = ()
+
+    @field_validator("expected_chunks", "forbidden_chunks")
+    @classmethod
+    def _each_once(cls, chunks: tuple[ChunkDocument, ...]) -> tuple[ChunkDocument, ...]:
+        again = [((place,), "is listed twice") for place in repeated((c.id, c.document, c.text) for c in chunks)]
+        if again:
+            raise complaints(again)
+        return chunks
+
+    @field_validator("forbidden_chunks")
+    @classmethod
+    def _not_expected(cls, chunks: tuple[ChunkDocument, ...], info: ValidationInfo) -> tuple[ChunkDocument, ...]:
+        expected = {(c.id, c.document, c.text) for c in info.data.get("expected_chunks", ()) if c.grade >= 1}
+        both = [place for place, c in enumerate(chunks) if (c.id, c.document, c.text) in expected]
+        if both:
+            raise complaints(((place,), "is expected and forbidden at once") for place in both)
+        return chunks
+
+    @field_validator("floors")
+    @classmethod
+    def _measures(cls, floors: dict[str, float]) -> dict[str, float]:
+        """Name the measures as Coalmine does, whatever alias was written."""
+        named: dict[str, float] = {}
+        wrong: list[tuple[Place, str]] = []
+        for text, value in floors.items():
+            try:
+                name = str(parse_measure(text))
+            except ValueError as error:
+                wrong.append(((text,), str(error)))
+                continue
+            if name in named:
+                wrong.append(((text,), f"{name} has a floor already"))
+            named[name] = value
+        if wrong:
+            raise complaints(wrong)
+        return named
+
+    @model_validator(mode="after")
+    def _nothing_of_nothing(self) -> Self:
+        """Refuse what asks something of hits that must not be there."""
+        if self.expect_empty:
+            about_hits = {
+                "expected_chunks": bool(self.expected_chunks),
+                "floors": bool(self.floors),
+                "max_age": self.max_age is not None,
+            }
+            wrong = [name for name, said in about_hits.items() if said]
+            if wrong:
+                raise complaints(
+                    ((name,), "cannot be combined with expect_empty: nothing may be found") for name in wrong
+                )
+        return self
+
+    @field_validator("tags")
+    @classmethod
+    def _tags_once(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        again = [((place,), f"the tag '{shortened(tags[place])}' is listed twice") for place in repeated(tags)]
+        if again:
+            raise complaints(again)
+        return tags
+
+    def to_domain(self) -> Canary:
+        """Return the value the domain works with."""
+        return Canary(
+            key=self.key,
+            query=self.query,
+            judgments=tuple(chunk.to_domain() for chunk in self.expected_chunks),
+            forbidden=tuple(chunk.to_domain() for chunk in self.forbidden_chunks),
+            min_relevance_score=self.min_relevance_score,
+            max_relevance_score=self.max_relevance_score,
+            floors=dict(self.floors),
+            expect_empty=self.expect_empty,
+            max_age_seconds=self.max_age,
+            max_latency_seconds=self.max_latency,
+            category=self.category,
+            tags=self.tags,
+        )
+
+    def why_undatable(self, retriever: RetrieverDocument) -> str | None:
+        """Say why the age of this retriever's hits can never be told though a maximum is set; None = it may be."""
+        if self.max_age is None or retriever.response.updated is not None:
+            return None
+        return f"can never be judged: retriever '{retriever.slug}' maps no 'updated' under 'response'"
+
+
+class SuiteDocument(Document):
+    """A named set of canaries. None = this document does not say which (only the REST API may leave them out)."""
+
+    slug: Slug
+    canaries: tuple[CanaryDocument, ...] | None = None
+
+    @field_validator("canaries")
+    @classmethod
+    def _keys_once(cls, canaries: tuple[CanaryDocument, ...] | None) -> tuple[CanaryDocument, ...] | None:
+        keys = [canary.key for canary in canaries or ()]
+        again = [((place, "key"), f"the key '{keys[place]}' is used twice") for place in repeated(keys)]
+        if again:
+            raise complaints(again)
+        return canaries
