@@ -141,8 +141,9 @@ def _rule(rule: RuleDocument) -> dict[str, Any]:
 def _lean(document: Document) -> dict[str, Any]:
     """Return the document without its defaults, dollars escaped, durations and whole numbers as people write them."""
     lean = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    if isinstance(lean.get("timeout"), float):
-        lean["timeout"] = format_duration(lean["timeout"])
+    for name in ("timeout", "max_age", "max_latency"):
+        if isinstance(lean.get(name), float):
+            lean[name] = format_duration(lean[name])
     escaped: dict[str, Any] = _escaped(lean, whole=True)
     return escaped
 

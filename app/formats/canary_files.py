@@ -80,6 +80,7 @@ def read_canary_files(
         problems += _dangling(pages, definitions, known)
         problems += _uncomputed_floors(pages)
         problems += _unrecognisable_chunks(pages)
+        problems += _undatable(pages)
     if problems:
         order = {name: position for position, (name, _) in reversed(list(enumerate(files)))}
         raise InvalidInputError(sorted(problems, key=lambda problem: (order[str(problem.file)], problem.line or 0)))
@@ -279,6 +280,20 @@ def _unrecognisable_chunks(pages: Sequence[_Page]) -> Iterator[Problem]:
                                 ("canaries", position, listed, number),
                                 f"can never be recognised: retriever '{slug}' maps no {ways} under 'response'",
                             )
+
+
+def _undatable(pages: Sequence[_Page]) -> Iterator[Problem]:
+    """Yield a problem for every maximum age of hits whose age a check's retriever does not tell."""
+    retrievers = {retriever.slug: retriever for page in pages for retriever in page.valid.retrievers}
+    asked: dict[str, list[RetrieverDocument]] = defaultdict(list)
+    for page in pages:
+        for check in page.valid.checks:
+            if check.retriever in retrievers:
+                asked[check.suite].append(retrievers[check.retriever])
+    for page in pages:
+        for position, canary in enumerate(page.valid.canaries):
+            told = (canary.why_undatable(retriever) for retriever in asked[str(page.valid.suite)])
+            yield from (page.problem(("canaries", position, "max_age"), why) for why in told if why is not None)
 
 
 def _joined(files: Sequence[CanaryFile], sources: Mapping[tuple[str, ...], Source]) -> Documents:
