@@ -9,6 +9,8 @@ from app.adapters.credentials import Keyring
 from app.adapters.embeddings import Embeddings
 from app.adapters.reranking import Relevance
 from app.adapters.retrievers.http import Answers, HttpProbe, Vectors
+from app.adapters.retrievers.mcp import McpProbe
+from app.adapters.retrievers.sql import SqlProbe
 from app.domain.addresses import AddressPolicy
 from app.domain.model import EMPTY, Answer, Outcome, Step
 from app.domain.rankings import decimals_of, settle
@@ -35,6 +37,8 @@ class RetrieverProbe:
         self._relevance = Relevance(policy, keyring, self.embed, user_agent, proxy=proxy)
         self._speakers: dict[Dialect, Speaker] = {
             Dialect.HTTP: HttpProbe(policy, keyring, user_agent, proxy=proxy),
+            Dialect.SQL: SqlProbe(policy),
+            Dialect.MCP: McpProbe(policy, keyring, user_agent, proxy=proxy),
         }
 
     def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Answers]:

@@ -1,0 +1,140 @@
+"""Asks a retriever whose library is asynchronous: an event loop in a thread of its own, batches for the consumer.
+
+What is asked, and what an answer means, is left to the probes; HTTP has a transport of its own.
+"""
+
+import asyncio
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+
+from app.domain.model import Answer, Outcome
+from app.domain.retrievers import Ask, Retriever
+
+LOOK_SECONDS = 0.2
+"""How long the consumer is left without a batch."""
+JOIN_SECONDS = 2.0
+"""How long closing waits for the loop; what still hangs then, hangs in a name resolution."""
+RETRY_SECONDS = 0.2
+"""How long a transport failure is left alone before it is tried again."""
+BATCH = 64
+
+Batch = list[tuple[int, Answer]]
+Hand = Callable[[int, Answer], None]
+AskOne = Callable[[Ask], Awaitable[Answer]]
+Lane = Callable[[], AbstractAsyncContextManager[AskOne]]
+
+
+class NoAnswerError(Exception):
+    """There is no answer to read: what a probe ends with instead, and one sentence why."""
+
+    def __init__(self, outcome: Outcome, detail: str, http_status: int | None = None) -> None:
+        super().__init__(detail)
+        self.outcome = outcome
+        self.detail = detail
+        self.http_status = http_status
+
+
+def in_background(work: Callable[[Hand], Awaitable[None]], name: str) -> Generator[Batch, None, None]:
+    """Run `work` to its end and yield what it hands over; an empty batch where nothing came for a while.
+
+    Closing the iterator cancels the work. What the work raises is raised here.
+    """
+    done: queue.SimpleQueue[tuple[int, Answer] | BaseException | None] = queue.SimpleQueue()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(_hold(work, done))
+    thread = threading.Thread(target=_run, args=(loop, task, done), name=name, daemon=True)
+    thread.start()
+    try:
+        while (batch := _take(done)) is not None:
+            yield batch
+    finally:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the work had come to its end
+            loop.call_soon_threadsafe(task.cancel)
+        thread.join(JOIN_SECONDS)
+
+
+async def in_lanes(retriever: Retriever, asks: Sequence[Ask], lane: Lane, hand: Hand) -> None:
+    """Ask everything, as many at once as the retriever takes and no faster; each lane is entered for itself."""
+    waiting = iter(asks)
+    paced = _paced(waiting, retriever.requests_per_second)
+
+    async def walk() -> None:
+        async with lane() as ask_one:
+            for ask, start in paced:
+                await asyncio.sleep(start - time.monotonic())
+                hand(ask.position, await _asked(ask_one, ask, retriever.retries))
+
+    async with asyncio.TaskGroup() as lanes:
+        for _ in range(min(retriever.concurrency, len(asks))):
+            lanes.create_task(walk())
+
+
+async def _asked(ask_one: AskOne, ask: Ask, retries: int) -> Answer:
+    """Ask, and ask again after transport failures: the last attempt decides, and a bad answer is never retried."""
+    answer = await ask_one(ask)
+    while retries > 0 and answer.outcome in _TRANSIENT:
+        retries -= 1
+        await asyncio.sleep(RETRY_SECONDS)
+        answer = await ask_one(ask)
+    return answer
+
+
+def _paced(asks: Iterator[Ask], rate: float | None) -> Iterator[tuple[Ask, float]]:
+    """Give each ask with the moment it may start, on the monotonic clock; shared by all lanes."""
+    interval = 1 / rate if rate else 0.0
+    start = time.monotonic()
+    for ask in asks:
+        yield ask, start
+        start = max(start + interval, time.monotonic())
+
+
+async def _hold(
+    work: Callable[[Hand], Awaitable[None]], done: "queue.SimpleQueue[tuple[int, Answer] | BaseException | None]"
+) -> None:
+    await work(lambda position, answer: done.put((position, answer)))
+
+
+def _run(
+    loop: asyncio.AbstractEventLoop,
+    task: "asyncio.Task[None]",
+    done: "queue.SimpleQueue[tuple[int, Answer] | BaseException | None]",
+) -> None:
+    try:
+        loop.run_until_complete(task)
+    except asyncio.CancelledError:
+        pass
+    except BaseException as error:  # noqa: BLE001 - a bug: it surfaces in the consumer
+        done.put(error)
+    finally:
+        done.put(None)
+        try:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            loop.close()
+
+
+def _take(done: "queue.SimpleQueue[tuple[int, Answer] | BaseException | None]") -> Batch | None:
+    """Wait for the next batch, an empty one where none came for a while; None = that was all."""
+    batch: Batch = []
+    while len(batch) < BATCH:
+        try:
+            item = done.get(timeout=0 if batch else LOOK_SECONDS)
+        except queue.Empty:
+            break
+        if isinstance(item, BaseException):
+            raise item
+        if item is None:
+            if not batch:
+                return None
+            done.put(None)  # found again after this batch
+            break
+        batch.append(item)
+    return batch
+
+
+_TRANSIENT = (Outcome.TIMEOUT, Outcome.UNREACHABLE)

@@ -1,0 +1,177 @@
+"""A session with an MCP server by the protocol's own SDK, whose bytes travel by a transport of ours.
+
+The only module that needs the extra `mcp`, so it is imported where a session is wanted and not before. What is asked,
+and what the result of a tool means, is left to the probe.
+"""
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Protocol, TypeVar
+
+import httpx2
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CallToolResult, Implementation
+
+from app.adapters.endpoints import problem_of
+from app.adapters.retrievers.lanes import NoAnswerError
+from app.adapters.wire import Response
+from app.domain.model import Outcome
+
+T = TypeVar("T")
+
+for _name in ("mcp", "client"):  # the SDK's loggers quote what servers say, where nobody may read it
+    logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
+
+
+class Carry(Protocol):
+    """How the SDK's requests travel."""
+
+    async def __call__(self, method: str, fields: Mapping[str, str], body: bytes, *, calls: bool) -> Response:
+        """Send one request; `fields` are headers of the protocol, `calls` says that it calls the tool.
+
+        Failures are responses; raises ValueError for what cannot be a header.
+        """
+        ...
+
+
+class Session:
+    """An open session, for one run; its calls may overlap."""
+
+    def __init__(self, client: Client, transport: "_Transport", tool: str, seconds: float) -> None:
+        self._client = client
+        self._transport = transport
+        self._tool = tool
+        self._seconds = seconds
+
+    async def call(self, arguments: dict[str, Any]) -> CallToolResult:
+        """Call the tool. Raises NoAnswerError where no result came; a tool's own failure is a result."""
+        return await _explained(self._client.call_tool(self._tool, arguments), self._transport, self._seconds)
+
+
+@asynccontextmanager
+async def opened(
+    url: str, tool: str, carry: Carry, *, seconds: float, max_bytes: int, user_agent: str
+) -> AsyncIterator[Session]:
+    """Open a session and close it afterwards; `seconds` is what opening it, and every call, may take at the most.
+
+    Raises NoAnswerError where none is to be had.
+    """
+    transport = _Transport(carry)
+    name, _, version = user_agent.partition("/")
+    async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=None) as http:
+        streams = streamable_http_client(url, http_client=http, max_sse_event_size=max_bytes)
+        client = Client(streams, client_info=Implementation(name=name, version=version), cache=None)
+        await _explained(client.__aenter__(), transport, seconds)
+        try:
+            with suppress(NoAnswerError):  # else the first call would list the tools, and be the slowest
+                await _explained(client.list_tools(), transport, seconds)
+            yield Session(client, transport, tool, seconds)
+        finally:
+            await client.__aexit__(None, None, None)
+
+
+class _Transport(httpx2.AsyncBaseTransport):
+    """Carries the SDK's requests our way. It never raises: the SDK takes that for the end of the session.
+
+    What went wrong is answered as an error of the protocol, under a name nobody can guess, and found again by it.
+    """
+
+    def __init__(self, carry: Carry) -> None:
+        self._carry = carry
+        self._failures: dict[str, NoAnswerError] = {}
+        self._lost: NoAnswerError | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send one request and give what came of it."""
+        if request.method == "GET" and "last-event-id" not in request.headers:
+            return httpx2.Response(405)  # a server's own news is not listened to, which it must bear
+        body = await request.aread()
+        message = json.loads(body) if body else {}
+        fields = {name: value for name, value in request.headers.items() if name in _FIELDS or name.startswith("mcp-")}
+        if message.get("method") == "initialize" and self._lost is not None:
+            return self._refused(message, self._lost)  # whoever could not be reached a moment ago
+        try:
+            response = await self._carry(request.method, fields, body, calls=message.get("method") == "tools/call")
+        except ValueError:
+            return self._refused(message, NoAnswerError(Outcome.MALFORMED, "the server's session id is no header"))
+        problem = problem_of(response)
+        if problem is not None and not _is_error(response):
+            error = NoAnswerError(*problem, response.status)
+            self._lost = error if error.outcome in _OUT_OF_REACH else None
+            return self._refused(message, error)
+        kept = {name: value for name, value in response.headers.items() if name in _ANSWERED}
+        return httpx2.Response(response.status or 200, headers=kept, content=response.body)
+
+    def failure(self, data: Any) -> NoAnswerError | None:
+        """Find what went wrong by the data of an error; None = the server itself answered with this error."""
+        return self._failures.pop(data, None) if isinstance(data, str) else None
+
+    def _refused(self, message: Mapping[str, Any], error: NoAnswerError) -> httpx2.Response:
+        if "id" not in message:
+            return httpx2.Response(202)  # nobody waits for an answer; whatever is asked next fails as well
+        name = secrets.token_hex(16)
+        self._failures[name] = error
+        told = {"code": _NO_ANSWER, "message": "no answer", "data": name}
+        return httpx2.Response(200, json={"jsonrpc": "2.0", "id": message["id"], "error": told})
+
+
+async def _explained(work: Awaitable[T], transport: _Transport, seconds: float) -> T:
+    """Wait; turn whatever the SDK raises into the reason why there is no answer, in words of our own."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        raise NoAnswerError(Outcome.TIMEOUT, f"no complete answer within {seconds:g} s") from None
+    except Exception as raised:  # noqa: BLE001 - a hostile answer may raise anything in the SDK
+        error = _first(raised)
+        if isinstance(error, MCPError):
+            raise (transport.failure(error.data) or _answered(error)) from None
+        # A result that is none, a tool whose result is not of the schema it declares, a version nobody speaks.
+        raise NoAnswerError(Outcome.MALFORMED, f"the answer is not MCP's ({type(error).__name__})") from None
+
+
+def _first(error: Exception) -> Exception:
+    """Take an error out of the groups it comes in."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _answered(error: MCPError) -> NoAnswerError:
+    """Say what an error of the protocol means; its message may quote anything."""
+    if error.message.startswith(_BY_THE_SDK):
+        return NoAnswerError(Outcome.MALFORMED, "the answer is not MCP's")
+    named = f"{error.code} ({_CODES[error.code]})" if error.code in _CODES else str(error.code)
+    return NoAnswerError(Outcome.REFUSED, f"the server answered with the error {named}")
+
+
+def _is_error(response: Response) -> bool:
+    """Whether a bad status comes with an error of the protocol, which then says more."""
+    if response.failure is not None or not response.headers.get("content-type", "").startswith("application/json"):
+        return False
+    try:
+        message = json.loads(response.body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(message, dict) and isinstance(message.get("error"), dict) and "jsonrpc" in message
+
+
+_FIELDS = {"accept", "content-type", "last-event-id"}
+_ANSWERED = {"content-type", "mcp-session-id"}
+_NO_ANSWER = -32099  # of the range that JSON-RPC leaves to implementations
+_OUT_OF_REACH = {Outcome.UNREACHABLE, Outcome.BLOCKED}
+_BY_THE_SDK = ("Failed to parse", "Unexpected content type", "SSE stream", "server answered a request", "Connection")
+"""How errors begin that the SDK makes up where an answer is no answer."""
+_CODES: Mapping[int, str] = {
+    -32700: "parse error",
+    -32600: "invalid request",
+    -32601: "method not found",
+    -32602: "invalid params",
+    -32603: "internal error",
+}
+"""JSON-RPC 2.0, section 5.1."""
