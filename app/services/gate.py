@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 from app.domain.breaking import ENDED_FIRST, Breaker
@@ -27,18 +26,6 @@ from app.formats.fields import suggestion
 from app.formats.secret_fields import config_hash, content_hash
 from app.services.summaries import aggregate_vector, run_body, vector_names
 from app.store.catalog import suite_hash
-
-GENERIC_RESPONSE: Mapping[str, str] = MappingProxyType(
-    {
-        "hits": "results",
-        "id": "id",
-        "score": "score",
-        "text": "text",
-        "document": "metadata.source",
-        "index_version": "index",
-    }
-)
-"""How the answer of a retriever is read that no file describes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +143,7 @@ def _checks(documents: Documents, named: str | None) -> tuple[CheckDocument, ...
 
 
 def _moved(retriever: RetrieverDocument, url: str | None) -> RetrieverDocument:
-    return retriever if url is None else parse_document(RetrieverDocument, {**retriever.data(), "url": url})
+    return retriever if url is None else retriever.at(url)
 
 
 def _lone_retriever(retrievers: Sequence[RetrieverDocument], url: str | None) -> RetrieverDocument:
@@ -167,7 +154,7 @@ def _lone_retriever(retrievers: Sequence[RetrieverDocument], url: str | None) ->
         raise InvalidInputError([Problem(message=told)])
     if url is None:
         raise InvalidInputError([Problem(message="the files define no retriever; say where it is with --url")])
-    return parse_document(RetrieverDocument, {"slug": "generic", "url": url, "response": dict(GENERIC_RESPONSE)})
+    return parse_document(RetrieverDocument, {"slug": "generic", "url": url})
 
 
 def _bare_check(suite: str, retriever: str) -> CheckDocument:
