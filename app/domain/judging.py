@@ -40,6 +40,11 @@ class Yardstick:
         """Lay out the measures: those at the check's cut-offs and at its own k."""
         return cls(k=k, fetch_k=fetch_k, measures=measures_for({*cutoffs, k}), scorer=scorer, rules=rules)
 
+    def arranged(self, names: Sequence[str], vector: bytes) -> bytes:
+        """Put a stored vector, whose numbers have these names, into the order of these measures; NaN = it lacks it."""
+        held = dict(zip(names, np.frombuffer(vector).tolist(), strict=True))
+        return np.array([held.get(str(measure), np.nan) for measure in self.measures]).tobytes()
+
     def __str__(self) -> str:
         """Say what of it a stored result depends on besides the measures."""
         scorer = self.scorer

@@ -1,7 +1,7 @@
 """Runs and results as people read them, put together from rows. Nothing here writes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -257,10 +257,25 @@ def _recomputed(connection: Connection, row: RunRow) -> dict[str, Any]:
     for position, failure in failures.items():
         outcomes[position] = Outcome(failure.outcome)
     tally = Tally(setting.yardstick, panel)
-    tally.take_over({place: state for place, state in enumerate(found) if state and outcomes[place] is Outcome.OK})
+    arranged = _arranged(connection, setting.yardstick, found)
+    tally.take_over({place: state for place, state in enumerate(arranged) if state and outcomes[place] is Outcome.OK})
     aggregates = tally.aggregates(outcomes)
     measured = [float(latencies[place]) for place, outcome in enumerate(outcomes) if outcome is Outcome.OK]
     return run_body(panel, aggregates, tally.reasons, outcomes, measured)
+
+
+def _arranged(connection: Connection, yardstick: Yardstick, found: Sequence[StateRow | None]) -> list[StateRow | None]:
+    """Give states the measures of today: a release before may have had fewer."""
+    names = {
+        layout: history.layout_names(connection, layout) for layout in {state.layout_id for state in found if state}
+    }
+    today = [str(measure) for measure in yardstick.measures]
+    return [
+        state
+        if state is None or names[state.layout_id] == today
+        else replace(state, vector=yardstick.arranged(names[state.layout_id], state.vector))
+        for state in found
+    ]
 
 
 def _verdict(position: int, state: StateRow | None, failures: Mapping[int, Failure]) -> Verdict:
