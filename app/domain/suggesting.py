@@ -1,0 +1,226 @@
+"""Suggestions for the mapping of an answer nobody has described: where its hits are, and which field is which.
+
+Pure: an answer in, mappings with their reasons out, best first. What a field is for is guessed in guessing.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.domain.guessing import Field, Guess, Part, guess_fields, is_prose, plain_name, text_of, trend
+from app.domain.retrievers import ResponseMapping, Scale
+
+MOST = 4
+"""How many suggestions are made at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """A mapping that reads hits from the answer, and why: `reasons` by field, `hits` among them.
+
+    `scale` is what the scores look like they are on; None = they may be on none that is bounded.
+    """
+
+    mapping: ResponseMapping
+    reasons: Mapping[str, str]
+    hits: int
+    """How many hits it reads."""
+    weight: float
+    scale: Scale | None = None
+
+
+def suggest(answer: Any, *, query: str = "") -> list[Suggestion]:
+    """Suggest mappings for a parsed JSON answer, best first; none where nothing looks like hits.
+
+    `query` is what was asked: texts that speak of it are likelier hits, and fields that repeat it are none.
+    """
+    found = [suggested for place in _places(answer, (), _DEPTH) if (suggested := _suggested(place, query)) is not None]
+    found.sort(key=lambda suggestion: -suggestion.weight)
+    best = found[0].weight if found else 0.0
+    distinct = {suggestion.mapping: suggestion for suggestion in reversed(found)}
+    kept = sorted(distinct.values(), key=lambda suggestion: -suggestion.weight)
+    return [suggestion for suggestion in kept if suggestion.weight >= best * _WORTH_TELLING][:MOST]
+
+
+# --- where hits may be ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Somewhere hits may be. Without `hits` the fields are columns, and `own` are those that are no projections."""
+
+    parts: tuple[Part, ...]
+    hits: str | None
+    fields: Sequence[Field]
+    count: int
+    told: str
+    own: frozenset[str] | None = None
+
+
+def _places(node: Any, parts: tuple[Part, ...], depth: int) -> Iterator[_Place]:
+    """Walk an answer; lists are represented by their first item, as those of one query are."""
+    if depth == 0:
+        return
+    if isinstance(node, str):
+        if is_prose(node) and not (_NEVER | _SELDOM).intersection(plain_name(str(part)) for part in parts):
+            field = Field(path=path_text(parts), parts=parts or ("text",), values=[node])
+            yield _Place(parts=parts, hits=None, fields=[field], count=1, told="a lone text")
+    elif isinstance(node, dict):
+        yield from _columns(node, parts)
+        for key, value in list(node.items())[:_WIDTH]:
+            yield from _places(value, (*parts, key), depth - 1)
+    elif isinstance(node, list) and node:
+        yield from _rows(node, parts)
+        if len(node) == 1 or isinstance(node[0], list):
+            yield from _places(node[0], (*parts, 0), depth - 1)
+
+
+def _rows(items: list[Any], parts: tuple[Part, ...]) -> Iterator[_Place]:
+    items, path = items[:_ITEMS], path_text(parts)
+    if all(isinstance(item, dict) for item in items):
+        told = f"a list of {len(items)} objects" if len(items) > 1 else "a list of one object"
+        yield _Place(parts=parts, hits=path, fields=_fields(items), count=len(items), told=told)
+        if len(items) > 1:
+            yield from _grouped(items, parts)
+    elif all(isinstance(item, str) for item in items):
+        field = Field(path="@", parts=parts or ("text",), values=items)
+        yield _Place(parts=parts, hits=path, fields=[field], count=len(items), told=f"a list of {len(items)} texts")
+
+
+def _grouped(groups: list[dict[str, Any]], parts: tuple[Part, ...]) -> Iterator[_Place]:
+    """Find hits that lie in several lists of their own, one in each object."""
+    path = path_text(parts)
+    for key in list(groups[0])[:_WIDTH]:
+        inner = [group[key] for group in groups if group.get(key) is not None]
+        if not all(isinstance(one, list) for one in inner):
+            continue
+        items = [item for one in inner for item in one][:_ITEMS]
+        if items and all(isinstance(item, dict) for item in items):
+            hits = f"{'' if path == '@' else path}[].{_key(key)}[]"
+            told = f"lists in each of {len(groups)} objects, together {len(items)} objects"
+            yield _Place(parts=(*parts, key, 0), hits=hits, fields=_fields(items), count=len(items), told=told)
+
+
+def _columns(node: dict[str, Any], parts: tuple[Part, ...]) -> Iterator[_Place]:
+    """Find lists side by side in an object, each the values of one field or objects of further fields."""
+    by_length: dict[int, list[Field]] = {}
+    own = set()
+    for key, value in list(node.items())[:_WIDTH]:
+        where, values = (*parts, key), value
+        if isinstance(values, list) and len(values) == 1 and isinstance(values[0], list):
+            where, values = (*where, 0), values[0]
+        if not isinstance(values, list) or not 0 < len(values) <= _ITEMS:
+            continue
+        path, columns = path_text(where), by_length.setdefault(len(values), [])
+        if all(item is None or isinstance(item, str | int | float) for item in values):
+            columns.append(Field(path=path, parts=where, values=values))
+            own.add(path)
+        elif all(item is None or isinstance(item, dict) for item in values):
+            columns += [
+                Field(path=f"{path}[*].{field.path}", parts=(*where, *field.parts), values=field.values)
+                for field in _fields([item or {} for item in values])
+            ]
+    for length, columns in by_length.items():
+        if len(columns) > 1:
+            told = f"{len(columns)} lists side by side, {length} long"
+            yield _Place(parts=parts, hits=None, fields=columns, count=length, told=told, own=frozenset(own))
+
+
+def _fields(items: Sequence[Mapping[str, Any]]) -> list[Field]:
+    """Lay out the fields of objects, those within objects too, as columns."""
+    columns: dict[tuple[Part, ...], dict[int, Any]] = {}
+    for index, item in enumerate(items):
+        for parts, value in _leaves(item, (), _DEPTH):
+            if parts in columns or len(columns) < _FIELDS:
+                columns.setdefault(parts, {})[index] = value
+    return [
+        Field(path=path_text(parts), parts=parts, values=[values.get(index) for index in range(len(items))])
+        for parts, values in columns.items()
+    ]
+
+
+def _leaves(item: Mapping[str, Any], parts: tuple[Part, ...], depth: int) -> Iterator[tuple[tuple[Part, ...], Any]]:
+    for key, value in list(item.items())[:_WIDTH]:
+        where = (*parts, key)
+        if isinstance(value, dict):
+            if depth > 1:
+                yield from _leaves(value, where, depth - 1)
+        elif not isinstance(value, list) or text_of(value) is not None:
+            yield where, value
+        elif value and isinstance(value[0], str):
+            yield (*where, 0), value[0]
+
+
+# --- what is made of a place ---------------------------------------------------------------------------------
+
+
+def _suggested(place: _Place, query: str) -> Suggestion | None:
+    guesses = guess_fields(place.fields, query)
+    text, named = guesses.get("text"), guesses.get("id")
+    if named is None and (text is None or not all(map(_tells_apart, text.values))):
+        return None
+    telling = {guess.path for guess in (text, named) if guess is not None}
+    if place.own is not None and (not place.own & telling or len(guesses) == 1):
+        return None
+    names = [plain_name(part) for part in place.parts if isinstance(part, str)]
+    if _NEVER.intersection(names):
+        return None
+    weight = sum(_WORTH[role] * max(guess.weight, 0.0) for role, guess in guesses.items())
+    weight += 0.5 * bool(names and names[-1] in _CONTAINERS) + min(place.count, 10) / 20 - 0.05 * len(place.parts)
+    if _SELDOM.intersection(names):
+        weight *= 0.5
+    score = guesses.get("score")
+    return Suggestion(
+        mapping=ResponseMapping(hits=place.hits, **{role: guess.path for role, guess in guesses.items()}),
+        reasons={"hits": place.told, **{role: guess.reason for role, guess in guesses.items()}},
+        hits=place.count,
+        weight=weight,
+        scale=None if score is None else _scale_of(score),
+    )
+
+
+def _tells_apart(value: Any) -> bool:
+    return isinstance(value, str) or bool(text_of(value))
+
+
+def _scale_of(score: Guess) -> Scale | None:
+    """Say what scale the scores look like: where the best come first, small ones are distances if they rise."""
+    least, most, order = min(score.values), max(score.values), trend(score.values)
+    distant = "distance" in score.path.lower() or "dist" in plain_name(score.path.rsplit(".", 1)[-1]).split("_")
+    if least >= 0 and (order == "rising" or (distant and order != "falling")):
+        return Scale.DISTANCE
+    if least >= 0 and most <= 1:
+        return Scale.COSINE if distant else Scale.SIMILARITY
+    return Scale.COSINE if least >= -1 and most <= 1 else None
+
+
+# --- paths as JMESPath ---------------------------------------------------------------------------------------
+
+
+def path_text(parts: Sequence[Part]) -> str:
+    """Write a path as JMESPath: `hits[0]."@score"`; `@` is the whole."""
+    text = ""
+    for part in parts:
+        text += f"[{part}]" if isinstance(part, int) else f"{'.' if text else ''}{_key(part)}"
+    return text or "@"
+
+
+def _key(name: str) -> str:
+    return name if _IDENTIFIER.fullmatch(name) else json.dumps(name)
+
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_DEPTH, _WIDTH, _ITEMS, _FIELDS = 8, 200, 200, 200
+_WORTH_TELLING = 0.4
+_WORTH = {"text": 3.0, "id": 2.0, "score": 2.0, "document": 0.5, "updated": 0.2}
+_CONTAINERS = frozenset(
+    {"result", "hit", "match", "document", "doc", "chunk", "passage", "item", "point", "node", "context", "source"}
+    | {"retrieval_result", "data", "value", "output", "record", "neighbor", "response", "search_result", "children"}
+)
+_NEVER = frozenset({"error", "warning", "exception", "debug", "trace", "log", "usage"})
+_SELDOM = frozenset(
+    {"message", "detail", "facet", "aggregation", "filter", "suggestion", "query", "prompt", "explanation"}
+)
+"""What texts and lists are called that stand beside the hits."""
