@@ -15,6 +15,7 @@ from functools import partial
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from app import metrics
+from app.domain.embeddings import Embed
 from app.domain.errors import StoreUnavailableError
 from app.domain.model import Send
 from app.domain.retrievers import Probe
@@ -48,6 +49,8 @@ class Engine:
     links: Links
     owner: str
     """Names this process in leases."""
+    embed: Embed | None = None
+    """Watches the embedders of retrievers; None = nobody does."""
     retention_days: int = 90
     run_threads: int = 4
     delivery_threads: int = 4
@@ -227,7 +230,11 @@ class Worker:
         engine = self._engine
         try:
             return runs.execute(
-                self._planner, engine.probe, claimed, owner=engine.owner, clock=_now, stopping=self._stopping.is_set
+                self._planner,
+                engine.probe,
+                claimed,
+                embed=engine.embed,
+                owner=engine.owner, clock=_now, stopping=self._stopping.is_set
             )
         except StoreUnavailableError:
             raise

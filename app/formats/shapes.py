@@ -83,7 +83,8 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
 ) -> dict[str, Any]:
     """Shape a run. `counts`: canaries by fate; `means`: its numbers by name, those of categories left out or ignored.
 
-    `body` is what the row of a run leaves out: `degraded`, `categories`, `tags`, `probes`, `latency_seconds`.
+    `body` is what the row of a run leaves out: `degraded`, `categories`, `tags`, `probes`, `latency_seconds` and, where
+    the retriever has one, what was found of its `embedder`.
     """
     means = {name: value for name, value in means.items() if "/" not in name}
     return {
@@ -110,6 +111,7 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
         "measures_version": measures_version,
         "probes": body.get("probes", {}),
         "latency_seconds": body.get("latency_seconds", {"p50": None, "p95": None, "max": None}),
+        "embedder": body.get("embedder"),
     }
 
 

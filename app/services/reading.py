@@ -198,7 +198,7 @@ def _run(connection: Connection, row: RunRow, body: Mapping[str, Any]) -> dict[s
         reasons=row.reasons,
         counts={name: getattr(row, name) for name in ("total", "measured", "failed", "undefined", "degraded")},
         means=row.aggregates,
-        body=body,
+        body={**body, "embedder": row.embedder},
         suite_hash=row.suite_hash,
         config_hash=row.config_hash,
         measures_version=row.measures_version,

@@ -7,20 +7,22 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from app.domain.embeddings import Embed
 from app.domain.errors import ConfigurationError, InvalidInputError
 from app.domain.model import Answer, RunStatus, Verdict
 from app.domain.retrievers import Ask, Asking, Probe
 from app.domain.verdicts import remarks, run_verdict
-from app.services import alerting
+from app.services import alerting, embedding_canaries
+from app.services.embedding_canaries import Watched
 from app.services.findings import find_out
 from app.services.plans import SHARD, NotExecutableError, Plan, Planner
 from app.services.staging import Batch, breaker_of, ended_early, gather, stage
-from app.services.summaries import aggregate_vector, run_body
+from app.services.summaries import aggregate_vector, run_body, with_embedder
 from app.store import alerts, queue, recording
 from app.store.engine import Store, from_us, to_us
 from app.store.queue import ClaimedRun, ShardBody
@@ -44,6 +46,8 @@ class EndedRun:
     probes: Mapping[str, int]
     latencies: Sequence[float]
     duration_seconds: float
+    embedder: str | None = None
+    """How asking the retriever's embedder for its known texts ended; None = it has none."""
 
 
 def execute(
@@ -51,11 +55,15 @@ def execute(
     probe: Probe,
     claimed: ClaimedRun,
     *,
+    embed: Embed | None = None,
     owner: str,
     clock: Callable[[], datetime],
     stopping: Callable[[], bool],
 ) -> EndedRun | None:
-    """Carry a claimed run to its end; None where it was let go of: stopping, or taken over by another worker."""
+    """Carry a claimed run to its end; None where it was let go of: stopping, or taken over by another worker.
+
+    Without `embed` the embedder of a retriever is not watched.
+    """
     store = planner.store
     try:
         plan = planner.plan(claimed, clock())
@@ -63,11 +71,12 @@ def execute(
         return _fail(store, claimed, owner, str(error), clock)
     answered = _answered_before(store, plan)
     try:
+        watched = embedding_canaries.watch(store, embed, plan, now=clock()) if embed is not None else None
         if not _ask(store, plan, probe, answered, owner=owner, clock=clock, stopping=stopping):
             return None
     except InvalidInputError as error:
         return _fail(store, claimed, owner, str(error), clock)
-    return _finalise(store, plan, answered, owner, clock)
+    return _finalise(store, plan, answered, watched, owner, clock)
 
 
 def _ask(
@@ -187,11 +196,17 @@ def _batches(
 
 
 def _finalise(
-    store: Store, plan: Plan, answered: Mapping[int, ShardBody], owner: str, clock: Callable[[], datetime]
+    store: Store,
+    plan: Plan,
+    answered: Mapping[int, ShardBody],
+    watched: Watched | None,
+    owner: str,
+    clock: Callable[[], datetime],
 ) -> EndedRun | None:
     """Write what the run amounted to, with everything that follows from it, in one transaction."""
     gathered = gather(plan, answered)
     found = find_out(store, plan, gathered)
+    found = replace(found, aggregates=with_embedder(found.aggregates, watched.body if watched else None))
     verdict, reasons = run_verdict(found.aggregates, plan.yardstick.rules, ended_early=gathered.ended_early)
     reasons += remarks(
         found.aggregates,
@@ -239,6 +254,7 @@ def _finalise(
         latencies = gathered.measured_latencies
         body = run_body(plan.panel, found.aggregates, found.reasons, gathered.outcomes, latencies)
         recording.save_latest(connection, check_id, run_id, body)
+        embedding_canaries.record(connection, run_id, watched)
         alerting.after_run(connection, check_id, run_id, now=now)
         queue.drop_shards(connection, run_id)
     return EndedRun(
@@ -251,6 +267,7 @@ def _finalise(
         probes=found.aggregates.probes,
         latencies=latencies,
         duration_seconds=(now - plan.started_at).total_seconds(),
+        embedder=None if watched is None else str(watched.outcome),
     )
 
 

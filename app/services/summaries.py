@@ -1,6 +1,7 @@
 """Aggregates to rows and back: the vector a run keeps for ever, and the body of the newest run."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from app.domain.judging import Panel, Yardstick, unpack_reasons
 from app.domain.measures import mean_name
-from app.domain.model import Aggregates, Category, Outcome, Slice
+from app.domain.model import Aggregates, Category, EmbedderChange, Outcome, Slice
 from app.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, measure_value
 from app.store.history import RunRow
 
@@ -44,7 +45,7 @@ def stored_aggregates(run: RunRow) -> Aggregates:
     for name, value in run.aggregates.items():
         category, _, measure = name.rpartition("/")
         (slices.setdefault(category, {}) if category else means)[measure] = value
-    return Aggregates(
+    aggregates = Aggregates(
         total=run.total or 0,
         measured=run.measured or 0,
         failed=run.failed or 0,
@@ -64,6 +65,15 @@ def stored_aggregates(run: RunRow) -> Aggregates:
             for category, values in slices.items()
         },
     )
+    return with_embedder(aggregates, run.embedder)
+
+
+def with_embedder(aggregates: Aggregates, found: Mapping[str, Any] | None) -> Aggregates:
+    """Add to a run's aggregates what it found of its embedder, `kind` and `reason`; None = it has none."""
+    if found is None:
+        return aggregates
+    kind = None if found["kind"] is None else EmbedderChange(found["kind"])
+    return replace(aggregates, embedder=kind, embedder_reason=found["reason"])
 
 
 def run_body(

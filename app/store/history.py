@@ -21,10 +21,12 @@ from app.store.queue import Failure
 from app.store.recording import HOUR, load_rankings
 from app.store.tables import (
     definitions,
+    embedder_findings,
     latest,
     layouts,
     marks,
     rollups,
+    run_embedders,
     run_probes,
     runs,
     scores,
@@ -67,6 +69,8 @@ class RunRow:
     degraded_positions: bytes | None
     aggregates: Mapping[str, float | None]
     """By name of the layout; None = nothing was measured."""
+    embedder: Mapping[str, Any] | None
+    """What was found of the retriever's embedder; None = it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +108,13 @@ _RUN = (
         suite_versions.c.hash.label("suite_hash"),
         layouts.c.measures_version,
         layouts.c.names,
+        embedder_findings.c.body.label("embedder"),
     )
     .join(definitions, definitions.c.id == runs.c.check_id)
     .outerjoin(suite_versions, suite_versions.c.id == runs.c.suite_version_id)
     .outerjoin(layouts, layouts.c.id == runs.c.layout_id)
+    .outerjoin(run_embedders, run_embedders.c.run_id == runs.c.id)
+    .outerjoin(embedder_findings, embedder_findings.c.id == run_embedders.c.finding_id)
 )
 
 
@@ -316,8 +323,16 @@ def _joined(a: Point, b: Point) -> Point:
 
 
 def _run(row: Any) -> RunRow:
-    values = {name: getattr(row, name) for name in RunRow.__dataclass_fields__ if name not in {"reasons", "aggregates"}}
-    return RunRow(reasons=json.loads(row.reasons) if row.reasons else [], aggregates=_aggregates(row), **values)
+    values = {name: getattr(row, name) for name in RunRow.__dataclass_fields__ if name not in _PACKED}
+    return RunRow(
+        reasons=json.loads(row.reasons) if row.reasons else [],
+        aggregates=_aggregates(row),
+        embedder=json.loads(row.embedder) if row.embedder else None,
+        **values,
+    )
+
+
+_PACKED = {"reasons", "aggregates", "embedder"}
 
 
 def _aggregates(row: Any) -> dict[str, float | None]:
