@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from app import __version__
 from app.domain.errors import StoreUnavailableError
+from app.domain.measures import RECALL_BY
 from app.domain.model import Outcome, Verdict
 from app.services import snapshots
 from app.services.deliveries import SentDelivery
@@ -208,7 +209,24 @@ def _check_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
         "coalmine_measure_ratio",
         "Mean of a measure over the canaries that expect something.",
         (*labels, "measure", "k"),
-        [((*check.labels, *_cut(name)), value) for check in checks for name, value in check.measures.items()],
+        [
+            ((*check.labels, *_cut(name)), value)
+            for check in checks
+            for name, value in check.measures.items()
+            if _cut(name)[0] not in RECALL_BY
+        ],
+    )
+    yield _gauge(
+        "coalmine_recall_ratio",
+        "Share of the expected chunks known by id and by text that were found: by id, or by passage as well.",
+        (*labels, "k", "level"),
+        [
+            ((*check.labels, k, RECALL_BY[measure]), value)
+            for check in checks
+            for name, value in check.measures.items()
+            for measure, k in [_cut(name)]
+            if measure in RECALL_BY
+        ],
     )
     yield _gauge(
         "coalmine_category_measure_ratio",

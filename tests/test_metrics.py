@@ -35,6 +35,7 @@ STATE: dict[str, tuple[str, set[str]]] = {
     "coalmine_canaries": (GAUGE, OF_A_CHECK | {"state"}),
     "coalmine_measure_ratio": (GAUGE, OF_A_CHECK | {"measure", "k"}),
     "coalmine_category_measure_ratio": (GAUGE, OF_A_CHECK | {"category", "measure", "k"}),
+    "coalmine_recall_ratio": (GAUGE, OF_A_CHECK | {"k", "level"}),
     "coalmine_verdict": (GAUGE, OF_A_CHECK | {"verdict"}),
     "coalmine_last_run_timestamp_seconds": (GAUGE, OF_A_CHECK),
     "coalmine_last_success_timestamp_seconds": (GAUGE, OF_A_CHECK),
@@ -99,7 +100,15 @@ def _busy(service: Api) -> None:
     service.refresh()
 
 
+def _expect_by_id_and_text(service: Api) -> None:
+    """Expect a chunk that came back under another id, and one that stayed."""
+    for key, chunk, text in (("moved", "old-c1", "Text of c1."), ("stayed", "c2", "Text of c2.")):
+        both = {"key": key, "query": f"Where is {key}?", "expected_chunks": [{"id": chunk, "text": text}]}
+        assert service.client.post("/v1/suites/docs/canaries", json=both).status_code in {200, 201}
+
+
 def test_every_name_of_the_contract_is_there_with_its_type_and_labels(service: Api) -> None:
+    _expect_by_id_and_text(service)
     _busy(service)
     families = {family.name: family for family in text_string_to_metric_families(_scrape(service))}
     assert set(families) == set(STATE) | set(PROCESS)
@@ -186,6 +195,27 @@ def test_what_was_never_measured_has_no_series(service: Api) -> None:
     assert _value(text, "coalmine_measure_ratio", measure="R", k="10") == 1
     assert _value(text, "coalmine_measure_ratio", measure="R", k="20") is None, "beyond what is fetched"
     assert _value(text, "coalmine_category_measure_ratio", category="negative", measure="coverage") is None
+
+
+def test_recall_by_id_and_by_passage_stand_side_by_side(service: Api) -> None:
+    _expect_by_id_and_text(service)
+    service.run()
+    service.refresh()
+    text = _scrape(service)
+    check = {"check": "docs", "suite": "docs", "retriever": "search"}
+    assert _value(text, "coalmine_recall_ratio", **check, k="3", level="id") == 0.5
+    assert _value(text, "coalmine_recall_ratio", **check, k="3", level="passage") == 1
+    assert _value(text, "coalmine_recall_ratio", **check, k="20", level="id") is None, "beyond what is fetched"
+    told = {labels["measure"] for labels, _ in _series(text, "coalmine_measure_ratio")}
+    assert "R" in told
+    assert not told & {"R_id", "R_passage"}, "nothing is told twice"
+    assert _value(text, "coalmine_category_measure_ratio", category="simple_factual", measure="R_id", k="3") == 0.5
+
+
+def test_there_is_no_recall_by_id_where_nothing_is_expected_by_id_and_text(service: Api) -> None:
+    service.run()
+    service.refresh()
+    assert _series(_scrape(service), "coalmine_recall_ratio") == []
 
 
 def test_a_dead_retriever_leaves_no_scores_behind(service: Api) -> None:
