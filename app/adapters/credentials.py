@@ -26,7 +26,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Outcome
 from app.domain.retrievers import ApiKey, Auth, Basic, Bearer, OAuth2, SigV4, Tls
 
-__all__ = ["CredentialError", "Keyring", "masked"]
+__all__ = ["TOKENS", "CredentialError", "Keyring", "masked"]
 
 TIMEOUT_SECONDS = 10.0
 MAX_BODY_BYTES = 100_000
@@ -107,20 +107,18 @@ class Keyring:
             kept = self._kept.setdefault(key, _Kept())
             while len(self._kept) > TOKENS:
                 self._kept.pop(next(iter(self._kept)))
-            seen = kept.fetches
+        asked = self._clock()
         with kept.lock:
-            if kept.token is not None and self._clock() < kept.until:
+            if kept.token is not None and asked < kept.until:
                 return kept.token
-            if kept.error is not None and (kept.fetches > seen or self._clock() < kept.until):
+            if kept.error is not None and (asked < kept.failed or asked < kept.until):
                 raise CredentialError(*kept.error)  # it failed while we waited, or asked to be left alone
             kept.token = kept.error = None
             try:
                 token, life = self._fetch(auth, kept)
             except CredentialError as error:
-                kept.error = (error.outcome, error.detail, error.http_status)
+                kept.error, kept.failed = (error.outcome, error.detail, error.http_status), self._clock()
                 raise
-            finally:
-                kept.fetches += 1
             kept.token, kept.until = token, self._clock() + life - min(MARGIN_SECONDS, life / 2)
             return token
 
@@ -166,7 +164,7 @@ class _Kept:
     error: tuple[Outcome, str, int | None] | None = None
     until: float = -math.inf
     """By the clock: how long the token may be used, or how long the server asked to be left alone."""
-    fetches: int = 0
+    failed: float = -math.inf
     in_form: bool = False
 
 

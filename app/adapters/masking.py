@@ -55,6 +55,7 @@ def _forms(secret: str) -> Iterator[str]:
         yield quoted
         yield quoted.replace("/", "\\/")
         yield quoted.translate(_SCRIPT_SAFE)
+        yield quoted.translate(_SCRIPT_SAFE).replace("'", "\\u0027")
     yield escape(secret)
     for encode in (b64encode, urlsafe_b64encode):
         yield from _base64(secret.encode(errors="replace"), encode)
@@ -74,4 +75,4 @@ def _base64(secret: bytes, encode: Callable[[bytes], bytes]) -> Iterator[str]:
 
 
 _PERCENT = re.compile("%[0-9A-F]{2}")
-_SCRIPT_SAFE = {ord(one): f"\\u{ord(one):04x}" for one in "<>&'"}  # as many JSON writers do
+_SCRIPT_SAFE = {ord(one): f"\\u{ord(one):04x}" for one in "<>&"}  # as many JSON writers do

@@ -220,7 +220,6 @@ def _identification(identity: Identity) -> Iterator[tuple[int, Any]]:
     tls, sigv4 = identity.tls, identity.sigv4
     if tls is not None and tls.certificate:
         yield pycurl.SSLCERT_BLOB, tls.certificate.encode()
-        yield pycurl.KEYPASSWD, ""  # or OpenSSL asks the terminal for the passphrase of an encrypted key
         if tls.key:
             yield pycurl.SSLKEY_BLOB, tls.key.encode()
     if tls is not None and tls.authority:
