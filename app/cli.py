@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 
 from app import __version__, serving, terminal
-from app.commands import base, catalog, checking, importing, keys
+from app.commands import base, catalog, checking, importing, keys, secrets
 from app.commands.base import Commands, examples
 from app.config import Settings, load_settings
 from app.demo.corpus import CorpusError
@@ -47,6 +47,7 @@ app.add_typer(checking.app)
 app.add_typer(catalog.app)
 app.add_typer(importing.app)
 app.add_typer(keys.app, name="keys")
+app.add_typer(secrets.app, name="secrets")
 
 Port = Annotated[int | None, typer.Option(min=1, max=serving.LAST_PORT, help="Port to listen on; default: 8000.")]
 

@@ -21,6 +21,7 @@ from app.store.engine import Store
 KEY_FILE = "secret.key"
 _LEAST_KEY = 16
 _WITH_SECRETS = ("retriever", "hook")
+_UNREADABLE = "a stored secret cannot be decrypted: SECRET_KEY is not the one it was stored under"
 _ANEW = "store the secrets anew with `coalmine apply`"
 
 
@@ -47,10 +48,15 @@ class Vault:
         try:
             secrets: dict[str, Any] = json.loads(self._fernet.decrypt(bytes(token)))
         except InvalidToken as error:
-            raise ConfigurationError(
-                "a stored secret cannot be decrypted: SECRET_KEY is not the one it was stored under"
-            ) from error
+            raise ConfigurationError(_UNREADABLE) from error
         return secrets
+
+    def renew(self, token: bytes) -> bytes:
+        """Encrypt anew, under the first key, what `encrypt` gave. Raises ConfigurationError as `decrypt`."""
+        try:
+            return self._fernet.rotate(token)
+        except InvalidToken as error:
+            raise ConfigurationError(_UNREADABLE) from error
 
     def decrypt_session(self, token: bytes, seconds: int) -> Any:
         """Decrypt a token no older than `seconds`. Raises InvalidToken for any other, ValueError for no JSON."""
@@ -109,14 +115,24 @@ def _secrets(store: Store, *, archived: bool = False) -> list[bytes]:
     return [token for token in found if token is not None]
 
 
+def made_up_key() -> str:
+    """Make a key up."""
+    return base64.urlsafe_b64encode(os.urandom(32)).decode()
+
+
+def read_key(path: Path) -> str:
+    """Read the keys of a key file."""
+    return path.read_text(encoding="ascii").strip()
+
+
 def _generated(path: Path, *, keep: bool) -> str:
-    key = base64.urlsafe_b64encode(os.urandom(32)).decode()
+    key = made_up_key()
     if not keep and not path.exists():
         return key
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return path.read_text(encoding="ascii").strip()
+        return read_key(path)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(key + "\n")
     return key

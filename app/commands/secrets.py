@@ -1,0 +1,59 @@
+"""`coalmine secrets`: changing the key that stored secrets are encrypted under."""
+
+from typing import Annotated
+
+import typer
+
+from app import serving, terminal
+from app.commands.base import Commands, DataDir, examples, opened
+from app.domain.errors import ConfigurationError
+from app.main import database_file
+from app.services.rotation import rotate as rotate_store
+from app.services.rotation import rotate_key_file
+from app.services.vault import KEY_FILE, Vault
+
+app = typer.Typer(cls=Commands, help="Change the key of stored secrets.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def secrets() -> None:
+    """Change the key of stored secrets."""
+
+
+@app.command(
+    epilog=examples(
+        'COALMINE_SECRET_KEY="new,old" coalmine secrets rotate',
+        "coalmine secrets rotate --new-key",
+    )
+)
+def rotate(
+    *,
+    new_key: Annotated[bool, typer.Option("--new-key", help="Make up a new key for the generated secret.key.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Encrypt every stored secret anew under the first of several keys; afterwards that one alone is needed.
+
+    With COALMINE_SECRET_KEY: give every service "new,old" and restart it, rotate, then leave "new" alone. With the
+    generated key file: stop the service, and rotate with --new-key. All secrets are changed, or none. Browsers that
+    are signed in have to sign in again.
+    """
+    with opened(data_dir) as (settings, store):
+        if settings.secret_key is None:
+            # A service that runs has read the file already, and could not read what is encrypted under another key.
+            with serving.alone(database_file(settings)):
+                rotated = rotate_key_file(store, settings.data_dir, new_key=new_key)
+            told = f"{settings.data_dir / KEY_FILE} holds that key alone."
+        elif new_key:
+            raise ConfigurationError(
+                f"--new-key is for a generated {KEY_FILE}; here COALMINE_SECRET_KEY says the key: "
+                'set it to "new,old" and rotate without --new-key'
+            )
+        else:
+            rotated = rotate_store(store, Vault(settings.secret_key))
+            told = "Leave that one alone in COALMINE_SECRET_KEY once every service knows it."
+    versions = "one version" if rotated.count == 1 else f"{rotated.count} versions"
+    typer.echo(f"The secrets of {versions} of retrievers and hooks are under the first key now. {told}")
+    if rotated.unreadable:
+        terminal.note(
+            f"{rotated.unreadable} out of force open with none of the keys; they were left as they are, and are lost."
+        )
