@@ -84,6 +84,7 @@ def _chunk(chunk: ChunkDocument) -> Any:
 
 def _retriever(retriever: RetrieverDocument, variables: _Variables) -> dict[str, Any]:
     lean = retriever.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    lean["response"] = retriever.response.model_dump(exclude_defaults=True)
     if RetrieverDocument.model_validate(lean) != retriever:
         lean = _explicit(retriever, lean)
     for endpoint in (lean, lean.get("embedding") or {}, lean.get("scorer") or {}):
