@@ -48,12 +48,12 @@ class RetrieverProbe:
         if retriever.embedder is None:
             answers = speak(asking, asks)
         else:
+            speak(asking, ())  # raises at once where the retriever cannot be asked; asks nobody
             answers = self._by_vector(speak, asking, asks, retriever.embedder)
         return self._scored(asking, asks, answers) if retriever.scorer.kind in _OUTSIDE else answers
 
     def _by_vector(self, speak: Speaker, asking: Asking, asks: Sequence[Ask], embedder: Embedder) -> Iterator[Answers]:
         """Embed every query, then ask; a query that could not be embedded has the embedder's outcome for its own."""
-        speak(asking, (), {})  # raises at once where the retriever cannot be asked
         vectors: dict[str, Sequence[float]] = {}
         for start in range(0, len(asks), EMBEDDED_TOGETHER):
             some = asks[start : start + EMBEDDED_TOGETHER]

@@ -1,0 +1,123 @@
+"""Importing and exporting suites as a user does: by command, over the API, large ones, and runs of other tools."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from app.cli import app
+from tests.api_service import api
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def trec(tmp_path: Path) -> Path:
+    folder = tmp_path / "legal"
+    folder.mkdir()
+    (folder / "topics.tsv").write_text("1\thow long is data kept\n2\twho may export it\n", encoding="utf-8")
+    (folder / "qrels.txt.gz").write_bytes(gzip.compress(b"1 0 retention 2\n1 0 backup 0\n2 0 export 1\n"))
+    return folder
+
+
+def test_a_folder_of_trec_files_becomes_a_canary_file_that_validates(trec: Path, tmp_path: Path) -> None:
+    target = tmp_path / "legal.yaml"
+    result = run("import", "--from", "trec", trec, "--to", target)
+    assert result.exit_code == 0, result.output
+    assert "Suite legal: 2 canaries, 3 judgments." in result.stderr
+    written = yaml.safe_load(target.read_text(encoding="utf-8"))
+    assert written["suite"] == "legal"
+    assert written["canaries"][0]["expected_chunks"] == [{"id": "retention", "grade": 2}, {"id": "backup", "grade": 0}]
+    assert run("validate", target).exit_code == 0
+    again = run("import", "--from", "trec", trec, "--to", target)
+    assert (again.exit_code, "is there already" in again.stderr) == (2, True)
+
+
+def test_an_imported_suite_is_in_force_and_comes_out_in_every_format(trec: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    result = run("import", "--from", "trec", trec, "--data-dir", data)
+    assert result.exit_code == 0, result.output
+    assert "2 created" in result.stdout or "3 created" in result.stdout
+    for form in ("trec", "beir", "csv", "quepid", "rre", "jsonl"):
+        folder = tmp_path / form
+        assert run("export", "--to", form, folder, "--data-dir", data).exit_code == 0
+        back = run("import", "--from", form, folder, "--suite", "again", "--to", "-")
+        assert back.exit_code == 0, back.output
+        assert len(yaml.safe_load(back.stdout)["canaries"]) == 2
+
+
+def test_a_broken_line_stops_the_import_and_leaves_no_suite(trec: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    run("import", "--from", "trec", trec, "--data-dir", data)
+    (trec / "more.qrels").write_text("1 0 a 1\n1 0 b one\n", encoding="utf-8")
+    result = run("import", "--from", "trec", trec, "--suite", "second", "--data-dir", data)
+    assert result.exit_code == 2
+    assert f"{trec / 'more.qrels'}:2: the grade 'one' is not a number" in result.stderr
+    assert "second" not in run("export", "--data-dir", data).stdout
+
+
+def test_a_hundred_thousand_judgments_are_imported_at_once(tmp_path: Path) -> None:
+    queries, each = 1_000, 100
+    (tmp_path / "topics").write_text("".join(f"{n}\tquery number {n}\n" for n in range(queries)), encoding="utf-8")
+    lines = [f"{n} 0 doc-{n}-{d} {d % 4}\n" for n in range(queries) for d in range(each)]
+    (tmp_path / "qrels").write_text("".join(lines), encoding="utf-8")
+    files = (tmp_path / "topics", tmp_path / "qrels")
+    result = run("import", "--from", "trec", *files, "--suite", "big", "--data-dir", tmp_path / "data")
+    assert result.exit_code == 0, result.output[-2000:]
+    assert "Suite big: 1,000 canaries, 100,000 judgments." in result.stderr
+    exported = run("export", "--to", "trec", tmp_path / "out", "--data-dir", tmp_path / "data")
+    assert exported.exit_code == 0
+    assert sorted((tmp_path / "out" / "qrels.txt").read_text(encoding="utf-8").splitlines()) == sorted(
+        line.strip() for line in lines
+    )
+
+
+def test_a_run_of_another_tool_is_judged_without_asking_anybody(trec: Path, tmp_path: Path) -> None:
+    suite = tmp_path / "suite.yaml"
+    run("import", "--from", "trec", trec, "--to", suite)
+    ranked = tmp_path / "run.trec"
+    ranked.write_text("1 Q0 other 1 9 me\n1 Q0 retention 2 8 me\n2 Q0 export 1 5 me\n", encoding="utf-8")
+    result = run("check", suite, "--rankings", ranked, "--format", "json")
+    assert result.exit_code == 0, result.output
+    report: dict[str, Any] = json.loads(result.stdout)
+    assert report["run"]["coverage"] == 1.0
+    assert report["run"]["measures"]["MRR"] == 0.75
+    silent = tmp_path / "silent.trec"
+    silent.write_text("1 Q0 retention 1 9 me\n", encoding="utf-8")
+    degraded = json.loads(run("check", suite, "--rankings", silent, "--format", "json").stdout)
+    assert degraded["run"]["coverage"] == 0.5  # a silent topic scores, it never vanishes
+    trec_run = run("check", suite, "--rankings", ranked, "--format", "trec")
+    topics = [line.split()[:4] for line in trec_run.stdout.splitlines()]
+    assert topics == [["1", "Q0", "other", "1"], ["1", "Q0", "retention", "2"], ["2", "Q0", "export", "1"]]
+
+
+def test_a_broken_run_is_refused_with_its_line(trec: Path, tmp_path: Path) -> None:
+    suite = tmp_path / "suite.yaml"
+    run("import", "--from", "trec", trec, "--to", suite)
+    ranked = tmp_path / "run.trec"
+    ranked.write_text("1 Q0 a 1 9 me\n1 Q0 b 2\n", encoding="utf-8")
+    result = run("check", suite, "--rankings", ranked)
+    assert result.exit_code == 2
+    assert f"{ranked}:2: is not a line of a run" in result.stderr
+
+
+def test_suites_go_in_and_out_over_the_api(tmp_path: Path) -> None:
+    files = {"topics": "1\twhy\n", "qrels": "1 0 a 1\n1 0 b 9\n"}
+    with api(tmp_path) as service:
+        client = service.client
+        answer = client.post("/v1/import?format=trec&suite=asked", json={"files": files})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["notes"] == ["a grade above 3 became 3"]
+        out = client.get("/v1/export?format=trec&suite=asked").json()
+        assert out == {"files": {"topics.tsv": "1\twhy\n", "qrels.txt": "1 0 a 1\n1 0 b 3\n"}, "notes": []}
+        assert client.post("/v1/import?format=trec", json={"files": files}).status_code == 422
+        assert client.get("/v1/export?format=trec&suite=nobody").status_code == 404
+        broken = client.post("/v1/import?format=trec&suite=x", json={"files": {"q": "1 0 a 1\n1 0 a\n"}})
+        (problem,) = broken.json()["errors"]
+        assert (problem["file"], problem["line"]) == ("q", 2)
