@@ -12,7 +12,14 @@ FRAMEWORKS: Final = (
         source="https://jmespath.org/specification.html",
         tested=LIVE,
         request={"method": "POST", "json": {"query": "{{ query }}", "top_k": "{{ k }}"}},
-        response={"hits": "results", "id": "id", "score": "score", "text": "text", "document": "metadata.source"},
+        response={
+            "hits": "results",
+            "id": "id",
+            "score": "score",
+            "text": "text",
+            "document": "metadata.source",
+            "index_version": "index",
+        },
         response_as_one=True,
     ),
     # Whatever the pipeline returns comes under `result`; its inputs are named by whoever deployed it.
