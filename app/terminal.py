@@ -25,6 +25,7 @@ from app.formats.reports import (
     counts_line,
     failure_lines,
     headline,
+    note_lines,
     plain,
     report_json,
     report_junit,
@@ -146,7 +147,7 @@ def _show_report(console: Console, report: Mapping[str, Any]) -> None:
     console.print(Text(headline(run), style=_STYLES.get(run["verdict"], "bold")), soft_wrap=True)
     for reason in run["reasons"]:
         console.print(Text(f"  {plain(str(reason))}"), soft_wrap=True)
-    for line in failure_lines(report):
+    for line in (*failure_lines(report), *note_lines(run)):
         console.print(Text(f"  {line}"), soft_wrap=True)
     for line in (counts_line(run), *_compared(report)):
         console.print(Text(line), soft_wrap=True)

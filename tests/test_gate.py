@@ -106,6 +106,18 @@ def test_a_broken_retriever_fails_names_what_got_worse_and_its_repair_shows_as_r
     assert repaired["newly_degraded"] == []
 
 
+def test_chunks_that_came_back_under_other_ids_are_found_and_said_to_be(tmp_path: Path) -> None:
+    query = "How long is data kept?"
+    with demo() as (_, url):
+        first = httpx2.post(url, json={"query": query, "top_k": 1}).json()["results"][0]
+        expected = [{"id": "an-id-of-old", "text": first["text"]}]
+        suite = {"suite": "small", "canaries": [{"key": "kept", "query": query, "expected_chunks": expected}]}
+        (tmp_path / "small.yaml").write_text(json.dumps(suite), encoding="utf-8")
+        shown = run(tmp_path, "--url", url)
+    assert shown.exit_code == 0, shown.output
+    assert "  recall by id 0.00, by passage 1.00: the chunks were re-indexed under other ids\n" in shown.stdout
+
+
 def test_the_gate_and_the_service_say_the_same_of_the_same_answers(tmp_path: Path) -> None:
     varying = {"id", "trigger", "scheduled_for", "started_at", "finished_at", "latency_seconds"}
     with demo() as (base, _):

@@ -17,6 +17,7 @@ from app.formats.reports import (
     cutoff_table,
     failure_lines,
     headline,
+    note_lines,
     plain,
     report_json,
     report_junit,
@@ -188,6 +189,42 @@ def test_a_report_of_nothing_measured_has_no_tables_of_measures() -> None:
 def test_measures_stand_in_a_fixed_order_and_strangers_last() -> None:
     table = cutoff_table(report()["run"])
     assert [row[0] for row in table.rows] == ["Hit", "R", "NDCG", "Odd"]
+
+
+def test_recall_by_id_and_by_passage_have_rows_only_where_they_are_defined() -> None:
+    undefined = {"R@5": 0.5, "R_id@5": None, "R_passage@5": None}
+    assert [row[0] for row in cutoff_table(report(measures=undefined)["run"]).rows] == ["R"]
+    defined = {"R@5": 0.5, "R_id@5": 0.0, "R_passage@5": 1.0, "R_id@20": None, "R_passage@20": None}
+    assert cutoff_table(report(measures=defined)["run"]).rows == (
+        ("R", "0.500", UNDEFINED),
+        ("R_id", "0.000", UNDEFINED),
+        ("R_passage", "1.000", UNDEFINED),
+    )
+
+
+@pytest.mark.parametrize(
+    ("measures", "told"),
+    [
+        ({"R_id@10": 0.2, "R_passage@10": 0.95}, True),
+        ({"R_id@10": 0.4, "R_passage@10": 0.7}, True),
+        ({"R_id@10": 0.41, "R_passage@10": 0.7}, False),
+        ({"R_id@10": None, "R_passage@10": None}, False),
+        ({"R_id@1": 0.0, "R_passage@1": 0.9, "R_id@10": 0.9, "R_passage@10": 0.9}, False),
+        ({"R_id@10": 0.0, "R_passage@10": 0.9, "R_id@20": None, "R_passage@20": None}, True),
+        ({"R@10": 0.2}, False),
+    ],
+)
+def test_chunks_that_came_back_under_other_ids_are_worth_a_word(
+    measures: dict[str, float | None], *, told: bool
+) -> None:
+    assert (len(note_lines({"measures": measures})) == 1) is told
+
+
+def test_the_note_on_other_ids_names_both_recalls() -> None:
+    measures = {"R_id@5": 0.2, "R_passage@5": 0.95}
+    note = "recall by id 0.20, by passage 0.95: the chunks were re-indexed under other ids"
+    assert note_lines({"measures": measures}) == [note]
+    assert f"- {note}\n" in report_markdown(report(measures=measures))
 
 
 def test_a_run_without_problems_has_no_worst_canaries() -> None:

@@ -13,20 +13,24 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from app.domain.measures import RECALL_BY
 from app.domain.model import Category, Outcome, Verdict
+from app.domain.rules import ROUNDING
 from app.formats.explanations import not_returned, why_degraded
 
 UNDEFINED = "\N{EN DASH}"
-CUT_MEASURES = ("Hit", "P", "R", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
+CUT_MEASURES = ("Hit", "P", "R", "R_id", "R_passage", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
 """The order of rows in the table over k; others follow as they come."""
 _SHOWN_FAILURES = 5
+_MOVED = 0.3
+"""By how much recall by id is below that by passage where it is worth a word."""
 
 
 def report_markdown(report: Mapping[str, Any]) -> str:
     """Return the report as GitHub-flavoured Markdown: verdict, reasons, failures, counts, tables."""
     run = report["run"]
     parts = [f"# {_prose(headline(run))}", *(f"- {_prose(str(reason))}" for reason in run.get("reasons") or ())]
-    failures = failure_lines(report)
+    failures = [*failure_lines(report), *note_lines(run)]
     if failures:
         parts += ["", *(f"- {_prose(line)}" for line in failures)]
     parts += ["", _prose(counts_line(run))]
@@ -130,6 +134,21 @@ def failure_lines(report: Mapping[str, Any]) -> list[str]:
     return [*lines, f"{rest} x something else"] if rest else lines
 
 
+def note_lines(run: Mapping[str, Any]) -> list[str]:
+    """Say what the numbers of a run tell only side by side: chunks that are there, but under other ids."""
+    measures = run["measures"]
+    depths = [
+        name[len("R_id@") :] for name, value in measures.items() if name.startswith("R_id@") and value is not None
+    ]
+    if not depths:
+        return []
+    deepest = max(depths, key=int)
+    by_id, by_passage = measures[f"R_id@{deepest}"], measures.get(f"R_passage@{deepest}")
+    if by_passage is None or by_passage - by_id < _MOVED - ROUNDING:
+        return []
+    return [f"recall by id {by_id:.2f}, by passage {by_passage:.2f}: the chunks were re-indexed under other ids"]
+
+
 def report_tables(report: Mapping[str, Any]) -> list[Table]:
     """Return the tables of a report that have something to say: those of measures only where any was measured."""
     run = report["run"]
@@ -138,12 +157,18 @@ def report_tables(report: Mapping[str, Any]) -> list[Table]:
 
 
 def cutoff_table(run: Mapping[str, Any]) -> Table:
-    """Return the means of the measures with a cut-off, one row per measure and one column per k."""
+    """Return the means of the measures with a cut-off, one row per measure and one column per k.
+
+    Those of `RECALL_BY` have a row only where they are defined, which is so for few suites.
+    """
     cells: dict[str, dict[int, Any]] = {}
     for name, value in run["measures"].items():
         base, at, k = name.partition("@")
         if at and k.isdigit():
             cells.setdefault(base, {})[int(k)] = value
+    for name in RECALL_BY:
+        if all(value is None for value in cells.get(name, {}).values()):
+            cells.pop(name, None)
     ks = sorted({k for row in cells.values() for k in row})
     order = [name for name in CUT_MEASURES if name in cells] + [name for name in cells if name not in CUT_MEASURES]
     rows = tuple((name, *(number(cells[name].get(k)) for k in ks)) for name in order)
