@@ -48,7 +48,7 @@ class Engine:
     send: Send
     links: Links
     owner: str
-    """Names this process in leases."""
+    """Names this process; each of its threads holds leases in a name of its own, or two could hold the same one."""
     embed: Embed | None = None
     """Watches the embedders of retrievers; None = nobody does."""
     retention_days: int = 90
@@ -65,7 +65,8 @@ class Worker:
         self._process = process
         self._snapshot = snapshot
         self._stopping = threading.Event()
-        self._at_work: set[int] = set()
+        self._at_work: dict[str, int] = {}
+        """The run each thread is at, by the name in which it holds it."""
         self._scheduling = threading.Lock()
         self._wake = threading.Condition()
         self._looks = 0
@@ -73,6 +74,7 @@ class Worker:
         self._threads: list[threading.Thread] = []
         self._scheduler = BackgroundScheduler(timezone=UTC)
         self._scheduled: dict[int, int] = {}
+        self._owners = [f"{engine.owner}:run-{number}" for number in range(engine.run_threads)]
 
     def start(self) -> None:
         """Catch up once on what was missed, then work in the background."""
@@ -82,8 +84,11 @@ class Worker:
         self._every(_RETENTION_SECONDS, self._retain)
         self._scheduler.add_job(self._guarded, args=[self._sync], next_run_time=datetime.now(UTC))
         loops = [("heartbeat", self._heartbeat)]
-        loops += [(f"run-{number}", self._run_loop) for number in range(self._engine.run_threads)]
-        loops += [(f"delivery-{number}", self._delivery_loop) for number in range(self._engine.delivery_threads)]
+        loops += [(f"run-{number}", partial(self._run_loop, owner)) for number, owner in enumerate(self._owners)]
+        loops += [
+            (f"delivery-{number}", partial(self._delivery_loop, f"{self._engine.owner}:delivery-{number}"))
+            for number in range(self._engine.delivery_threads)
+        ]
         for name, loop in loops:
             thread = threading.Thread(target=loop, name=f"coalmine-{name}", daemon=True)
             thread.start()
@@ -105,7 +110,8 @@ class Worker:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         try:
-            runs.release(self._engine.store, owner=self._engine.owner)
+            for owner in self._owners:
+                runs.release(self._engine.store, owner=owner)
         except StoreUnavailableError as error:
             logger.warning("leases_not_released", extra={"detail": str(error)})
 
@@ -180,11 +186,11 @@ class Worker:
     def _retain(self) -> None:
         retention.prune(self._engine.store, datetime.now(UTC), days=self._engine.retention_days)
 
-    def _run_loop(self) -> None:
-        self._loop(self._run_once)
+    def _run_loop(self, owner: str) -> None:
+        self._loop(partial(self._run_once, owner))
 
-    def _delivery_loop(self) -> None:
-        self._loop(self._deliver_once)
+    def _delivery_loop(self, owner: str) -> None:
+        self._loop(partial(self._deliver_once, owner))
 
     def _loop(self, work_once: Callable[[], bool]) -> None:
         seen = -1
@@ -203,17 +209,17 @@ class Worker:
                 logger.exception("bug")  # one bad row must not end the thread; its lease runs out and it is retried
                 self._stopping.wait(_LOOK_SECONDS)
 
-    def _run_once(self) -> bool:
+    def _run_once(self, owner: str) -> bool:
         engine = self._engine
-        claimed = runs.claim(engine.store, owner=engine.owner, now=_now(), lease=_LEASE)
+        claimed = runs.claim(engine.store, owner=owner, now=_now(), lease=_LEASE)
         if claimed is None:
             return False
         logger.info("run_started", extra={"run": claimed.id, "check": claimed.check, "resumed": claimed.resumed})
-        self._at_work.add(claimed.id)
+        self._at_work[owner] = claimed.id
         try:
-            ended = self._execute(claimed)
+            ended = self._execute(claimed, owner)
         finally:
-            self._at_work.discard(claimed.id)  # else the heartbeat would keep for ever what a bug has ended
+            del self._at_work[owner]  # else the heartbeat would keep for ever what a bug has ended
         if ended is None:
             logger.info("run_let_go", extra={"run": claimed.id, "check": claimed.check})
             return True
@@ -226,7 +232,7 @@ class Worker:
         self.wake()
         return True
 
-    def _execute(self, claimed: ClaimedRun) -> EndedRun | None:
+    def _execute(self, claimed: ClaimedRun, owner: str) -> EndedRun | None:
         engine = self._engine
         try:
             return runs.execute(
@@ -234,21 +240,23 @@ class Worker:
                 engine.probe,
                 claimed,
                 embed=engine.embed,
-                owner=engine.owner, clock=_now, stopping=self._stopping.is_set
+                owner=owner,
+                clock=_now,
+                stopping=self._stopping.is_set,
             )
         except StoreUnavailableError:
             raise
         except Exception:
             logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})
-            return runs.give_up(engine.store, claimed, owner=engine.owner, clock=_now)
+            return runs.give_up(engine.store, claimed, owner=owner, clock=_now)
 
-    def _deliver_once(self) -> bool:
+    def _deliver_once(self, owner: str) -> bool:
         engine = self._engine
         sent = deliveries.deliver_next(
             engine.store,
             engine.vault,
             engine.send,
-            owner=engine.owner,
+            owner=owner,
             links=engine.links,
             clock=_now,
             lease=_LEASE,
@@ -266,10 +274,10 @@ class Worker:
 
     def _heartbeat(self) -> None:
         while not self._stopping.wait(_HEARTBEAT_SECONDS):
-            held = list(self._at_work)
+            held = dict(self._at_work)
             try:
                 if held:
-                    runs.renew(self._engine.store, held, owner=self._engine.owner, now=_now(), lease=_LEASE)
+                    runs.renew(self._engine.store, held, now=_now(), lease=_LEASE)
             except StoreUnavailableError as error:
                 logger.error("store_unavailable", extra={"detail": str(error)})  # noqa: TRY400 - expected, no trace
 

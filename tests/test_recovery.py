@@ -123,10 +123,10 @@ def test_renewing_keeps_a_run_and_only_the_one_at_work(world: World) -> None:
     claimed = _claimed(world)
     for _ in range(4):
         now = world.clock.advance(LEASE.total_seconds() - 1)
-        runs.renew(world.store, [claimed.id], owner="first", now=now, lease=LEASE)
+        runs.renew(world.store, {"first": claimed.id}, now=now, lease=LEASE)
         assert world.claim("second") is None
-    runs.renew(world.store, [], owner="first", now=world.clock.advance(LEASE.total_seconds() - 1), lease=LEASE)
-    runs.renew(world.store, [claimed.id], owner="another", now=world.clock(), lease=LEASE)
+    now = world.clock.advance(LEASE.total_seconds() - 1)
+    runs.renew(world.store, {"first": claimed.id + 1, "another": claimed.id}, now=now, lease=LEASE)
     world.clock.advance(2)
     assert world.claim("second") is not None
 

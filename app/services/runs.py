@@ -118,10 +118,11 @@ def claim(store: Store, *, owner: str, now: datetime, lease: timedelta) -> Claim
         return queue.claim_run(connection, owner=owner, now=to_us(now), lease_until=to_us(now + lease))
 
 
-def renew(store: Store, run_ids: Sequence[int], *, owner: str, now: datetime, lease: timedelta) -> None:
-    """Keep these runs, at which this worker is at work."""
+def renew(store: Store, held: Mapping[str, int], *, now: datetime, lease: timedelta) -> None:
+    """Keep the runs, by owner, at which work goes on."""
     with store.write() as connection:
-        queue.renew_leases(connection, run_ids, owner=owner, lease_until=to_us(now + lease))
+        for owner, run_id in held.items():
+            queue.renew_lease(connection, run_id, owner=owner, lease_until=to_us(now + lease))
 
 
 def release(store: Store, *, owner: str) -> None:

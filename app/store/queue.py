@@ -4,7 +4,7 @@ The database arbitrates: partial unique indexes allow one queued and one running
 change of status names the status it expects. The loser of a race moves on quietly.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,9 +167,9 @@ def claim_run(connection: Connection, *, owner: str, now: int, lease_until: int)
     return None
 
 
-def renew_leases(connection: Connection, run_ids: Sequence[int], *, owner: str, lease_until: int) -> None:
-    """Say that this worker is at work on these runs."""
-    held = sa.and_(runs.c.id.in_(list(run_ids)), runs.c.claimed_by == owner, runs.c.status == "running")
+def renew_lease(connection: Connection, run_id: int, *, owner: str, lease_until: int) -> None:
+    """Say that this worker is at work on a run."""
+    held = sa.and_(runs.c.id == run_id, runs.c.claimed_by == owner, runs.c.status == "running")
     connection.execute(sa.update(runs).where(held).values(lease_until=lease_until))
 
 
