@@ -20,7 +20,7 @@ from app import __version__, metrics
 from app.adapters.hooks.webhook import send_webhook
 from app.adapters.retrievers.probe import RetrieverProbe
 from app.api import catalog as catalog_routes
-from app.api import deps, exchange, history, service
+from app.api import deps, embedding, exchange, history, service
 from app.api.bodies import Gate
 from app.api.openapi import install_openapi
 from app.api.problems import install_problems
@@ -99,7 +99,7 @@ def create_app(service_: Service) -> FastAPI:
     app.state.links = links_of(service_.settings)
     install_problems(app)
     app.add_middleware(Gate)
-    for router in (service.router, catalog_routes.router, exchange.router, history.router):
+    for router in (service.router, catalog_routes.router, exchange.router, history.router, embedding.router):
         app.include_router(router)
     install_openapi(app)
     install_pages(app)
@@ -141,6 +141,7 @@ def open_service(
             store=store,
             vault=vault,
             probe=probe,
+            embed=probe.embed if isinstance(probe, RetrieverProbe) else None,
             send=send or real_send(settings),
             links=links_of(settings),
             owner=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
