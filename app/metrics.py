@@ -74,6 +74,9 @@ class ProcessMetrics:
             registry=registry,
         )
         self._probes = Counter("coalmine_probes", "Probes of ended runs by outcome.", ["outcome"], registry=registry)
+        self._embedders = Counter(
+            "coalmine_embedding_canaries", "Times embedders were asked for known texts.", ["outcome"], registry=registry
+        )
         self._probe_seconds = Histogram(
             "coalmine_probe_duration_seconds",
             "How long answered probes took.",
@@ -94,6 +97,7 @@ class ProcessMetrics:
         self._reloaded.set(1)
         for outcome in Outcome:  # a series that exists from the start can be rated from the start
             self._probes.labels(str(outcome))
+            self._embedders.labels(str(outcome))
         for verdict in Verdict:
             self._runs.labels(str(verdict))
 
@@ -104,6 +108,8 @@ class ProcessMetrics:
         self._run_seconds.observe(run.duration_seconds, exemplar)
         for outcome, count in run.probes.items():
             self._probes.labels(outcome).inc(count)
+        if run.embedder is not None:
+            self._embedders.labels(run.embedder).inc()
         for seconds in run.latencies:
             self._probe_seconds.observe(seconds, exemplar)
 
@@ -227,6 +233,12 @@ def _check_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
             for measure, k in [_cut(name)]
             if measure in RECALL_BY
         ],
+    )
+    yield _gauge(
+        "coalmine_embedding_canary_cosine",
+        "Cosine of two known texts as the retriever's embedder answered in the newest run.",
+        (*labels, "pair", "similar"),
+        [((*check.labels, *pair), cosine) for check in checks for pair, cosine in check.embedding_canaries.items()],
     )
     yield _gauge(
         "coalmine_category_measure_ratio",

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from app.domain.embeddings import Embed
 from app.domain.model import Send, Trigger
 from app.formats.canary_files import CanaryFile, Documents, Source
 from app.formats.complaints import parse_document
@@ -106,6 +107,7 @@ class World:
     clock: FakeClock = field(default_factory=FakeClock)
     probe: FakeProbe = field(default_factory=FakeProbe)
     send: FakeSend = field(default_factory=FakeSend)
+    embed: Embed | None = None
 
     def apply(self, *pages: Mapping[str, Any]) -> list[Change]:
         """Put these pages in force as canary files."""
@@ -125,7 +127,9 @@ class World:
     ) -> EndedRun | None:
         """Carry out a claimed run in a process that remembers nothing."""
         planner = Planner(self.store, self.vault)
-        return runs.execute(planner, self.probe, claimed, owner=owner, clock=self.clock, stopping=stopping)
+        return runs.execute(
+            planner, self.probe, claimed, embed=self.embed, owner=owner, clock=self.clock, stopping=stopping
+        )
 
     def run(self, slug: str = CHECK, **more: Any) -> EndedRun:
         """Ask for a run and carry it out, a minute after the last."""

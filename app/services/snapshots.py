@@ -1,7 +1,7 @@
 """The state /metrics and the overview show: the newest ended run of each check, open alerts, the outbox."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,6 +33,8 @@ class CheckState:
     index_version: str | None = None
     last_run: float | None = None
     last_success: float | None = None
+    embedding_canaries: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Cosines by key and whether the texts are similar, `true` or `false`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,9 @@ def _check(
         index_version=run.index_version,
         last_run=run.finished_at / 1e6 if run.finished_at else None,
         last_success=success / 1e6 if success else None,
+        embedding_canaries={
+            (pair["key"], str(pair["similar"]).lower()): pair["cosine"] for pair in (run.embedder or {}).get("pairs", ())
+        },
     )
 
 
