@@ -234,12 +234,14 @@ def _check_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
             if measure in RECALL_BY
         ],
     )
-    yield _gauge(
-        "coalmine_embedding_canary_cosine",
-        "Cosine of two known texts as the retriever's embedder answered in the newest run.",
-        (*labels, "pair", "similar"),
-        [((*check.labels, *pair), cosine) for check in checks for pair, cosine in check.embedding_canaries.items()],
-    )
+    cosines = [((*check.labels, *pair), cosine) for check in checks for pair, cosine in check.embedding_canaries.items()]
+    if cosines:  # most retrievers embed by themselves
+        yield _gauge(
+            "coalmine_embedding_canary_cosine",
+            "Cosine of two known texts as the retriever's embedder answered in the newest run.",
+            (*labels, "pair", "similar"),
+            cosines,
+        )
     yield _gauge(
         "coalmine_category_measure_ratio",
         "Mean of a measure over the canaries of a category.",

@@ -102,7 +102,8 @@ def _check(
         last_run=run.finished_at / 1e6 if run.finished_at else None,
         last_success=success / 1e6 if success else None,
         embedding_canaries={
-            (pair["key"], str(pair["similar"]).lower()): pair["cosine"] for pair in (run.embedder or {}).get("pairs", ())
+            (pair["key"], str(pair["similar"]).lower()): pair["cosine"]
+            for pair in (run.embedder or {}).get("pairs", ())
         },
     )
 
