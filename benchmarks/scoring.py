@@ -61,7 +61,7 @@ def main(queries: int = 1000, rounds: int = 9) -> None:
     theirs = trec(rankings)
     values = len(next(iter(theirs.values())))
     assert len(theirs) == queries
-    assert np.allclose(everything(rankings)[:PLAIN_QUERIES], plain(rankings), rtol=0, atol=1e-9)
+    assert np.allclose(everything(rankings)[:PLAIN_QUERIES], plain(rankings), rtol=0, atol=1e-9, equal_nan=True)
     contenders: list[tuple[str, Callable[[Sequence[Ranking]], object], int, int]] = [
         ("match", match_all, queries, 0),
         ("match, stack and compute", everything, queries, len(MEASURES)),
