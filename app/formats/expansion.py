@@ -83,7 +83,7 @@ def _scorer(written: Mapping[str, Any], preset: Mapping[str, Any]) -> Any:
     mine, response = written.get("scorer", {}), written.get("response")
     if not isinstance(mine, Mapping):
         return mine
-    outside = mine.get("kind") in {ScorerKind.EMBEDDING, ScorerKind.RERANK}
+    outside = mine.get("kind") in (ScorerKind.EMBEDDING, ScorerKind.RERANK)  # it may be anything, a list too
     unscored = isinstance(response, Mapping) and "score" in response and response["score"] is None
     base = {} if outside or unscored else dict(preset)
     if "scale" in mine:

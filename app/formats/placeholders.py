@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, StringConstraints
+from pydantic import StringConstraints
 
 from app.formats.fields import Place, check_url, complaint, shortened, strings_in, suggestion
 
@@ -82,16 +82,13 @@ def _keys_in(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
             yield from _keys_in(item, (*place, position))
 
 
-def _variable_name(name: str) -> str:
+def name_problem(name: str) -> str | None:
+    """Say why something cannot be a name of the user's own for the templates; None = it can."""
     if not _IDENTIFIER.fullmatch(name):
-        raise complaint("must be a name of letters, digits and _, to be written as {{ name }}")
+        return "must be a name of letters, digits and _, to be written as {{ name }}"
     if name in RESERVED:
-        raise complaint(f"cannot be called '{name}': that is what is asked")
-    return name
-
-
-VariableName = Annotated[str, AfterValidator(_variable_name)]
-"""A name of the user's own for the templates."""
+        return f"cannot be called '{name}': that is what is asked"
+    return None
 
 
 def check_url_template(text: str, **limits: Any) -> str:

@@ -22,7 +22,7 @@ from pydantic import (
 from app.domain.retrievers import Lookup, ResponseMapping
 from app.formats.fields import Document, FreeJson, Text, complaint, complaints, shortened
 from app.formats.http_fields import HEADER_NAME, Headers
-from app.formats.placeholders import UrlTemplate, VariableName, check_url_template
+from app.formats.placeholders import UrlTemplate, check_url_template, name_problem
 
 
 def _upper_case(value: Any) -> Any:
@@ -121,12 +121,19 @@ def _nothing_required(schema: dict[str, Any]) -> None:
     schema.pop("required", None)
 
 
+def _name(name: str) -> str:
+    problem = name_problem(name)
+    if problem is not None:
+        raise complaint(problem)
+    return name
+
+
 class LookupDocument(Document):
     """A value fetched once per run, known to the templates by `name`; `url` may be a path at the retriever's host."""
 
     model_config = ConfigDict(json_schema_extra=_nothing_required)
 
-    name: VariableName
+    name: Annotated[str, AfterValidator(_name)]
     url: Annotated[UrlTemplate, AfterValidator(check_url_template)]
     path: Path
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     ValidationInfo,
@@ -43,9 +44,9 @@ from app.formats.placeholders import (
     QUESTION,
     VECTOR,
     UrlTemplate,
-    VariableName,
     check_url_template,
     filled_sql,
+    name_problem,
     parameters_in,
     placeholders_in,
     sql_problems,
@@ -74,6 +75,13 @@ def _option(value: Any) -> Any:
 _Option = Annotated[Name, BeforeValidator(_option)]
 
 
+def _names_only(options: dict[str, str]) -> dict[str, str]:
+    wrong = [((name,), problem) for name in options if (problem := name_problem(name)) is not None]
+    if wrong:
+        raise complaints(wrong)
+    return options
+
+
 class RetrieverDocument(Document):
     """The endpoint a check watches.
 
@@ -83,7 +91,7 @@ class RetrieverDocument(Document):
 
     slug: Slug
     preset: Annotated[str, BeforeValidator(_preset), WithJsonSchema({"enum": list(PRESETS)})] = GENERIC
-    options: Annotated[dict[VariableName, _Option], Field(max_length=50)] = Field(default={})
+    options: Annotated[dict[str, _Option], AfterValidator(_names_only), Field(max_length=50)] = Field(default={})
     """Names of one's own for the templates, and those a preset asks for."""
     lookup: LookupDocument | None = None
     url: UrlTemplate
