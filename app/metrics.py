@@ -234,7 +234,9 @@ def _check_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
             if measure in RECALL_BY
         ],
     )
-    cosines = [((*check.labels, *pair), cosine) for check in checks for pair, cosine in check.embedding_canaries.items()]
+    cosines = [
+        ((*check.labels, *pair), cosine) for check in checks for pair, cosine in check.embedding_canaries.items()
+    ]
     if cosines:  # most retrievers embed by themselves
         yield _gauge(
             "coalmine_embedding_canary_cosine",
