@@ -18,9 +18,10 @@ from fastapi import Depends, FastAPI
 
 from app import __version__, metrics
 from app.adapters.hooks.webhook import send_webhook
+from app.adapters.retrievers.pasted import read_pasted
 from app.adapters.retrievers.probe import RetrieverProbe
 from app.api import catalog as catalog_routes
-from app.api import deps, embedding, exchange, history, service
+from app.api import deps, embedding, exchange, history, service, trying
 from app.api.bodies import Gate
 from app.api.openapi import install_openapi
 from app.api.problems import install_problems
@@ -96,10 +97,18 @@ def create_app(service_: Service) -> FastAPI:
     app.state.exposition = service_.exposition
     app.state.worker = service_.worker
     app.state.probe = service_.probe
+    app.state.read = read_pasted
     app.state.links = links_of(service_.settings)
     install_problems(app)
     app.add_middleware(Gate)
-    for router in (service.router, catalog_routes.router, exchange.router, history.router, embedding.router):
+    for router in (
+        service.router,
+        catalog_routes.router,
+        exchange.router,
+        history.router,
+        trying.router,
+        embedding.router,
+    ):
         app.include_router(router)
     install_openapi(app)
     install_pages(app)

@@ -153,6 +153,7 @@ def test_index_version_stands_beside_columns() -> None:
         (str(int(NOON) * 1000), NOON),
         (0, 0.0),
         (-86400, -86400.0),
+        ("6000-01-01", 127174492800.0),
         (None, None),
     ],
 )
@@ -162,7 +163,7 @@ def test_times_are_iso_8601_or_unix_time(mapping: ResponseMapping, value: Any, s
 
 @pytest.mark.parametrize(
     "value",
-    ["", "yesterday", "31.01.2026", "2026-13-01", "9" * 70, "123", 1e16, 10**400, "é"],
+    ["", "yesterday", "31.01.2026", "2026-13-01", "0001-01-01T00:00+14:00", "9" * 70, "123", 1e16, 10**400, "é"],
 )
 def test_a_time_that_cannot_be_read_is_malformed(value: Any) -> None:
     sentence = complaint({"results": [{"id": "b"}, {"id": "a", "meta": {"at": value}}]}, DATED)

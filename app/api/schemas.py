@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from app.formats.fields import Document, Flag, Number, Text
+from app.formats.fields import Document, Flag, Number, Text, Whole
 
 
 class RunRequest(Document):
@@ -21,6 +21,19 @@ class SuiteFiles(Document):
     files: Annotated[dict[Annotated[str, StringConstraints(max_length=256)], str], Field(min_length=1, max_length=50)]
     as_documents: Flag = False
     """What they call a document is one here too, not a chunk."""
+
+
+class TryRequest(Document):
+    """A query to put to a retriever once, and what is to be different about it this time."""
+
+    query: Annotated[Text, StringConstraints(max_length=10_000)]
+    k: Annotated[Whole, Field(ge=1, le=1_000)] = 10
+    retriever: dict[str, Any] = Field(default={})
+    """Parts that take the place of the stored ones; of `request`, key by key. Null keeps a stored secret."""
+    answer: Annotated[str, StringConstraints(max_length=5_000_000)] | None = None
+    """The body of an answer to read; then nobody is asked."""
+    suggest: Flag = False
+    """Suggest mappings though hits were found."""
 
 
 def page(items: list[Any], following: str | None) -> dict[str, Any]:

@@ -17,16 +17,19 @@ def moment_of(value: str | float) -> float | None:
         if not _NUMBER.fullmatch(text):
             try:
                 read = datetime.fromisoformat(text.upper())
-                return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-            except (ValueError, OverflowError):
+            except ValueError:
                 return None
+            return _sayable((read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp())
         value = float(text)
-    seconds = value / 1000 if abs(value) >= _MILLISECONDS else value
-    return seconds + 0.0 if abs(seconds) <= _LAST_SECOND else None
+    return _sayable(value / 1000 if abs(value) >= _MILLISECONDS else value)
+
+
+def _sayable(seconds: float) -> float | None:
+    return seconds + 0.0 if _FIRST_SECOND <= seconds <= _LAST_SECOND else None
 
 
 _LENGTH = 64
 _NUMBER = re.compile(r"-?\d{9,14}(\.\d{1,9})?", re.ASCII)
 """Unix time written as text; shorter rows of digits are dates such as 20260131."""
 _MILLISECONDS = 1e11
-_LAST_SECOND = 253_402_300_799.999999  # of the year 9999
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800.0, 253_402_300_799.0  # of the years 1 and 9999, what dates can say

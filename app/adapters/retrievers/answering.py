@@ -11,8 +11,8 @@ from app.domain.model import Answer, Exchange, Outcome
 
 REMEMBERED_BYTES = 32_000_000
 """How many bytes of answers are remembered from one run to the next, of all retrievers together."""
-SHOWN_CHARACTERS = 20_000
-"""How much of a body is shown to people."""
+SHOWN_CHARACTERS = 200_000
+"""How much of a body goes into an exchange: enough to suggest a mapping from; people are shown less."""
 
 
 def answer_of(response: Response, reader: "Reader | RememberingReader") -> Answer:

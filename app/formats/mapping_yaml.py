@@ -1,0 +1,47 @@
+"""Suggested mappings as part of a retriever document: what to put under its slug, as YAML ready to paste."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from app.domain.retrievers import ScorerKind
+from app.domain.suggesting import Suggestion
+from app.formats.presets import PRESETS
+from app.formats.retriever_documents import RetrieverDocument
+from app.formats.yaml_source import escape_dollars
+
+FIELDS = ("hits", "id", "score", "text", "document", "updated")
+
+
+def suggestion_shape(suggestion: Suggestion, document: RetrieverDocument) -> dict[str, Any]:
+    """Shape a suggestion for a retriever: `response, scorer, hits, reasons, yaml`.
+
+    `response` takes the place of the retriever's; null takes out what its preset would fill in again. `scorer` is null
+    where the scores do not say their scale, or where the retriever's own measures relevance by other means.
+    """
+    preset = PRESETS[document.preset]
+    filled: Mapping[str, Any] = {} if preset.response_as_one else preset.response
+    response = {
+        name: path for name in FIELDS if (path := getattr(suggestion.mapping, name)) is not None or name in filled
+    }
+    if document.response.index_version is not None:
+        response["index_version"] = document.response.index_version
+    outside = document.scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK}
+    scorer = None if outside or suggestion.scale is None else {"scale": str(suggestion.scale)}
+    parts = {"response": response, **({"scorer": scorer} if scorer else {})}
+    return {
+        "response": response,
+        "scorer": scorer,
+        "hits": suggestion.hits,
+        "reasons": dict(suggestion.reasons),
+        "yaml": _yaml(parts),
+    }
+
+
+def _yaml(parts: Mapping[str, Mapping[str, str | None]]) -> str:
+    escaped = {
+        part: {name: None if value is None else escape_dollars(value) for name, value in fields.items()}
+        for part, fields in parts.items()
+    }
+    return str(yaml.safe_dump(escaped, sort_keys=False, allow_unicode=True, width=110))

@@ -1,0 +1,176 @@
+"""Trying a retriever: one query put to it, and all that is between the request and the hits, for people to look at.
+
+Nothing is stored. Where the mapping finds nothing, mappings are suggested that would.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from app.domain.errors import InvalidInputError, Problem
+from app.domain.model import Answer, Exchange, Outcome, Ranking
+from app.domain.relevance import asks_outside, relevance_of, top_score
+from app.domain.retrievers import Ask, Asking, Probe, Retriever, Scorer
+from app.domain.suggesting import suggest
+from app.formats.complaints import parse_document
+from app.formats.cut_json import parse_cut
+from app.formats.documents import RetrieverDocument
+from app.formats.mapping_yaml import suggestion_shape
+from app.formats.secret_fields import destinations, join_secrets, secret_names
+from app.formats.shapes import time_text
+from app.services.definitions import find
+from app.services.vault import Vault
+from app.store.engine import Store
+
+SHOWN_CHARACTERS = 20_000
+"""How much of a body is shown."""
+NOT_ASKED = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="the probe ended without an answer")
+_HARMLESS: Mapping[str, frozenset[str] | None] = {
+    "response": None,
+    "scorer": frozenset({"kind", "scale", "anchor"}),
+    "score_precision": None,
+}
+"""What may be tried otherwise by whoever may not define retrievers: how answers are read, not who is asked what."""
+
+Read = Callable[[Retriever, int, bytes], Answer]
+"""Reads the body of an answer by a retriever's mapping, asking nobody; the second number is k."""
+
+
+def try_retriever(
+    probe: Probe, document: RetrieverDocument, query: str, *, k: int, run_id: str, suggests: bool = False
+) -> dict[str, Any]:
+    """Ask a retriever one query, once, and show everything; see `_shape`.
+
+    It takes no longer than the retriever's time-outs allow: nothing is asked twice. Raises InvalidInputError where it
+    cannot be asked at all; whatever it answers is shown.
+    """
+    retriever = replace(document.to_domain(), retries=0)
+    asking = Asking(retriever=retriever, k=k, run_id=run_id, shows=True)
+    with closing(probe(asking, [Ask(position=0, query=query)])) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+        answers = [answer for batch in batches for _, answer in batch]
+    return _shape(document, answers[0] if answers else NOT_ASKED, query, suggests=suggests)
+
+
+def try_answer(
+    read: Read, document: RetrieverDocument, body: str, query: str, *, k: int, suggests: bool = False
+) -> dict[str, Any]:
+    """Read a pasted answer as if the retriever had given it; see `_shape`. Nobody is asked."""
+    pasted = body.encode(errors="surrogatepass")
+    answer = read(document.to_domain(), k, pasted)
+    shown = Exchange(method="", url="", response_body=body, response_bytes=len(pasted))
+    return _shape(document, replace(answer, http_status=None, exchange=shown), query, suggests=suggests)
+
+
+def stored_retriever(store: Store, vault: Vault, slug: str, overrides: Mapping[str, Any]) -> RetrieverDocument:
+    """Give a retriever in force with its secrets, some of its parts replaced for once; of `request`, key by key.
+
+    Raises NotFoundError, and InvalidInputError for what makes no retriever or would send a stored secret to another
+    address than the one it was stored for.
+    """
+    definition = find(store, "retriever", slug)
+    given = dict(overrides)
+    if isinstance(given.get("request"), Mapping):
+        given["request"] = {**definition.body["request"], **given["request"]}
+    body = {**definition.body, **given}
+    if body["slug"] != slug:
+        raise InvalidInputError([Problem(path="slug", message=f"is not the '{slug}' of the address")])
+    kept = vault.decrypt(definition.secrets)
+    left = [name for name in secret_names(body) if name in kept]
+    document = parse_document(RetrieverDocument, join_secrets(body, kept))
+    after = document.data()
+    message = "a stored value is not sent to another address than the one it was stored for; say the value again"
+    moved = [name for name in left if destinations(after, name) != destinations(definition.body, name)]
+    if moved:
+        raise InvalidInputError([Problem(path=name, message=message) for name in moved])
+    return document
+
+
+def asks_otherwise(overrides: Mapping[str, Any]) -> bool:
+    """Whether these change more than how an answer is read: where requests go, what they say or prove."""
+    for name, value in overrides.items():
+        if name not in _HARMLESS:
+            return True
+        allowed = _HARMLESS[name]
+        if allowed is not None and not (isinstance(value, Mapping) and value.keys() <= allowed):
+            return True
+    return False
+
+
+def _shape(document: RetrieverDocument, answer: Answer, query: str, *, suggests: bool) -> dict[str, Any]:
+    """Shape what came of it; `hits` are empty unless the outcome is ok, `suggestions` unless they may help.
+
+    They may where an answer came that the mapping does not read, or reads no hit from, or where they were asked for.
+    """
+    scorer = document.to_domain().scorer
+    ranking, exchange = answer.ranking, answer.exchange
+    wanted = suggests or answer.outcome is Outcome.MALFORMED or (ranking is not None and not ranking)
+    return {
+        "retriever": document.slug,
+        "query": query,
+        "outcome": str(answer.outcome),
+        "step": str(answer.step),
+        "detail": answer.detail,
+        "http_status": answer.http_status,
+        "latency_seconds": answer.latency_seconds,
+        "index_version": answer.index_version,
+        "request": None if exchange is None or not exchange.url else _request_shape(exchange),
+        "response": None if exchange is None or exchange.response_body is None else _response_shape(exchange),
+        "hits": [] if ranking is None else _hits(ranking, scorer),
+        "returned": None if ranking is None else ranking.returned,
+        "scorer": {"kind": str(scorer.kind), "scale": None if scorer.scale is None else str(scorer.scale)},
+        "top_score": None if ranking is None else top_score(scorer, ranking, (), 0),
+        "unscored": answer.unscored,
+        "suggestions": _suggestions(document, exchange, query) if wanted and exchange is not None else [],
+    }
+
+
+def _request_shape(exchange: Exchange) -> dict[str, Any]:
+    body = exchange.request_body
+    return {
+        "method": exchange.method,
+        "url": exchange.url,
+        "headers": dict(exchange.request_headers),
+        "body": None if body is None else body[:SHOWN_CHARACTERS],
+        "cut": body is not None and len(body) > SHOWN_CHARACTERS,
+    }
+
+
+def _response_shape(exchange: Exchange) -> dict[str, Any]:
+    body = exchange.response_body or ""
+    return {
+        "status": exchange.http_status,
+        "headers": dict(exchange.response_headers),
+        "body": body[:SHOWN_CHARACTERS],
+        "bytes": exchange.response_bytes,
+        "cut": len(body) > SHOWN_CHARACTERS,
+    }
+
+
+def _hits(ranking: Ranking, scorer: Scorer) -> list[dict[str, Any]]:
+    times = ranking.updated or (None,) * len(ranking)
+    relevance = [relevance_of(scorer, score) for score in ranking.scores]
+    if asks_outside(scorer):
+        relevance[:1] = [ranking.relevance] * min(len(ranking), 1)
+    columns = zip(ranking.ids, ranking.documents, ranking.texts, ranking.scores, relevance, times, strict=True)
+    return [
+        {
+            "rank": rank,
+            "id": named,
+            "document": document,
+            "text": text,
+            "score": score,
+            "relevance": relevant,
+            "updated": None if at is None else time_text(round(at * 1_000_000)),
+        }
+        for rank, (named, document, text, score, relevant, at) in enumerate(columns, 1)
+    ]
+
+
+def _suggestions(document: RetrieverDocument, exchange: Exchange, query: str) -> list[dict[str, Any]]:
+    try:
+        answer = json.loads(exchange.response_body or "")
+    except (ValueError, RecursionError):
+        answer = parse_cut(exchange.response_body or "")
+    return [suggestion_shape(suggestion, document) for suggestion in suggest(answer, query=query)]
