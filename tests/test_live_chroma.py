@@ -1,0 +1,95 @@
+"""A real Chroma: a suite runs against a collection, finds what it should, and a broken index is seen."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.embedder import embedder, embedding, vector
+from tests.http_servers import Peer
+from tests.live_suite import CORPUS, KEYS, SOUND, WITHDRAWN, WITHOUT_ONE, asked, report
+from tests.servers import chroma
+
+DATABASE = "/api/v2/tenants/default_tenant/databases/default_database"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with chroma(tmp_path_factory.mktemp("chroma")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def vectors() -> Iterator[Peer]:
+    with embedder() as served:
+        yield served
+
+
+def collection(server: str, name: str) -> str:
+    """Index the corpus under a name; gives the address of the collection."""
+    with httpx2.Client(base_url=server + DATABASE, trust_env=False) as client:
+        made = client.post("/collections", json={"name": name, "configuration": {"hnsw": {"space": "cosine"}}})
+        address = f"{server}{DATABASE}/collections/{made.raise_for_status().json()['id']}"
+        added = client.post(
+            f"{address}/add",
+            json={
+                "ids": [chunk.id for chunk in CORPUS],
+                "documents": [chunk.text for chunk in CORPUS],
+                "metadatas": [{"source": chunk.document} for chunk in CORPUS],
+                "embeddings": [vector(f"{chunk.title} {chunk.text}") for chunk in CORPUS],
+            },
+        )
+        added.raise_for_status()
+    return address
+
+
+def retriever(server: str, name: str, vectors: Peer) -> dict[str, Any]:
+    return {"preset": "chroma", "url": server, "options": {"collection": name}, "embedding": embedding(vectors)}
+
+
+def test_suite_finds_what_it_should(server: str, vectors: Peer) -> None:
+    collection(server, "sound")
+    found = report(retriever(server, "sound", vectors))
+    assert found["run"]["verdict"] == "healthy"
+    assert found["run"]["coverage"] == 1.0
+    first = next(result for result in found["results"] if result["key"] == KEYS[0])["ranking"][0]
+    assert (first["id"], first["document"], first["level"]) == (WITHDRAWN, "compliance/certifications", "id")
+    assert first["text"] == next(chunk.text for chunk in CORPUS if chunk.id == WITHDRAWN)
+    assert 0 < first["score"] < 1
+
+
+def test_deleted_chunk_is_missed(server: str, vectors: Peer) -> None:
+    address = collection(server, "thinned")
+    described = retriever(server, "thinned", vectors)
+    assert asked(described) == SOUND
+    httpx2.post(f"{address}/delete", json={"ids": [WITHDRAWN]}, trust_env=False).raise_for_status()
+    assert asked(described) == WITHOUT_ONE
+
+
+def test_deleted_collection_is_refused_and_not_taken_for_empty(server: str, vectors: Peer) -> None:
+    collection(server, "dropped")
+    httpx2.delete(f"{server}{DATABASE}/collections/dropped", trust_env=False).raise_for_status()
+    results = report(retriever(server, "dropped", vectors))["results"]
+    assert {(result["outcome"], result["http_status"], result["verdict"]) for result in results} == {
+        ("refused", 404, "unknown")
+    }
+    assert {result["detail"] for result in results} == {"the lookup of collection_id: answered 404 Not Found"}
+
+
+def test_embedder_that_fails_is_named(server: str, vectors: Peer) -> None:
+    collection(server, "unembedded")
+    described = retriever(server, "unembedded", vectors)
+    described["embedding"]["model"] = "another"
+    results = report(described)["results"]
+    assert {(result["outcome"], result["step"]) for result in results} == {("refused", "embedder")}
+
+
+def test_collection_of_another_models_vectors_degrades(server: str, vectors: Peer) -> None:
+    address = collection(server, "reembedded")
+    shuffled = [vector(chunk.id[::-1]) for chunk in CORPUS]
+    body = {"ids": [chunk.id for chunk in CORPUS], "embeddings": shuffled}
+    httpx2.post(f"{address}/update", json=body, trust_env=False).raise_for_status()
+    found = report(retriever(server, "reembedded", vectors))["run"]
+    assert found["verdict"] == "degraded"
+    assert found["coverage"] < 0.5
