@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
+from app.domain.addresses import AddressPolicy, hook_policy, literal, parse_allow, retriever_policy
 
 HOOKS = hook_policy()
 RETRIEVERS = retriever_policy()
@@ -150,3 +150,43 @@ def test_bad_allow_item_is_named(bad: str) -> None:
     with pytest.raises(ValueError, match="is neither an address, a network") as caught:
         parse_allow(f"10.0.0.0/8, {bad}")
     assert repr(bad) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.1", "127.0.0.1"),
+        ("127.0.257", "127.0.1.1"),
+        ("2130706433", "127.0.0.1"),
+        ("0X7f.1", "127.0.0.1"),
+        ("017700000001", "127.0.0.1"),
+        ("0", "0.0.0.0"),  # noqa: S104 - an address to recognise, not to bind
+        ("10.1.", "10.0.0.1"),
+        ("[::1]", "::1"),
+        ("[fe80::1%25eth0]", "fe80::1"),
+        ("localhost", "127.0.0.1"),
+        ("any.LOCALHOST.", "127.0.0.1"),
+    ],
+)
+def test_address_is_recognised_in_every_spelling(host: str, address: str) -> None:
+    assert str(literal(host)) == address
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "example", "1.2.3.4.5", "256.1", "1.256.1", "4294967296", "127.0.0.1.example", "0x", "09", "1..2", "x.1"],
+)
+def test_name_is_no_address(host: str) -> None:
+    assert literal(host) is None
+
+
+def test_unresolved_host_is_judged_by_its_address_or_by_its_name() -> None:
+    listed = retriever_policy(parse_allow("10.1.0.0/16, search.example"))
+    assert listed.check_unresolved("10.1.1") is None
+    assert listed.check_unresolved("Search.Example.") is None
+    assert listed.check_unresolved("evil.example") == "the host is not on the allow list"
+    assert listed.check_unresolved("127.1") == "address 127.0.0.1 is not on the allow list"
+    assert HOOKS.check_unresolved("127.1") == "loopback address 127.0.0.1"
+    assert HOOKS.check_unresolved("anything.example") is None
+    assert RETRIEVERS.check_unresolved("0xa9fea9fe") == "cloud metadata address 169.254.169.254"

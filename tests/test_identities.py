@@ -87,6 +87,7 @@ def test_every_request_of_an_exchange_carries_the_identity_also_where_a_handle_i
         Bearer(token="hunter2\ud800"),
         ApiKey(key="hunter2\n", header="x-key"),
         ApiKey(key="hunter2", header="x key"),
+        ApiKey(key="hunter2\ud800", query="key"),
         ApiKey(key="hunter2"),
         ApiKey(key="hunter2", header="x-key", query="key"),
         Basic(user="a:b", password="hunter2"),

@@ -26,7 +26,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Outcome
 from app.domain.retrievers import ApiKey, Auth, Basic, Bearer, OAuth2, SigV4, Tls
 
-__all__ = ["TOKENS", "CredentialError", "Keyring", "masked"]
+__all__ = ["CredentialError", "Keyring", "masked"]
 
 TIMEOUT_SECONDS = 10.0
 MAX_BODY_BYTES = 100_000
@@ -176,6 +176,7 @@ def _identity(auth: Bearer | ApiKey | Basic | SigV4 | None) -> Identity:
         case Bearer(token=token):
             return Identity(headers=(_line("authorization", f"Bearer {token}"),), secrets=(token,))
         case ApiKey(key=key, prefix=prefix, header=None, query=str(name)):
+            f"{name}{prefix}{key}".encode()  # raises where it is not text
             return Identity(query={name: prefix + key}, secrets=(key, prefix + key))
         case ApiKey(key=key, prefix=prefix, header=str(name), query=None):
             return Identity(headers=(_line(name, prefix + key),), secrets=(key, prefix + key))

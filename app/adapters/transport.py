@@ -190,9 +190,9 @@ class _Loop:
             request, retries = self._next()
             if request is None:
                 break
-            reason = self._refusal(request)
-            if reason is not None:
-                refused.append((request.tag, Response(failure=Failure.BLOCKED, detail=reason)))
+            refusal = self._refusal(request)
+            if refusal is not None:
+                refused.append((request.tag, refusal))
                 continue
             transfer = self._idle.pop()
             transfer.prepare(request, retries)
@@ -216,14 +216,20 @@ class _Loop:
             self._drawn = next(self._requests, None)
             self._exhausted = self._drawn is None
 
-    def _refusal(self, request: Request) -> str | None:
-        if not request.url[:8].lower().startswith(("http://", "https://")):
-            return "only http and https addresses are contacted"
-        if self._proxy:
-            host = host_of(request.url)
-            reason = self._policy.check_unresolved(host) if host else "the host is not written plainly"
-            return None if reason is None else blocked(reason)
-        return None
+    def _refusal(self, request: Request) -> Response | None:
+        """Answer what need not be sent, because it goes nowhere whatever names resolve to."""
+        url = request.url
+        if not url[:8].lower().startswith(("http://", "https://")):
+            return Response(failure=Failure.BLOCKED, detail="only http and https addresses are contacted")
+        if "\0" in url or not (url.isascii() or _is_text(url)):
+            return Response(failure=Failure.UNREACHABLE, detail="the URL is malformed")
+        if url.isascii() and not self._proxy:
+            return None
+        host = host_of(url)
+        reason = None if host else "the host is not written plainly"  # resolvers differ in what they make of it
+        if host and self._proxy:
+            reason = self._policy.check_unresolved(host)
+        return None if reason is None else Response(failure=Failure.BLOCKED, detail=blocked(reason))
 
     def _patience(self) -> float | None:
         """Return the milliseconds after which something is to be done even if no socket stirs; None = any number."""
@@ -274,6 +280,14 @@ class _Loop:
 
     def _on_timer(self, milliseconds: int) -> None:
         self._timer = None if milliseconds < 0 else time.monotonic() + milliseconds / 1000
+
+
+def _is_text(url: str) -> bool:
+    try:
+        url.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 # From what libcurl is interested in to what poll watches, and from what poll saw to what libcurl is told.

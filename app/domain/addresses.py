@@ -55,11 +55,11 @@ class AddressPolicy:
 
     def _guarded(self, ip: Address) -> str | None:
         """Say why an address is refused that only an entry of its own opens."""
-        for face in _faces(ip):
-            if self._lists_exactly(face):
-                continue
+        faces = [face for face in _faces(ip) if not self._lists_exactly(face)]
+        for face in faces:
             if face in METADATA:
                 return f"cloud metadata address {_shown(face, ip)}"
+        for face in faces:
             if any(face in network for network in _LINK_LOCAL):
                 return f"link-local address {_shown(face, ip)}"  # more metadata services are here than anybody lists
         return None
