@@ -179,6 +179,7 @@ def test_a_check_page_has_measures_at_every_k_and_by_category(degraded: Site) ->
     assert categories["procedural"][1:4] == ["1", "0.700", "1.000"]
     offered = [option.get("value") for option in shown.all("option")]
     assert {"", "health_score", "coverage", "NDCG@10", "MRR"} <= set(offered)
+    assert "R_id@5" not in offered, "nothing is expected by id and text"
 
 
 def test_the_chart_has_a_table_that_says_the_same(degraded: Site) -> None:

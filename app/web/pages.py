@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from app.api.deps import StoreDep
 from app.domain.errors import InvalidInputError, Problem
+from app.domain.measures import RECALL_BY
 from app.domain.model import Category, Verdict
 from app.formats import reports
 from app.services import alert_reading, overview, reading
@@ -152,8 +153,10 @@ def _banners(request: Request, checks: list[CheckLine]) -> list[Banner]:
 
 
 def _measures(run: Mapping[str, Any] | None) -> list[str]:
-    """List what a chart can show: what the newest run kept."""
-    return [*_OWN_MEASURES, *(name for name in (run["measures"] if run else {}) if name not in _OWN_MEASURES)]
+    """List what a chart can show: what the newest run kept, recall by id only where it has some."""
+    kept = run["measures"] if run else {}
+    shown = [name for name, value in kept.items() if value is not None or name.partition("@")[0] not in RECALL_BY]
+    return [*_OWN_MEASURES, *(name for name in shown if name not in _OWN_MEASURES)]
 
 
 def _category_measures(run: Mapping[str, Any] | None, k: int) -> list[str]:
