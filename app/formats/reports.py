@@ -121,8 +121,9 @@ def counts_line(run: Mapping[str, Any]) -> str:
 
 def failure_lines(report: Mapping[str, Any]) -> list[str]:
     """Say what failed probes ran into, the most frequent first: `97 x refused: answered 500 Internal Server Error`."""
+    told = report["run"].get("reasons") or ()  # why a run was ended early stands there once
     found = Counter(
-        (str(result["outcome"]), plain(str(result.get("detail") or "")))
+        (str(result["outcome"]), "" if result.get("detail") in told else plain(str(result.get("detail") or "")))
         for result in report.get("results", report["worst"])
         if result["outcome"] != Outcome.OK
     )
@@ -249,7 +250,11 @@ def _fate(result: Mapping[str, Any]) -> tuple[str | None, str]:
     if result["verdict"] == Verdict.DEGRADED:
         return "failure", _why(result)
     undefined = result["category"] != Category.NEGATIVE and all(value is None for value in result["measures"].values())
+    undefined = undefined and not any(result.get(name) for name in _NO_JUDGMENT_NEEDED)
     return ("skipped", "nothing is expected, so nothing is measured") if undefined else (None, "")
+
+
+_NO_JUDGMENT_NEEDED = ("expect_empty", "forbidden_chunks", "max_age_seconds", "max_latency_seconds")
 
 
 def _why(result: Mapping[str, Any]) -> str:

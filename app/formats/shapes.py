@@ -83,8 +83,8 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
 ) -> dict[str, Any]:
     """Shape a run. `counts`: canaries by fate; `means`: its numbers by name, those of categories left out or ignored.
 
-    `body` is what the row of a run leaves out: `degraded`, `categories`, `tags`, `probes`, `latency_seconds` and, where
-    the retriever has one, what was found of its `embedder`.
+    `body` is what the row of a run leaves out: `degraded`, `categories`, `tags`, `probes`, `probes_by_step` (those that
+    failed elsewhere than at the retriever), `latency_seconds` and, where it has one, what was found of its `embedder`.
     """
     means = {name: value for name, value in means.items() if "/" not in name}
     return {
@@ -110,6 +110,7 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
         "config_hash": config_hash,
         "measures_version": measures_version,
         "probes": body.get("probes", {}),
+        "probes_by_step": body.get("probes_by_step", {}),
         "latency_seconds": body.get("latency_seconds", {"p50": None, "p95": None, "max": None}),
         "embedder": body.get("embedder"),
     }
@@ -165,6 +166,7 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
         "max_relevance_score": canary.max_relevance_score,
         "floors": dict(canary.floors),
         "expect_empty": canary.expect_empty,
+        "forbidden_chunks": len(canary.forbidden),
         "max_age_seconds": canary.max_age_seconds,
         "max_latency_seconds": canary.max_latency_seconds,
         "age_seconds": None,

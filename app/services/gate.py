@@ -109,7 +109,7 @@ def choose_targets(documents: Documents, *, check: str | None = None, url: str |
         missing = f"suite '{empty[0]}' has no canaries" if empty else "the files define no suite"
         raise InvalidInputError([Problem(message=missing)])
     if not documents.checks:  # those the files define were held against their suites when these were read
-        _refuse_uncomputed_floors(targets)
+        _refuse_unjudgeable(targets)
     return targets
 
 
@@ -119,11 +119,17 @@ def judged_by_rank(target: Target) -> Target:
     return replace(target, retriever=retriever)
 
 
-def _refuse_uncomputed_floors(targets: Sequence[Target]) -> None:
+def _refuse_unjudgeable(targets: Sequence[Target]) -> None:
     problems = [
         Problem(path="floors", message=message)
         for target in targets
         for _, message in target.check.uncomputed_floors({one.key: one.floors for one in target.suite.canaries or ()})
+    ]
+    problems += [
+        Problem(path="max_age", message=f"of canary '{target.suite.slug}/{canary.key}' {why}")
+        for target in targets
+        for canary in target.suite.canaries or ()
+        if (why := canary.why_undatable(target.retriever)) is not None
     ]
     if problems:
         raise InvalidInputError(problems)
@@ -234,7 +240,10 @@ def _summary(
     means = dict(zip(names, aggregate_vector(names, aggregates).tolist(), strict=True))
     counts = {name: getattr(aggregates, name) for name in ("total", "measured", "failed", "undefined", "degraded")}
     latencies = [answer.latency_seconds for answer in asked.answers if answer.outcome is Outcome.OK]
-    return means, counts, verdict, why, run_body(panel, aggregates, judged.tally.reasons, outcomes, latencies)
+    failures = (answer for answer in asked.answers if answer.outcome is not Outcome.OK)
+    failed_at = [(str(answer.step), str(answer.outcome)) for answer in failures]
+    body = run_body(panel, aggregates, judged.tally.reasons, outcomes, latencies, failed_at=failed_at)
+    return means, counts, verdict, why, body
 
 
 def _result(

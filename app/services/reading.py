@@ -261,7 +261,8 @@ def _recomputed(connection: Connection, row: RunRow) -> dict[str, Any]:
     tally.take_over({place: state for place, state in enumerate(arranged) if state and outcomes[place] is Outcome.OK})
     aggregates = tally.aggregates(outcomes)
     measured = [float(latencies[place]) for place, outcome in enumerate(outcomes) if outcome is Outcome.OK]
-    return run_body(panel, aggregates, tally.reasons, outcomes, measured)
+    failed_at = [(failure.step, failure.outcome) for failure in failures.values()]
+    return run_body(panel, aggregates, tally.reasons, outcomes, measured, failed_at=failed_at)
 
 
 def _arranged(connection: Connection, yardstick: Yardstick, found: Sequence[StateRow | None]) -> list[StateRow | None]:

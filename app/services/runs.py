@@ -253,7 +253,8 @@ def _finalise(
         if gathered.index_version is not None:
             recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
         latencies = gathered.measured_latencies
-        body = run_body(plan.panel, found.aggregates, found.reasons, gathered.outcomes, latencies)
+        failed_at = [(failure.step, failure.outcome) for failure in gathered.failures.values()]
+        body = run_body(plan.panel, found.aggregates, found.reasons, gathered.outcomes, latencies, failed_at=failed_at)
         recording.save_latest(connection, check_id, run_id, body)
         embedding_canaries.record(connection, run_id, watched)
         alerting.after_run(connection, check_id, run_id, now=now)

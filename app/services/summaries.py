@@ -1,6 +1,7 @@
 """Aggregates to rows and back: the vector a run keeps for ever, and the body of the newest run."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from app.domain.judging import Panel, Yardstick, unpack_reasons
 from app.domain.measures import mean_name
-from app.domain.model import Aggregates, Category, EmbedderChange, Outcome, Slice
+from app.domain.model import Aggregates, Category, EmbedderChange, Outcome, Slice, Step
 from app.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, measure_value
 from app.store.history import RunRow
 
@@ -82,11 +83,18 @@ def run_body(
     reasons: NDArray[np.int64],
     outcomes: Sequence[Outcome],
     latencies: Sequence[float],
+    *,
+    failed_at: Iterable[tuple[str, str]] = (),
 ) -> dict[str, Any]:
     """Spell out what a run's row leaves out: categories, tags, probes, latency and the degraded canaries.
 
-    `reasons` holds bits by position; positions whose probe failed are not degraded, they are unknown.
+    `reasons` holds bits by position; positions whose probe failed are not degraded, they are unknown. `failed_at` says
+    of failed probes at which step they did, and how; those at the retriever need no telling apart.
     """
+    steps: dict[str, Counter[str]] = {}
+    for step, outcome in failed_at:
+        if step != Step.RETRIEVER:
+            steps.setdefault(step, Counter())[outcome] += 1
     degraded = [
         {
             "key": panel.canaries[position].key,
@@ -100,6 +108,7 @@ def run_body(
         "categories": {name: _slice(part) for name, part in aggregates.categories.items()},
         "tags": {name: _slice(part) for name, part in aggregates.tags.items()},
         "probes": dict(aggregates.probes),
+        "probes_by_step": {step: dict(outcomes) for step, outcomes in steps.items()},
         "latency_seconds": latency_summary(latencies),
         "degraded": degraded,
     }
