@@ -73,6 +73,16 @@ class Server:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
 
+    def try_retriever(self, slug: str, wish: Mapping[str, Any]) -> dict[str, Any]:
+        """Put one query to a retriever the service has; gives what came of it, see `POST /v1/retrievers/{slug}/try`."""
+        answer = self._ask("POST", f"/v1/retrievers/{quote(slug, safe='')}/try", json.dumps(wish).encode())
+        try:
+            trial: dict[str, Any] = json.loads(answer.body)
+            _ = trial["outcome"], trial["hits"], trial["suggestions"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
+        return trial
+
     def _ask(self, method: str, path: str, body: bytes | None) -> Response:
         request = Request(
             url=self._url + path,
@@ -114,5 +124,5 @@ _ERRORS: Mapping[int, type[CoalmineError]] = {
 }
 _HINTS: Mapping[int, str] = {
     HTTPStatus.UNAUTHORIZED: " (set COALMINE_API_KEY)",
-    HTTPStatus.FORBIDDEN: " (applying needs a key with scope admin, exporting one with scope read)",
+    HTTPStatus.FORBIDDEN: " (applying needs a key with scope admin, trying one with scope write, exporting one with scope read)",
 }

@@ -1,0 +1,184 @@
+"""`coalmine try`: one query put to a retriever of canary files, or of a running service, and everything in between."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import uuid4
+
+import typer
+
+from app import terminal
+from app.adapters.retrievers.pasted import read_pasted
+from app.commands.base import ServerUrl, examples, read_files, server_at
+from app.config import load_settings
+from app.domain.errors import InvalidInputError, Problem
+from app.domain.model import Outcome
+from app.formats.documents import RetrieverDocument
+from app.formats.fields import suggestion
+from app.formats.reports import Table, plain, shorten
+from app.main import real_probe
+from app.services import trying
+
+NOT_MEASURED = 3
+_SHOWN_LINES, _SHOWN_TEXT, _WIDEST = 30, 160, 400
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+class Format(StrEnum):
+    """How what came of it is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@app.command(
+    "try",
+    epilog=examples(
+        'coalmine try canaries "How long is data kept?"',
+        'coalmine try canaries --retriever docs-search --answer answer.json "How long is data kept?"',
+        'coalmine try --server https://coalmine.example --retriever docs-search "How long is data kept?"',
+    ),
+)
+def try_(  # noqa: PLR0913 - options of a command
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="PATH", help="Canary files that define the retriever.")
+    ] = None,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="What to ask.")] = ...,  # type: ignore[assignment] # typer's way to say: required
+    *,
+    retriever: Annotated[
+        str | None, typer.Option(metavar="SLUG", help="Which retriever, where there are more.")
+    ] = None,
+    k: Annotated[int, typer.Option("--k", min=1, max=1_000, help="How many hits to ask for.")] = 10,
+    url: Annotated[str | None, typer.Option(help="Where the retriever is, instead of what the files say.")] = None,
+    answer: Annotated[Path | None, typer.Option(metavar="FILE", help="Read this answer and ask nobody.")] = None,
+    suggest: Annotated[bool, typer.Option("--suggest", help="Suggest mappings though there are hits.")] = False,
+    server: ServerUrl = None,
+    form: Annotated[Format, typer.Option("--format", help="What is written to stdout.")] = Format.TEXT,
+) -> None:
+    """Ask a retriever one query: show the request, the raw answer, and the hits the mapping finds in it.
+
+    Where it finds none, mappings that do are suggested as YAML to paste. Secrets are masked. Exit code 0: answered, 2:
+    unusable input, 3: no answer that could be read.
+    """
+    body = None if answer is None else answer.read_bytes().decode(errors="replace")
+    if server is not None:
+        wish = {"query": query, "k": k, "suggest": suggest, **({} if body is None else {"answer": body})}
+        if url is not None:
+            wish["retriever"] = {"url": url}
+        trial = server_at(server).try_retriever(_named(paths, retriever), wish)
+    else:
+        document = _chosen(paths, retriever)
+        document = document if url is None else document.at(url)
+        if body is not None:
+            trial = trying.try_answer(read_pasted, document, body, query, k=k, suggests=suggest)
+        else:
+            probe = real_probe(load_settings(os.environ))
+            trial = trying.try_retriever(probe, document, query, k=k, run_id=f"try-{uuid4().hex}", suggests=suggest)
+    if form is Format.JSON:
+        typer.echo(json.dumps(trial, indent=2, ensure_ascii=False))
+    else:
+        _show(trial)
+    if trial["outcome"] != Outcome.OK:
+        raise typer.Exit(NOT_MEASURED)
+
+
+def _named(paths: Sequence[Path] | None, retriever: str | None) -> str:
+    if paths:
+        raise InvalidInputError([Problem(message="--server tries what the service has in force; leave out the files")])
+    if retriever is None:
+        raise InvalidInputError([Problem(path="--retriever", message="say which retriever of the service to try")])
+    return retriever
+
+
+def _chosen(paths: Sequence[Path] | None, named: str | None) -> RetrieverDocument:
+    if not paths:
+        raise InvalidInputError([Problem(message="name the canary files of the retriever, or a service with --server")])
+    known = {document.slug: document for document in read_files(paths).retrievers}
+    if named is not None and named not in known:
+        told = f"the files define no retriever '{named}'{suggestion(named, known)}"
+        raise InvalidInputError([Problem(path="--retriever", message=told)])
+    if named is None and len(known) != 1:
+        told = (
+            f"the files define {len(known)} retrievers; name one of: {', '.join(known)}"
+            if known
+            else ("the files define no retriever")
+        )
+        raise InvalidInputError([Problem(path="--retriever", message=told)])
+    return known[named] if named is not None else next(iter(known.values()))
+
+
+def _show(trial: Mapping[str, Any]) -> None:
+    typer.echo(headline(trial))
+    for name in ("detail", "unscored"):
+        if trial[name]:
+            typer.echo(f"  {plain(trial[name])}")
+    if trial["request"]:
+        _section("Request", _request_lines(trial["request"]))
+    if trial["response"]:
+        _section("Answer", _response_lines(trial["response"]))
+    if trial["hits"]:
+        typer.echo()
+        terminal.show_table(_hits_table(trial["hits"]))
+    for number, suggested in enumerate(trial["suggestions"], 1):
+        reasons = [f"# {name}: {plain(reason)}" for name, reason in suggested["reasons"].items()]
+        title = f"Suggestion {number}, which reads {suggested['hits']} hits; put under the retriever"
+        _section(title, [*reasons, *suggested["yaml"].splitlines()])
+
+
+def headline(trial: Mapping[str, Any]) -> str:
+    """Say in a line how it went."""
+    status = f", HTTP {trial['http_status']}" if trial["http_status"] else ""
+    took = f" in {trial['latency_seconds'] * 1000:.0f} ms" if trial["latency_seconds"] else ""
+    told = f"{plain(trial['retriever'])}: {trial['outcome']}{status}{took}"
+    if trial["outcome"] != Outcome.OK:
+        return told
+    found = len(trial["hits"])
+    told += f", {found} {'hit' if found == 1 else 'hits'}"
+    if trial["returned"] > found:
+        told += f" ({trial['returned'] - found} more were duplicates)"
+    top, scorer = trial["top_score"], trial["scorer"]
+    return told if top is None else f"{told}, top score {top:.3f} by {scorer['kind']}"
+
+
+def _section(title: str, lines: Sequence[str]) -> None:
+    typer.echo(f"\n{title}")
+    for line in lines:
+        typer.echo(f"  {line}")
+
+
+def _request_lines(request: Mapping[str, Any]) -> list[str]:
+    headers = [f"{plain(name)}: {plain(value)}" for name, value in request["headers"].items()]
+    return [f"{plain(request['method'])} {plain(request['url'])}", *headers, *_body_lines(request["body"])]
+
+
+def _response_lines(response: Mapping[str, Any]) -> list[str]:
+    size = f"{response['bytes']:,} bytes"
+    return [f"HTTP {response['status']}, {size}" if response["status"] else size, *_body_lines(response["body"])]
+
+
+def _body_lines(body: str | None) -> list[str]:
+    """Lay out a body, JSON with line breaks where it is whole, and cut it for a screen."""
+    try:
+        text = json.dumps(json.loads(body or ""), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        text = body or ""
+    lines = [" " * (len(line) - len(line.lstrip(" "))) + shorten(line, _WIDEST) for line in text.splitlines()]
+    more = len(lines) - _SHOWN_LINES
+    return [*lines[:_SHOWN_LINES], f"... {more} more lines; --format json has more"] if more > 0 else lines
+
+
+def _hits_table(hits: Sequence[Mapping[str, Any]]) -> Table:
+    columns = ("rank", "id", "score", "relevance", "document", "updated", "text")
+    shown = [name for name in columns if any(hit[name] is not None for hit in hits)]
+    rows = [tuple(_cell(hit[name]) for name in shown) for hit in hits]
+    return Table(title="Hits", columns=tuple(shown), rows=tuple(rows))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else shorten(str(value), _SHOWN_TEXT)
