@@ -78,9 +78,9 @@ def embedder_at(url: str, **changes: Any) -> Embedder:
     return replace(Embedder(endpoint=Endpoint(url=url), model="m"), **changes)
 
 
-def rounded(vectors: list[list[float]]) -> list[list[float]]:
-    """Round vectors to five bits and a sign, coarser than int8 is."""
-    return [[round(number * 32 / _largest(one)) * _largest(one) / 32 for number in one] for one in vectors]
+def rounded(vectors: list[list[float]], *, steps: int) -> list[list[float]]:
+    """Round vectors to so many steps on either side of zero; int8 has 127."""
+    return [[round(number * steps / _largest(one)) * _largest(one) / steps for number in one] for one in vectors]
 
 
 def constant(vectors: list[list[float]]) -> list[list[float]]:
