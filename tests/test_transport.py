@@ -2,26 +2,20 @@
 
 import gzip
 import json
-import ssl
 import threading
 import time
 import zlib
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from app.adapters.transport import BACKLOG_BYTES, exchange, send_one
 from app.adapters.wire import Failure, Request, Response, header_line
 from app.domain.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
+from tests.certificates import Authority, serving
 from tests.http_servers import HANG, SILENCE, Reply, Seen, closed_port, peer, reply
 
 ANYWHERE = retriever_policy()
@@ -112,7 +106,9 @@ def test_unknown_name_is_unreachable() -> None:
     assert (response.failure, response.detail) == (Failure.UNREACHABLE, "the host name does not resolve")
 
 
-@pytest.mark.parametrize("url", ["http://", "http://[::1", "http://a b/", "http://127.0.0.1:99999/"])
+@pytest.mark.parametrize(
+    "url", ["http://", "http://[::1", "http://a b/", "http://127.0.0.1:99999/", "http://a\0b/", "http://a/\ud800"]
+)
 def test_malformed_url_is_unreachable_not_an_exception(url: str) -> None:
     assert ask(url).failure is Failure.UNREACHABLE
 
@@ -124,24 +120,12 @@ def test_tls_to_a_plain_port_is_unreachable() -> None:
 
 
 def test_certificate_nobody_vouches_for_is_refused_with_the_reason(tmp_path: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(datetime(2020, 1, 1, tzinfo=UTC))
-        .not_valid_after(datetime(2120, 1, 1, tzinfo=UTC))
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (tmp_path / "pair.pem").write_bytes(certificate.public_bytes(Encoding.PEM) + private)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(tmp_path / "pair.pem")
-    with peer(reply(), tls=tls) as server:
+    with peer(reply(), tls=serving(tmp_path, Authority().issue("localhost"))) as server:
         response = ask(f"https://localhost:{server.port}/")
         assert server.seen == []
     assert response.failure is Failure.UNREACHABLE
     assert str(response.detail).startswith("TLS: ")
-    assert "self-signed" in str(response.detail)
+    assert "unable to get local issuer certificate" in str(response.detail)
 
 
 @pytest.mark.parametrize(

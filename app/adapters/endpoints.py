@@ -10,7 +10,7 @@ from http import HTTPStatus
 
 from app.adapters.credentials import CredentialError, Keyring
 from app.adapters.transport import exchange
-from app.adapters.wire import Failure, Request, Response, header_line
+from app.adapters.wire import OUTCOMES, Request, Response, header_line
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Outcome
@@ -109,7 +109,7 @@ def problem_of(response: Response) -> tuple[Outcome, str] | None:
     if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return Outcome.REFUSED, _refusal(status, response.retry_after_seconds)
     if response.failure is not None:
-        return _OUTCOMES[response.failure], response.detail or "the exchange failed"
+        return OUTCOMES[response.failure], response.detail or "the exchange failed"
     return None
 
 
@@ -121,12 +121,3 @@ def _refusal(status: int, retry_after_seconds: float | None) -> str:
     followed = "; redirects are not followed" if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST else ""
     waits = f"; asked to be left alone for {retry_after_seconds:.0f} s" if retry_after_seconds else ""
     return f"answered {named}{followed}{waits}"
-
-
-_OUTCOMES = {
-    Failure.TIMEOUT: Outcome.TIMEOUT,
-    Failure.UNREACHABLE: Outcome.UNREACHABLE,
-    Failure.BLOCKED: Outcome.BLOCKED,
-    Failure.OVERSIZE: Outcome.OVERSIZE,
-    Failure.GARBLED: Outcome.MALFORMED,
-}
