@@ -150,16 +150,19 @@ def _threshold(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Conditio
 
 
 def _probe_errors(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
-    """Compare the share of failed probes with the rule's, or else with what makes a run unknown; every run counts."""
+    """Compare the share of failed probes with the rule's, or else with what makes a run unknown; every run counts.
+
+    A run that is unknown though half of its probes measured was ended early, since the last ones failed in a row, or
+    measured none that expects something: it is bad whatever the share, and no other rule could say so.
+    """
     value = aggregates.failed / aggregates.total if aggregates.total else None
     counted = f"{aggregates.failed} of {aggregates.total} probes failed"
     if value is None:
         return _bad(Severity.CRITICAL, None, rule.failed_share, "the run has no probes, so nothing is known (critical)")
-    if rule.failed_share is None:
-        if unknown:
-            return _bad(Severity.CRITICAL, value, None, f"{counted}, so the run is unknown (critical)")
-        good = True
-    else:
+    if unknown and (rule.failed_share is None or 2 * aggregates.measured >= aggregates.total):
+        return _bad(Severity.CRITICAL, value, rule.failed_share, f"{counted}, so the run is unknown (critical)")
+    good = True
+    if rule.failed_share is not None:
         if value > rule.failed_share + ROUNDING:
             reason = f"{counted}, more than {rule.failed_share:g} of them (critical)"
             return _bad(Severity.CRITICAL, value, rule.failed_share, reason)
