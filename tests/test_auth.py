@@ -57,6 +57,8 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/v1/retrievers/{slug}"): (READ, "/v1/retrievers/search", None),
     ("PUT", "/v1/retrievers/{slug}"): (ADMIN, "/v1/retrievers/spare", RETRIEVER),
     ("DELETE", "/v1/retrievers/{slug}"): (ADMIN, "/v1/retrievers/spare", None),
+    ("GET", "/v1/retrievers/{slug}/embedding"): (READ, "/v1/retrievers/search/embedding", None),
+    ("DELETE", "/v1/retrievers/{slug}/embedding"): (WRITE, "/v1/retrievers/search/embedding", None),
     ("GET", "/v1/checks"): (READ, "/v1/checks", None),
     ("GET", "/v1/checks/{slug}"): (READ, "/v1/checks/docs", None),
     ("PUT", "/v1/checks/{slug}"): (WRITE, "/v1/checks/spare", CHECK),
