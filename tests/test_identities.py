@@ -1,23 +1,39 @@
 """Who we are to a retriever, held against servers that look: keys, passwords, certificates, signatures."""
 
 import hmac
+import json
 import re
 import ssl
 from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import pytest
 
 from app.adapters.credentials import Keyring
+from app.adapters.masking import MASK
+from app.adapters.retrievers.probe import RetrieverProbe
 from app.adapters.transport import exchange, send_one
 from app.adapters.wire import Failure, Identity, Request, Response, header_line
 from app.domain.addresses import retriever_policy
 from app.domain.errors import InvalidInputError
-from app.domain.retrievers import ApiKey, Auth, Basic, Bearer, SigV4, Tls
+from app.domain.retrievers import (
+    ApiKey,
+    Ask,
+    Asking,
+    Auth,
+    Basic,
+    Bearer,
+    ResponseMapping,
+    Retriever,
+    Scorer,
+    ScorerKind,
+    SigV4,
+    Tls,
+)
 from tests.certificates import Authority, serving
-from tests.http_servers import Seen, peer, reply
+from tests.http_servers import Reply, Seen, peer, reply
 
 ANYWHERE = retriever_policy()
 AUTHORITY = Authority()
@@ -115,6 +131,43 @@ def test_identity_lists_all_that_must_be_masked_and_shows_none_of_it() -> None:
     assert str(CLIENT.key) in identity(None, CLIENT).secrets
     shown = repr(identity(Basic(user="canary", password="hunter2"), CLIENT, {"x": "hunter3"}))
     assert not {"hunter2", "hunter3", pair, str(CLIENT.key)} & {part for part in re.split(r"[\s'(),=]", shown) if part}
+
+
+@pytest.mark.parametrize(
+    "auth",
+    [
+        Bearer(token="hunter2-t&/ken"),
+        Basic(user="canary", password="hunter2-pü w"),
+        ApiKey(key="hunter2/k+", query="key"),
+        ApiKey(key="hunter2/k+", header="x-key", prefix="Key "),
+        SigV4(region="r", service="s", access_key="a", secret_key="hunter2-x", session_token="hunter2-s"),
+    ],
+)
+def test_no_credential_is_left_in_what_is_shown_of_an_exchange(auth: Auth) -> None:
+    def echo(seen: Seen) -> Reply:
+        told = {"results": [], "target": seen.target, "headers": dict(seen.headers)}
+        return reply(json.dumps(told).encode(), headers={"x-echo": seen.headers.get("authorization", "none")})
+
+    with peer(echo) as server:
+        retriever = Retriever(
+            slug="docs",
+            url=server.url,
+            json={"query": "{{ query }}"},
+            headers={"x-own": "Token hunter2-hü"},
+            auth=auth,
+            response=ResponseMapping(hits="results", id="id"),
+            scorer=Scorer(kind=ScorerKind.JUDGED),
+        )
+        asking = Asking(retriever=retriever, k=5, run_id="run-7", shows=True)
+        batches = RetrieverProbe(ANYWHERE, "coalmine/1.0")(asking, [Ask(position=0, query="why?")])
+        [(_, answer)] = [one for batch in batches for one in batch]
+        assert "hunter2" in unquote(f"{server.seen[0].target} {server.seen[0].headers}")
+    assert answer.exchange is not None
+    shown = json.dumps([answer.exchange.response_body, dict(answer.exchange.request_headers), answer.exchange.url])
+    assert MASK in json.loads(shown)[0]
+    assert "hunter2" not in repr(answer)
+    assert "hunter2" not in repr(answer.exchange) + shown
+    assert b64encode(b"canary:hunter2").decode()[:16] not in shown
 
 
 def knock(

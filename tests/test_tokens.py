@@ -11,10 +11,11 @@ from urllib.parse import parse_qs, unquote_plus
 import pytest
 
 from app.adapters.credentials import TOKENS, CredentialError, Keyring
+from app.adapters.retrievers.probe import RetrieverProbe
 from app.adapters.wire import Identity
 from app.domain.addresses import AddressPolicy, hook_policy, retriever_policy
 from app.domain.model import Outcome
-from app.domain.retrievers import OAuth2
+from app.domain.retrievers import Ask, Asking, OAuth2, ResponseMapping, Retriever, Scorer, ScorerKind
 from tests.http_servers import SILENCE, Reply, Seen, closed_port, peer, reply
 
 ANYWHERE = retriever_policy()
@@ -128,6 +129,31 @@ def test_forgotten_token_is_fetched_anew_and_others_stay() -> None:
         keys.forget(None)
         assert header(keys.identity(one, None)).endswith(b"t-3")
         assert header(keys.identity(other, None)).endswith(b"t-2")
+
+
+def test_refused_token_is_forgotten_though_the_run_ends_at_once() -> None:
+    def search(seen: Seen) -> Reply:
+        stale = seen.headers["authorization"] == "Bearer t-1"
+        return reply(b"", 401) if stale else reply(b'{"results": []}')
+
+    with peer(numbered()) as tokens, peer(search) as server:
+        retriever = Retriever(
+            slug="docs",
+            url=server.url,
+            json={"query": "{{ query }}"},
+            auth=replace(AUTH, token_url=tokens.url),
+            response=ResponseMapping(hits="results", id="id"),
+            scorer=Scorer(kind=ScorerKind.JUDGED),
+        )
+        probe = RetrieverProbe(ANYWHERE, "coalmine/1.0")
+        asking = Asking(retriever=retriever, k=5, run_id="run-7")
+        asks = [Ask(position=position, query="why?") for position in range(3)]
+        outcomes = []
+        for _ in range(2):
+            batches = probe(asking, asks)
+            outcomes.append(next(answer.outcome for batch in batches for _, answer in batch))
+            batches.close()  # type: ignore[attr-defined] # a generator; Iterator has no close()
+    assert outcomes == [Outcome.REFUSED, Outcome.OK]
 
 
 @pytest.mark.parametrize("change", [{"client_id": "x"}, {"client_secret": "x"}, {"scope": None}, {"audience": "x"}])

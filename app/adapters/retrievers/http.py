@@ -77,15 +77,15 @@ class HttpProbe:
         with closing(exchanged) as batches:
             for batch in batches:
                 answers = [(position, answer_of(response, reader)) for position, response in batch]
-                unauthorised = unauthorised or any(response.status == HTTPStatus.UNAUTHORIZED for _, response in batch)
+                if not unauthorised and any(response.status == HTTPStatus.UNAUTHORIZED for _, response in batch):
+                    unauthorised = True
+                    self._keyring.forget(retriever.auth)  # the next run asks for a fresh token; this one may end early
                 if shown:
                     answers = [
                         (position, replace(answer, exchange=shown_exchange(shown[position], response, identity)))
                         for (position, answer), (_, response) in zip(answers, batch, strict=True)
                     ]
                 yield answers
-        if unauthorised:
-            self._keyring.forget(retriever.auth)  # the next run asks for a fresh token
         self._remember(retriever.slug, reader)
 
     def _identity(self, asking: Asking) -> Identity:
