@@ -9,6 +9,7 @@ import typer.main
 from app.cli import app as command_line
 from app.config import PREFIX, Settings
 from app.formats.canary_files import read_canary_files
+from app.formats.presets import PRESETS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -37,6 +38,20 @@ def test_the_example_canary_file_can_be_used() -> None:
     environment = {"SEARCH_TOKEN": "t", "OPS_WEBHOOK": "https://ops.example.com/", "OPS_SECRET": "whsec_" + "ab" * 20}
     documents = read_canary_files([("search.yaml", text)], environment, None)
     assert [canary.key for canary in documents.suites[0].canaries or ()] == ["parental-leave", "expense-limit"]
+
+
+def test_every_preset_is_in_the_table_and_has_an_example_that_can_be_used() -> None:
+    blocks = [block for block in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if block.startswith("retrievers:")]
+    shown: set[str] = set()
+    for block in blocks:
+        environment = dict.fromkeys(re.findall(r"\$\{([A-Z_]+)\}", block), "secret-of-a-test")
+        documents = read_canary_files([("README.md", block)], environment, None)
+        shown |= {retriever.preset for retriever in documents.retrievers}
+    assert shown == set(PRESETS)
+    table = {
+        name for row in re.findall(r"^\| (`.*?) \|", README, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)
+    }
+    assert set(PRESETS) <= table
 
 
 def test_every_file_linked_exists() -> None:
