@@ -124,5 +124,5 @@ _ERRORS: Mapping[int, type[CoalmineError]] = {
 }
 _HINTS: Mapping[int, str] = {
     HTTPStatus.UNAUTHORIZED: " (set COALMINE_API_KEY)",
-    HTTPStatus.FORBIDDEN: " (applying needs a key with scope admin, trying one with scope write, exporting one with scope read)",
+    HTTPStatus.FORBIDDEN: " (applying needs a key with scope admin, trying one with write, exporting one with read)",
 }

@@ -125,7 +125,9 @@ def _show(trial: Mapping[str, Any]) -> None:
         terminal.show_table(_hits_table(trial["hits"]))
     for number, suggested in enumerate(trial["suggestions"], 1):
         reasons = [f"# {name}: {plain(reason)}" for name, reason in suggested["reasons"].items()]
-        title = f"Suggestion {number}, which reads {suggested['hits']} hits; put under the retriever"
+        title = (
+            f"Suggestion {number} reads {suggested['hits']} {_hits(suggested['hits'])}; put this under the retriever:"
+        )
         _section(title, [*reasons, *suggested["yaml"].splitlines()])
 
 
@@ -137,11 +139,15 @@ def headline(trial: Mapping[str, Any]) -> str:
     if trial["outcome"] != Outcome.OK:
         return told
     found = len(trial["hits"])
-    told += f", {found} {'hit' if found == 1 else 'hits'}"
+    told += f", {found} {_hits(found)}"
     if trial["returned"] > found:
         told += f" ({trial['returned'] - found} more were duplicates)"
     top, scorer = trial["top_score"], trial["scorer"]
     return told if top is None else f"{told}, top score {top:.3f} by {scorer['kind']}"
+
+
+def _hits(count: int) -> str:
+    return "hit" if count == 1 else "hits"
 
 
 def _section(title: str, lines: Sequence[str]) -> None:
