@@ -21,7 +21,6 @@ from app.domain.embeddings import (
     texts_of,
     watched_embedder,
 )
-from app.domain.errors import NotFoundError
 from app.domain.model import EmbedderChange, Outcome
 from app.domain.retrievers import Embedder
 from app.formats import shapes
@@ -74,38 +73,40 @@ def record(connection: Connection, run_id: int, watched: Watched | None) -> None
 
 
 def show(store: Store, slug: str) -> dict[str, Any]:
-    """Read what is known of a retriever's embedder. Raises NotFoundError where no run has asked one."""
+    """Read what is known of a retriever's embedder, nulls where no run has asked one. Raises NotFoundError."""
     with store.read() as connection:
         retriever = require(catalog.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
-        row = embedders.newest_embedder(connection, retriever.id)
-        if row is None or row.finding is None:
-            raise NotFoundError(f"no run has asked an embedder of retriever '{slug}' yet")
+        row = embedders.newest_embedder(connection, retriever.id) or _UNKNOWN
         times = history.run_times(connection, [run for run in (row.seen_run, row.since_run) if run is not None])
-        return {
-            "retriever": slug,
-            "model": row.model,
-            "reference": {
-                "run": _id(row.learned_run),
-                "at": shapes.time_text(row.learned_at),
-                "dimensions": len(next(iter(row.vectors.values()))),
-                "texts": len(row.vectors),
-            }
-            if row.vectors is not None
-            else None,
-            "finding": row.finding,
-            "run": _id(row.seen_run),
-            "at": shapes.time_text(times.get(row.seen_run or 0)),
-            "since_run": _id(row.since_run),
-            "since": shapes.time_text(times.get(row.since_run or 0)),
-        }
+    return {
+        "retriever": slug,
+        "model": row.model or None,
+        "reference": None
+        if row.vectors is None
+        else {
+            "run": _id(row.learned_run),
+            "at": shapes.time_text(row.learned_at),
+            "dimensions": len(next(iter(row.vectors.values()))),
+            "texts": len(row.vectors),
+        },
+        "finding": row.finding,
+        "run": _id(row.seen_run),
+        "at": shapes.time_text(times.get(row.seen_run or 0)),
+        "since_run": _id(row.since_run),
+        "since": shapes.time_text(times.get(row.since_run or 0)),
+    }
+
+
+_UNKNOWN = EmbedderRow(
+    id=0, model="", vectors=None, learned_at=None, learned_run=None, finding=None, seen_run=None, since_run=None
+)
 
 
 def accept(store: Store, slug: str) -> None:
-    """Let the next run learn the embedder as it is then. Raises NotFoundError where nothing was learned."""
+    """Let the next run learn the embedder as it is then. Raises NotFoundError where there is no such retriever."""
     with store.write() as connection:
         retriever = require(catalog.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
-        if not embedders.forget(connection, retriever.id):
-            raise NotFoundError(f"nothing has been learned of an embedder of retriever '{slug}'")
+        embedders.forget(connection, retriever.id)
 
 
 def _in_force(store: Store, plan: Plan, embedder: Embedder, embedded: Embedded, *, now: datetime) -> EmbedderRow:

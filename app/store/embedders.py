@@ -84,11 +84,10 @@ def learn(
     connection.execute(sa.update(embedders).where(unlearned).values(**values))
 
 
-def forget(connection: Connection, retriever_id: int) -> int:
-    """Let go of every reference of a retriever, to be learned anew; gives how many there were."""
-    learned = sa.and_(embedders.c.retriever_id == retriever_id, embedders.c.reference.is_not(None))
+def forget(connection: Connection, retriever_id: int) -> None:
+    """Let go of every reference of a retriever, to be learned anew."""
     values = {"reference": None, "learned_at": None, "learned_run": None}
-    return connection.execute(sa.update(embedders).where(learned).values(**values)).rowcount
+    connection.execute(sa.update(embedders).where(embedders.c.retriever_id == retriever_id).values(**values))
 
 
 def save_finding(connection: Connection, run_id: int, embedder_id: int, body: Mapping[str, Any]) -> None:
