@@ -1,6 +1,5 @@
-"""A PostgreSQL that listens on TCP, asks for passwords and speaks TLS, for retrievers that are databases."""
+"""A PostgreSQL that listens on TCP, and asks for passwords, for retrievers that are databases."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,12 +35,12 @@ class Database:
 
 
 @contextmanager
-def database(*, certificate: tuple[str, str] | None = None) -> Iterator[Database]:
-    """Run a server with the database `docs`, the extension pgvector and a reader; `certificate` and key turn TLS on."""
+def database() -> Iterator[Database]:
+    """Run a server with the database `docs`, the extension pgvector and a reader."""
     with running_postgresql() as server:
         socket = str(sa.make_url(server.url).query["host"])
         port = free_ports()
-        _listen(server, Path(socket), port, certificate)
+        _listen(server, Path(socket), port)
         owner = _connect(socket, port, "postgres")
         owner.execute(f"CREATE ROLE {READER} LOGIN PASSWORD '{PASSWORD}'")
         owner.execute("CREATE DATABASE docs")
@@ -55,16 +54,8 @@ def database(*, certificate: tuple[str, str] | None = None) -> Iterator[Database
             owner.close()
 
 
-def _listen(server: PostgreSQL, folder: Path, port: int, certificate: tuple[str, str] | None) -> None:
+def _listen(server: PostgreSQL, folder: Path, port: int) -> None:
     options = f"-h 127.0.0.1 -p {port} -k {folder}"
-    if certificate is not None:
-        owner = folder.stat()
-        for name, text in zip(("server.crt", "server.key"), certificate, strict=True):
-            file = folder / name
-            file.write_text(text, encoding="ascii")
-            file.chmod(0o600)
-            os.chown(file, owner.st_uid, owner.st_gid)  # the server runs as another user where we are root
-        options += " -c ssl=on"
     (folder / "pg_hba.conf").write_text("local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n", "utf-8")
     server.stop()
     server._control("start", "-o", options, "-l", f"{folder}/log")

@@ -1,0 +1,88 @@
+"""Peers that begin like a PostgreSQL server and go on as told, byte for byte (PostgreSQL's manual, chapter 54)."""
+
+import select
+import socket
+import socketserver
+import ssl
+import struct
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+Step = bytes | None
+"""What is sent for the next thing that comes in; None says nothing and waits until the other side goes away."""
+
+
+def _message(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack("!I", len(body) + 4) + body
+
+
+WELCOME = _message(b"R", struct.pack("!I", 0)) + _message(b"Z", b"I")
+REFUSAL = _message(b"E", b"SFATAL\0VFATAL\0C42000\0Ma secret of the server's\0\0")
+
+MUTE: Sequence[Step] = (b"N", WELCOME, None)
+FAREWELL: Sequence[Step] = (b"N", WELCOME, b"")
+LOCKED_OUT: Sequence[Step] = (b"N", REFUSAL)
+
+
+@contextmanager
+def impostor(script: Sequence[Step]) -> Iterator[int]:
+    """Answer every connection by the script, then close it; gives the port."""
+    released = threading.Event()
+
+    class Connection(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                for step in script:
+                    self.request.recv(65_536)
+                    if step is None:
+                        released.wait(30)
+                        return
+                    self.request.sendall(step)
+
+    with _serving(Connection, released) as port:
+        yield port
+
+
+@contextmanager
+def behind_tls(port: int, context: ssl.SSLContext) -> Iterator[tuple[int, list[str]]]:
+    """Speak TLS for a server that does not; gives the port, and whom clients say they are, as they come."""
+    released, clients = threading.Event(), list[str]()
+
+    class Connection(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(8)  # the client asks for TLS
+            self.request.sendall(b"S")
+            with suppress(OSError), context.wrap_socket(self.request, server_side=True) as front:
+                names = dict(name for names in (front.getpeercert() or {}).get("subject", ()) for name in names)
+                clients.append(str(names.get("commonName", "")))
+                with socket.create_connection(("127.0.0.1", port)) as back:
+                    _pass_on(front, back)
+
+    with _serving(Connection, released) as own:
+        yield own, clients
+
+
+def _pass_on(front: ssl.SSLSocket, back: socket.socket) -> None:
+    """Carry bytes both ways until one side goes away."""
+    while True:
+        for source in [front] if front.pending() else select.select([front, back], [], [])[0]:
+            chunk = source.recv(65_536)
+            if not chunk:
+                return
+            (back if source is front else front).sendall(chunk)
+
+
+@contextmanager
+def _serving(handler: type[socketserver.BaseRequestHandler], released: threading.Event) -> Iterator[int]:
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = False
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        released.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
