@@ -89,6 +89,15 @@ def test_a_known_irrelevant_chunk_is_judged_and_not_relevant() -> None:
     assert result.first_relevant is None
 
 
+def test_the_corrected_version_of_a_withdrawn_text_is_not_taken_for_it() -> None:
+    withdrawn = Judgment(text="Refunds are granted within 30 days of the purchase, without further questions.")
+    corrected = hits(("a", None, "Refunds are granted within 14 days of the purchase, without further questions."))
+    copied = hits(("a", None, "Terms: refunds are granted within\n30 days of the purchase, without further questions!"))
+    assert match(prepare([withdrawn]), corrected).first_relevant == 1
+    assert match(prepare([withdrawn], verbatim=True), corrected).first_relevant is None
+    assert match(prepare([withdrawn], verbatim=True), copied).first_relevant == 1
+
+
 def test_a_forbidden_chunk_is_any_match() -> None:
     forbidden = prepare([Judgment(document="secret"), Judgment(id="x")])
     assert match(forbidden, hits(("a", None, None), ("b", "secret", None))).first_relevant == 2

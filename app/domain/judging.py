@@ -59,7 +59,7 @@ class Panel:
     def __init__(self, canaries: Sequence[Canary]) -> None:
         self.canaries = tuple(canaries)
         self.prepared = tuple([prepare(canary.judgments) for canary in canaries])
-        self.forbidden = tuple([prepare(canary.forbidden) if canary.forbidden else None for canary in canaries])
+        self.forbidden = tuple([_forbidden(canary) if canary.forbidden else None for canary in canaries])
         self.best_grade = tuple(
             [max((judgment.grade for judgment in canary.judgments), default=0) for canary in canaries]
         )
@@ -175,7 +175,7 @@ def forbidden_ranks(canary: Canary, ranking: Ranking) -> list[int]:
     """List the ranks of what must not have been returned."""
     if canary.expect_empty:
         return list(range(1, len(ranking) + 1))
-    found = match(prepare(canary.forbidden), ranking)
+    found = match(_forbidden(canary), ranking)
     return [rank for rank, forbidden in enumerate(found.relevant, start=1) if forbidden]
 
 
@@ -260,6 +260,10 @@ _ANSWERED = pack_reasons([Reason.ANSWERED])
 
 def _is_timed(canary: Canary) -> bool:
     return canary.max_age_seconds is not None or canary.max_latency_seconds is not None
+
+
+def _forbidden(canary: Canary) -> Prepared:
+    return prepare(canary.forbidden, verbatim=True)
 
 
 def _within(rank: int | None, k: int) -> bool:

@@ -67,8 +67,10 @@ def match(prepared: "Prepared", ranking: Ranking) -> "Match":
     )
 
 
-def prepare(judgments: Sequence[Judgment]) -> "Prepared":
+def prepare(judgments: Sequence[Judgment], *, verbatim: bool = False) -> "Prepared":
     """Do once per canary version what need not be done per answer.
+
+    With `verbatim` a text must be contained as it is: so the corrected version of a withdrawn text is not taken for it.
 
     A text without a letter, digit or symbol matches nothing. Raises ValueError for a judgment without an identity,
     a grade outside 0-3, or more than 254 judgments that one hit could satisfy together (by document, text or the
@@ -97,7 +99,7 @@ def prepare(judgments: Sequence[Judgment]) -> "Prepared":
         passages=tuple(
             (index, passage)
             for index, judgment in enumerate(judgments)
-            if judgment.text is not None and (passage := prepare_passage(judgment.text)) is not None
+            if judgment.text is not None and (passage := prepare_passage(judgment.text, verbatim=verbatim)) is not None
         ),
         twofold=tuple(
             index

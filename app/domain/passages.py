@@ -41,12 +41,15 @@ def recognise(passage: "Passage", body: str) -> Level | None:
     return Level.PASSAGE if held else None
 
 
-def prepare_passage(text: str) -> "Passage | None":
-    """Do once per judgment what need not be done per hit; None = no letter, digit or symbol that could agree."""
+def prepare_passage(text: str, *, verbatim: bool = False) -> "Passage | None":
+    """Do once per judgment what need not be done per hit; None = no letter, digit or symbol that could agree.
+
+    A `verbatim` one is recognised where it is contained, not where it is nearly.
+    """
     text = normalise(text)
     if not text:
         return None
-    if len(text) < _WHOLE_WORDS_BELOW:
+    if len(text) < _WHOLE_WORDS_BELOW or verbatim:
         return Passage(text=text)
     if len(text) > _COMPARED_BY_LETTERS:
         return Passage(text=text, shingles=array("q", _shingles(text)))
