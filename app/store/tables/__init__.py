@@ -1,0 +1,64 @@
+"""The schema. Times are integer UTC microseconds; JSON that nobody filters by is TEXT, vectors are bytes.
+
+Grouped as everywhere: catalog (what should be), queue (what is due), history (what happened) and what belongs to it.
+`migrations/` builds exactly this; a test holds the two together.
+"""
+
+from app.store.tables.base import metadata
+from app.store.tables.catalog import (
+    api_keys,
+    canaries,
+    canary_versions,
+    definition_versions,
+    definitions,
+    suite_versions,
+)
+from app.store.tables.embedders import embedder_findings, embedders, run_embedders
+from app.store.tables.history import (
+    chunks,
+    latest,
+    layouts,
+    marks,
+    rankings,
+    rollups,
+    run_probes,
+    scores,
+    states,
+    vectors,
+)
+from app.store.tables.outbox import alerts, attempts, deliveries, transitions
+from app.store.tables.queue import idempotency_keys, runs, shards
+from app.store.tables.rescoring import rescored_rollups, rescored_runs, rescorings
+
+__all__ = [
+    "alerts",
+    "api_keys",
+    "attempts",
+    "canaries",
+    "canary_versions",
+    "chunks",
+    "definition_versions",
+    "definitions",
+    "deliveries",
+    "embedder_findings",
+    "embedders",
+    "idempotency_keys",
+    "latest",
+    "layouts",
+    "marks",
+    "metadata",
+    "rankings",
+    "rescored_rollups",
+    "rescored_runs",
+    "rescorings",
+    "rollups",
+    "run_embedders",
+    "run_probes",
+    "runs",
+    "scores",
+    "shards",
+    "states",
+    "suite_versions",
+    "transitions",
+    "vectors",
+]

@@ -1,0 +1,104 @@
+"""What people are told: alerts with their transitions, and deliveries with their attempts."""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from app.store.tables.base import Id, id_column, metadata
+
+alerts = Table(
+    "alerts",
+    metadata,
+    id_column(),
+    Column("check_id", Id, ForeignKey("definitions.id"), nullable=False),
+    Column("rule_key", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("severity", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("evidence", Text, nullable=False),  # JSON: the window as last seen, so "why (not)" has an answer
+    Column("dedupe_key", Text, nullable=False),
+    Column("first_run", Id),  # since when
+    Column("created_at", BigInteger, nullable=False),
+    Column("opened_at", BigInteger),
+    Column("resolved_at", BigInteger),
+    Column("acknowledged_at", BigInteger),
+    Column("acknowledged_by", Text),
+    # One open alert per rule and scope, whatever races.
+    Index(
+        "uq_alerts_open",
+        "check_id",
+        "rule_key",
+        "scope",
+        unique=True,
+        sqlite_where=text("state != 'resolved'"),
+        postgresql_where=text("state != 'resolved'"),
+    ),
+    Index("ix_alerts_created", "created_at"),
+)
+
+transitions = Table(
+    "transitions",
+    metadata,
+    id_column(),
+    Column("alert_id", Id, ForeignKey("alerts.id"), nullable=False, index=True),
+    Column("at", BigInteger, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("severity", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("run_id", Id),
+    Column("evidence", Text, nullable=False),
+    Column("suppressed", Text),  # why it was not sent, where it was not
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    id_column(),
+    Column("hook_id", Id, ForeignKey("definitions.id"), nullable=False),
+    Column("alert_id", Id, ForeignKey("alerts.id")),  # NULL: a test send
+    Column("transition_id", Id, ForeignKey("transitions.id")),
+    Column("message_id", Text, nullable=False, unique=True),  # the receiver's idempotency key
+    Column("type", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("body", LargeBinary),  # frozen at the first attempt
+    Column("created_at", BigInteger, nullable=False),
+    Column("first_attempt_at", BigInteger),
+    Column("next_attempt_at", BigInteger, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("reason", Text),  # why it ended as it did
+    Column("claimed_by", Text),
+    Column("lease_until", BigInteger),
+    UniqueConstraint("transition_id", "hook_id"),
+    # The outbox: what is left to send, oldest first.
+    Index(
+        "ix_deliveries_pending",
+        "next_attempt_at",
+        sqlite_where=text("state = 'pending'"),
+        postgresql_where=text("state = 'pending'"),
+    ),
+    Index("ix_deliveries_alert", "alert_id"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    id_column(),
+    Column("delivery_id", Id, ForeignKey("deliveries.id"), nullable=False, index=True),
+    Column("at", BigInteger, nullable=False),
+    Column("http_status", Integer),
+    Column("error", Text),
+    Column("detail", Text),
+    Column("latency_seconds", Float(53), nullable=False),
+)
