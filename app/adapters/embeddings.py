@@ -145,7 +145,6 @@ def read_vectors(body: bytes, count: int) -> list[Vector]:
         raise _MalformedError("a vector holds a number that is not finite in single precision")
     if not whole.any(axis=1).all():
         raise _MalformedError("a vector is all zero, so that it points nowhere")
-    whole.flags.writeable = False
     return [row.copy() for row in whole]  # each by itself: one that is remembered must not hold the batch
 
 

@@ -7,7 +7,7 @@ from struct import pack
 from app.domain.model import Ranking
 
 HASH_BYTES = 16
-RELEVANCE_DECIMALS = 4
+RELEVANCE_DECIMALS = 3
 """What a scorer outside the retriever says twice of one hit may differ by less."""
 
 
