@@ -156,6 +156,30 @@ def test_refused_token_is_forgotten_though_the_run_ends_at_once() -> None:
     assert outcomes == [Outcome.REFUSED, Outcome.OK]
 
 
+def test_run_whose_token_is_refused_midway_goes_on_with_a_fresh_one() -> None:
+    def search(seen: Seen) -> Reply:
+        stale = seen.headers["authorization"] == "Bearer t-1"
+        return reply(b"", 401) if stale else reply(b'{"results": []}')
+
+    with peer(numbered()) as tokens, peer(search) as server:
+        retriever = Retriever(
+            slug="docs",
+            url=server.url,
+            json={"query": "{{ query }}"},
+            auth=replace(AUTH, token_url=tokens.url),
+            response=ResponseMapping(hits="results", id="id"),
+            scorer=Scorer(kind=ScorerKind.JUDGED),
+            concurrency=1,
+            requests_per_second=50.0,
+        )
+        asking = Asking(retriever=retriever, k=5, run_id="run-7")
+        asks = [Ask(position=position, query="why?") for position in range(30)]
+        batches = RetrieverProbe(ANYWHERE, "coalmine/1.0")(asking, asks)
+        outcomes = [answer.outcome for batch in batches for _, answer in batch]
+    assert outcomes[0] is Outcome.REFUSED
+    assert outcomes[-1] is Outcome.OK
+
+
 @pytest.mark.parametrize("change", [{"client_id": "x"}, {"client_secret": "x"}, {"scope": None}, {"audience": "x"}])
 def test_each_client_secret_scope_and_audience_has_its_own_token(change: dict[str, Any]) -> None:
     with peer(numbered()) as server:

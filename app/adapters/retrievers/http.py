@@ -5,7 +5,7 @@ What is sent is compiled in compiling, what comes back read in answering; how by
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from http import HTTPStatus
 
@@ -23,7 +23,7 @@ from app.adapters.transport import exchange, send_one
 from app.adapters.wire import NOBODY, Identity, Request
 from app.domain.addresses import AddressPolicy
 from app.domain.model import EMPTY, Answer, Outcome
-from app.domain.retrievers import Ask, Asking
+from app.domain.retrievers import Ask, Asking, OAuth2
 
 Vectors = Mapping[str, Sequence[float]]
 """By query."""
@@ -62,9 +62,14 @@ class HttpProbe:
         reader = RememberingReader(plan.reader, self._remembered.get(retriever.slug))
         requests = requests_of(plan, asking, asks, self._user_agent, vectors)
         shown: dict[int, Request] = {}
+        token = [identity.headers]
+        renews = isinstance(retriever.auth, OAuth2) and not asking.shows
         if asking.shows:
             shown = {request.tag: request for request in requests}
             requests = iter(shown.values())
+        elif renews:  # a token may run out in the middle of a run, so each request takes the newest
+            requests = (replace(request, headers=(*request.headers, *token[0])) for request in requests)
+            identity = replace(identity, headers=())
         exchanged = exchange(
             requests,
             policy=self._policy,
@@ -78,8 +83,11 @@ class HttpProbe:
             for batch in batches:
                 answers = [(position, answer_of(response, reader)) for position, response in batch]
                 if not unauthorised and any(response.status == HTTPStatus.UNAUTHORIZED for _, response in batch):
-                    unauthorised = True
-                    self._keyring.forget(retriever.auth)  # the next run asks for a fresh token; this one may end early
+                    unauthorised = True  # once a run: a token refused when fresh is not the token's fault
+                    self._keyring.forget(retriever.auth)
+                if renews and batch:
+                    with suppress(CredentialError):  # the one we have may still do
+                        token[0] = self._identity(asking).headers
                 if shown:
                     answers = [
                         (position, replace(answer, exchange=shown_exchange(shown[position], response, identity)))
