@@ -135,6 +135,7 @@ def test_a_category_is_named_in_the_reason() -> None:
         (0.3, 2, False, None, True, "2 of 10 probes failed"),
         (0.3, 4, False, "critical", False, "4 of 10 probes failed, more than 0.3 of them (critical)"),
         (0.8, 6, True, None, True, "6 of 10 probes failed"),
+        (0.8, 4, True, "critical", False, "4 of 10 probes failed, so the run is unknown (critical)"),
     ],
 )
 def test_probe_errors_counts_every_run(
