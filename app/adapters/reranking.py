@@ -58,7 +58,7 @@ class Relevance:
         InvalidInputError for one that cannot be asked at all.
         """
         said = list(dict.fromkeys(pair for pair in pairs if pair[1].strip()))
-        blank = Counter(["it has no text"] * sum(not text.strip() for _, text in pairs))
+        blank = Counter(["the first hit has no text"] * sum(not text.strip() for _, text in pairs))
         embedder = scorer.embedder or retriever_embedder
         if scorer.kind is ScorerKind.EMBEDDING and embedder is not None:
             found, why = self._cosines(embedder, said)
@@ -149,12 +149,10 @@ def _body(model: str | None, scale: Scale, pair: Pair) -> bytes:
 
 
 def _told(why: Counter[str], relevances: Sequence[float | None]) -> str | None:
-    missing = sum(relevance is None for relevance in relevances)
-    if not missing:
+    if None not in relevances:
         return None
     reason = why.most_common(1)[0][0]
-    others = " (and other reasons)" if len(why) > 1 else ""
-    return f"the relevance of {missing} of {len(relevances)} first hits could not be measured: {reason}{others}"
+    return f"{reason} (and other reasons)" if len(why) > 1 else reason  # of how many is said of the whole run
 
 
 _LIST = msgspec.json.Decoder(list[_Item])
