@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 Step = bytes | None
 """What is sent for the next thing that comes in; None says nothing and waits until the other side goes away."""
@@ -54,8 +55,8 @@ def behind_tls(port: int, context: ssl.SSLContext) -> Iterator[tuple[int, list[s
             self.request.recv(8)  # the client asks for TLS
             self.request.sendall(b"S")
             with suppress(OSError), context.wrap_socket(self.request, server_side=True) as front:
-                names = dict(name for names in (front.getpeercert() or {}).get("subject", ()) for name in names)
-                clients.append(str(names.get("commonName", "")))
+                subject: Any = (front.getpeercert() or {}).get("subject", ())
+                clients.append("".join(value for ((name, value),) in subject if name == "commonName"))
                 with socket.create_connection(("127.0.0.1", port)) as back:
                     _pass_on(front, back)
 

@@ -27,7 +27,7 @@ NAMES = ("query", "k", "vector")
     ],
 )
 def test_parameters_are_found_where_they_are_meant(sql: str, compiled: str, used: set[str]) -> None:
-    assert compile_statement(sql, NAMES) == (compiled, used)
+    assert compile_statement(sql, NAMES) == (compiled, frozenset(used))
 
 
 @pytest.mark.parametrize(

@@ -101,8 +101,9 @@ class _Run:
             self._plan.url.render().decode(),
             retriever.tool or "",
             self._carry,
-            # Two exchanges and all that may be repeated of them: whatever takes longer, resumes without end.
-            seconds=2 * (retriever.retries + 1) * (retriever.timeout_seconds + RETRY_SECONDS) + 1,
+            # It takes two exchanges, with all that may be repeated of them.
+            opening_seconds=2 * (retriever.retries + 1) * (retriever.timeout_seconds + RETRY_SECONDS),
+            seconds=retriever.timeout_seconds,
             max_bytes=retriever.max_body_bytes,
             user_agent=self._probe.user_agent,
         )

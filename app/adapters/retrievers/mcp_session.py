@@ -22,6 +22,9 @@ from app.adapters.retrievers.lanes import NoAnswerError
 from app.adapters.wire import Response
 from app.domain.model import Outcome
 
+GRACE_SECONDS = 0.5
+"""How much longer than its time-out we wait for the transport, which says better what was late."""
+
 T = TypeVar("T")
 
 for _name in ("mcp", "client"):  # the SDK's loggers quote what servers say, where nobody may read it
@@ -55,9 +58,9 @@ class Session:
 
 @asynccontextmanager
 async def opened(
-    url: str, tool: str, carry: Carry, *, seconds: float, max_bytes: int, user_agent: str
+    url: str, tool: str, carry: Carry, *, opening_seconds: float, seconds: float, max_bytes: int, user_agent: str
 ) -> AsyncIterator[Session]:
-    """Open a session and close it afterwards; `seconds` is what opening it, and every call, may take at the most.
+    """Open a session and close it afterwards; opening it and every call may take so many seconds at the most.
 
     Raises NoAnswerError where none is to be had.
     """
@@ -66,7 +69,7 @@ async def opened(
     async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=None) as http:
         streams = streamable_http_client(url, http_client=http, max_sse_event_size=max_bytes)
         client = Client(streams, client_info=Implementation(name=name, version=version), cache=None)
-        await _explained(client.__aenter__(), transport, seconds)
+        await _explained(client.__aenter__(), transport, opening_seconds)
         try:
             with suppress(NoAnswerError):  # else the first call would list the tools, and be the slowest
                 await _explained(client.list_tools(), transport, seconds)
@@ -99,13 +102,19 @@ class _Transport(httpx2.AsyncBaseTransport):
             response = await self._carry(request.method, fields, body, calls=message.get("method") == "tools/call")
         except ValueError:
             return self._refused(message, NoAnswerError(Outcome.MALFORMED, "the server's session id is no header"))
-        problem = problem_of(response)
-        if problem is not None and not _is_error(response):
+        problem, content = problem_of(response), response.body
+        if _is_json(response) and "id" in message:
+            answer = _answer(content, message["id"])
+            if answer is None:  # for what answers nothing the SDK would wait in vain
+                problem = problem or (Outcome.MALFORMED, _NOT_MCP)
+            elif response.failure is None:
+                problem, content = None, answer  # a bad status with an error of the protocol, which says more
+        if problem is not None:
             error = NoAnswerError(*problem, response.status)
             self._lost = error if error.outcome in _OUT_OF_REACH else None
             return self._refused(message, error)
         kept = {name: value for name, value in response.headers.items() if name in _ANSWERED}
-        return httpx2.Response(response.status or 200, headers=kept, content=response.body)
+        return httpx2.Response(response.status or 200, headers=kept, content=content)
 
     def failure(self, data: Any) -> NoAnswerError | None:
         """Find what went wrong by the data of an error; None = the server itself answered with this error."""
@@ -123,7 +132,7 @@ class _Transport(httpx2.AsyncBaseTransport):
 async def _explained(work: Awaitable[T], transport: _Transport, seconds: float) -> T:
     """Wait; turn whatever the SDK raises into the reason why there is no answer, in words of our own."""
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds + GRACE_SECONDS):
             return await work
     except TimeoutError:
         raise NoAnswerError(Outcome.TIMEOUT, f"no complete answer within {seconds:g} s") from None
@@ -132,7 +141,7 @@ async def _explained(work: Awaitable[T], transport: _Transport, seconds: float) 
         if isinstance(error, MCPError):
             raise (transport.failure(error.data) or _answered(error)) from None
         # A result that is none, a tool whose result is not of the schema it declares, a version nobody speaks.
-        raise NoAnswerError(Outcome.MALFORMED, f"the answer is not MCP's ({type(error).__name__})") from None
+        raise NoAnswerError(Outcome.MALFORMED, f"{_NOT_MCP} ({type(error).__name__})") from None
 
 
 def _first(error: Exception) -> Exception:
@@ -145,22 +154,29 @@ def _first(error: Exception) -> Exception:
 def _answered(error: MCPError) -> NoAnswerError:
     """Say what an error of the protocol means; its message may quote anything."""
     if error.message.startswith(_BY_THE_SDK):
-        return NoAnswerError(Outcome.MALFORMED, "the answer is not MCP's")
+        return NoAnswerError(Outcome.MALFORMED, _NOT_MCP)
     named = f"{error.code} ({_CODES[error.code]})" if error.code in _CODES else str(error.code)
     return NoAnswerError(Outcome.REFUSED, f"the server answered with the error {named}")
 
 
-def _is_error(response: Response) -> bool:
-    """Whether a bad status comes with an error of the protocol, which then says more."""
-    if response.failure is not None or not response.headers.get("content-type", "").startswith("application/json"):
-        return False
+def _is_json(response: Response) -> bool:
+    return response.headers.get("content-type", "").startswith("application/json")
+
+
+def _answer(body: bytes, number: Any) -> bytes | None:
+    """Give the answer to a message; None = it is none. An error may come without the number of what was not read."""
     try:
-        message = json.loads(response.body)
+        told = json.loads(body)
     except (ValueError, RecursionError):
-        return False
-    return isinstance(message, dict) and isinstance(message.get("error"), dict) and "jsonrpc" in message
+        return None
+    if not isinstance(told, dict) or "jsonrpc" not in told:
+        return None
+    if isinstance(told.get("error"), dict) and told.get("id") in (number, None):
+        return json.dumps({**told, "id": number}).encode()
+    return body if "result" in told and told.get("id") == number else None
 
 
+_NOT_MCP = "the answer is not MCP's"
 _FIELDS = {"accept", "content-type", "last-event-id"}
 _ANSWERED = {"content-type", "mcp-session-id"}
 _NO_ANSWER = -32099  # of the range that JSON-RPC leaves to implementations
