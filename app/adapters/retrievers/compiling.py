@@ -1,5 +1,7 @@
 """What a retriever is sent, compiled once per run and rendered per canary; sends nothing itself."""
 
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -104,6 +106,14 @@ def placeholders_of(retriever: Retriever) -> tuple[str, ...]:
     return ("query", "k", *retriever.options, *looked_up, *embedded)
 
 
+def asks_by_vector(retriever: Retriever) -> bool:
+    """Whether its questions hold the vector of the query; an embedder may also be there for the scorer alone."""
+    templates = json.dumps([retriever.url, dict(retriever.query_parameters), retriever.json])
+    return retriever.embedder is not None and bool(
+        _VECTOR.search(templates) or (retriever.sql is not None and _SQL_VECTOR.search(retriever.sql))
+    )
+
+
 def reader_of(retriever: Retriever, k: int) -> Reader:
     """Compile how its answers are read; raises ValueError naming the field that is wrong."""
     of_the_reranker = retriever.scorer.kind is ScorerKind.RERANK
@@ -175,5 +185,7 @@ def _lookup(lookup: Lookup, options: Mapping[str, str]) -> CompiledLookup:
     return CompiledLookup(url=url.bind(**options), path=Path.of("lookup", lookup.path))
 
 
+_VECTOR = re.compile(r"\{\{\s*vector\s*\}\}")
+_SQL_VECTOR = re.compile(r"(?<!:):vector\b")  # `::vector` is a cast
 _DEFAULT_HEADERS = {"accept": "application/json", "content-type": "application/json"}
 _OURS = frozenset({"content-length", "transfer-encoding", "expect", "connection"})

@@ -8,6 +8,7 @@ from typing import Protocol
 from app.adapters.credentials import Keyring
 from app.adapters.embeddings import Embeddings
 from app.adapters.reranking import Relevance
+from app.adapters.retrievers.compiling import asks_by_vector
 from app.adapters.retrievers.http import Answers, HttpProbe, Vectors
 from app.adapters.retrievers.mcp import McpProbe
 from app.adapters.retrievers.sql import SqlProbe
@@ -45,7 +46,7 @@ class RetrieverProbe:
         """Ask everything; see `Probe`. Raises InvalidInputError at once if the retriever cannot be asked at all."""
         retriever = asking.retriever
         speak = self._speakers[retriever.dialect]
-        if retriever.embedder is None:
+        if retriever.embedder is None or not asks_by_vector(retriever):
             answers = speak(asking, asks)
         else:
             speak(asking, ())  # raises at once where the retriever cannot be asked; asks nobody

@@ -1,0 +1,154 @@
+"""What goes on around asking: a value looked up first, a query embedded, the exchange shown to people."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.adapters.retrievers.probe import RetrieverProbe
+from app.domain.addresses import retriever_policy
+from app.domain.model import Answer, Outcome, Step
+from app.domain.retrievers import (
+    ApiKey,
+    Ask,
+    Asking,
+    Bearer,
+    Lookup,
+    ResponseMapping,
+    Retriever,
+    Scale,
+    Scorer,
+    ScorerKind,
+)
+from tests.embedders import FakeModel, embedder_at, embedding_server, vector
+from tests.http_servers import Reply, Seen, closed_port, peer, reply
+
+HITS = json.dumps({"hits": [{"id": "a", "score": 0.5, "text": "about a"}]}).encode()
+MAPPING = ResponseMapping(hits="hits", id="id", score="score", text="text")
+JUDGED = Scorer(kind=ScorerKind.JUDGED)
+
+
+def retriever(url: str, **changes: Any) -> Retriever:
+    plain = Retriever(slug="docs", url=url, json={"query": "{{ query }}"}, response=MAPPING, scorer=JUDGED)
+    return replace(plain, **changes)
+
+
+def asked(one: Retriever, *queries: str, shows: bool = False) -> list[Answer]:
+    probe = RetrieverProbe(retriever_policy(), "coalmine/1.0")
+    asks = [Ask(position=position, query=query, key=query) for position, query in enumerate(queries)]
+    answers = dict(
+        pair for batch in probe(Asking(retriever=one, k=5, run_id="run-1", shows=shows), asks) for pair in batch
+    )
+    return [answers[position] for position in range(len(queries))]
+
+
+# --- looking up ----------------------------------------------------------------------------------------------
+
+
+def collections(seen: Seen) -> Reply:
+    if seen.method == "GET":
+        return reply(json.dumps({"id": "c-7"}).encode()) if seen.target.endswith("/docs") else reply(b"{}", 404)
+    return reply(HITS)
+
+
+def by_name(url: str, name: str = "docs", path: str = "id") -> Retriever:
+    lookup = Lookup(name="collection_id", url=f"{url}/collections/{{{{ collection }}}}", path=path)
+    return retriever(f"{url}/{{{{ collection_id }}}}/query", options={"collection": name}, lookup=lookup)
+
+
+def test_a_value_is_looked_up_once_a_run_and_fills_the_templates() -> None:
+    with peer(collections) as server:
+        answers = asked(by_name(server.url), "one", "two")
+    assert [answer.outcome for answer in answers] == [Outcome.OK, Outcome.OK]
+    assert [(seen.method, seen.target) for seen in server.seen].count(("GET", "/collections/docs")) == 1
+    assert {seen.target for seen in server.seen if seen.method == "POST"} == {"/c-7/query"}
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "outcome", "detail"),
+    [
+        ("gone", "id", Outcome.REFUSED, "the lookup of collection_id: answered 404 Not Found"),
+        ("docs", "uuid", Outcome.MALFORMED, "the lookup of collection_id: there is no uuid in the answer"),
+    ],
+)
+def test_what_cannot_be_looked_up_is_the_outcome_of_every_probe(
+    name: str, path: str, outcome: Outcome, detail: str
+) -> None:
+    with peer(collections) as server:
+        answers = asked(by_name(server.url, name, path), "one", "two")
+    assert [(answer.outcome, answer.detail) for answer in answers] == [(outcome, detail)] * 2
+    assert [seen.method for seen in server.seen] == ["GET"]
+
+
+# --- by vector -----------------------------------------------------------------------------------------------
+
+
+def test_the_vector_of_the_query_is_sent_as_numbers() -> None:
+    with embedding_server(FakeModel()) as (_, embedder), peer(lambda _: reply(HITS)) as server:
+        by_vector = retriever(server.url, json={"v": "{{ vector }}", "n": "{{ k }}"}, embedder=embedder)
+        (answer,) = asked(by_vector, "why?")
+    assert answer.outcome is Outcome.OK
+    sent = json.loads(server.seen[0].body)
+    assert sent["n"] == 5
+    assert sent["v"] == pytest.approx(vector("why?"), rel=1e-6)
+
+
+def test_an_embedder_that_is_not_there_is_said_to_have_failed_and_the_retriever_is_not_asked() -> None:
+    with peer(lambda _: reply(HITS)) as server:
+        embedder = embedder_at(f"http://127.0.0.1:{closed_port()}/v1/embeddings")
+        (answer,) = asked(retriever(server.url, json={"v": "{{ vector }}"}, embedder=embedder), "why?")
+    assert (answer.outcome, answer.step) == (Outcome.UNREACHABLE, Step.EMBEDDER)
+    assert str(answer.detail).startswith("the embedder")
+    assert server.seen == []
+
+
+def test_an_embedder_that_is_there_for_the_scorer_alone_does_not_keep_anything_from_being_asked() -> None:
+    with peer(lambda _: reply(HITS)) as server:
+        embedder = embedder_at(f"http://127.0.0.1:{closed_port()}/v1/embeddings")
+        scorer = Scorer(kind=ScorerKind.EMBEDDING, embedder=embedder)
+        (answer,) = asked(retriever(server.url, embedder=embedder, scorer=scorer), "why?")
+    assert answer.outcome is Outcome.OK
+    assert answer.ranking is not None
+    assert answer.ranking.relevance is None
+    assert answer.unscored
+
+
+def test_the_scale_of_a_reranker_is_not_that_of_the_retrievers_own_scores() -> None:
+    hits = json.dumps({"hits": [{"id": "a", "score": 17.5, "text": "about a"}]}).encode()
+    with (
+        peer(lambda _: reply(json.dumps({"results": [{"index": 0, "relevance_score": 0.75}]}).encode())) as reranker,
+        peer(lambda _: reply(hits)) as server,
+    ):
+        from_outside = embedder_at(reranker.url).endpoint
+        scorer = Scorer(kind=ScorerKind.RERANK, scale=Scale.SIMILARITY, reranker=from_outside, model="r")
+        (answer,) = asked(retriever(server.url, scorer=scorer), "why?")
+    assert answer.ranking is not None
+    assert (answer.ranking.relevance, answer.ranking.scores) == (0.75, (17.5,))
+
+
+# --- shown ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "auth",
+    [Bearer(token="s3cret-token"), ApiKey(key="s3cret-token", query="key"), ApiKey(key="s3cret-token", header="x-k")],
+)
+def test_the_exchange_is_shown_without_the_secret_even_where_the_answer_repeats_it(auth: Any) -> None:
+    def echo(seen: Seen) -> Reply:
+        said = {"hits": [], "told": [seen.headers.get("authorization"), seen.headers.get("x-k"), seen.target]}
+        return reply(json.dumps(said).encode())
+
+    with peer(echo) as server:
+        (answer,) = asked(retriever(server.url, auth=auth, headers={"x-own": "own-s3cret"}), "why?", shows=True)
+    assert answer.exchange is not None
+    assert answer.exchange.http_status == 200
+    assert answer.exchange.request_body == '{"query":"why?"}'
+    assert '"hits": []' in str(answer.exchange.response_body)
+    assert "s3cret" not in str(answer.exchange) + repr(answer.exchange.request_headers)
+
+
+def test_nothing_is_shown_unless_it_is_asked_for() -> None:
+    with peer(lambda _: reply(HITS)) as server:
+        (answer,) = asked(retriever(server.url), "why?")
+    assert answer.exchange is None
