@@ -1,0 +1,16 @@
+// Puts a suggested mapping onto the clipboard. Without it, a click into the YAML selects it.
+"use strict";
+
+for (const button of document.querySelectorAll("button[data-copies]")) {
+  if (!navigator.clipboard) break; // not on a plain http address other than this machine's
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(document.getElementById(button.dataset.copies).textContent);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Not allowed";
+    }
+    setTimeout(() => (button.textContent = "Copy"), 2_000);
+  });
+}
