@@ -1,6 +1,7 @@
 """A real Chroma: a suite runs against a collection, finds what it should, and a broken index is seen."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -8,9 +9,17 @@ import pytest
 
 from tests.embedder import embedder, embedding, vector
 from tests.http_servers import Peer
-from tests.live_suite import CORPUS, KEYS, SOUND, WITHDRAWN, WITHOUT_ONE, asked, report
+from tests.live_suite import CANARIES, CORPUS, KEYS, SOUND, WITHDRAWN, WITHOUT_ONE, asked, report
+from tests.living import coalmine
 from tests.servers import chroma
 
+LOST = {
+    "key": "lost",
+    "kind": "threshold",
+    "measure": "coverage",
+    "critical": {"below": 0.99},
+    "open": {"bad": 1, "of": 1},
+}
 DATABASE = "/api/v2/tenants/default_tenant/databases/default_database"
 
 
@@ -75,6 +84,26 @@ def test_deleted_collection_is_refused_and_not_taken_for_empty(server: str, vect
         ("refused", 404, "unknown")
     }
     assert {result["detail"] for result in results} == {"the lookup of collection_id: answered 404 Not Found"}
+
+
+def test_service_watches_a_collection_and_names_what_was_deleted(server: str, vectors: Peer, tmp_path: Path) -> None:
+    address = collection(server, "watched")
+    check = {"suite": "live", "retriever": "live", "schedule": {"every": "1h"}, "rules": [LOST]}
+    with coalmine(tmp_path) as (url, _), httpx2.Client(base_url=url, timeout=60, trust_env=False) as client:
+        for path, body in {
+            "/v1/suites/live": {"canaries": CANARIES},
+            "/v1/retrievers/live": retriever(server, "watched", vectors),
+            "/v1/checks/live": check,
+        }.items():
+            client.put(path, json=body).raise_for_status()
+        run = {"wait_seconds": 60}
+        healthy = client.post("/v1/checks/live/runs", json=run).json()
+        assert (healthy["status"], healthy["verdict"], healthy["coverage"]) == ("finished", "healthy", 1.0)
+        httpx2.post(f"{address}/delete", json={"ids": [WITHDRAWN]}, trust_env=False).raise_for_status()
+        degraded = client.post("/v1/checks/live/runs", json=run).json()
+        assert degraded["degraded_queries"] == [CANARIES[0]["query"]]
+        (alert,) = client.get("/v1/alerts").json()["items"]
+        assert (alert["state"], alert["rule"]) == ("firing", "lost")
 
 
 def test_embedder_that_fails_is_named(server: str, vectors: Peer) -> None:
