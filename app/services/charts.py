@@ -10,6 +10,7 @@ from app.domain.model import Verdict
 from app.formats import shapes
 from app.services.reading import find_check, named_numbers
 from app.store import catalog, history
+from app.store import series as stored
 from app.store.engine import Store
 
 MAX_POINTS = 2_000
@@ -24,16 +25,17 @@ def series(
     name = f"{category}/{measure}" if category else measure
     with store.read() as connection:
         check = find_check(connection, slug)
+        source = stored.Source(check_id=check.id)
         hours = (end - start) / (_HOUR * 1_000_000)
         most = MAX_POINTS if hours < points else points  # where hours are too coarse, single runs are joined
-        few = history.count_runs(connection, check.id, start, end, at_most=most) <= most
-        if few and history.runs_reach_back(connection, check.id, start):
-            found = history.series_of_runs(connection, check.id, name, start, end)
+        few = stored.count_runs(connection, source, start, end, at_most=most) <= most
+        if few and stored.runs_reach_back(connection, source, start):
+            found = stored.series_of_runs(connection, source, name, start, end)
         else:
-            found = history.series_of_rollups(
-                connection, check.id, name, start, end, seconds=_HOUR if hours <= MAX_POINTS else _DAY
+            found = stored.series_of_rollups(
+                connection, source, name, start, end, seconds=_HOUR if hours <= MAX_POINTS else _DAY
             )
-        marks = history.list_marks(connection, check.id, start, end)
+        marks = stored.list_marks(connection, check.id, start, end)
     if not found and not _is_kept(store, check.id, name):
         raise InvalidInputError([Problem(path="measure", message=f"'{name}' is not kept for this check")])
     merged = _thinned(found, points)
@@ -107,7 +109,7 @@ def _is_kept(store: Store, check_id: int, name: str) -> bool:
     return row is None or not row.aggregates or name in row.aggregates
 
 
-def _thinned(found: Sequence[history.Point], points: int) -> list[history.Point]:
+def _thinned(found: Sequence[stored.Point], points: int) -> list[stored.Point]:
     """Join neighbours until no more than `points` are left."""
     if len(found) <= points:
         return list(found)
@@ -117,7 +119,7 @@ def _thinned(found: Sequence[history.Point], points: int) -> list[history.Point]
         block = found[start : start + size]
         count = sum(point.runs for point in block)
         joined.append(
-            history.Point(
+            stored.Point(
                 at=block[0].at,
                 mean=sum(point.mean * point.runs for point in block) / count,
                 min=min(point.min for point in block),

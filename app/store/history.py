@@ -1,7 +1,7 @@
-"""What happened, read back: runs, results as they stood at a run, series, timelines.
+"""What happened, read back: runs, results as they stood at a run, timelines.
 
-Nothing here scans raw history: runs carry their aggregates, states say how long they held, rollups feed long
-charts. Writing is recording's.
+Nothing here scans raw history: runs carry their aggregates, states say how long they held. Numbers over time are
+read by series; writing is recording's.
 """
 
 import json
@@ -16,16 +16,13 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from app.domain.model import Ranking
-from app.store.engine import bytes_at
 from app.store.queue import Failure
-from app.store.recording import HOUR, load_rankings
+from app.store.recording import load_rankings
 from app.store.tables import (
     definitions,
     embedder_findings,
     latest,
     layouts,
-    marks,
-    rollups,
     run_embedders,
     run_probes,
     runs,
@@ -88,17 +85,6 @@ class StateRow:
     last_run: int | None
     matched: bytes
     vector: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One point of a series: the mean, least and greatest value of the runs it covers."""
-
-    at: int
-    mean: float
-    min: float
-    max: float
-    runs: int
 
 
 _RUN = (
@@ -233,93 +219,6 @@ def run_times(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
         block = list(run_ids[start : start + 400])
         found.update(connection.execute(sa.select(runs.c.id, at).where(runs.c.id.in_(block))).all())
     return found
-
-
-def count_runs(connection: Connection, check_id: int, start: int, end: int, *, at_most: int) -> int:
-    """Count the ended runs of a period, no further than `at_most` + 1."""
-    inner = (
-        sa.select(runs.c.id)
-        .where(runs.c.check_id == check_id, runs.c.finished_at.between(start, end))
-        .limit(at_most + 1)
-        .subquery()
-    )
-    return int(connection.execute(sa.select(sa.func.count()).select_from(inner)).scalar_one())
-
-
-def runs_reach_back(connection: Connection, check_id: int, start: int) -> bool:
-    """Whether the runs that are still there go back to `start`, or as far as anything is known of the check."""
-    oldest = sa.select(sa.func.min(runs.c.finished_at)).where(runs.c.check_id == check_id)
-    begun = connection.execute(oldest).scalar_one()
-    if begun is None or begun <= start:
-        return True
-    hours = sa.and_(rollups.c.check_id == check_id, rollups.c.seconds == HOUR)
-    older = sa.select(rollups.c.bucket).where(hours, rollups.c.bucket.between(start, begun - HOUR * 1_000_000))
-    return connection.execute(older.limit(1)).first() is None
-
-
-def series_of_runs(connection: Connection, check_id: int, name: str, start: int, end: int) -> list[Point]:
-    """Read one aggregate of every run of a period, in order of time; runs that did not measure it are left out."""
-    points: list[Point] = []
-    for layout, position in _positions(connection, _layouts_of_runs(check_id, start, end), name):
-        value = bytes_at(connection, runs.c.aggregates, 8 * position, 8)
-        statement = sa.select(runs.c.finished_at, value).where(
-            runs.c.check_id == check_id, runs.c.finished_at.between(start, end), runs.c.layout_id == layout
-        )
-        rows = connection.execute(statement).all()
-        values = np.frombuffer(b"".join(bytes(raw) for _, raw in rows))
-        points += [
-            Point(at=at, mean=mean, min=mean, max=mean, runs=1)
-            for (at, _), mean in zip(rows, values.tolist(), strict=True)
-            if mean == mean  # noqa: PLR0124 - NaN: not measured in that run
-        ]
-    return sorted(points, key=lambda point: point.at)
-
-
-def series_of_rollups(
-    connection: Connection, check_id: int, name: str, start: int, end: int, *, seconds: int
-) -> list[Point]:
-    """Read one aggregate of a period by hour or by day, in order of time."""
-    points: dict[int, Point] = {}
-    place = sa.and_(rollups.c.check_id == check_id, rollups.c.seconds == seconds, rollups.c.bucket.between(start, end))
-    for layout, position in _positions(connection, sa.select(rollups.c.layout_id).where(place).distinct(), name):
-        statement = sa.select(rollups.c.bucket, rollups.c.body).where(place, rollups.c.layout_id == layout)
-        for bucket, body in connection.execute(statement):
-            total, count, least, most = np.frombuffer(body).reshape(4, -1)[:, position].tolist()
-            if not count:
-                continue
-            point = Point(at=bucket, mean=total / count, min=least, max=most, runs=int(count))
-            points[bucket] = _joined(points[bucket], point) if bucket in points else point
-    return [points[bucket] for bucket in sorted(points)]
-
-
-def list_marks(connection: Connection, check_id: int, start: int, end: int) -> list[tuple[int, str]]:
-    """Read where the index version changed: (time, index version), oldest first."""
-    statement = sa.select(marks.c.at, marks.c.index_version).where(
-        marks.c.check_id == check_id, marks.c.at.between(start, end)
-    )
-    return list(connection.execute(statement.order_by(marks.c.at)).all())
-
-
-def _layouts_of_runs(check_id: int, start: int, end: int) -> sa.Select[int]:
-    statement = sa.select(runs.c.layout_id).where(
-        runs.c.check_id == check_id, runs.c.finished_at.between(start, end), runs.c.aggregates.is_not(None)
-    )
-    return statement.distinct()
-
-
-def _positions(connection: Connection, which: sa.Select[int], name: str) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
-    for layout in connection.execute(which).scalars().all():
-        names = layout_names(connection, layout)
-        if name in names:
-            found.append((layout, names.index(name)))
-    return found
-
-
-def _joined(a: Point, b: Point) -> Point:
-    count = a.runs + b.runs
-    mean = (a.mean * a.runs + b.mean * b.runs) / count
-    return Point(at=a.at, mean=mean, min=min(a.min, b.min), max=max(a.max, b.max), runs=count)
 
 
 def _run(row: Any) -> RunRow:

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
 
 from app.domain.model import Ranking
 from app.domain.rankings import HASH_BYTES, chunk_fingerprint
@@ -289,31 +289,40 @@ def mark_index_version(connection: Connection, check_id: int, run_id: int, at: i
 
 def add_to_rollups(connection: Connection, check_id: int, layout: int, at: int, vector: NDArray[np.float64]) -> None:
     """Fold a run's vector into its hour and its day: sum, count, min and max of each number that was measured."""
-    measured = ~np.isnan(vector)
+    fold(connection, rollups, {"check_id": check_id, "layout_id": layout}, [(at, vector)])
+
+
+def fold(
+    connection: Connection, table: Table, whose: Mapping[str, int], vectors: Sequence[tuple[int, NDArray[np.float64]]]
+) -> None:
+    """Fold vectors of one layout, with the time of each, into their hours and days; `whose` names the series."""
+    for seconds in (HOUR, DAY):
+        buckets: dict[int, list[NDArray[np.float64]]] = {}
+        for at, vector in vectors:
+            buckets.setdefault(at - at % (seconds * 1_000_000), []).append(vector)
+        for bucket, members in buckets.items():
+            _fold_bucket(connection, table, {**whose, "seconds": seconds, "bucket": bucket}, np.stack(members))
+
+
+def _fold_bucket(connection: Connection, table: Table, place: Mapping[str, int], rows: NDArray[np.float64]) -> None:
+    measured = ~np.isnan(rows)
     now = np.stack(
         [
-            np.where(measured, vector, 0.0),
-            measured.astype(np.float64),
-            np.where(measured, vector, np.inf),
-            np.where(measured, vector, -np.inf),
+            np.where(measured, rows, 0.0).sum(axis=0),
+            measured.sum(axis=0).astype(np.float64),
+            np.where(measured, rows, np.inf).min(axis=0),
+            np.where(measured, rows, -np.inf).max(axis=0),
         ]
     )
-    for seconds in (HOUR, DAY):
-        bucket = at - at % (seconds * 1_000_000)
-        place = sa.and_(
-            rollups.c.check_id == check_id,
-            rollups.c.seconds == seconds,
-            rollups.c.bucket == bucket,
-            rollups.c.layout_id == layout,
-        )
-        row = connection.execute(sa.select(rollups.c.runs, rollups.c.body).where(place)).one_or_none()
-        if row is None:
-            columns = ("check_id", "seconds", "bucket", "layout_id", "runs", "body")
-            insert_new(connection, rollups, columns, [(check_id, seconds, bucket, layout, 1, now.tobytes())])
-            continue
-        before = np.frombuffer(row.body).reshape(4, -1)
-        body = np.vstack([before[:2] + now[:2], np.minimum(before[2:3], now[2:3]), np.maximum(before[3:], now[3:])])
-        connection.execute(sa.update(rollups).where(place).values(runs=row.runs + 1, body=body.tobytes()))
+    here = sa.and_(*[table.c[name] == value for name, value in place.items()])
+    row = connection.execute(sa.select(table.c.runs, table.c.body).where(here)).one_or_none()
+    if row is None:
+        insert_new(connection, table, (*place, "runs", "body"), [(*place.values(), len(rows), now.tobytes())])
+        return
+    before = np.frombuffer(row.body).reshape(4, -1)
+    body = np.vstack([before[:2] + now[:2], np.minimum(before[2:3], now[2:3]), np.maximum(before[3:], now[3:])])
+    values = {"runs": row.runs + len(rows), "body": body.tobytes()}
+    connection.execute(sa.update(table).where(here).values(**values))
 
 
 def _blocks(values: Sequence[int]) -> list[Sequence[int]]:
