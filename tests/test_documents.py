@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic import create_model
 
 from app.domain.errors import InvalidInputError
 from app.domain.model import Bound, Canary, Category, Hook, Judgment, Rule, RuleKind
@@ -514,6 +515,15 @@ def test_equal_meaning_has_an_equal_hash() -> None:
     )
     assert content_hash(short) == content_hash(long)
     assert content_hash(implied) == content_hash(spelled)
+
+
+def test_a_field_that_a_later_release_adds_changes_no_hash() -> None:
+    later = create_model("CanaryDocument", __base__=CanaryDocument, brand_new=(int, 0))
+    written = canary(expected_chunks=[{"id": "a", "grade": 2}], tags=["x"])
+    assert content_hash(parse_document(later, written)) == content_hash(parse_document(CanaryDocument, written))
+    assert content_hash(parse_document(later, {**written, "brand_new": 1})) != content_hash(
+        parse_document(CanaryDocument, written)
+    )
 
 
 def test_a_changed_meaning_changes_the_hash_and_a_changed_secret_does_not() -> None:

@@ -168,6 +168,15 @@ def config_hash(check: str, retriever: str) -> str:
     return hashlib.sha256((check + retriever).encode()).hexdigest()
 
 
+def _as_far_as(outline: Any, whole: Any) -> Any:
+    """Return of a JSON value what its outline has too."""
+    if isinstance(outline, dict) and isinstance(whole, dict):
+        return {key: _as_far_as(inner, whole[key]) for key, inner in outline.items() if key in whole}
+    if isinstance(outline, list) and isinstance(whole, list) and len(outline) == len(whole):
+        return [_as_far_as(inner, one) for inner, one in zip(outline, whole, strict=True)]
+    return whole
+
+
 def content_hash(document: Document) -> str:
     """Return the SHA-256 (64 hex digits) of what a document means: defaults, order of keys and of sets do not count.
 
@@ -175,6 +184,8 @@ def content_hash(document: Document) -> str:
     a value changed is told by comparing the secrets themselves.
     """
     public, secrets = split_secrets(document)
+    # Without defaults: a field that a later release adds must not make everything look changed.
+    public = _as_far_as(document.model_dump(mode="json", by_alias=True, exclude_defaults=True), public)
     for name in ("tags", "hooks"):
         if isinstance(public.get(name), list):
             public[name] = sorted(public[name])
