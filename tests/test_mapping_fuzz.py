@@ -166,7 +166,7 @@ def read(mapping: ResponseMapping, body: bytes, scale: Scale | None) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(MAPPINGS))
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(data=st.data(), scale=st.sampled_from([None, Scale.SIMILARITY, Scale.DISTANCE]))
 def test_every_mapping_survives_every_answer(name: str, data: st.DataObject, scale: Scale | None) -> None:
     answer = data.draw(answers(MAPPINGS[name]))
@@ -174,7 +174,7 @@ def test_every_mapping_survives_every_answer(name: str, data: st.DataObject, sca
     read(MAPPINGS[name], body, scale)
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(name=st.sampled_from(sorted(MAPPINGS)), body=st.binary(max_size=30) | st.text(max_size=30).map(str.encode))
 def test_every_mapping_survives_what_is_no_json(name: str, body: bytes) -> None:
     read(MAPPINGS[name], body, None)
@@ -187,7 +187,7 @@ def test_answers_that_fit_are_drawn_too(name: str) -> None:
     """Else the fuzzing above would only ever see what is malformed."""
     found = []
 
-    @settings(max_examples=100, database=None)
+    @settings(max_examples=40, database=None)
     @given(answer=answers(MAPPINGS[name]))
     def look(answer: Any) -> None:
         body = json.dumps(answer).encode()

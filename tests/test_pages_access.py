@@ -23,8 +23,18 @@ from tests.pages_service import HTML, Site, csrf, page, site
 from tests.world import canary
 from tests.world import page as canary_page
 
-PATHS = ("/", "/checks/watch", "/runs/1", "/runs/1?verdict=degraded", "/alerts", "/login", "/nothing")
-PROTECTED = ("/", "/checks/watch", "/runs/1", "/alerts?state=firing", "/docs")
+PATHS = (
+    "/",
+    "/checks/watch",
+    "/runs/1",
+    "/runs/1?verdict=degraded",
+    "/alerts",
+    "/retrievers",
+    "/retrievers/search/try",
+    "/login",
+    "/nothing",
+)
+PROTECTED = ("/", "/checks/watch", "/runs/1", "/alerts?state=firing", "/retrievers/search/try", "/docs")
 
 
 @pytest.fixture

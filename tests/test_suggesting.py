@@ -176,6 +176,10 @@ def test_a_field_missing_in_one_hit_is_no_id_and_no_score() -> None:
     assert best(answer).mapping == ResponseMapping(hits="results", text="text")
 
 
+def test_a_text_within_hits_is_no_suggestion_of_its_own() -> None:
+    assert len(suggest({"results": [{"id": "a", "text": PROSE[0]}]})) == 1
+
+
 def test_every_field_comes_with_its_reason() -> None:
     suggestion = best({"results": rows("text", id=["a", "b", "c"], score=[0.9, 0.5, 0.1], source=["x", "y", "z"])})
     assert suggestion.reasons == {

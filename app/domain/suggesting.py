@@ -64,7 +64,8 @@ def _places(node: Any, parts: tuple[Part, ...], depth: int) -> Iterator[_Place]:
     if depth == 0:
         return
     if isinstance(node, str):
-        if is_prose(node) and not (_NEVER | _SELDOM).intersection(plain_name(str(part)) for part in parts):
+        names = {plain_name(part) if isinstance(part, str) else _LISTED for part in parts}
+        if is_prose(node) and not names & (_NEVER | _SELDOM | {_LISTED}):
             field = Field(path=path_text(parts), parts=parts or ("text",), values=[node])
             yield _Place(parts=parts, hits=None, fields=[field], count=1, told="a lone text")
     elif isinstance(node, dict):
@@ -214,6 +215,7 @@ def _key(name: str) -> str:
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _DEPTH, _WIDTH, _ITEMS, _FIELDS = 8, 200, 200, 200
 _WORTH_TELLING = 0.4
+_LISTED = "[]"  # the name of a place in a list
 _WORTH = {"text": 3.0, "id": 2.0, "score": 2.0, "document": 0.5, "updated": 0.2}
 _CONTAINERS = frozenset(
     {"result", "hit", "match", "document", "doc", "chunk", "passage", "item", "point", "node", "context", "source"}
