@@ -1,0 +1,108 @@
+"""`coalmine try`: what it shows of one query, where it gets it, and how it ends."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from app.adapters.retrievers.pasted import read_pasted
+from app.cli import app as cli
+from app.formats.complaints import parse_document
+from app.formats.documents import RetrieverDocument
+from app.services import trying
+from tests.http_servers import peer, reply
+
+QUERY = "How long are logs kept?"
+PROSE = "Logs are kept for thirty days in the hot tier and for a year in the archive."
+HITS = [
+    {"id": "a", "score": 0.75, "text": PROSE, "meta": {"source": "logs.md"}},
+    {"id": "b", "score": 0.5, "text": "Audit trails stay for a year, whatever happens to the logs.", "meta": {}},
+]
+ANSWER = {"results": HITS, "took": 3}
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    """Run the command; gives its exit code, stdout and stderr."""
+    result = CliRunner().invoke(cli, ["try", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Path]:
+    """Write canary files with two retrievers, one of which answers."""
+    with peer(reply(json.dumps(ANSWER).encode())) as retriever:
+        text = f"""
+retrievers:
+  - {{slug: good, url: "{retriever.url}", response: {{hits: results, id: id, score: score, text: text}}}}
+  - {{slug: wrong, url: "{retriever.url}", response: {{hits: items, id: id}}}}
+"""
+        (tmp_path / "canaries.yaml").write_text(text)
+        yield tmp_path / "canaries.yaml"
+
+
+def test_command_shows_request_answer_and_hits(files: Path) -> None:
+    code, out, _ = run(str(files), "--retriever", "good", QUERY)
+    assert code == 0
+    assert out.startswith("good: ok, HTTP 200 in ")
+    for shown in ("POST http://127.0.0.1", '"took": 3', PROSE[:60], "logs.md"):
+        assert shown in out
+    assert "Suggestion" not in out
+
+
+def test_command_suggests_what_can_be_pasted(files: Path) -> None:
+    code, out, _ = run(str(files), "--retriever", "wrong", QUERY)
+    assert code == 3
+    assert "items: missing" in out
+    pasted = out[out.index("# hits:") :]
+    assert "  response:\n    hits: results\n    id: id\n" in pasted
+
+
+def test_command_writes_json(files: Path) -> None:
+    code, out, _ = run(str(files), "--retriever", "good", "--k", "1", "--suggest", "--format", "json", QUERY)
+    trial = json.loads(out)
+    assert code == 0
+    assert [hit["id"] for hit in trial["hits"]] == ["a"]
+    assert trial["suggestions"][0]["response"]["hits"] == "results"
+
+
+def test_command_reads_an_answer_of_a_file(files: Path, tmp_path: Path) -> None:
+    hostile = {"results": [{"id": "\x1b[31mred", "score": 0.5, "text": "\u202eevil\x07 [bold]text[/bold]"}]}
+    (tmp_path / "answer.json").write_text(json.dumps(hostile))
+    code, out, _ = run(str(files), "--retriever", "good", "--answer", str(tmp_path / "answer.json"), QUERY)
+    assert code == 0
+    assert not {"\x1b", "\x07", "\u202e"} & set(out)
+    assert "evil [bold]text[/bold]" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((QUERY,), "name the canary files"),
+        (("FILES", QUERY), "the files define 2 retrievers; name one of: good, wrong"),
+        (("FILES", "--retriever", "goood", QUERY), "the files define no retriever 'goood'; did you mean 'good'?"),
+        (("FILES", "--server", "http://127.0.0.1:1", QUERY), "leave out the files"),
+        (("--server", "http://127.0.0.1:1", QUERY), "say which retriever"),
+    ],
+)
+def test_command_says_what_is_missing(files: Path, arguments: tuple[str, ...], said: str) -> None:
+    code, out, err = run(*(str(files) if one == "FILES" else one for one in arguments))
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_command_tries_a_retriever_of_a_service() -> None:
+    document = parse_document(RetrieverDocument, {"slug": "search", "url": "http://127.0.0.1:1"})
+    trial: dict[str, Any] = trying.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)
+    with peer(reply(json.dumps(trial).encode())) as server:
+        code, out, _ = run("--server", server.url, "--retriever", "search", "--k", "3", QUERY)
+        assert server.seen[0].target == "/v1/retrievers/search/try"
+        assert json.loads(server.seen[0].body) == {"query": QUERY, "k": 3, "suggest": False}
+    assert code == 3
+    assert "hits: data" in out
+    with peer(reply(b"{}")) as server:
+        code, _, err = run("--server", server.url, "--retriever", "search", QUERY)
+    assert code == 2
+    assert "did not answer as Coalmine does" in err
