@@ -12,7 +12,7 @@ from typing import Any
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Answer, Exchange, Outcome, Ranking
 from app.domain.relevance import asks_outside, relevance_of, top_score
-from app.domain.retrievers import Ask, Asking, Probe, Retriever, Scorer
+from app.domain.retrievers import Ask, Asking, Probe, Retriever, Scorer, ScorerKind
 from app.domain.suggesting import suggest
 from app.formats.complaints import parse_document
 from app.formats.cut_json import parse_cut
@@ -120,10 +120,17 @@ def _shape(document: RetrieverDocument, answer: Answer, query: str, *, suggests:
         "hits": [] if ranking is None else _hits(ranking, scorer),
         "returned": None if ranking is None else ranking.returned,
         "scorer": {"kind": str(scorer.kind), "scale": None if scorer.scale is None else str(scorer.scale)},
-        "top_score": None if ranking is None else top_score(scorer, ranking, (), 0),
+        "top_score": None if ranking is None else _top_score(scorer, ranking),
         "unscored": answer.unscored,
         "suggestions": _suggestions(document, exchange, query) if wanted and exchange is not None else [],
     }
+
+
+def _top_score(scorer: Scorer, ranking: Ranking) -> float | None:
+    """Say what the first hit would score; None where only judgments tell, of which a query of no canary has none."""
+    if scorer.kind is ScorerKind.JUDGED and ranking:
+        return None
+    return top_score(scorer, ranking, (), 0)
 
 
 def _request_shape(exchange: Exchange) -> dict[str, Any]:
