@@ -26,11 +26,18 @@ def top_score(scorer: Scorer, ranking: Ranking, grades: Sequence[int], best_grad
         return 0.0
     match scorer.kind:
         case ScorerKind.JUDGED:
-            return grades[0] / best_grade if best_grade > 0 else None
+            return judged_relevance(grades, best_grade)
         case ScorerKind.SCORE:
             return relevance_of(scorer, ranking.scores[0])
         case ScorerKind.EMBEDDING | ScorerKind.RERANK:
             return ranking.relevance
+
+
+def judged_relevance(grades: Sequence[int], best_grade: int) -> float | None:
+    """Give the relevance of the first hit by its grade alone; 0 without hits, None where nothing is expected."""
+    if not grades:
+        return 0.0
+    return grades[0] / best_grade if best_grade > 0 else None
 
 
 def relevance_of(scorer: Scorer, score: float | None) -> float | None:

@@ -19,6 +19,8 @@ Members = Mapping[str, NDArray[np.intp]]
 
 BLOCK: Final = 64
 """How many groups are summed at once, so that a thousand tags cost time but no memory."""
+UNSCORED: Final = "relevance could not be measured for"
+"""How the remark begins that no judgment can change: whoever judges a run anew takes it over."""
 ONE_THREAD: Final = 250_000
 """Multiplications up to which OpenBLAS does not call in other threads (4 x 65,536 in its interface/gemm.c)."""
 
@@ -157,7 +159,7 @@ def remarks(aggregates: Aggregates, *, unscored: int, why_unscored: str | None, 
     why = f": {why_unscored}" if why_unscored else ""
     of = f"of {aggregates.total} canaries"
     said = {
-        f"relevance could not be measured for {unscored} {of}{why}": unscored,
+        f"{UNSCORED} {unscored} {of}{why}": unscored,
         f"whether they are stale could not be told for {undated} {of}: none of their top hits has a date": undated,
     }
     return [sentence for sentence, count in said.items() if count]

@@ -9,6 +9,7 @@ from app.domain.measures import mean_name, parse_measure
 from app.domain.model import Verdict
 from app.formats import shapes
 from app.services.reading import find_check, named_numbers
+from app.services.scoring import find_rescoring
 from app.store import catalog, history
 from app.store import series as stored
 from app.store.engine import Store
@@ -18,14 +19,26 @@ _HOUR, _DAY = 3_600, 86_400
 
 
 def series(
-    store: Store, slug: str, *, measure: str, category: str | None, start: int, end: int, points: int
+    store: Store,
+    slug: str,
+    *,
+    measure: str,
+    category: str | None,
+    start: int,
+    end: int,
+    points: int,
+    version: str | None = None,
 ) -> dict[str, Any]:
-    """Read a measure of a check over time, in at most `points` points: single runs, hours or days, as fits."""
+    """Read a measure of a check over time, in at most `points` points: single runs, hours or days, as fits.
+
+    With a measures `version` it is that of the runs re-scored as it.
+    """
     measure = _known_name(measure)
     name = f"{category}/{measure}" if category else measure
     with store.read() as connection:
         check = find_check(connection, slug)
-        source = stored.Source(check_id=check.id)
+        rescoring = find_rescoring(connection, check.id, version)
+        source = stored.Source(check_id=check.id, rescoring_id=None if rescoring is None else rescoring.id)
         hours = (end - start) / (_HOUR * 1_000_000)
         most = MAX_POINTS if hours < points else points  # where hours are too coarse, single runs are joined
         few = stored.count_runs(connection, source, start, end, at_most=most) <= most
@@ -43,6 +56,7 @@ def series(
         "check": slug,
         "measure": measure,
         "category": category,
+        "measures_version": None if rescoring is None else rescoring.name,
         "points": [
             {
                 "at": shapes.time_text(point.at),

@@ -1,7 +1,7 @@
 """Runs and results as people read them, put together from rows. Nothing here writes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,28 +9,19 @@ import numpy as np
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.judging import Panel, Tally, Yardstick, unpack_reasons
 from app.domain.matching import Match, prepare
-from app.domain.model import Canary, Outcome, RunStatus, Verdict
+from app.domain.model import Outcome, RunStatus, Verdict
 from app.formats import shapes
-from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument
-from app.formats.secret_fields import with_placeholders
+from app.services import scoring
 from app.services.plans import SHARD
+from app.services.scoring import Setting
 from app.services.summaries import run_body, stored_aggregates
-from app.store import catalog, history, queue
+from app.store import catalog, history, queue, rescored
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us
 from app.store.history import RunRow, StateRow
 from app.store.queue import Failure
 
 _MEASURED = Failure(outcome=str(Outcome.OK))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Setting:
-    """What a run worked with, read back: its canaries in order and how they were judged."""
-
-    members: list[catalog.Member]
-    canaries: list[Canary]
-    yardstick: Yardstick
 
 
 def find_check(connection: Connection, slug: str) -> Definition:
@@ -49,10 +40,19 @@ def find_run(connection: Connection, run_id: str) -> RunRow:
     return run
 
 
-def health(store: Store, slug: str) -> dict[str, Any]:
-    """Read the newest ended run of a check. Raises NotFoundError before the first."""
+def health(store: Store, slug: str, *, version: str | None = None) -> dict[str, Any]:
+    """Read the newest ended run of a check or, of another measures version, the newest run that is in it.
+
+    Raises NotFoundError before the first.
+    """
     with store.read() as connection:
         check = find_check(connection, slug)
+        anew = scoring.find_rescoring(connection, check.id, version)
+        if anew is not None:
+            rescored_run = rescored.newest_run(connection, anew.id)
+            if rescored_run is None:
+                raise NotFoundError(f"no run of check '{slug}' is re-scored as measures version {anew.name} yet")
+            return full_run(connection, find_run(connection, str(rescored_run)), version)
         newest = history.latest_body(connection, check.id)
         if newest is None:
             raise NotFoundError(f"check '{slug}' has no ended run yet")
@@ -62,19 +62,24 @@ def health(store: Store, slug: str) -> dict[str, Any]:
         return {**_run(connection, run, newest[1]), "progress": None}
 
 
-def run(store: Store, run_id: str) -> dict[str, Any]:
-    """Read a run in full."""
+def run(store: Store, run_id: str, *, version: str | None = None) -> dict[str, Any]:
+    """Read a run in full, by another measures version where one is named."""
     with store.read() as connection:
-        return full_run(connection, find_run(connection, run_id))
+        return full_run(connection, find_run(connection, run_id), version)
 
 
-def full_run(connection: Connection, row: RunRow) -> dict[str, Any]:
+def full_run(connection: Connection, row: RunRow, version: str | None = None) -> dict[str, Any]:
     """Read a run in full; what its row leaves out is kept for the newest and computed for older ones."""
+    row, anew = scoring.in_version(connection, row, version)
     newest = history.latest_body(connection, row.check_id)
-    if newest is not None and newest[0] == row.id:
+    if anew is None and newest is not None and newest[0] == row.id:
         body = newest[1]
+    elif row.aggregates:
+        setting = scoring.setting_of(connection, row, anew)
+        body = _recomputed(connection, row, setting, scoring.states_of(connection, row, setting, anew))
+        row = row if anew is None else replace(row, suite_hash=setting.suite_hash)
     else:
-        body = _recomputed(connection, row) if row.aggregates else {}
+        body = {}
     return {**_run(connection, row, body), "progress": _progress(connection, row)}
 
 
@@ -110,14 +115,16 @@ def results(
     tag: str | None = None,
     after: int = -1,
     limit: int = 100,
+    version: str | None = None,
 ) -> tuple[list[dict[str, Any]], int | None]:
     """Read results of an ended run in suite order with their evidence, and the position to go on after."""
     with store.read() as connection:
         row = find_run(connection, run_id)
         if row.suite_version_id is None or not row.aggregates:
             return [], None
-        setting = _setting(connection, row)
-        states = history.states_at(connection, row.check_id, row.id)
+        row, anew = scoring.in_version(connection, row, version)
+        setting = scoring.setting_of(connection, row, anew)
+        states = scoring.states_of(connection, row, setting, anew)
         latencies, failures = history.probes_of(connection, row.id)
         wanted: list[int] = []
         for position, canary in enumerate(setting.canaries):
@@ -168,15 +175,15 @@ def results(
     return shaped, following
 
 
-def report(store: Store, run_id: str) -> dict[str, Any]:
+def report(store: Store, run_id: str, *, version: str | None = None) -> dict[str, Any]:
     """Read an ended run with all its results, the worst first among them. Raises ConflictError while it goes on."""
-    summary = run(store, run_id)
+    summary = run(store, run_id, version=version)
     if summary["finished_at"] is None:
         raise ConflictError(f"run '{run_id}' has not ended yet")
     found: list[dict[str, Any]] = []
     after: int | None = -1
     while after is not None:
-        part, after = results(store, run_id, after=after, limit=1_000)
+        part, after = results(store, run_id, after=after, limit=1_000, version=version)
         found += part
     return shapes.report_shape(summary, found, everything=True)
 
@@ -234,23 +241,11 @@ def _document(connection: Connection, row: RunRow) -> Mapping[str, Any]:
     return catalog.definition_by_id(connection, row.check_id).body
 
 
-def _setting(connection: Connection, row: RunRow) -> _Setting:
-    if row.suite_version_id is None or row.check_version_id is None or row.retriever_version_id is None:
-        raise NotFoundError(f"run '{row.id}' has not started")
-    members = catalog.suite_version(connection, row.suite_version_id)[1]
-    check = CheckDocument.model_validate(catalog.version_body(connection, row.check_version_id).body)
-    public = catalog.version_body(connection, row.retriever_version_id).body
-    retriever = RetrieverDocument.model_validate(with_placeholders(public, secrets_set=True)).to_domain()
-    yardstick = check.yardstick(retriever.scorer)
-    canaries = [CanaryDocument.model_validate(member.body).to_domain() for member in members]
-    return _Setting(members=members, canaries=canaries, yardstick=yardstick)
-
-
-def _recomputed(connection: Connection, row: RunRow) -> dict[str, Any]:
+def _recomputed(
+    connection: Connection, row: RunRow, setting: Setting, states: Mapping[int, StateRow]
+) -> dict[str, Any]:
     """Spell an older run out again from its states: categories, tags, probes and latency."""
-    setting = _setting(connection, row)
     panel = Panel(setting.canaries)
-    states = history.states_at(connection, row.check_id, row.id)
     latencies, failures = history.probes_of(connection, row.id)
     found = [states.get(member.canary_id) for member in setting.members]
     outcomes = [Outcome.OK if state else Outcome.SKIPPED for state in found]

@@ -60,6 +60,7 @@ class Member:
     canary_id: int
     version_id: int
     key: str
+    hash: str
     body: Mapping[str, Any]
 
 
@@ -313,16 +314,39 @@ def suite_version(connection: Connection, version_id: int) -> tuple[str, list[Me
     for start in range(0, len(pairs), _BLOCK):
         block = [version for _, version in pairs[start : start + _BLOCK]]
         statement = (
-            sa.select(canary_versions.c.id, canaries.c.key, canary_versions.c.body)
+            sa.select(canary_versions.c.id, canaries.c.key, canary_versions.c.hash, canary_versions.c.body)
             .join(canaries, canaries.c.id == canary_versions.c.canary_id)
             .where(canary_versions.c.id.in_(block))
         )
         found.update((version.id, version) for version in connection.execute(statement))
     members = [
-        Member(canary_id=canary, version_id=version, key=found[version].key, body=json.loads(found[version].body))
+        Member(
+            canary_id=canary,
+            version_id=version,
+            key=found[version].key,
+            hash=found[version].hash,
+            body=json.loads(found[version].body),
+        )
         for canary, version in pairs
     ]
     return row.hash, members
+
+
+def members_of(connection: Connection, version_id: int) -> list[tuple[int, int]]:
+    """Read a frozen canary list as (canary id, version id) alone."""
+    packed = connection.execute(sa.select(suite_versions.c.members).where(suite_versions.c.id == version_id))
+    return [(canary, version) for canary, version in np.frombuffer(packed.scalar_one(), "<i8").reshape(-1, 2).tolist()]
+
+
+def queries_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, str]:
+    """Read what versions of canaries ask."""
+    wanted = sorted(set(version_ids))
+    found: dict[int, str] = {}
+    for start in range(0, len(wanted), _BLOCK):
+        block = canary_versions.c.id.in_(wanted[start : start + _BLOCK])
+        rows = connection.execute(sa.select(canary_versions.c.id, canary_versions.c.body).where(block))
+        found.update((row.id, json.loads(row.body)["query"]) for row in rows)
+    return found
 
 
 def _canary_ids(connection: Connection, suite_id: int) -> dict[str, int]:

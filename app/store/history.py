@@ -5,7 +5,7 @@ read by series; writing is recording's.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -206,6 +206,28 @@ def read_rankings(connection: Connection, ranking_ids: Sequence[int]) -> dict[in
     return load_rankings(connection, ranking_ids)
 
 
+def scores_of(
+    connection: Connection, wanted: Iterable[tuple[int, int]], layout: int
+) -> dict[tuple[int, int], tuple[bytes, bytes]]:
+    """Read what rankings scored: `matched` and vector by (ranking id, canary version id), those that are there."""
+    pairs = sorted(set(wanted))
+    found: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+    for start in range(0, len(pairs), 200):
+        block = pairs[start : start + 200]
+        statement = (
+            sa.select(scores.c.ranking_id, scores.c.canary_version_id, scores.c.matched, vectors.c.body)
+            .join(vectors, vectors.c.id == scores.c.vector_id)
+            .where(
+                scores.c.ranking_id.in_([ranking for ranking, _ in block]),
+                scores.c.canary_version_id.in_([version for _, version in block]),
+                scores.c.layout_id == layout,
+            )
+        )
+        for ranking, version, matched, vector in connection.execute(statement):
+            found[ranking, version] = matched, vector
+    return found
+
+
 def layout_names(connection: Connection, layout: int) -> list[str]:
     """Read the names of the numbers in vectors of a layout."""
     return list(json.loads(connection.execute(sa.select(layouts.c.names).where(layouts.c.id == layout)).scalar_one()))
@@ -225,7 +247,7 @@ def _run(row: Any) -> RunRow:
     values = {name: getattr(row, name) for name in RunRow.__dataclass_fields__ if name not in _PACKED}
     return RunRow(
         reasons=json.loads(row.reasons) if row.reasons else [],
-        aggregates=_aggregates(row),
+        aggregates=named_aggregates(json.loads(row.names), row.aggregates) if row.aggregates else {},
         embedder=json.loads(row.embedder) if row.embedder else None,
         **values,
     )
@@ -234,13 +256,11 @@ def _run(row: Any) -> RunRow:
 _PACKED = {"reasons", "aggregates", "embedder"}
 
 
-def _aggregates(row: Any) -> dict[str, float | None]:
-    if row.aggregates is None:
-        return {}
-    numbers = np.frombuffer(row.aggregates).tolist()
+def named_aggregates(names: Sequence[str], vector: bytes) -> dict[str, float | None]:
+    """Give the numbers of a run's vector their names; None = nothing was measured."""
     return {
         name: None if number != number else number  # noqa: PLR0124 - NaN: nothing measured
-        for name, number in zip(json.loads(row.names), numbers, strict=True)
+        for name, number in zip(names, np.frombuffer(vector).tolist(), strict=True)
     }
 
 

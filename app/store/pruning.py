@@ -21,6 +21,8 @@ from app.store.tables import (
     latest,
     marks,
     rankings,
+    rescored_rollups,
+    rescored_runs,
     rollups,
     run_embedders,
     run_probes,
@@ -41,7 +43,7 @@ def prune_runs(connection: Connection, horizon: int, batch: int) -> int:
         old += _ids(connection, sa.select(runs.c.id).where(ended), batch - len(old))
         if len(old) == batch:
             break
-    for table in (run_probes, run_embedders, marks, shards, idempotency_keys):
+    for table in (rescored_runs, run_probes, run_embedders, marks, shards, idempotency_keys):
         connection.execute(sa.delete(table).where(table.c.run_id.in_(old)))
     connection.execute(sa.delete(runs).where(runs.c.id.in_(old)))
     return len(old)
@@ -121,8 +123,10 @@ def prune_findings(connection: Connection, batch: int) -> int:
 
 def prune_hours(connection: Connection, horizon: int) -> int:
     """Delete the hourly figures before `horizon`; the daily ones stay."""
-    old = sa.and_(rollups.c.seconds == HOUR, rollups.c.bucket < horizon)
-    return connection.execute(sa.delete(rollups).where(old)).rowcount
+    return sum(
+        connection.execute(sa.delete(table).where(table.c.seconds == HOUR, table.c.bucket < horizon)).rowcount
+        for table in (rollups, rescored_rollups)
+    )
 
 
 def prune_tests(connection: Connection, horizon: int, batch: int) -> int:

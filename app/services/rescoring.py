@@ -1,0 +1,183 @@
+"""Re-scoring: a judgment is corrected, and history is judged anew by it as a measures version of its own.
+
+`carry_on` is the story. The rankings are those that were stored, so the retriever is not asked, and what was written
+when the runs ended stays as it is. Judging is sweeping's.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from app.domain.errors import ConflictError, NotFoundError
+from app.domain.measures import MEASURES_VERSION
+from app.services.reading import find_check
+from app.services.scoring import rescoring_shape
+from app.services.sweeping import Batch, Sweep
+from app.store import catalog, recording, rescored, rescoring
+from app.store.engine import Connection, Store, to_us
+from app.store.rescoring import Rescoring
+
+LEASE: Final = timedelta(minutes=2)
+"""How long a batch may take before others think its worker gone; should they be wrong, the work is done twice."""
+
+Moved = Callable[[int, int], None]
+
+
+def ask(store: Store, slug: str, *, since: datetime | None, now: datetime, owner: str | None = None) -> int:
+    """Ask for a check's runs that ended from `since` on (None: all) to be judged by the judgments in force now.
+
+    Asked again with the same suite, it is the same re-scoring that goes on with what has come since. With an `owner`
+    it is claimed at once, where nobody is at it. Raises NotFoundError, and ConflictError where no suite is in force.
+    """
+    with store.write() as connection:
+        check = find_check(connection, slug)
+        suite = catalog.find_definition(connection, "suite", check.body["suite"])
+        if suite is None or suite.archived_at is not None:
+            raise ConflictError(f"suite '{check.body['suite']}' is not in force, so there is nothing to judge by")
+        rescoring_id = rescoring.ask(
+            connection,
+            check_id=check.id,
+            suite_version_id=catalog.freeze_suite(connection, suite.id, to_us(now)),
+            measures_version=MEASURES_VERSION,
+            since=None if since is None else to_us(since),
+            now=to_us(now),
+        )
+        if owner is not None:
+            rescoring.claim(connection, rescoring_id, owner=owner, now=to_us(now), lease_until=to_us(now + LEASE))
+        return rescoring_id
+
+
+def claim(store: Store, *, owner: str, now: datetime) -> int | None:
+    """Take a re-scoring at which nobody is, if there is one."""
+    with store.read() as connection:
+        waiting = rescoring.waiting(connection, now=to_us(now))
+    if waiting is None:
+        return None
+    with store.write() as connection:
+        lease_until = to_us(now + LEASE)
+        claimed = rescoring.claim(connection, waiting, owner=owner, now=to_us(now), lease_until=lease_until)
+    return waiting if claimed else None
+
+
+def carry_on(
+    store: Store,
+    rescoring_id: int,
+    *,
+    owner: str,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool] = lambda: False,
+    moved: Moved = lambda _done, _total: None,
+) -> bool:
+    """Judge the runs that are left, batch by batch; False where it was let go of: stopping, or taken over by another.
+
+    Each batch is a transaction of its own, so that whoever goes on after a crash does so where it stands. `moved` hears
+    how many runs are done, and of how many.
+    """
+    while True:
+        asked = _asked(store, rescoring_id)
+        if asked.measures_version == MEASURES_VERSION:
+            left_out = _sweep(store, asked, owner=owner, clock=clock, stopping=stopping, moved=moved)
+            if left_out is None:
+                return False
+            note = _note(store, asked, left_out)
+        else:
+            note = f"begun with measures version {asked.measures_version} and not finished: ask for it again"
+        with store.write() as connection:
+            if rescoring.finish(connection, asked, note=note, now=to_us(clock())):
+                return True
+
+
+def release(store: Store, *, owner: str) -> None:
+    """Let go of what this one is at, so that it goes on elsewhere or later."""
+    with store.write() as connection:
+        rescoring.release(connection, owner)
+
+
+def show(store: Store, rescoring_id: int) -> dict[str, Any]:
+    """Show a re-scoring with its progress. Raises NotFoundError."""
+    asked = _asked(store, rescoring_id)
+    with store.read() as connection:
+        return _shape(connection, asked)
+
+
+def list_all(store: Store, slug: str, *, before: int | None, limit: int) -> list[dict[str, Any]]:
+    """List the re-scorings of a check, newest first."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        found = rescoring.list_all(connection, check.id, before=before, limit=limit)
+        return [_shape(connection, one) for one in found]
+
+
+def _sweep(
+    store: Store,
+    asked: Rescoring,
+    *,
+    owner: str,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool],
+    moved: Moved,
+) -> int | None:
+    """Judge all runs that are left and give how many could not be read; None where it was let go of."""
+    sweep, after, left_out = Sweep(store, asked), 0, 0
+    while not stopping():
+        with store.read() as connection:
+            moved(*rescoring.progress(connection, asked))
+            left = rescoring.runs_left(connection, asked, after=after, limit=sweep.size)
+        if not left:
+            return left_out
+        batch = sweep.judge(left)
+        left_out += batch.left_out
+        with store.write() as connection:
+            _write(connection, asked, batch)
+            if not rescoring.renew(connection, asked.id, owner=owner, lease_until=to_us(clock() + LEASE)):
+                return None
+        after = left[-1].id
+    release(store, owner=owner)
+    return None
+
+
+def _write(connection: Connection, asked: Rescoring, batch: Batch) -> None:
+    """Write a batch, less what has been pruned or written by another meanwhile."""
+    left = rescored.hold(connection, asked.id, [run.run_id for run, _ in batch.runs])
+    there = rescored.rankings_there(connection, [row[0] for scores in batch.scores for row in scores.rows])
+    for scores in batch.scores:
+        recording.save_scores(connection, scores.layout_id, [row for row in scores.rows if row[0] in there])
+    rescored.save(connection, asked.id, [(run, at) for run, at in batch.runs if run.run_id in left])
+
+
+def _note(store: Store, asked: Rescoring, left_out: int) -> str | None:
+    """Say what was not judged by the judgments of now; sentences without full stop, None where all was."""
+    with store.read() as connection:
+        now = dict(catalog.members_of(connection, asked.suite_version_id))
+        versions = rescored.suite_versions_of(connection, asked.id)
+        then = {member for version in versions for member in catalog.members_of(connection, version)}
+        gone = {canary for canary, _ in then if canary not in now}
+        changed = {(canary, version) for canary, version in then if now.get(canary, version) != version}
+        wanted = {version for _, version in changed} | {now[canary] for canary, _ in changed}
+        queries = catalog.queries_of(connection, wanted)
+    other = {canary for canary, version in changed if queries[version] != queries[now[canary]]}
+    told = [_kept(len(other), "asked something else then"), _kept(len(gone), "not in the suite any more")]
+    if left_out:
+        told.append(f"{_counted(left_out, 'run', 'runs')} left out: this release cannot read how they were judged")
+    return "; ".join(filter(None, told)) or None
+
+
+def _kept(count: int, why: str) -> str:
+    verb = "it was" if count == 1 else "they were"
+    return f"{_counted(count, 'canary', 'canaries')} {why}: kept as {verb} judged" if count else ""
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def _asked(store: Store, rescoring_id: int) -> Rescoring:
+    with store.read() as connection:
+        found = rescoring.find(connection, rescoring_id)
+    if found is None:
+        raise NotFoundError(f"there is no re-scoring '{rescoring_id}'")
+    return found
+
+
+def _shape(connection: Connection, found: Rescoring) -> dict[str, Any]:
+    return rescoring_shape(found, *rescoring.progress(connection, found))

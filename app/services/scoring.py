@@ -1,0 +1,203 @@
+"""How the numbers of a run came about, read back: what it asked, what that was judged by, and what held.
+
+They are those of its day or, where another measures version is asked for, those of a re-scoring. Nothing here writes.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from app.domain.errors import InvalidInputError, NotFoundError, Problem
+from app.domain.judging import Yardstick
+from app.domain.matching import Match
+from app.domain.measures import MEASURES_VERSION
+from app.domain.model import Canary
+from app.domain.relevance import judged_relevance
+from app.domain.retrievers import Scorer, ScorerKind
+from app.formats import shapes
+from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument
+from app.formats.secret_fields import with_placeholders
+from app.store import catalog, history, rescored, rescoring
+from app.store.catalog import Member
+from app.store.engine import Connection
+from app.store.history import RunRow, StateRow
+from app.store.rescored import RescoredRun
+from app.store.rescoring import Rescoring
+
+_RESCORED = re.compile(r".{1,20}\.r([0-9]{1,18})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a run worked with: its canaries in order, as they are judged, and the yardstick."""
+
+    members: tuple[Member, ...]
+    canaries: tuple[Canary, ...]
+    yardstick: Yardstick
+
+    @property
+    def suite_hash(self) -> str:
+        """The name of this canary list."""
+        return catalog.suite_hash([(member.key, member.hash) for member in self.members])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anew:
+    """That a run's numbers are those of a re-scoring."""
+
+    rescoring: Rescoring
+    run: RescoredRun
+
+
+def in_version(connection: Connection, row: RunRow, version: str | None) -> tuple[RunRow, Anew | None]:
+    """Give a run with its numbers of a measures version; None = those of its day.
+
+    Raises InvalidInputError where the check has no such version, NotFoundError where the run is not in it.
+    """
+    found = find_rescoring(connection, row.check_id, version, plain=row.measures_version)
+    if found is None:
+        return row, None
+    run = rescored.find_run(connection, found.id, row.id)
+    if run is None:
+        left = "yet; it goes on" if found.finished_at is None else "; ask for it again to include newer runs"
+        raise NotFoundError(f"run '{row.id}' is not re-scored as measures version {found.name}{left}")
+    names = history.layout_names(connection, run.layout_id)
+    anew = replace(
+        row,
+        verdict=run.verdict,
+        reasons=list(run.reasons),
+        total=run.total,
+        measured=run.measured,
+        failed=run.failed,
+        undefined=run.undefined,
+        degraded=run.degraded,
+        degraded_positions=run.degraded_positions,
+        aggregates=history.named_aggregates(names, run.aggregates),
+        layout_id=run.layout_id,
+        measures_version=found.name,
+    )
+    return anew, Anew(rescoring=found, run=run)
+
+
+def find_rescoring(
+    connection: Connection, check_id: int, version: str | None, *, plain: str | None = MEASURES_VERSION
+) -> Rescoring | None:
+    """Find the re-scoring of a check a measures version names; None for no version and for the plain one.
+
+    Raises InvalidInputError where there is none.
+    """
+    if version is None or version == plain:
+        return None
+    named = _RESCORED.fullmatch(version)
+    found = rescoring.find(connection, int(named[1])) if named else None
+    if found is None or found.check_id != check_id or found.name != version:
+        there = [one.name for one in rescoring.list_all(connection, check_id, limit=5)]
+        listed = ", ".join([plain or MEASURES_VERSION, *reversed(there)])
+        raise InvalidInputError(
+            [Problem(path="measures_version", message=f"there is no version '{version[:40]}'; there are: {listed}")]
+        )
+    return found
+
+
+def setting_of(connection: Connection, row: RunRow, anew: Anew | None = None) -> Setting:
+    """Read what a run worked with. Raises NotFoundError where it has not started."""
+    if row.suite_version_id is None or row.check_version_id is None or row.retriever_version_id is None:
+        raise NotFoundError(f"run '{row.id}' has not started")
+    members = catalog.suite_version(connection, row.suite_version_id)[1]
+    if anew is not None:
+        members = corrected(members, catalog.suite_version(connection, anew.rescoring.suite_version_id)[1])
+    return Setting(
+        members=tuple(members),
+        canaries=tuple([CanaryDocument.model_validate(member.body).to_domain() for member in members]),
+        yardstick=yardstick_of(connection, row.check_version_id, row.retriever_version_id),
+    )
+
+
+def corrected(asked: Sequence[Member], judged_by: Sequence[Member]) -> list[Member]:
+    """Put the versions of another canary list in the place of those asked, wherever they ask the same.
+
+    Whoever asks something else by now, or is no longer there, stays as it was: its ranking answers the old query.
+    """
+    now = {member.canary_id: member for member in judged_by}
+    replaced = [now.get(member.canary_id, member) for member in asked]
+    return [new if new.body["query"] == old.body["query"] else old for old, new in zip(asked, replaced, strict=True)]
+
+
+def yardstick_of(connection: Connection, check_version_id: int, retriever_version_id: int) -> Yardstick:
+    """Read what the answers to a version of a check are judged by."""
+    check = CheckDocument.model_validate(catalog.version_body(connection, check_version_id).body)
+    public = catalog.version_body(connection, retriever_version_id).body
+    retriever = RetrieverDocument.model_validate(with_placeholders(public, secrets_set=True)).to_domain()
+    return check.yardstick(retriever.scorer)
+
+
+def states_of(connection: Connection, row: RunRow, setting: Setting, anew: Anew | None = None) -> dict[int, StateRow]:
+    """Read what held for each canary at a run, by canary id.
+
+    Judged anew, `first_run` still tells since when the canary has had this ranking: it may have held for longer.
+    """
+    states = history.states_at(connection, row.check_id, row.id)
+    if anew is None:
+        return states
+    layout = anew.run.scores_layout_id
+    versions = {member.canary_id: member.version_id for member in setting.members}
+    wanted = {canary: (states[canary].ranking_id, version) for canary, version in versions.items() if canary in states}
+    scores = history.scores_of(connection, wanted.values(), layout)
+    reasons = _degraded(anew.run)
+    found: dict[int, StateRow] = {}
+    for position, member in enumerate(setting.members):
+        score = scores.get(wanted.get(member.canary_id, (0, 0)))
+        if score is None:
+            continue
+        state, (matched, vector) = states[member.canary_id], score
+        found[member.canary_id] = replace(
+            state,
+            canary_version_id=member.version_id,
+            layout_id=layout,
+            matched=matched,
+            vector=vector,
+            reasons=reasons.get(position, 0),
+            top_score=_top_score(setting.yardstick.scorer, state, matched, setting.canaries[position]),
+        )
+    return found
+
+
+def rescoring_shape(found: Rescoring, done: int, total: int) -> dict[str, Any]:
+    """Shape a re-scoring; `before` and `after` sum its runs up, once it has finished."""
+    summary = found.summary or {}
+    return {
+        "id": str(found.id),
+        "check": found.check,
+        "measures_version": found.name,
+        "suite_hash": found.suite_hash,
+        "since": shapes.time_text(found.since),
+        "status": "running" if found.finished_at is None else "finished",
+        "created_at": shapes.time_text(found.created_at),
+        "finished_at": shapes.time_text(found.finished_at),
+        "progress": {"runs_done": done, "runs_total": total},
+        "note": found.note,
+        "before": _side(summary.get("before")),
+        "after": _side(summary.get("after")),
+    }
+
+
+def _side(told: Mapping[str, float | None] | None) -> dict[str, Any] | None:
+    if told is None:
+        return None
+    return {**told, "coverage": shapes.number(told["coverage"]), "health_score": shapes.number(told["health_score"])}
+
+
+def _degraded(run: RescoredRun) -> dict[int, int]:
+    places = np.frombuffer(run.degraded_positions or b"", dtype="<u4").tolist()
+    return dict(zip(places, np.frombuffer(run.degraded_reasons or b"", dtype="<u2").tolist(), strict=True))
+
+
+def _top_score(scorer: Scorer, state: StateRow, matched: bytes, canary: Canary) -> float | None:
+    """Give the relevance of the first hit: of all scorers only `judged` looks at judgments."""
+    if scorer.kind is not ScorerKind.JUDGED:
+        return state.top_score
+    best = max((judgment.grade for judgment in canary.judgments), default=0)
+    return judged_relevance(Match.from_bytes(matched).grade, best)

@@ -1,0 +1,339 @@
+"""Walking through past runs and judging each anew: the rankings are those that were stored, and nobody is asked.
+
+`Sweep.judge` is the story. Which runs are left, and what is written, is rescoring's.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from app.domain.breaking import ENDED_FIRST
+from app.domain.judging import Panel, Tally, Timing, Yardstick, judge, judge_timings, pack_reasons
+from app.domain.measures import MEASURES_VERSION
+from app.domain.model import Aggregates, Outcome, Ranking, RunStatus, Verdict
+from app.domain.verdicts import UNSCORED, remarks, run_verdict
+from app.formats.documents import CanaryDocument
+from app.services.scoring import corrected, yardstick_of
+from app.services.summaries import aggregate_vector, vector_names, with_embedder
+from app.store import catalog, history, recording, rescored
+from app.store.catalog import Member
+from app.store.engine import Store, from_us
+from app.store.queue import Failure
+from app.store.rescored import BegunState, RescoredRun
+from app.store.rescoring import LeftRun, Rescoring
+
+BATCH_ROWS = 20_000
+"""How many results of runs are judged at once, at most: what a sweep keeps in memory, and what a crash costs."""
+_MOST_RUNS = 200
+_PAGE = 2_000
+_BLOCK = 1_000
+_MOST_RANKINGS = 4_000
+_KEPT_RESULTS = 50_000
+_KEPT_SHEETS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What a ranking means for a version of a canary, as a store keeps it."""
+
+    vector: bytes
+    top_score: float | None
+    reasons: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """What rankings scored that were judged for the first time: rows as `recording.save_scores` wants them."""
+
+    layout_id: int
+    rows: Sequence[tuple[int, int, bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Runs judged anew, each with the time it ended, and the scores behind them."""
+
+    runs: Sequence[tuple[RescoredRun, int]]
+    scores: Sequence[Scores]
+    left_out: int
+    """Runs that cannot be judged any more, because this release does not read what they worked with."""
+
+
+@dataclass(kw_only=True)
+class _Sheet:
+    """The results of runs that asked and were judged alike, kept up to date while walking through them."""
+
+    members: Sequence[Member]
+    panel: Panel
+    yardstick: Yardstick
+    layout_id: int
+    names: tuple[str, ...]
+    names_layout_id: int
+    tally: Tally
+    places: Mapping[int, int]
+    """Positions by canary id."""
+    ranking_ids: dict[int, int] = field(default_factory=dict)
+    """What the tally holds, by position."""
+    pending: set[int] = field(default_factory=set)
+    """Canaries that may have another ranking than the tally holds; it is judged once it was this run's answer."""
+    aged: dict[int, Ranking] = field(default_factory=dict)
+    """Rankings whose age matters, by position."""
+    sum_of: tuple[object, "_Sum"] | None = None
+    """What the results came to, and of what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sum:
+    aggregates: Aggregates
+    vector: bytes
+    positions: bytes | None
+    reasons: bytes | None
+
+
+class Sweep:
+    """Judges the runs of a check in the order they ran, by the judgments of a re-scoring.
+
+    What it remembers is bounded: the ranking each canary has, results of recent rankings, and sheets of recent suites.
+    """
+
+    def __init__(self, store: Store, asked: Rescoring) -> None:
+        self._store = store
+        self._rescoring = asked
+        with store.read() as connection:
+            self._judged_by = catalog.suite_version(connection, asked.suite_version_id)[1]
+        self.size = max(1, min(_MOST_RUNS, BATCH_ROWS // max(1, len(self._judged_by))))
+        """How many runs to judge at once."""
+        self._walk = _Walk(store, asked.check_id)
+        self._sheets: OrderedDict[tuple[int, int, int], _Sheet] = OrderedDict()
+        self._sheet: _Sheet | None = None
+        self._judged: OrderedDict[tuple[int, int, int], _Judged] = OrderedDict()
+        self._rankings: dict[int, Ranking] = {}
+        self._scores: dict[int, list[tuple[int, int, bytes, bytes]]] = {}
+
+    def judge(self, runs: Sequence[LeftRun]) -> Batch:
+        """Judge the next runs anew; they are in order and later than those before."""
+        self._scores = {}
+        self._rankings = {}
+        ahead = self._walk.look_ahead(runs[0].id, runs[-1].id)
+        known = {ranking_id for ranking_id, _, _ in self._judged}
+        self._read_rankings(list(ahead - known)[:_MOST_RANKINGS])
+        found: list[tuple[RescoredRun, int]] = []
+        for run in runs:
+            changed = self._walk.to(run.id)
+            try:
+                sheet = self._sheet_of(run)
+            except ValueError:  # of documents this release refuses
+                self._sheet = None
+                continue
+            sheet.pending |= changed if sheet is self._sheet else sheet.places.keys()
+            self._sheet = sheet
+            found.append((self._judged_run(sheet, run), run.finished_at))
+        scores = [Scores(layout_id=layout, rows=rows) for layout, rows in self._scores.items()]
+        return Batch(runs=found, scores=scores, left_out=len(runs) - len(found))
+
+    def _judged_run(self, sheet: _Sheet, run: LeftRun) -> RescoredRun:
+        failures = run.failed
+        self._fill(sheet, failures)
+        timings = self._timings(sheet, run, failures)
+        found = self._sum(sheet, run.failures, failures, timings)
+        aggregates = with_embedder(found.aggregates, run.embedder)
+        ended_early = _ended_early(run, failures)
+        verdict, reasons = run_verdict(aggregates, sheet.yardstick.rules, ended_early=ended_early)
+        reasons += [sentence for sentence in run.reasons if sentence.startswith(UNSCORED)]
+        undated = sum(timing.undated for timing in timings.values())
+        reasons += remarks(aggregates, unscored=0, why_unscored=None, undated=undated)
+        return RescoredRun(
+            run_id=run.id,
+            verdict=str(verdict),
+            reasons=reasons,
+            total=aggregates.total,
+            measured=aggregates.measured,
+            failed=aggregates.failed,
+            undefined=aggregates.undefined,
+            degraded=aggregates.degraded,
+            degraded_positions=found.positions,
+            degraded_reasons=found.reasons,
+            aggregates=found.vector,
+            layout_id=sheet.names_layout_id,
+            scores_layout_id=sheet.layout_id,
+        )
+
+    def _sum(
+        self, sheet: _Sheet, packed: bytes | None, failures: Mapping[int, Failure], timings: Mapping[int, Timing]
+    ) -> _Sum:
+        """Amount a run to its aggregates; those of the run before where nothing has changed since."""
+        key = (packed, [timing.reasons for timing in timings.values()])
+        if sheet.sum_of is not None and sheet.sum_of[0] == key:
+            return sheet.sum_of[1]
+        outcomes = [Outcome.OK] * len(sheet.panel)
+        for position in sheet.places.values():
+            if position not in sheet.ranking_ids:
+                outcomes[position] = Outcome.SKIPPED
+        for position, failure in failures.items():
+            outcomes[position] = Outcome(failure.outcome)
+        sheet.tally.time(timings)
+        aggregates = sheet.tally.aggregates(outcomes)
+        measured = np.array([outcome is Outcome.OK for outcome in outcomes], dtype=np.bool_)
+        places = np.flatnonzero((sheet.tally.reasons != 0) & measured)
+        found = _Sum(
+            aggregates=aggregates,
+            vector=aggregate_vector(sheet.names, aggregates).tobytes(),
+            positions=places.astype("<u4").tobytes() or None,
+            reasons=sheet.tally.reasons[places].astype("<u2").tobytes() or None,
+        )
+        sheet.sum_of = (key, found)
+        return found
+
+    def _timings(self, sheet: _Sheet, run: LeftRun, failures: Mapping[int, Failure]) -> dict[int, Timing]:
+        """Judge the moment of the answers, by what the canaries want of it now."""
+        latencies = np.frombuffer(run.latencies, dtype=np.float16)
+        measured = {
+            position: float(latencies[position])
+            for position in sheet.panel.timed
+            if position in sheet.ranking_ids and position not in failures and position < len(latencies)
+        }
+        return judge_timings(sheet.yardstick, sheet.panel, measured, sheet.aged, from_us(run.started_at))
+
+    def _fill(self, sheet: _Sheet, failures: Mapping[int, Failure]) -> None:
+        """Bring the results of a run's canaries up to date with the rankings they have now.
+
+        Where a probe failed, what the canary has is older, perhaps of another retriever, and not judged by this one.
+        """
+        changed: dict[int, int] = {}
+        waiting: set[int] = set()
+        for canary_id in sheet.pending:
+            position, ranking_id = sheet.places.get(canary_id), self._walk.ranking_of(canary_id)
+            if position is None or ranking_id is None or sheet.ranking_ids.get(position) == ranking_id:
+                continue
+            if position in failures:
+                waiting.add(canary_id)
+            else:
+                changed[position] = ranking_id
+        sheet.pending = waiting
+        if not changed:
+            return
+        sheet.sum_of = None
+        places = sorted(changed)
+        for start in range(0, len(places), _BLOCK):
+            self._judge(sheet, {place: changed[place] for place in places[start : start + _BLOCK]})
+
+    def _judge(self, sheet: _Sheet, changed: Mapping[int, int]) -> None:
+        """Put the results of these rankings, by position, into the tally; those not judged before are judged."""
+        unknown = {place: one for place, one in changed.items() if self._key(sheet, place, one) not in self._judged}
+        aged = {place for place in changed if sheet.panel.canaries[place].max_age_seconds is not None}
+        self._read_rankings({changed[place] for place in unknown.keys() | aged})
+        found = judge(sheet.yardstick, sheet.panel, {place: self._rankings[one] for place, one in unknown.items()})
+        rows = self._scores.setdefault(sheet.layout_id, [])
+        for place, result in found.items():
+            vector, reasons = result.vector.tobytes(), pack_reasons(result.reasons)
+            self._judged[self._key(sheet, place, changed[place])] = _Judged(vector, result.top_score, reasons)
+            rows.append((changed[place], sheet.members[place].version_id, result.match.to_bytes(), vector))
+        sheet.tally.take_over({place: self._judged[self._key(sheet, place, one)] for place, one in changed.items()})
+        sheet.aged.update((place, self._rankings[changed[place]]) for place in aged)
+        sheet.ranking_ids.update(changed)
+        while len(self._judged) > _KEPT_RESULTS:
+            self._judged.popitem(last=False)
+
+    def _key(self, sheet: _Sheet, place: int, ranking_id: int) -> tuple[int, int, int]:
+        return ranking_id, sheet.members[place].version_id, sheet.layout_id
+
+    def _read_rankings(self, ranking_ids: Collection[int]) -> None:
+        """Have these rankings at hand."""
+        unread = [one for one in ranking_ids if one not in self._rankings]
+        if len(self._rankings) + len(unread) > _MOST_RANKINGS:
+            self._rankings, unread = {}, list(ranking_ids)
+        if unread:
+            with self._store.read() as connection:
+                self._rankings |= recording.load_rankings(connection, unread)
+
+    def _sheet_of(self, run: LeftRun) -> _Sheet:
+        """Give the sheet of a run. Raises ValueError where a document it worked with is none any more."""
+        key = (run.suite_version_id, run.check_version_id, run.retriever_version_id)
+        sheet = self._sheets.get(key)
+        if sheet is None:
+            sheet = self._sheets[key] = self._new_sheet(*key)
+            while len(self._sheets) > _KEPT_SHEETS:
+                self._sheets.popitem(last=False)
+        return sheet
+
+    def _new_sheet(self, suite_version_id: int, check_version_id: int, retriever_version_id: int) -> _Sheet:
+        with self._store.read() as connection:
+            asked = catalog.suite_version(connection, suite_version_id)[1]
+            yardstick = yardstick_of(connection, check_version_id, retriever_version_id)
+        members = corrected(asked, self._judged_by)
+        panel = Panel([CanaryDocument.model_validate(member.body).to_domain() for member in members])
+        names = vector_names(yardstick, panel)
+        measures = [str(measure) for measure in yardstick.measures]
+        with self._store.write() as connection:
+            layout_id = recording.layout_id(connection, measures, MEASURES_VERSION, str(yardstick))
+            names_layout_id = recording.layout_id(connection, names, MEASURES_VERSION, "")
+        return _Sheet(
+            members=members,
+            panel=panel,
+            yardstick=yardstick,
+            layout_id=layout_id,
+            names=names,
+            names_layout_id=names_layout_id,
+            tally=Tally(yardstick, panel),
+            places={member.canary_id: place for place, member in enumerate(members)},
+        )
+
+
+class _Walk:
+    """Knows the ranking each canary of a check has while walking through its runs, a page of states at a time."""
+
+    def __init__(self, store: Store, check_id: int) -> None:
+        self._store = store
+        self._check_id = check_id
+        self._has: dict[int, int] = {}
+        self._ahead: list[BegunState] = []
+        self._after: int | None = None
+        """The last state read; None before the first run."""
+        self._read_until = 0
+        """The run up to which all states are read: else each look for more would go through those of other checks."""
+
+    def ranking_of(self, canary_id: int) -> int | None:
+        """Give the ranking a canary has at this run, or had when it was last measured."""
+        return self._has.get(canary_id)
+
+    def look_ahead(self, first: int, last: int) -> set[int]:
+        """Read the states up to the run `last`, and give the rankings that will be met until then from `first` on."""
+        met: set[int] = set()
+        if self._after is None:
+            with self._store.read() as connection:
+                begun = rescored.states_in_force(connection, self._check_id, first)
+            self._has = {state.canary_id: state.ranking_id for state in begun}
+            self._after = max((state.id for state in begun), default=0)
+            met.update(self._has.values())
+        while self._read_until < last and not (self._ahead and self._ahead[-1].first_run > last):
+            with self._store.read() as connection:
+                newest = history.latest_body(connection, self._check_id)
+                page = rescored.states_begun(connection, self._check_id, after=self._after, limit=_PAGE)
+            if len(page) < _PAGE:
+                self._read_until = newest[0] if newest is not None else last
+            self._after = page[-1].id if page else self._after
+            self._ahead += page
+        return met | {state.ranking_id for state in self._ahead if state.first_run <= last}
+
+    def to(self, run_id: int) -> set[int]:
+        """Go on to a run; gives the canaries that have had another ranking on the way."""
+        passed = 0
+        changed: set[int] = set()
+        for state in self._ahead:
+            if state.first_run > run_id:
+                break
+            self._has[state.canary_id] = state.ranking_id
+            changed.add(state.canary_id)
+            passed += 1
+        del self._ahead[:passed]
+        return changed
+
+
+def _ended_early(run: LeftRun, failures: Mapping[int, Failure]) -> str | None:
+    """Say why the breaker ended a run, if it did: the reason stands at the probes that were not made."""
+    if run.status != RunStatus.PARTIAL or run.verdict != Verdict.UNKNOWN:
+        return None
+    skipped = [failure.detail for failure in failures.values() if failure.outcome == Outcome.SKIPPED]
+    return next((detail for detail in skipped if detail is not None and detail != ENDED_FIRST), None)
