@@ -346,7 +346,7 @@ def test_import_applies_everything_once_and_says_what_changed(service: Api) -> N
     assert {change["action"] for change in applied["changes"]} == {"create"}
     assert ("check", "docs") in {(change["kind"], change["name"]) for change in applied["changes"]}
     assert service.get("/v1/checks/docs")["managed_by"] == "api"
-    assert service.client.post("/v1/import", json=IMPORTED).json() == {"applied": True, "changes": []}
+    assert service.client.post("/v1/import", json=IMPORTED).json() == {"applied": True, "changes": [], "notes": []}
 
 
 def test_import_is_all_or_nothing(service: Api) -> None:

@@ -4,6 +4,7 @@ import base64
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,14 @@ SECRET_KEY = "a-secret-key-for-tests-only-0123456789"
 METRICS_TOKEN = "a-token-only-prometheus-knows"
 HOOK = {"kind": "webhook", "url": "https://example.org/", "secret": HOOK_SECRET}
 READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
+
+
+@dataclass(frozen=True)
+class Form:
+    """A body as a browser's form sends it."""
+
+    fields: dict[str, str]
+
 
 # Every route there is: the scope it needs (None = nobody asks), an address of it that exists, and a body it takes.
 ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
@@ -59,6 +68,10 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("DELETE", "/v1/retrievers/{slug}"): (ADMIN, "/v1/retrievers/spare", None),
     ("GET", "/v1/retrievers/{slug}/embedding"): (READ, "/v1/retrievers/search/embedding", None),
     ("DELETE", "/v1/retrievers/{slug}/embedding"): (WRITE, "/v1/retrievers/search/embedding", None),
+    ("POST", "/v1/retrievers/{slug}/try"): (WRITE, "/v1/retrievers/search/try", {"query": "?"}),
+    ("GET", "/retrievers"): (READ, "/retrievers", None),
+    ("GET", "/retrievers/{slug}/try"): (READ, "/retrievers/search/try", None),
+    ("POST", "/retrievers/{slug}/try"): (WRITE, "/retrievers/search/try", Form({"query": "?", "k": "5"})),
     ("GET", "/v1/checks"): (READ, "/v1/checks", None),
     ("GET", "/v1/checks/{slug}"): (READ, "/v1/checks/docs", None),
     ("PUT", "/v1/checks/{slug}"): (WRITE, "/v1/checks/spare", CHECK),
@@ -114,7 +127,8 @@ def _request(service: Api, route: tuple[str, str], headers: dict[str, str]) -> A
     method, _ = route
     _, address, body = ROUTES[route]
     service.client.cookies.clear()
-    return service.client.request(method, address, json=body, headers=headers, follow_redirects=False)
+    sent = {"data": body.fields} if isinstance(body, Form) else {"json": body}
+    return service.client.request(method, address, **sent, headers=headers, follow_redirects=False)
 
 
 def _spare(service: Api) -> None:
