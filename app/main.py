@@ -21,7 +21,7 @@ from app.adapters.hooks.webhook import send_webhook
 from app.adapters.retrievers.pasted import read_pasted
 from app.adapters.retrievers.probe import RetrieverProbe
 from app.api import catalog as catalog_routes
-from app.api import deps, embedding, exchange, history, service, trying
+from app.api import deps, embedding, exchange, history, rescoring, service, trying
 from app.api.bodies import Gate
 from app.api.openapi import install_openapi
 from app.api.problems import install_problems
@@ -106,6 +106,7 @@ def create_app(service_: Service) -> FastAPI:
         catalog_routes.router,
         exchange.router,
         history.router,
+        rescoring.router,
         trying.router,
         embedding.router,
     ):

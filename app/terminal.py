@@ -133,6 +133,16 @@ def progress(named: Sequence[tuple[str, int]]) -> Iterator[Callable[[int], Calla
 
 
 @contextmanager
+def counting(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Draw one bar on stderr, if that is a terminal; gives the function that sets how much of how much is done."""
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task(plain(name), total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+@contextmanager
 def reading(named: Sequence[tuple[str, int]]) -> Iterator[Callable[[int], Callable[[int], None]]]:
     """Draw a bar of bytes for each (file, size) on stderr, if that is a terminal; gives the function that moves it."""
     console = Console(stderr=True, highlight=False)

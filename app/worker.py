@@ -20,7 +20,7 @@ from app.domain.errors import StoreUnavailableError
 from app.domain.model import Send
 from app.domain.retrievers import Probe
 from app.domain.schedules import trigger
-from app.services import deliveries, retention, runs, scheduling
+from app.services import deliveries, rescoring, retention, runs, scheduling
 from app.services.deliveries import Links
 from app.services.plans import Planner
 from app.services.runs import EndedRun
@@ -74,6 +74,7 @@ class Worker:
         self._threads: list[threading.Thread] = []
         self._scheduler = BackgroundScheduler(timezone=UTC)
         self._scheduled: dict[int, int] = {}
+        self._rescorer = f"{engine.owner}:rescoring"
         self._owners = [f"{engine.owner}:run-{number}" for number in range(engine.run_threads)]
 
     def start(self) -> None:
@@ -83,7 +84,7 @@ class Worker:
         self._every(_SYNC_SECONDS, self._show)
         self._every(_RETENTION_SECONDS, self._retain)
         self._scheduler.add_job(self._guarded, args=[self._sync], next_run_time=datetime.now(UTC))
-        loops = [("heartbeat", self._heartbeat)]
+        loops = [("heartbeat", self._heartbeat), ("rescoring", self._rescoring_loop)]
         loops += [(f"run-{number}", partial(self._run_loop, owner)) for number, owner in enumerate(self._owners)]
         loops += [
             (f"delivery-{number}", partial(self._delivery_loop, f"{self._engine.owner}:delivery-{number}"))
@@ -112,6 +113,7 @@ class Worker:
         try:
             for owner in self._owners:
                 runs.release(self._engine.store, owner=owner)
+            rescoring.release(self._engine.store, owner=self._rescorer)
         except StoreUnavailableError as error:
             logger.warning("leases_not_released", extra={"detail": str(error)})
 
@@ -188,6 +190,9 @@ class Worker:
 
     def _run_loop(self, owner: str) -> None:
         self._loop(partial(self._run_once, owner))
+
+    def _rescoring_loop(self) -> None:
+        self._loop(self._rescore_once)
 
     def _delivery_loop(self, owner: str) -> None:
         self._loop(partial(self._deliver_once, owner))
@@ -270,6 +275,16 @@ class Worker:
             extra={"delivery": sent.id, "hook": sent.hook, "state": sent.state, "detail": sent.reason},
         )
         self._snapshot.refresh(engine.store)
+        return True
+
+    def _rescore_once(self) -> bool:
+        store, owner = self._engine.store, self._rescorer
+        claimed = rescoring.claim(store, owner=owner, now=_now())
+        if claimed is None:
+            return False
+        logger.info("rescoring_started", extra={"rescoring": claimed})
+        done = rescoring.carry_on(store, claimed, owner=owner, clock=_now, stopping=self._stopping.is_set)
+        logger.info("rescoring_ended" if done else "rescoring_let_go", extra={"rescoring": claimed})
         return True
 
     def _heartbeat(self) -> None:

@@ -83,6 +83,23 @@ class Server:
             raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
         return trial
 
+    def rescore(self, check: str, since: str | None) -> Mapping[str, Any]:
+        """Ask for a check's past runs to be judged by the judgments in force there; gives the re-scoring."""
+        body = json.dumps({} if since is None else {"since": since}).encode()
+        return self._rescoring("POST", f"/v1/checks/{quote(check, safe='')}/rescorings", body)
+
+    def rescoring(self, rescoring_id: str) -> Mapping[str, Any]:
+        """Read how far a re-scoring is."""
+        return self._rescoring("GET", f"/v1/rescorings/{quote(rescoring_id, safe='')}", None)
+
+    def _rescoring(self, method: str, path: str, body: bytes | None) -> Mapping[str, Any]:
+        try:
+            found: Mapping[str, Any] = json.loads(self._ask(method, path, body).body)
+            str(found["id"]), str(found["status"]), int(found["progress"]["runs_done"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
+        return found
+
     def _ask(self, method: str, path: str, body: bytes | None) -> Response:
         request = Request(
             url=self._url + path,
@@ -95,7 +112,7 @@ class Server:
         answer = send_one(request, policy=ANYWHERE)
         if answer.failure is not None and (answer.status is None or answer.status < HTTPStatus.MULTIPLE_CHOICES):
             raise CoalmineError(f"{self._url} cannot be asked: {answer.detail or answer.failure}")
-        if answer.status != HTTPStatus.OK:
+        if answer.status not in {HTTPStatus.OK, HTTPStatus.ACCEPTED}:
             raise self._refusal(answer)
         return answer
 

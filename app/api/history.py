@@ -30,6 +30,9 @@ _LARGEST = 2**63 - 1
 _FIRST_YEAR, _LAST_YEAR = 1970, 9999
 Before = Annotated[int | None, Query(alias="after", ge=1, le=_LARGEST, description="the `next` of the page before")]
 Slug = Annotated[str | None, Query(pattern="^[a-z0-9-]{1,64}$")]
+Version = Annotated[
+    str | None, Query(alias="measures_version", max_length=40, description="that of a re-scoring, such as 1.r7")
+]
 
 
 @router.post("/checks/{slug}/runs", openapi_extra=describes(RunRequest, required=False))
@@ -75,9 +78,9 @@ async def _awaited(store: Store, run_id: str, seconds: float, limiter: CapacityL
 
 
 @router.get("/checks/{slug}/health")
-def get_health(store: StoreDep, slug: str) -> dict[str, Any]:
-    """Show the newest ended run of a check."""
-    return reading.health(store, slug)
+def get_health(store: StoreDep, slug: str, version: Version = None) -> dict[str, Any]:
+    """Show the newest ended run of a check or, of a re-scoring, the newest run that is in it."""
+    return reading.health(store, slug, version=version)
 
 
 @router.get("/checks/{slug}/runs")
@@ -88,9 +91,9 @@ def list_runs(store: StoreDep, slug: str, before: Before = None, limit: Limit = 
 
 
 @router.get("/runs/{run_id}")
-def get_run(store: StoreDep, run_id: str) -> dict[str, Any]:
+def get_run(store: StoreDep, run_id: str, version: Version = None) -> dict[str, Any]:
     """Show a run; while it goes on, with its progress."""
-    return reading.run(store, run_id)
+    return reading.run(store, run_id, version=version)
 
 
 @router.get("/runs/{run_id}/results")
@@ -102,10 +105,11 @@ def list_results(
     tag: Annotated[str | None, Query(max_length=64)] = None,
     after: Annotated[int, Query(ge=-1, le=_LARGEST)] = -1,
     limit: Limit = 100,
+    version: Version = None,
 ) -> dict[str, Any]:
     """List the results of an ended run with their evidence."""
     found, following = reading.results(
-        store, run_id, verdict=verdict, category=category, tag=tag, after=after, limit=limit
+        store, run_id, verdict=verdict, category=category, tag=tag, after=after, limit=limit, version=version
     )
     return page(found, None if following is None else str(following))
 
@@ -115,9 +119,10 @@ def get_report(
     store: StoreDep,
     run_id: str,
     report_format: Annotated[Literal["json", "markdown", "junit"], Query(alias="format")] = "json",
+    version: Version = None,
 ) -> Response:
     """Report an ended run: every measure at every cut-off, categories, worst canaries."""
-    report = reading.report(store, run_id)
+    report = reading.report(store, run_id, version=version)
     if report_format == "markdown":
         return PlainTextResponse(reports.report_markdown(report), media_type="text/markdown; charset=utf-8")
     if report_format == "junit":
@@ -135,6 +140,7 @@ def get_series(
     start: Annotated[datetime | None, Query(alias="from")] = None,
     end: Annotated[datetime | None, Query(alias="to")] = None,
     points: Annotated[int, Query(ge=1, le=charts.MAX_POINTS)] = 300,
+    version: Version = None,
 ) -> dict[str, Any]:
     """Show a measure over time, by default the last day."""
     until = _moment(end, "to") or datetime.now(UTC)
@@ -142,7 +148,14 @@ def get_series(
     if since >= until:
         raise InvalidInputError([Problem(path="from", message="must be before 'to'")])
     return charts.series(
-        store, slug, measure=measure, category=category, start=to_us(since), end=to_us(until), points=points
+        store,
+        slug,
+        measure=measure,
+        category=category,
+        start=to_us(since),
+        end=to_us(until),
+        points=points,
+        version=version,
     )
 
 

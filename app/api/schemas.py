@@ -1,10 +1,11 @@
 """Wire-only shapes: what requests carry besides the documents, and the page object of lists."""
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 
-from app.formats.fields import Document, Flag, Number, Text, Whole
+from app.formats.fields import Document, Flag, Number, Text, Whole, complaint
 
 
 class RunRequest(Document):
@@ -12,6 +13,24 @@ class RunRequest(Document):
 
     trigger: Literal["api", "update", "cli"] = "api"
     index_version: Annotated[Text, StringConstraints(max_length=200)] | None = None
+    wait_seconds: Annotated[Number, Field(ge=0, le=300)] = 0
+
+
+def _moment(value: object) -> object:
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise complaint("must be a time with a time zone, such as 2026-01-31T12:00:00Z")
+    return moment
+
+
+class RescoringRequest(Document):
+    """A request to judge past runs anew, by the judgments in force now."""
+
+    since: Annotated[datetime, BeforeValidator(_moment)] | None = None
+    """Runs that ended from then on; all there are when it is not said."""
     wait_seconds: Annotated[Number, Field(ge=0, le=300)] = 0
 
 

@@ -102,7 +102,7 @@ def _expect_report(report: Any) -> None:
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     told = {
         "suite_hash": "the suite has changed since",
-        "measures_version": "the measures are defined differently since",
+        "measures_version": "the numbers are of different measures versions",
         "config_hash": "the check or the retriever is configured differently since",
     }
     return [sentence for name, sentence in told.items() if old.get(name) != new.get(name)]

@@ -12,7 +12,7 @@ from app.domain.errors import ConflictError, NotFoundError
 from app.domain.measures import MEASURES_VERSION
 from app.services.reading import find_check
 from app.services.scoring import rescoring_shape
-from app.services.sweeping import Batch, Sweep
+from app.services.sweeping import BATCH_ROWS, Batch, Sweep
 from app.store import catalog, recording, rescored, rescoring
 from app.store.engine import Connection, Store, to_us
 from app.store.rescoring import Rescoring
@@ -23,18 +23,18 @@ LEASE: Final = timedelta(minutes=2)
 Moved = Callable[[int, int], None]
 
 
-def ask(store: Store, slug: str, *, since: datetime | None, now: datetime, owner: str | None = None) -> int:
+def ask(store: Store, slug: str, *, since: datetime | None, now: datetime) -> int:
     """Ask for a check's runs that ended from `since` on (None: all) to be judged by the judgments in force now.
 
-    Asked again with the same suite, it is the same re-scoring that goes on with what has come since. With an `owner`
-    it is claimed at once, where nobody is at it. Raises NotFoundError, and ConflictError where no suite is in force.
+    Asked again with the same suite, it is the same re-scoring that goes on with what has come since. Raises
+    NotFoundError, and ConflictError where no suite is in force.
     """
     with store.write() as connection:
         check = find_check(connection, slug)
         suite = catalog.find_definition(connection, "suite", check.body["suite"])
         if suite is None or suite.archived_at is not None:
             raise ConflictError(f"suite '{check.body['suite']}' is not in force, so there is nothing to judge by")
-        rescoring_id = rescoring.ask(
+        return rescoring.ask(
             connection,
             check_id=check.id,
             suite_version_id=catalog.freeze_suite(connection, suite.id, to_us(now)),
@@ -42,15 +42,12 @@ def ask(store: Store, slug: str, *, since: datetime | None, now: datetime, owner
             since=None if since is None else to_us(since),
             now=to_us(now),
         )
-        if owner is not None:
-            rescoring.claim(connection, rescoring_id, owner=owner, now=to_us(now), lease_until=to_us(now + LEASE))
-        return rescoring_id
 
 
-def claim(store: Store, *, owner: str, now: datetime) -> int | None:
-    """Take a re-scoring at which nobody is, if there is one."""
+def claim(store: Store, *, owner: str, now: datetime, only: int | None = None) -> int | None:
+    """Take a re-scoring with work left at which nobody is, if there is one; or `only` this one."""
     with store.read() as connection:
-        waiting = rescoring.waiting(connection, now=to_us(now))
+        waiting = rescoring.waiting(connection, now=to_us(now), only=only)
     if waiting is None:
         return None
     with store.write() as connection:
@@ -67,6 +64,7 @@ def carry_on(
     clock: Callable[[], datetime],
     stopping: Callable[[], bool] = lambda: False,
     moved: Moved = lambda _done, _total: None,
+    batch_rows: int = BATCH_ROWS,
 ) -> bool:
     """Judge the runs that are left, batch by batch; False where it was let go of: stopping, or taken over by another.
 
@@ -76,7 +74,8 @@ def carry_on(
     while True:
         asked = _asked(store, rescoring_id)
         if asked.measures_version == MEASURES_VERSION:
-            left_out = _sweep(store, asked, owner=owner, clock=clock, stopping=stopping, moved=moved)
+            sweep = Sweep(store, asked, batch_rows=batch_rows)
+            left_out = _judge_all(store, asked, sweep, owner=owner, clock=clock, stopping=stopping, moved=moved)
             if left_out is None:
                 return False
             note = _note(store, asked, left_out)
@@ -108,9 +107,10 @@ def list_all(store: Store, slug: str, *, before: int | None, limit: int) -> list
         return [_shape(connection, one) for one in found]
 
 
-def _sweep(
+def _judge_all(
     store: Store,
     asked: Rescoring,
+    sweep: Sweep,
     *,
     owner: str,
     clock: Callable[[], datetime],
@@ -118,7 +118,7 @@ def _sweep(
     moved: Moved,
 ) -> int | None:
     """Judge all runs that are left and give how many could not be read; None where it was let go of."""
-    sweep, after, left_out = Sweep(store, asked), 0, 0
+    after, left_out = 0, 0
     while not stopping():
         with store.read() as connection:
             moved(*rescoring.progress(connection, asked))

@@ -174,7 +174,7 @@ def rescoring_shape(found: Rescoring, done: int, total: int) -> dict[str, Any]:
         "measures_version": found.name,
         "suite_hash": found.suite_hash,
         "since": shapes.time_text(found.since),
-        "status": "running" if found.finished_at is None else "finished",
+        "status": _status(found),
         "created_at": shapes.time_text(found.created_at),
         "finished_at": shapes.time_text(found.finished_at),
         "progress": {"runs_done": done, "runs_total": total},
@@ -182,6 +182,12 @@ def rescoring_shape(found: Rescoring, done: int, total: int) -> dict[str, Any]:
         "before": _side(summary.get("before")),
         "after": _side(summary.get("after")),
     }
+
+
+def _status(found: Rescoring) -> str:
+    if found.finished_at is not None:
+        return "finished"
+    return "queued" if found.claimed_by is None else "running"
 
 
 def _side(told: Mapping[str, float | None] | None) -> dict[str, Any] | None:

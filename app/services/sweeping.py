@@ -98,12 +98,12 @@ class Sweep:
     What it remembers is bounded: the ranking each canary has, results of recent rankings, and sheets of recent suites.
     """
 
-    def __init__(self, store: Store, asked: Rescoring) -> None:
+    def __init__(self, store: Store, asked: Rescoring, *, batch_rows: int = BATCH_ROWS) -> None:
         self._store = store
         self._rescoring = asked
         with store.read() as connection:
             self._judged_by = catalog.suite_version(connection, asked.suite_version_id)[1]
-        self.size = max(1, min(_MOST_RUNS, BATCH_ROWS // max(1, len(self._judged_by))))
+        self.size = max(1, min(_MOST_RUNS, batch_rows // max(1, len(self._judged_by))))
         """How many runs to judge at once."""
         self._walk = _Walk(store, asked.check_id)
         self._sheets: OrderedDict[tuple[int, int, int], _Sheet] = OrderedDict()

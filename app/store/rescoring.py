@@ -43,6 +43,7 @@ class Rescoring:
     finished_at: int | None
     note: str | None
     summary: Mapping[str, Any] | None
+    claimed_by: str | None
 
     @property
     def name(self) -> str:
@@ -124,9 +125,11 @@ def progress(connection: Connection, rescoring: Rescoring) -> tuple[int, int]:
     return done, max(done, int(connection.execute(wanted).scalar_one()))
 
 
-def waiting(connection: Connection, *, now: int) -> int | None:
-    """Find a re-scoring with work left at which nobody is."""
+def waiting(connection: Connection, *, now: int, only: int | None = None) -> int | None:
+    """Find a re-scoring with work left at which nobody is; or `only` this one."""
     statement = sa.select(rescorings.c.id).where(_free(now)).order_by(rescorings.c.id).limit(1)
+    if only is not None:
+        statement = statement.where(rescorings.c.id == only)
     return connection.execute(statement).scalar_one_or_none()
 
 

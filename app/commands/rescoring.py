@@ -1,0 +1,101 @@
+"""`coalmine rescore`: history judged anew by corrected judgments, with what that changes."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Annotated, Any
+from uuid import uuid4
+
+import typer
+
+from app import terminal
+from app.commands.base import DataDir, ServerUrl, examples, now, opened, server_at
+from app.formats.fields import parse_duration
+from app.formats.reports import Table, number, plain
+from app.formats.shapes import time_text
+from app.services import rescoring
+from app.store.engine import Store
+
+app = typer.Typer(rich_markup_mode=None)
+
+_LOOK_SECONDS = 0.5
+_Moved = Callable[[int, int], None]
+
+
+@app.command(
+    epilog=examples("coalmine rescore docs --since 30d", "coalmine rescore docs --server https://coalmine.example")
+)
+def rescore(
+    check: Annotated[str, typer.Argument(metavar="CHECK", help="The check whose past runs are judged anew.")],
+    *,
+    since: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Only runs of the last 30d, 12h, ...; default: all.")
+    ] = None,
+    server: ServerUrl = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Judge past runs by the judgments in force now, from stored rankings: the retriever is not asked.
+
+    The numbers of the day stay as they are. The new ones are a measures version of their own, which the API gives with
+    ?measures_version=. Run again, it takes in the runs that have ended since.
+    """
+    start = now() - timedelta(seconds=_seconds(since)) if since is not None else None
+    if server is not None:
+        service = server_at(server)
+        asked = service.rescore(check, time_text(start))
+        with terminal.counting(check) as moved:
+            found = _followed(asked, lambda: service.rescoring(str(asked["id"])), moved)
+    else:
+        with opened(data_dir) as (_, store), terminal.counting(check) as moved:
+            found = _here(store, rescoring.ask(store, check, since=start, now=now()), moved)
+    _show(found)
+
+
+def _here(store: Store, rescoring_id: int, moved: _Moved) -> Mapping[str, Any]:
+    """Do it in this process; while a worker is at it already, wait for that."""
+    owner = f"rescore:{os.getpid()}:{uuid4().hex[:8]}"
+
+    def carried_on() -> Mapping[str, Any]:
+        if rescoring.claim(store, owner=owner, now=now(), only=rescoring_id) is not None:
+            rescoring.carry_on(store, rescoring_id, owner=owner, clock=now, moved=moved)
+        return rescoring.show(store, rescoring_id)
+
+    try:
+        return _followed(carried_on(), carried_on, moved)
+    except KeyboardInterrupt:
+        rescoring.release(store, owner=owner)
+        terminal.note("What is re-scored stays; run it again to go on.")
+        raise
+
+
+def _followed(found: Mapping[str, Any], look: Callable[[], Mapping[str, Any]], moved: _Moved) -> Mapping[str, Any]:
+    while True:
+        moved(int(found["progress"]["runs_done"]), int(found["progress"]["runs_total"]))
+        if found["status"] == "finished":
+            return found
+        time.sleep(_LOOK_SECONDS)
+        found = look()
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    sides = [found["before"] or {}, found["after"] or {}]
+    rows = [
+        ("coverage", *[number(side.get("coverage")) for side in sides]),
+        ("health_score", *[number(side.get("health_score")) for side in sides]),
+        ("degraded canaries", *[f"{side.get('degraded', 0):,}" for side in sides]),
+    ]
+    verdicts = [side.get("verdicts", {}) for side in sides]
+    named = [name for name in ("healthy", "degraded", "unknown") if any(name in one for one in verdicts)]
+    rows += [(f"{name} runs", *[f"{one.get(name, 0):,}" for one in verdicts]) for name in named]
+    title = f"{found['check']}: {found['progress']['runs_done']:,} runs as measures version {found['measures_version']}"
+    terminal.show_table(Table(title=plain(title), columns=("", "before", "after"), rows=tuple(rows)))
+    if found["note"]:
+        terminal.note(f"Note: {plain(str(found['note']))}.")
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--since") from error
