@@ -73,6 +73,8 @@ def carry_on(
     """
     while True:
         asked = _asked(store, rescoring_id)
+        if asked.finished_at is not None:
+            return True
         if asked.measures_version == MEASURES_VERSION:
             sweep = Sweep(store, asked, batch_rows=batch_rows)
             left_out = _judge_all(store, asked, sweep, owner=owner, clock=clock, stopping=stopping, moved=moved)

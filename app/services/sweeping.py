@@ -105,7 +105,7 @@ class Sweep:
             self._judged_by = catalog.suite_version(connection, asked.suite_version_id)[1]
         self.size = max(1, min(_MOST_RUNS, batch_rows // max(1, len(self._judged_by))))
         """How many runs to judge at once."""
-        self._walk = _Walk(store, asked.check_id)
+        self._walk = _Walk(store, asked.check_id, page=min(_PAGE, batch_rows))
         self._sheets: OrderedDict[tuple[int, int, int], _Sheet] = OrderedDict()
         self._sheet: _Sheet | None = None
         self._judged: OrderedDict[tuple[int, int, int], _Judged] = OrderedDict()
@@ -284,8 +284,9 @@ class Sweep:
 class _Walk:
     """Knows the ranking each canary of a check has while walking through its runs, a page of states at a time."""
 
-    def __init__(self, store: Store, check_id: int) -> None:
+    def __init__(self, store: Store, check_id: int, *, page: int) -> None:
         self._store = store
+        self._page = page
         self._check_id = check_id
         self._has: dict[int, int] = {}
         self._ahead: list[BegunState] = []
@@ -310,8 +311,8 @@ class _Walk:
         while self._read_until < last and not (self._ahead and self._ahead[-1].first_run > last):
             with self._store.read() as connection:
                 newest = history.latest_body(connection, self._check_id)
-                page = rescored.states_begun(connection, self._check_id, after=self._after, limit=_PAGE)
-            if len(page) < _PAGE:
+                page = rescored.states_begun(connection, self._check_id, after=self._after, limit=self._page)
+            if len(page) < self._page:
                 self._read_until = newest[0] if newest is not None else last
             self._after = page[-1].id if page else self._after
             self._ahead += page
