@@ -29,7 +29,12 @@ VECTOR_STORES = {
         headers=("x-chroma-token: sesame",),
     ),
     "pgvector": Shape(
-        written={"url": "postgresql://db/docs", "options": {"table": "kb.chunks"}, "embedding": EMBEDDING},
+        written={
+            "url": "postgresql://db/docs",
+            "options": {"table": "kb.chunks"},
+            "embedding": EMBEDDING,
+            "auth": {"user": "reader", "password": "p"},
+        },
         url="postgresql://db/docs",
         sent=(
             "SELECT id AS id, text AS text, source AS document, 1 - (embedding <=> CAST(:vector AS vector)) AS score"

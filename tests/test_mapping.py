@@ -394,3 +394,10 @@ def test_any_expression_survives_any_answer(data: st.DataObject) -> None:
         ResponseMapping(hits="*", id="@", index_version="length(@)"),
     ):
         assert outcome(compile_mapping(mapping, 3), body)
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb"])
+def test_field_names_with_quotes_and_the_like_can_be_mapped(name: str) -> None:
+    mapping = ResponseMapping(hits=json.dumps(name), id=json.dumps(name))
+    body = json.dumps({name: [{name: "x"}]}).encode()
+    assert compile_mapping(mapping, 5).read(body, {}).ranking.ids == ("x",)

@@ -31,6 +31,7 @@ def shortest(preset: Preset, **more: Any) -> dict[str, Any]:
         **({"options": options} if options else {}),
         **({"embedding": EMBEDDING} if preset.needs_vector else {}),
         **({"request": {"tool": "search"}} if preset.dialect is Dialect.MCP else {}),
+        **({"auth": {"user": "reader", "password": "p"}} if preset.dialect is Dialect.SQL else {}),
         **more,
     }
 

@@ -40,6 +40,7 @@ SQL = {
     "url": "postgresql://db.test:5432/rag",
     "options": {"table": "public.chunks"},
     "embedding": EMBEDDING,
+    "auth": {"user": "reader", "password": "p"},
 }
 AUTHS: dict[str, tuple[dict[str, Any], Any]] = {
     "bearer": ({"kind": "bearer", "token": "t"}, Bearer(token="t")),
@@ -305,7 +306,7 @@ def test_a_breaker_may_be_switched_off() -> None:
 
 
 def test_a_database_is_asked_by_one_statement_in_which_options_are_names() -> None:
-    retriever = read(**SQL, auth={"user": "reader", "password": "p"}).to_domain()
+    retriever = read(**SQL).to_domain()
     assert retriever.dialect is Dialect.SQL
     assert "FROM public.chunks" in (retriever.sql or "")
     assert "{{" not in (retriever.sql or "")
@@ -320,6 +321,10 @@ def test_a_database_is_asked_by_one_statement_in_which_options_are_names() -> No
     ("changes", "problem"),
     [
         ({"url": "http://db.test/"}, "url: must be an address that begins with postgresql:// and names a host"),
+        (
+            {"auth": None},
+            "auth: is missing: a database needs {user: ..., password: ...} of a role that may only read",
+        ),
         (
             {"url": "postgresql://u:p@db.test/rag"},
             "url: must not hold a user name or password; addresses are shown, headers and secrets are not",

@@ -201,7 +201,9 @@ class RetrieverDocument(Document):
 
     def _of_secrets(self) -> Iterator[tuple[Place, str]]:
         """Yield what would send secrets astray."""
-        if self.dialect is Dialect.SQL and not isinstance(self.auth, BasicDocument | None):
+        if self.dialect is Dialect.SQL and self.auth is None:
+            yield ("auth",), "is missing: a database needs {user: ..., password: ...} of a role that may only read"
+        elif self.dialect is Dialect.SQL and not isinstance(self.auth, BasicDocument):
             yield ("auth", "kind"), "of a database must be basic: its user and password"
         if self.lookup is not None and origin_of(self.lookup.url) != origin_of(self.url):
             # It is asked with the secrets of the retriever, which go nowhere else.

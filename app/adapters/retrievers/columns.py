@@ -7,6 +7,7 @@ columns already, which cost an evaluation per column.
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -99,7 +100,7 @@ class _Shape:
         """Add a path and return the attribute path to its value; "" if there is no path, None if it does not fit."""
         if path is None:
             return ""
-        if not path.steps:
+        if not path.steps or any(_UNSPEAKABLE.search(step) for step in path.steps):
             return None
         shape, attributes = self, []
         for step in path.steps[:-1]:
@@ -311,6 +312,8 @@ def _number(value: float) -> float:
         return math.inf
 
 
+_UNSPEAKABLE = re.compile(r'["\\\x00-\x1f]')
+"""What msgspec does not take in the name of a field."""
 _LONG_INTEGER = 4_300  # digits; Python refuses to convert more
 _EVALUATION = (JMESPathError, TypeError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError)
 _NO_FIT = "the expression does not fit the answer"
