@@ -60,15 +60,17 @@ def reports_json(reports: Reports) -> str:
     return report_json(reports[0] if len(reports) == 1 else reports)
 
 
-def show_plan(changes: Sequence[Mapping[str, Any]], *, applied: bool) -> None:
-    """Show what changes, a line each with its sign, then how many; or that nothing does."""
+def show_plan(changes: Sequence[Mapping[str, Any]], *, applied: bool, most: int | None = None) -> None:
+    """Show what changes, a line each with its sign (the first `most`), then how many; or that nothing does."""
     console = _console()
-    for change in changes:
+    for change in changes[:most]:
         sign, style = _SIGNS.get(change["action"], ("?", ""))
         details = [", ".join(change["fields"] or ()), change["note"] or ""]
         told = "; ".join(detail for detail in details if detail)
         line = plain(f"{change['kind']} {change['name']}{f' ({told})' if told else ''}")
         console.print(Text(f"{sign} {line}", style=style), soft_wrap=True)
+    if most is not None and len(changes) > most:
+        console.print(Text(f"  ... and {len(changes) - most:,} more"))
     counts = {action: sum(change["action"] == action for change in changes) for action in _DONE}
     told = ", ".join(f"{count} {'' if applied else 'to be '}{_DONE[name]}" for name, count in counts.items() if count)
     console.print(Text(f"{told}." if told else "Nothing to do: what is in force is what the files say."))

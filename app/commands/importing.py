@@ -24,6 +24,8 @@ app = typer.Typer(rich_markup_mode=None)
 
 _NAMES = "|".join(FORMATS)
 _PACKED = ".gz"
+_SHOWN = 20
+"""Changes that are listed: an import is mostly many of one kind."""
 _BLOCK = 1_000  # lines between two moves of the bar
 
 
@@ -62,7 +64,7 @@ def import_suite(  # noqa: PLR0913 - options of a command
         _write(to, write_canary_file(documents))
     elif server is not None:
         changes = server_at(server).import_documents(import_pages(documents), dry_run=dry_run)
-        terminal.show_plan(changes, applied=not dry_run)
+        terminal.show_plan(changes, applied=not dry_run, most=_SHOWN)
     else:
         with opened(data_dir, create=not dry_run) as (settings, store):
             expect_own_key(settings)
@@ -71,7 +73,7 @@ def import_suite(  # noqa: PLR0913 - options of a command
                 found = applying.diff(store, vault, documents, managed_by=API)
             else:
                 found = applying.apply(store, vault, documents, managed_by=API, now=now())
-        terminal.show_plan([asdict(change) for change in found], applied=not dry_run)
+        terminal.show_plan([asdict(change) for change in found], applied=not dry_run, most=_SHOWN)
     for line in imported.notes:
         terminal.note(f"Note: {line}.")
     canaries = len(imported.suite.canaries or ())
