@@ -230,7 +230,7 @@ def _history(seed: int, count: int) -> Iterator[dict[str, Answer]]:
     answers: dict[str, Answer] = {}
     for number in range(count):
         for one in OLD:
-            if number and generator.random() < 0.8:
+            if number % 3 or (number and generator.random() < 0.6):  # two of three bring nothing new
                 continue
             ids = generator.sample(["noise", "b", "c", f"doc-{one['key']}"], generator.randint(0, 4))
             ages = tuple(generator.choice([None, NOW - generator.randint(0, 9_000)]) for _ in ids)
@@ -238,6 +238,8 @@ def _history(seed: int, count: int) -> Iterator[dict[str, Answer]]:
             seconds = generator.choice([0.2, 0.5, 0.9])
             good = answered(found, seconds=seconds, index_version=f"v{number // 4}")
             answers[one["key"]] = good if generator.random() < 0.9 else failed(Outcome.TIMEOUT)
+        if (fast := answers["fast"]).ranking is not None:
+            answers["fast"] = replace(fast, latency_seconds=generator.choice([0.2, 0.5, 0.9]))
         dead = generator.random() < 0.15
         yield dict(answers) if not dead else {one["key"]: failed(Outcome.UNREACHABLE) for one in OLD}
 
@@ -256,7 +258,7 @@ def test_it_equals_asking_again_and_getting_the_same_rankings(
     for world, canaries in zip(worlds, (OLD, NEW), strict=True):
         retriever = {**DATED, "scorer": scorer}
         world.apply({**page(canaries, hooks=[], rules=rules, k=2), "retrievers": [retriever]})
-        for answers in _history(seed, 15):
+        for answers in _history(seed, 18):
             world.probe.answers = answers
             world.run()
     before, again = worlds
@@ -413,6 +415,28 @@ def test_two_who_work_at_one_rescoring_count_every_run_once(world: World) -> Non
     assert world.count("rescored_runs") == {"rescored_runs": 6}
 
 
+def test_what_is_asked_for_or_ends_meanwhile_is_taken_in(world: World) -> None:
+    _correct(world, bee={"expected_chunks": ["bee-2024"]})
+    calls: list[tuple[int, int]] = []
+
+    def moved(done: int, total: int) -> None:
+        calls.append((done, total))
+        if len(calls) == 2:  # all states of before are read by then
+            world.probe.all_miss()
+            world.run()
+        if len(calls) == 3:
+            _ask(world)
+
+    with world.store.read() as connection:
+        ended = connection.execute(sa.select(runs.c.finished_at).order_by(runs.c.id.desc()).limit(1)).scalar_one()
+    rescoring_id = _ask(world, since=START + timedelta(microseconds=ended - to_us(START)))
+    assert _carry_on(world, rescoring_id, batch_rows=3, moved=moved)
+    assert calls == [(0, 1), (1, 1), (2, 2), (2, 4), (3, 4), (4, 4)]
+    version = rescoring.show(world.store, rescoring_id)["measures_version"]
+    coverages = [_shown(world, run, version)["run"]["coverage"] for run in _run_ids(world)]
+    assert coverages == [0.666667, 1.0, 1.0, 0.0]
+
+
 def test_one_who_stops_lets_go_and_another_goes_on_at_once(world: World) -> None:
     rescoring_id = _ask(world)
     looks = iter([False, True])
@@ -540,8 +564,9 @@ def test_what_a_canary_has_is_known_though_states_come_in_many_pages(world: Worl
     other = {**page()["checks"][0], "slug": "other", "hooks": []}
     world.apply({**page([canary(key) for key in KEYS], hooks=[]), "checks": [*page(hooks=[])["checks"], other]})
     for number in range(6):
-        world.probe.otherwise = partial(_by_number, number)
+        world.probe.otherwise = partial(_by_number, number // 2)
         world.run()
+        world.probe.otherwise = partial(_by_number, number)
         world.run("other")
     found = _rescored(world, batch_rows=2)
     mine = reading.list_runs(world.store, CHECK, before=None, limit=50)

@@ -123,7 +123,9 @@ def _judge_all(
     after, left_out = 0, 0
     while not stopping():
         with store.read() as connection:
-            moved(*rescoring.progress(connection, asked))
+            done = rescoring.progress(connection, asked)
+        moved(*done)
+        with store.read() as connection:
             left = rescoring.runs_left(connection, asked, after=after, limit=sweep.size)
         if not left:
             return left_out
