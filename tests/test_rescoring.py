@@ -391,7 +391,7 @@ def test_since_limits_it_and_can_be_widened(world: World) -> None:
     since = START + timedelta(microseconds=ended - to_us(START))
     found = _rescored(world, since=since)
     assert found["progress"] == {"runs_done": 1, "runs_total": 1}
-    with pytest.raises(NotFoundError, match=f"run '{ids[0]}' is not re-scored as measures version"):
+    with pytest.raises(NotFoundError, match=f"run '{ids[0]}' is not in measures version"):
         _shown(world, ids[0], found["measures_version"])
     wider = _rescored(world)
     assert (wider["id"], wider["since"], wider["progress"]["runs_done"]) == (found["id"], None, 3)

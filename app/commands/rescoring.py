@@ -88,7 +88,9 @@ def _show(found: Mapping[str, Any]) -> None:
     verdicts = [side.get("verdicts", {}) for side in sides]
     named = [name for name in ("healthy", "degraded", "unknown") if any(name in one for one in verdicts)]
     rows += [(f"{name} runs", *[f"{one.get(name, 0):,}" for one in verdicts]) for name in named]
-    title = f"{found['check']}: {found['progress']['runs_done']:,} runs as measures version {found['measures_version']}"
+    count = int(found["progress"]["runs_done"])
+    counted = f"{count:,} {'run' if count == 1 else 'runs'}"
+    title = f"{found['check']}: {counted} as measures version {found['measures_version']}"
     terminal.show_table(Table(title=plain(title), columns=("", "before", "after"), rows=tuple(rows)))
     if found["note"]:
         terminal.note(f"Note: {plain(str(found['note']))}.")

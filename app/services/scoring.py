@@ -62,8 +62,9 @@ def in_version(connection: Connection, row: RunRow, version: str | None) -> tupl
         return row, None
     run = rescored.find_run(connection, found.id, row.id)
     if run is None:
-        left = "yet; it goes on" if found.finished_at is None else "; ask for it again to include newer runs"
-        raise NotFoundError(f"run '{row.id}' is not re-scored as measures version {found.name}{left}")
+        goes_on = found.finished_at is None
+        why = ", or not yet: the re-scoring goes on" if goes_on else ": ask for the re-scoring again to take it in"
+        raise NotFoundError(f"run '{row.id}' is not in measures version {found.name}{why}")
     names = history.layout_names(connection, run.layout_id)
     anew = replace(
         row,
