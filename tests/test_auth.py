@@ -90,6 +90,9 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/v1/runs/{run_id}/results"): (READ, "/v1/runs/1/results", None),
     ("GET", "/v1/runs/{run_id}/report"): (READ, "/v1/runs/1/report", None),
     ("GET", "/v1/checks/{slug}/series"): (READ, "/v1/checks/docs/series", None),
+    ("POST", "/v1/checks/{slug}/rescorings"): (WRITE, "/v1/checks/docs/rescorings", {}),
+    ("GET", "/v1/checks/{slug}/rescorings"): (READ, "/v1/checks/docs/rescorings", None),
+    ("GET", "/v1/rescorings/{rescoring_id}"): (READ, "/v1/rescorings/1", None),
     ("GET", "/v1/checks/{slug}/canaries/{key}/history"): (READ, "/v1/checks/docs/canaries/oauth/history", None),
     ("GET", "/v1/alerts"): (READ, "/v1/alerts", None),
     ("GET", "/v1/alerts/{alert_id}"): (READ, "/v1/alerts/1", None),
@@ -106,6 +109,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """Give a service that has one of everything, and keys."""
     with api(tmp_path_factory.mktemp("auth"), secret_key=SECRET_KEY, metrics_token=METRICS_TOKEN) as opened:
         opened.docs()
+        opened.client.post("/v1/checks/docs/rescorings")
         opened.put("/v1/hooks/departed", HOOK)
         opened.mailbox.receipts.append(Receipt(ok=False, http_status=410, error="refused", permanent=True, gone=True))
         opened.client.post("/v1/hooks/departed/test")
