@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ ALL = sorted(FORMATS)
 
 
 def source(name: str, text: str) -> Source:
-    return Source(name=name, lines=lambda: text.splitlines(keepends=True))
+    return Source(name=name, lines=lambda: StringIO(text))
 
 
 def read(form: str, files: Mapping[str, str], **options: Any) -> Imported:
@@ -107,8 +108,14 @@ RICH: dict[str, Any] = {
 }
 
 
-def test_csv_loses_nothing_at_all() -> None:
-    suite = SuiteDocument.model_validate(RICH)
+def odd(text: str) -> dict[str, Any]:
+    canary = {"query": text, "expected_chunks": [{"id": "a", "text": text}, {"document": "d"}], "tags": ["x;y", "[z]"]}
+    return {"slug": "suite", "canaries": [{"key": "a", **canary}]}
+
+
+@pytest.mark.parametrize("whole", [RICH, odd("a\rb"), odd("a\r\nb"), odd('a"b,c'), odd("a\u2028b\x85c")])
+def test_csv_loses_nothing_at_all(whole: dict[str, Any]) -> None:
+    suite = SuiteDocument.model_validate(whole)
     written = FORMATS["csv"].write(suite)
     assert not written.notes
     assert read("csv", written.files).suite == suite
@@ -165,6 +172,13 @@ def test_trec_topics_may_be_xml() -> None:
         '<topics>\n<topic number="1">\n<query>covid origin</query>\n<question>what?</question>\n</topic>\n</topics>\n'
     )
     assert canaries(read("trec", {"t.xml": topics, "q": "1 0 d 1\n"}))["1"].query == "covid origin"
+
+
+@pytest.mark.parametrize(
+    "line", ["<topic" * 20_000 + "\n", "<top><num>" + " " * 100_000 + "\n", "<title>" + " " * 100_000]
+)
+def test_a_hostile_topic_is_refused_and_costs_no_more_than_its_length(line: str) -> None:
+    assert refused("trec", {"topics": f"<top>\n{line}\n</top>\n"})
 
 
 def test_grades_outside_the_scale_are_brought_into_it_and_noted() -> None:
@@ -240,6 +254,16 @@ def test_samples_of_ragas_and_langsmith_expect_their_reference_contexts(sample: 
     assert (canary.query, [chunk.text for chunk in canary.expected_chunks]) == ("why?", ["because"])
 
 
+@pytest.mark.parametrize("form", ["trec", "beir", "quepid", "rre", "jsonl"])
+def test_judgments_by_document_are_said_to_come_back_as_ids(form: str) -> None:
+    canary = {"key": "a", "query": "why", "expected_chunks": [{"document": "d"}]}
+    suite = SuiteDocument.model_validate({"slug": "suite", "canaries": [canary]})
+    written = FORMATS[form].write(suite)
+    assert any("--as-documents" in note for note in written.notes)
+    back = next(iter(read(form, written.files, as_document=True).suite.canaries or ()))
+    assert [(chunk.id, chunk.document) for chunk in back.expected_chunks] == [(None, "d")]
+
+
 def test_what_others_call_a_document_can_be_taken_for_one() -> None:
     chunk = canaries(read("trec", {"t": "1\tx\n", "q": "1 0 a 1\n"}, as_document=True))["1"].expected_chunks[0]
     assert (chunk.id, chunk.document) == (None, "a")
@@ -265,6 +289,11 @@ def test_what_others_call_a_document_can_be_taken_for_one() -> None:
         ("csv", {"s.csv": 'query,id\nx,"a\n'}, ["s.csv:2: is not CSV"]),
         ("csv", {"s.csv": "query,id,floors\nx,a,[1]\n"}, ["s.csv:2: floors"]),
         ("quepid", {"b.csv": "query,docid,rating\nx,a,good\n"}, ["b.csv:2: the rating 'good' is not a number"]),
+        (
+            "quepid",
+            {"b.csv": "query,docid,rating\nx,a,nan\nx,b,1e999\n"},
+            ["b.csv:2: the rating", "b.csv:3: the rating"],
+        ),
         ("quepid", {"b.json": "{"}, ["b.json:1: is not JSON"]),
         ("rre", {"r.json": '{"index": "i"}'}, ["r.json:1: holds no 'topics'"]),
         ("jsonl", {"s.jsonl": '{"answer": "x"}\n'}, ["s.jsonl:1: has no question"]),

@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from app.cli import app
 from tests.api_service import api
+from tests.http_servers import peer, reply
 
 
 def run(*arguments: object) -> Result:
@@ -105,6 +106,17 @@ def test_a_broken_run_is_refused_with_its_line(trec: Path, tmp_path: Path) -> No
     result = run("check", suite, "--rankings", ranked)
     assert result.exit_code == 2
     assert f"{ranked}:2: is not a line of a run" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["../escaped", "/escaped", ".git/hooks/post-checkout", "Makefile", "qrels.txt/x"])
+def test_a_service_elsewhere_cannot_have_other_files_written_than_the_formats_own(name: str, tmp_path: Path) -> None:
+    told = {"files": {"topics.tsv": "1\tx\n", name: "hostile"}, "notes": []}
+    folder = tmp_path / "out"
+    with peer(lambda _: reply(json.dumps(told).encode())) as server:
+        result = run("export", "--to", "trec", folder, "--server", server.url)
+    assert result.exit_code == 2
+    assert "nothing was written" in result.stderr
+    assert not folder.exists()
 
 
 def test_suites_go_in_and_out_over_the_api(tmp_path: Path) -> None:

@@ -148,6 +148,38 @@ def test_the_exchange_is_shown_without_the_secret_even_where_the_answer_repeats_
     assert "s3cret" not in str(answer.exchange) + repr(answer.exchange.request_headers)
 
 
+ECHO = ResponseMapping(hits="[told]", id="authorization", text="reverse(authorization)", index_version="header:x-index")
+
+
+def echo_all(seen: Seen) -> Reply:
+    body = json.dumps({"told": dict(seen.headers)}).encode()
+    return reply(body, headers={"x-index": seen.headers.get("authorization", "")})
+
+
+@pytest.mark.parametrize("shows", [True, False])
+@pytest.mark.parametrize(
+    "by", [{"auth": Bearer(token="s3cret-token-1234")}, {"headers": {"Authorization": "Bearer s3cret-token-1234"}}]
+)
+def test_an_answer_that_echoes_a_secret_is_read_without_it_whatever_the_mapping_does(
+    by: dict[str, Any], *, shows: bool
+) -> None:
+    with peer(echo_all) as server:
+        (answer,) = asked(retriever(server.url, response=ECHO, **by), "why?", shows=shows)
+    assert answer.ranking is not None
+    told = f"{answer.ranking.ids} {answer.ranking.texts} {answer.index_version}"
+    assert "s3cret" not in told
+    assert "terc3s" not in told
+
+
+def test_what_merely_looks_like_a_short_password_or_a_plain_header_stays_in_the_texts() -> None:
+    hits = json.dumps({"hits": [{"id": "a", "score": 0.5, "text": "docs of acme-corporation"}]}).encode()
+    with peer(lambda _: reply(hits)) as server:
+        plain = retriever(server.url, auth=ApiKey(key="docs", header="x-key"), headers={"x-tenant": "acme-corporation"})
+        (answer,) = asked(plain, "why?")
+    assert answer.ranking is not None
+    assert answer.ranking.texts == ("docs of acme-corporation",)
+
+
 def test_nothing_is_shown_unless_it_is_asked_for() -> None:
     with peer(lambda _: reply(HITS)) as server:
         (answer,) = asked(retriever(server.url), "why?")

@@ -1,6 +1,8 @@
 """Everything at once: canary-file documents in and out, and suites from and to other tools' files."""
 
 from datetime import UTC, datetime
+from functools import partial
+from io import StringIO
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -84,7 +86,8 @@ def _from_files(form: str, suite: str | None, given: SuiteFiles) -> tuple[Docume
     if suite is None:
         raise InvalidInputError([Problem(path="suite", message="say the name of the suite: ?suite=NAME")])
     gathering = Gathering(as_document=given.as_documents)
-    sources = [Source(name=name, lines=text.splitlines(keepends=True).__iter__) for name, text in given.files.items()]
+    # Lines end at line feeds alone, as in a file: texts may hold other separators.
+    sources = [Source(name=name, lines=partial(StringIO, text)) for name, text in given.files.items()]
     FORMATS[form].read(sources, gathering)
     imported = gathering.finish(suite)
     return Documents(suites=(imported.suite,)), imported.notes

@@ -18,6 +18,7 @@ from app.config import load_settings
 from app.domain.errors import CoalmineError
 from app.formats.canary_export import import_pages, write_canary_file
 from app.formats.exchange import FORMATS
+from app.formats.reports import plain
 from app.main import make_room
 from app.services import applying, exporting
 from app.services.references import FILE
@@ -132,18 +133,21 @@ def _export_suite(path: str, to: str, suite: str | None, server: str | None, dat
         files, notes = written.files, written.notes
     if path == "-" and len(files) > 1:
         raise typer.BadParameter(f"{to} is {len(files)} files; say the folder to write them to", param_hint="PATH")
+    strange = [name for name in files if not FORMATS[to].files.fullmatch(name)]
+    if strange:  # a service elsewhere may be anybody's
+        raise CoalmineError(
+            f"the service names a file that is none of {to}'s: {plain(strange[0])}; nothing was written"
+        )
     for name, text in files.items():
         if path == "-":
             typer.echo(text, nl=False)
             continue
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise CoalmineError(f"the service names a file outside the folder: {name}")
         file = Path(path) / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8", newline="")
         terminal.note(f"Written to {file}.")
     for line in notes:
-        terminal.note(f"Note: {line}.")
+        terminal.note(f"Note: {plain(line)}.")
 
 
 def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, dry_run: bool) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from app.adapters.endpoints import problem_of
-from app.adapters.masking import masked
+from app.adapters.masking import MASK, masked
 from app.adapters.retrievers.mapping import Reader, Reading
 from app.adapters.retrievers.paths import MalformedError
 from app.adapters.wire import Identity, Request, Response
@@ -51,7 +51,9 @@ def shown_exchange(request: Request, response: Response, identity: Identity) -> 
         request_headers={name: masked(value.strip(), secrets) for name, _, value in lines if value.strip()},
         request_body=None if sent is None else masked(sent, secrets)[:SHOWN_CHARACTERS],
         http_status=response.status,
-        response_headers={name: masked(value, secrets) for name, value in response.headers.items()},
+        response_headers={
+            name: MASK if name == "set-cookie" else masked(value, secrets) for name, value in response.headers.items()
+        },
         response_body=masked(body, secrets)[:SHOWN_CHARACTERS] if response.status is not None else None,
         response_bytes=len(response.body),
     )

@@ -19,6 +19,7 @@ from app.adapters.retrievers.answering import (
     shown_exchange,
 )
 from app.adapters.retrievers.compiling import Plan, compile_retriever, lookup_request, requests_of
+from app.adapters.retrievers.redaction import Redaction, credential_headers
 from app.adapters.transport import exchange, send_one
 from app.adapters.wire import NOBODY, Identity, Request
 from app.domain.addresses import AddressPolicy
@@ -59,6 +60,7 @@ class HttpProbe:
         except (CredentialError, _LookupError) as error:
             yield [(ask.position, failed(error.outcome, error.detail, error.http_status)) for ask in asks]
             return
+        redaction = Redaction.of(identity, thorough=asking.shows)
         reader = RememberingReader(plan.reader, self._remembered.get(retriever.slug))
         requests = requests_of(plan, asking, asks, self._user_agent, vectors)
         shown: dict[int, Request] = {}
@@ -80,14 +82,16 @@ class HttpProbe:
         )
         unauthorised = False
         with closing(exchanged) as batches:
-            for batch in batches:
+            for received in batches:
+                batch = [(position, redaction.response(response)) for position, response in received]
                 answers = [(position, answer_of(response, reader)) for position, response in batch]
                 if not unauthorised and any(response.status == HTTPStatus.UNAUTHORIZED for _, response in batch):
                     unauthorised = True  # once a run: a token refused when fresh is not the token's fault
                     self._keyring.forget(retriever.auth)
                 if renews and batch:
                     with suppress(CredentialError):  # the one we have may still do
-                        token[0] = self._identity(asking).headers
+                        newest = self._identity(asking)
+                        token[0], redaction = newest.headers, Redaction.of(newest, thorough=False)
                 if shown:
                     answers = [
                         (position, replace(answer, exchange=shown_exchange(shown[position], response, identity)))
@@ -98,9 +102,10 @@ class HttpProbe:
 
     def _identity(self, asking: Asking) -> Identity:
         retriever = asking.retriever
-        if retriever.auth is None and retriever.tls is None and not asking.shows:
+        headers = retriever.headers if asking.shows else credential_headers(retriever.headers)
+        if retriever.auth is None and retriever.tls is None and not headers:
             return NOBODY
-        return self._keyring.identity(retriever.auth, retriever.tls, retriever.headers)
+        return self._keyring.identity(retriever.auth, retriever.tls, headers)
 
     def _looked_up(self, plan: Plan, asking: Asking, identity: Identity) -> Plan:
         """Fetch what the templates need to know once per run. Raises _LookupError."""

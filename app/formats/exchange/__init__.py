@@ -1,8 +1,9 @@
 """Suites from and to other tools' files: text in, values out, each format in a module of its own."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 
 from app.formats.documents import SuiteDocument
 from app.formats.exchange import beir, quepid, records, rre, tabular, trec
@@ -13,24 +14,30 @@ __all__ = ["FORMATS", "Format", "Gathering", "Source", "Written"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A format another tool reads and writes."""
+    """A format another tool reads and writes; `files` are the names of those it writes."""
 
     name: str
     what: str
+    files: re.Pattern[str]
     read: Callable[[Sequence[Source], Gathering], None]
     write: Callable[[SuiteDocument], Written]
 
 
+def _format(name: str, what: str, files: str, module: ModuleType) -> Format:
+    return Format(name=name, what=what, files=re.compile(files), read=module.read, write=module.write)
+
+
+_SLUG = "[a-z0-9-]{1,64}"
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         one.name: one
         for one in (
-            Format(name="trec", what="topics and qrels", read=trec.read, write=trec.write),
-            Format(name="beir", what="queries.jsonl, corpus.jsonl, qrels/*.tsv", read=beir.read, write=beir.write),
-            Format(name="csv", what="a table, one line a judgment", read=tabular.read, write=tabular.write),
-            Format(name="quepid", what="case or book export", read=quepid.read, write=quepid.write),
-            Format(name="rre", what="ratings.json", read=rre.read, write=rre.write),
-            Format(name="jsonl", what="Ragas or LangSmith samples", read=records.read, write=records.write),
+            _format("trec", "topics and qrels", r"topics\.tsv|qrels\.txt", trec),
+            _format("beir", "queries, corpus and qrels", r"(queries|corpus)\.jsonl|qrels/test\.tsv", beir),
+            _format("csv", "a table, one line a judgment", rf"{_SLUG}\.csv", tabular),
+            _format("quepid", "case or book export", rf"{_SLUG}\.csv", quepid),
+            _format("rre", "ratings.json", r"ratings\.json", rre),
+            _format("jsonl", "Ragas or LangSmith samples", rf"{_SLUG}\.jsonl", records),
         )
     }
 )

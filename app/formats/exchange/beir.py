@@ -15,6 +15,8 @@ OURS = "coalmine"
 """The key under `metadata` where the rest of a canary stands."""
 _REST = frozenset(CanaryDocument.model_fields) - {"key", "query", "expected_chunks"}
 _COLUMNS = 3
+_LONGEST = 20_000
+"""Characters a judgment's text may have."""
 
 
 def read(sources: Sequence[Source], into: Gathering) -> None:
@@ -46,6 +48,9 @@ def write(suite: SuiteDocument) -> Written:
             name = chunk.id or chunk.document
             if name is None:
                 notes.append("judgments by text alone")
+                continue
+            if "\t" in name or "\n" in name or name != name.strip():
+                notes.append("judgments whose id has a tab, a line break or outer spaces")
                 continue
             if chunk.text is not None and corpus.setdefault(name, chunk.text) != chunk.text:
                 notes.append("a second text for the same id")
@@ -108,8 +113,10 @@ def _texts(source: Source, wanted: set[str], into: Gathering) -> Iterator[tuple[
         if name in wanted:
             title, text = text_of(record, "title"), text_of(record, "text")
             whole = "\n".join(part for part in (title, text) if part is not None)
+            if len(whole) > _LONGEST:
+                into.note(f"a text of the corpus was cut to {_LONGEST:,} characters")
             if whole:
-                yield str(name), whole[:20_000]
+                yield str(name), whole[:_LONGEST]
 
 
 def _line(record: dict[str, Any]) -> str:

@@ -108,15 +108,15 @@ class Gathering:
                     chunk.setdefault("text", text)
 
     def judged_ids(self) -> set[str]:
-        """List the ids (or documents) of everything judged relevant."""
-        chunks = (chunk for one in self._by_identity.values() for chunk in one.judged.values() if chunk["grade"])
+        """List the ids (or documents) of everything judged."""
+        chunks = (chunk for one in self._by_identity.values() for chunk in one.judged.values())
         return {str(chunk.get("id", chunk.get("document"))) for chunk in chunks}
 
     def grade(self, text: str, file: str, line: int) -> int | None:
         """Read a grade: whole numbers from 0 to 3; others are brought there, and that is noted. None = a problem."""
         try:
             value = float(text)
-            whole = round(value)
+            whole = round(value)  # neither infinity nor NaN can be
         except (ValueError, OverflowError):
             self.problem(file, line, f"the grade '{shortened(text)}' is not a number")
             return None

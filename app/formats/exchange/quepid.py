@@ -69,11 +69,11 @@ def _csv(source: Source, into: Gathering) -> None:
         for column, cell in judges.items():
             if column in {"query", "docid", *_DETAIL}:
                 continue
-            try:
-                ratings[place].append(float(cell))
-            except ValueError:
-                if column == "rating":
-                    into.problem(source.name, number, f"the rating '{cell[:40]}' is not a number")
+            rating = _rating(cell)
+            if rating is not None:
+                ratings[place].append(rating)
+            elif column == "rating":
+                into.problem(source.name, number, f"the rating '{cell[:40]}' is not a number")
     for (query, document), given in ratings.items():
         _judge(query, document, given, source.name, lines[query, document], into)
 
@@ -102,7 +102,7 @@ def _pair(query: Any, document: Any, given: Sequence[Any], file: str, into: Gath
         into.problem(file, 1, "a pair without a query or a document")
         return
     into.canary(query, query, file, 1)
-    _judge(query, str(document), [float(one) for one in given if isinstance(one, int | float)], file, 1, into)
+    _judge(query, str(document), [rating for one in given if (rating := _rating(one)) is not None], file, 1, into)
 
 
 def _judge(query: str, document: str, given: Sequence[float], file: str, line: int, into: Gathering) -> None:
@@ -115,3 +115,12 @@ def _judge(query: str, document: str, given: Sequence[float], file: str, line: i
     grade = into.grade(str(mean), file, line)
     if grade is not None:
         into.judgment(query, file, line, grade, id=document)
+
+
+def _rating(given: Any) -> float | None:
+    """Read a rating; None for what is none, such as the empty cell of a judge who has not rated yet."""
+    try:
+        value = float(given)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) else None

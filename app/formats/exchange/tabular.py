@@ -48,7 +48,7 @@ def read(sources: Sequence[Source], into: Gathering) -> None:
 def write(suite: SuiteDocument) -> Written:
     """Write `SUITE.csv`, which holds everything."""
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(text, COLUMNS)  # lines end as RFC 4180 has it, so that any line break is quoted
     writer.writeheader()
     blank = CanaryDocument(key="x", query="x")
     for canary in suite.canaries or ():
@@ -115,7 +115,7 @@ def _row(row: Mapping[str, str], name: str, number: int, into: Gathering) -> Non
 
 def _value(field: str, cell: str) -> Any:
     """Read a cell: lists are separated by semicolons, mappings and numbers are JSON, else it is a text."""
-    if field == "tags":
+    if field == "tags" and not cell.startswith("["):
         return [tag.strip() for tag in cell.split(";") if tag.strip()]
     try:
         return json.loads(cell)
@@ -124,8 +124,8 @@ def _value(field: str, cell: str) -> Any:
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, list):
-        return ";".join(map(str, value))
+    if isinstance(value, list) and not any(";" in tag or tag != tag.strip() or tag.startswith("[") for tag in value):
+        return ";".join(value)
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -14,10 +14,12 @@ from app.formats.exchange.losses import losses
 from app.formats.fields import shortened
 
 _QREL, _RUN, _TOPIC = 4, 6, 2
+_LONGEST_TOPIC = 20_000
+_TOPIC_BEGINS = re.compile(r"\s*<top(ic)?[\s>]", re.IGNORECASE)
 _NUMBER = re.compile(
-    r"""<num>\s*(?:Number:)?\s*([^\s<]+)|<topic[^>]*\b(?:number|id)\s*=\s*["']([^"']+)""", re.IGNORECASE
+    r"""<num>\s*(?:Number:\s*)?([^\s<]+)|<topic\s[^<>]*?\b(?:number|id)\s*=\s*["']([^"'<>]+)""", re.IGNORECASE
 )
-_TITLE = re.compile(r"<(title|query)>\s*(?:Topic:)?\s*(.*)", re.IGNORECASE | re.DOTALL)
+_TITLE = re.compile(r"<(title|query)>\s*(?:Topic:\s*)?(.*)", re.IGNORECASE | re.DOTALL)
 
 
 def read(sources: Sequence[Source], into: Gathering) -> None:
@@ -136,14 +138,15 @@ def _tagged_topics(source: Source, into: Gathering) -> None:
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Cut lines at `<top>` and `<topic ...>`: (line on which it begins, text)."""
+    """Cut lines at `<top>` and `<topic ...>`: (line on which it begins, as much of its text as a title can be in)."""
     begun, block = 0, ""
     for number, line in enumerate(lines, start=1):
-        if re.match(r"\s*<top(ic)?[\s>]", line, re.IGNORECASE):
+        if _TOPIC_BEGINS.match(line):
             if begun:
                 yield begun, block
             begun, block = number, ""
-        block += line
+        if len(block) < _LONGEST_TOPIC:
+            block += line[:_LONGEST_TOPIC]
     if begun:
         yield begun, block
 
