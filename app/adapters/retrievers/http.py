@@ -21,7 +21,7 @@ from app.adapters.retrievers.answering import (
 from app.adapters.retrievers.compiling import Plan, compile_retriever, lookup_request, requests_of
 from app.adapters.retrievers.redaction import Redaction, credential_headers
 from app.adapters.transport import exchange, send_one
-from app.adapters.wire import NOBODY, Identity, Request
+from app.adapters.wire import NOBODY, Identity, Request, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.model import EMPTY, Answer, Outcome
 from app.domain.retrievers import Ask, Asking, OAuth2
@@ -55,57 +55,31 @@ class HttpProbe:
     def _answers(self, plan: Plan, asking: Asking, asks: Sequence[Ask], vectors: Vectors) -> Iterator[Answers]:
         retriever = asking.retriever
         try:
-            identity = self._identity(asking)
-            plan = self._looked_up(plan, asking, identity)
+            standing = _Standing(self._keyring, asking)
+            plan = self._looked_up(plan, asking, standing.identity)
         except (CredentialError, _LookupError) as error:
             yield [(ask.position, failed(error.outcome, error.detail, error.http_status)) for ask in asks]
             return
-        redaction = Redaction.of(identity, thorough=asking.shows)
         reader = RememberingReader(plan.reader, self._remembered.get(retriever.slug))
         requests = requests_of(plan, asking, asks, self._user_agent, vectors)
-        shown: dict[int, Request] = {}
-        token = [identity.headers]
-        renews = isinstance(retriever.auth, OAuth2) and not asking.shows
-        if asking.shows:
-            shown = {request.tag: request for request in requests}
-            requests = iter(shown.values())
-        elif renews:  # a token may run out in the middle of a run, so each request takes the newest
-            requests = (replace(request, headers=(*request.headers, *token[0])) for request in requests)
-            identity = replace(identity, headers=())
+        shown = {request.tag: request for request in requests} if asking.shows else {}
         exchanged = exchange(
-            requests,
+            iter(shown.values()) if shown else standing.signed(requests),
             policy=self._policy,
             concurrency=retriever.concurrency,
             requests_per_second=retriever.requests_per_second,
             proxy=self._proxy,
-            identity=identity,
+            identity=standing.of_all,
         )
-        unauthorised = False
         with closing(exchanged) as batches:
             for received in batches:
-                batch = [(position, redaction.response(response)) for position, response in received]
-                answers = [(position, answer_of(response, reader)) for position, response in batch]
-                if not unauthorised and any(response.status == HTTPStatus.UNAUTHORIZED for _, response in batch):
-                    unauthorised = True  # once a run: a token refused when fresh is not the token's fault
-                    self._keyring.forget(retriever.auth)
-                if renews and batch:
-                    with suppress(CredentialError):  # the one we have may still do
-                        newest = self._identity(asking)
-                        token[0], redaction = newest.headers, Redaction.of(newest, thorough=False)
-                if shown:
-                    answers = [
-                        (position, replace(answer, exchange=shown_exchange(shown[position], response, identity)))
-                        for (position, answer), (_, response) in zip(answers, batch, strict=True)
-                    ]
-                yield answers
+                batch = [(position, standing.redaction.response(response)) for position, response in received]
+                standing.see([response for _, response in batch])
+                yield [
+                    (position, _shown(answer_of(response, reader), shown.get(position), response, standing.identity))
+                    for position, response in batch
+                ]
         self._remember(retriever.slug, reader)
-
-    def _identity(self, asking: Asking) -> Identity:
-        retriever = asking.retriever
-        headers = retriever.headers if asking.shows else credential_headers(retriever.headers)
-        if retriever.auth is None and retriever.tls is None and not headers:
-            return NOBODY
-        return self._keyring.identity(retriever.auth, retriever.tls, headers)
 
     def _looked_up(self, plan: Plan, asking: Asking, identity: Identity) -> Plan:
         """Fetch what the templates need to know once per run. Raises _LookupError."""
@@ -131,6 +105,55 @@ class HttpProbe:
             self._remembered[slug] = reader
             while sum(one.bytes for one in self._remembered.values()) > REMEMBERED_BYTES:
                 self._remembered.pop(next(iter(self._remembered)))  # the longest unused
+
+
+class _Standing:
+    """Who we are to a retriever during a run. An OAuth2 token may run out in the middle: then it is renewed.
+
+    Raises CredentialError where there is no standing to begin with.
+    """
+
+    def __init__(self, keyring: Keyring, asking: Asking) -> None:
+        self._keyring = keyring
+        self._asking = asking
+        self._renews = isinstance(asking.retriever.auth, OAuth2) and not asking.shows
+        self._refused = False
+        self._take(self._identify())
+
+    @property
+    def of_all(self) -> Identity:
+        """What of the identity is the same for all requests of the run."""
+        return replace(self.identity, headers=()) if self._renews else self.identity
+
+    def signed(self, requests: Iterator[Request]) -> Iterator[Request]:
+        """Give each request, as it is drawn, the newest token."""
+        if not self._renews:
+            return requests
+        return (replace(request, headers=(*request.headers, *self.identity.headers)) for request in requests)
+
+    def see(self, responses: Sequence[Response]) -> None:
+        """Learn from answers that a token is refused, and renew what is about to run out."""
+        if not self._refused and any(response.status == HTTPStatus.UNAUTHORIZED for response in responses):
+            self._refused = True  # once a run: a token refused when fresh is not the token's fault
+            self._keyring.forget(self._asking.retriever.auth)
+        if self._renews and responses:
+            with suppress(CredentialError):  # the one we have may still do
+                self._take(self._identify())
+
+    def _take(self, identity: Identity) -> None:
+        self.identity = identity
+        self.redaction = Redaction.of(identity, thorough=self._asking.shows)
+
+    def _identify(self) -> Identity:
+        retriever = self._asking.retriever
+        headers = retriever.headers if self._asking.shows else credential_headers(retriever.headers)
+        if retriever.auth is None and retriever.tls is None and not headers:
+            return NOBODY
+        return self._keyring.identity(retriever.auth, retriever.tls, headers)
+
+
+def _shown(answer: Answer, request: Request | None, response: Response, identity: Identity) -> Answer:
+    return answer if request is None else replace(answer, exchange=shown_exchange(request, response, identity))
 
 
 class _LookupError(Exception):
