@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote_plus
 
 import pytest
 
-from app.adapters.credentials import TOKENS, CredentialError, Keyring
+from app.adapters.credentials import BACKOFF_SECONDS, TOKENS, CredentialError, Keyring
 from app.adapters.retrievers.probe import RetrieverProbe
 from app.adapters.wire import Identity
 from app.domain.addresses import AddressPolicy, hook_policy, retriever_policy
@@ -309,16 +309,36 @@ def test_unreachable_token_endpoint_is_told_from_a_blocked_one() -> None:
     assert caught.value.outcome is Outcome.UNREACHABLE
 
 
-def test_failure_is_not_kept() -> None:
+def test_failure_is_kept_for_some_seconds_alone() -> None:
     answers = iter([reply(b"", 500), granted()])
     clock = Clock()
     with peer(lambda _: next(answers)) as server:
         keys = keyring(clock=clock)
         auth = replace(AUTH, token_url=server.url)
-        with pytest.raises(CredentialError):
-            keys.identity(auth, None)
-        clock.seconds = 0.001
+        for clock.seconds in (0, BACKOFF_SECONDS - 1):
+            with pytest.raises(CredentialError, match="answered 500"):
+                keys.identity(auth, None)
+        assert len(server.seen) == 1
+        clock.seconds = BACKOFF_SECONDS
         assert header(keys.identity(auth, None)) == b"authorization: Bearer t-1"
+
+
+def test_token_that_cannot_be_renewed_early_is_used_until_it_runs_out() -> None:
+    clock = Clock()
+    answers = iter([granted(expires_in=100), reply(b"", 500), reply(b"", 500), reply(b"", 503), granted("t-2")])
+    with peer(lambda _: next(answers)) as server:
+        keys = keyring(clock=clock)
+        auth = replace(AUTH, token_url=server.url)
+        asked = {}
+        for clock.seconds in (0, 50, 50 + BACKOFF_SECONDS - 1, 50 + BACKOFF_SECONDS, 99):
+            assert header(keys.identity(auth, None)) == b"authorization: Bearer t-1"
+            asked[clock.seconds] = len(server.seen)
+        assert list(asked.values()) == [1, 2, 2, 3, 4]
+        clock.seconds = 100
+        with pytest.raises(CredentialError, match="answered 503"):
+            keys.identity(auth, None)
+        clock.seconds = 99 + BACKOFF_SECONDS
+        assert header(keys.identity(auth, None)) == b"authorization: Bearer t-2"
 
 
 def test_token_endpoint_that_asks_for_patience_gets_it() -> None:

@@ -35,6 +35,8 @@ MARGIN_SECONDS = 600.0
 UNSAID_SECONDS = 300.0
 """How long a token is kept whose life the answer does not tell."""
 LONGEST_SECONDS = 24 * 3600.0
+BACKOFF_SECONDS = 15.0
+"""How long nothing is asked after a failure, so that what needs a token does not wait for a dead endpoint each time."""
 TOKENS = 256
 """How many tokens are kept; beyond, the oldest is let go."""
 
@@ -109,18 +111,25 @@ class Keyring:
                 self._kept.pop(next(iter(self._kept)))
         asked = self._clock()
         with kept.lock:
-            if kept.token is not None and asked < kept.until:
+            if asked < kept.renewal:
                 return kept.token
-            if kept.error is not None and (asked < kept.failed or asked < kept.until):
-                raise CredentialError(*kept.error)  # it failed while we waited, or asked to be left alone
-            kept.token = kept.error = None
-            try:
-                token, life = self._fetch(auth, kept)
-            except CredentialError as error:
-                kept.error, kept.failed = (error.outcome, error.detail, error.http_status), self._clock()
-                raise
-            kept.token, kept.until = token, self._clock() + life - min(MARGIN_SECONDS, life / 2)
-            return token
+            error = kept.error if asked < kept.quiet else self._renew(auth, kept)  # quiet: it failed as we waited, too
+            if error is None or self._clock() < kept.expiry:  # renewing begins early: the one we have may still do
+                return kept.token
+            raise CredentialError(*error)
+
+    def _renew(self, auth: OAuth2, kept: "_Kept") -> "_Error | None":
+        """Replace the token; where that fails say why, and leave the one there is as it is."""
+        try:
+            token, life = self._fetch(auth, kept)
+        except CredentialError as error:
+            kept.error = (error.outcome, error.detail, error.http_status)
+            kept.quiet = max(kept.quiet, self._clock() + BACKOFF_SECONDS)
+        else:
+            kept.token, kept.error, kept.quiet = token, None, -math.inf
+            kept.expiry = self._clock() + life
+            kept.renewal = kept.expiry - min(MARGIN_SECONDS, life / 2)
+        return kept.error
 
     def _fetch(self, auth: OAuth2, kept: "_Kept") -> tuple[str, float]:
         """Ask for a token by RFC 6749, section 4.4; the client names itself in the header or, failing that, the form.
@@ -133,7 +142,7 @@ class Keyring:
             if second.status == HTTPStatus.OK:
                 response, kept.in_form = second, True
         if response.retry_after_seconds is not None:
-            kept.until = self._clock() + min(response.retry_after_seconds, UNSAID_SECONDS)
+            kept.quiet = self._clock() + min(response.retry_after_seconds, UNSAID_SECONDS)
         return _read(response)
 
     def _ask(self, auth: OAuth2, *, in_form: bool) -> Response:
@@ -155,16 +164,24 @@ class Keyring:
         return send_one(request, policy=self._policy, proxy=self._proxy)
 
 
+_Error = tuple[Outcome, str, int | None]
+"""What a CredentialError is made of; kept in place of one, which would keep its traceback."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Kept:
-    """What is known of one token; written under its lock alone."""
+    """What is known of one token, times by the clock; written under its lock alone."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    token: str | None = field(default=None, repr=False)
-    error: tuple[Outcome, str, int | None] | None = None
-    until: float = -math.inf
-    """By the clock: how long the token may be used, or how long the server asked to be left alone."""
-    failed: float = -math.inf
+    token: str = field(default="", repr=False)
+    renewal: float = -math.inf
+    """From when on a new one is asked for."""
+    expiry: float = -math.inf
+    """Until when it may be used."""
+    error: _Error | None = None
+    """Why the last attempt failed; None = it did not."""
+    quiet: float = -math.inf
+    """Until when nothing is asked, because it failed or the server wants to be left alone."""
     in_form: bool = False
 
 
