@@ -34,7 +34,7 @@ MANAGED = {
     "azure-ai-search": Shape(
         written={"url": "https://docs.search.windows.net", "options": {"index": "docs"}},
         url="https://docs.search.windows.net/indexes/docs/docs/search?api-version=2025-09-01",
-        sent={"search": QUERY, "top": K},
+        sent={"search": QUERY, "top": K, "select": "chunk_id,chunk,title"},
         answer=azure(7.5, 1.25),
         hits=azure_hits(7.5, 1.25),
         nothing={"@odata.context": "https://docs.search.windows.net/", "value": []},
@@ -48,6 +48,7 @@ MANAGED = {
         sent={
             "vectorQueries": [{"kind": "vector", "vector": VECTOR, "fields": "text_vector", "k": K}],
             "top": K,
+            "select": "chunk_id,chunk,title",
         },
         answer=azure(0.875, 0.34375),
         hits=azure_hits(0.875, 0.34375),

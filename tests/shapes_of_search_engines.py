@@ -96,12 +96,16 @@ SEARCH_ENGINES = {
         headers=("authorization: Basic cmVhZGVyOnNlc2FtZQ==",),
     ),
     "opensearch-knn": Shape(
-        written={"url": "https://os.example.org:9200", "options": {"index": "docs"}, "embedding": EMBEDDING},
+        written={
+            "url": "https://os.example.org:9200",
+            "options": {"index": "docs", "vector_field": 'passage "v2"'},
+            "embedding": EMBEDDING,
+        },
         url="https://os.example.org:9200/docs/_search",
         sent={
-            "query": {"knn": {"embedding": {"vector": VECTOR, "k": K}}},
+            "query": {"knn": {'passage "v2"': {"vector": VECTOR, "k": K}}},
             "size": K,
-            "_source": {"excludes": ["embedding"]},
+            "_source": {"excludes": ['passage "v2"']},
         },
         answer=BY_VECTORS,
         hits=VECTOR_HITS,

@@ -72,7 +72,7 @@ def test_templates_hold_known_placeholders_alone(preset: Preset) -> None:
     retriever = parsed(shortest(preset)).to_domain()
     if preset.dialect is not Dialect.SQL:
         url_template(retriever.url, retriever.query_parameters, known(retriever))
-        json_template(retriever.json, known(retriever))
+        json_template(retriever.json, known(retriever), tuple(retriever.options))
     if retriever.lookup is not None:
         assert isinstance(retriever.lookup, Lookup)
         url_template(retriever.lookup.url, {}, tuple(retriever.options))

@@ -276,6 +276,18 @@ def test_names_of_ones_own_stand_in_the_address_and_the_body() -> None:
             {"request": {"json": {"{{ query }}": "{{ query }}"}}},
             "request.json.{{ query }}: has a placeholder in its name; they may stand in values only",
         ),
+        (
+            {"options": {"a": "b"}, "request": {"json": {"{{ a }}": {"{{ k }}": "{{ query }}"}}}},
+            "request.json.{{ a }}.{{ k }}: has a placeholder in its name; those of options alone may stand there",
+        ),
+        (
+            {"options": {"a": "b"}, "request": {"json": {"{{ a }} {{": "{{ query }}"}}},
+            "request.json.{{ a }} {{: has a placeholder in its name; those of options alone may stand there",
+        ),
+        (
+            {"options": {"a": "b"}, "request": {"query": {"{{ a }}": "{{ query }}"}}},
+            "request.query.{{ a }}: has a placeholder in its name; they may stand in values only",
+        ),
         ({"request": {"json": {"a": 1}}}, "request: never uses {{ query }}, so every canary would ask the same"),
         ({"request": {"sql": "SELECT :query"}}, "request.sql: belongs to presets that speak SQL"),
         ({"request": {"tool": "search"}}, "request.tool: belongs to presets that speak MCP"),

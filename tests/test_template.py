@@ -67,9 +67,22 @@ def test_unclosed_placeholder_is_refused() -> None:
         json_template("{{ query }", NAMES)
 
 
-def test_placeholder_in_a_field_name_is_refused() -> None:
-    with pytest.raises(ValueError, match="not in the names of fields"):
-        json_template({"{{ query }}": 1}, NAMES)
+def test_placeholder_in_a_field_name_is_refused_where_it_is_no_option() -> None:
+    for field_names in ((), ("field",)):
+        with pytest.raises(ValueError, match="names of fields may hold placeholders of options alone"):
+            json_template({"{{ query }}": 1}, NAMES, field_names)
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_option_in_a_field_name_stays_inside_it(name: str) -> None:
+    template = json_template({"a": 1, "x.{{ field }}": {"{{field}}": "{{ k }}"}}, (*NAMES, "field"), ("field",))
+    assert json.loads(template.bind(field=name, k=10).render()) == {"a": 1, f"x.{name}": {name: 10}}
+
+
+def test_no_name_is_taken() -> None:
+    template = json_template(["{{ self }}", "{{ values }}"], ("self", "values"))
+    assert template.bind(self="a", values="b").render() == b'["a","b"]'
+    assert template.render(self="a", values="b") == b'["a","b"]'
 
 
 def test_what_json_cannot_hold_is_refused() -> None:

@@ -5,6 +5,7 @@ Filling them in is the retriever adapters' work.
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from typing import Annotated, Any
 
 from pydantic import StringConstraints
@@ -26,11 +27,13 @@ _SQL_PARTS = re.compile(
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _SQL_NAME = re.compile(rf"{_IDENTIFIER.pattern}(\.{_IDENTIFIER.pattern}){{0,2}}")
 _HOST = re.compile(r"[^/?#]*//[^/?#]*")
+_IN_NAMES = "those of options alone may stand there"
 
 
 def placeholders_in(value: Any) -> set[str]:
-    """Name the placeholders of a JSON value."""
-    return {name for _, text in strings_in(value) for name in _PLACEHOLDER.findall(text)}
+    """Name the placeholders of a JSON value, those in names of its fields included."""
+    texts = (text for _, text in chain(strings_in(value), _keys_in(value, ())))
+    return {name for text in texts for name in _PLACEHOLDER.findall(text)}
 
 
 def parameters_in(sql: str) -> set[str]:
@@ -38,11 +41,16 @@ def parameters_in(sql: str) -> set[str]:
     return {found["name"] for found in _SQL_PARTS.finditer(sql) if found["name"] is not None}
 
 
-def template_problems(value: Any, known: Collection[str], *, place: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Yield (place, sentence) for what is no placeholder among those known, in a JSON value or a text."""
+def template_problems(
+    value: Any, known: Collection[str], *, place: Place = (), in_names: Collection[str] = ()
+) -> Iterator[tuple[Place, str]]:
+    """Yield (place, sentence) for what is no placeholder among those known, in a JSON value or a text.
+
+    Names of fields may hold those of `in_names` alone.
+    """
     for inner, key in _keys_in(value, place):
-        if "{{" in key:
-            yield inner, "has a placeholder in its name; they may stand in values only"
+        if any(name not in in_names for name in _PLACEHOLDER.findall(key)) or "{{" in _PLACEHOLDER.sub("", key):
+            yield inner, f"has a placeholder in its name; {_IN_NAMES if in_names else 'they may stand in values only'}"
     for inner, text in strings_in(value, place):
         unknown = next((name for name in _PLACEHOLDER.findall(text) if name not in known), None)
         if unknown is not None:

@@ -155,8 +155,8 @@ class RetrieverDocument(Document):
             asked = parameters_in(request.sql or "")
         else:
             known = (*names, VECTOR)
-            for part, value in (("json", request.body), ("query", request.query)):
-                wrong += template_problems(value, known, place=(part,))
+            wrong += template_problems(request.body, known, place=("json",), in_names=info.data["options"])
+            wrong += template_problems(request.query, known, place=("query",))
             asked = placeholders_in([request.body, request.query, info.data.get("url", "{{ query }}")])
         if wrong:
             raise complaints(wrong)

@@ -75,7 +75,7 @@ def compile_retriever(retriever: Retriever, k: int) -> Plan:
     url = attempt("url", partial(url_template, retriever.url, retriever.query_parameters, placeholders))
     body = None
     if retriever.json is not None:
-        body = attempt("json", partial(json_template, retriever.json, placeholders))
+        body = attempt("json", partial(json_template, retriever.json, placeholders, tuple(retriever.options)))
     names = frozenset(name.lower() for name in retriever.headers)
     problems += [Problem(path=f"headers.{name}", message="is set by the transport") for name in sorted(names & _OURS)]
     defaults = {name: value for name, value in _DEFAULT_HEADERS.items() if name not in names}

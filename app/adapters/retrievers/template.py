@@ -36,24 +36,25 @@ class Template:
         """The names still to be filled."""
         return frozenset(part[0] for part in self._parts if not isinstance(part, bytes))
 
-    def bind(self, **values: Value) -> "Template":
+    def bind(self, /, **values: Value) -> "Template":
         """Fill some names now, for good: what does not change within a run costs nothing per canary."""
         return Template(
             part if isinstance(part, bytes) or part[0] not in values else part[1](values[part[0]])
             for part in self._parts
         )
 
-    def render(self, **values: Value) -> bytes:
+    def render(self, /, **values: Value) -> bytes:
         """Fill every remaining name."""
         return b"".join([part if isinstance(part, bytes) else part[1](values[part[0]]) for part in self._parts])
 
 
-def json_template(document: Any, names: Sequence[str]) -> Template:
+def json_template(document: Any, names: Sequence[str], field_names: Sequence[str] = ()) -> Template:
     """Compile a JSON document. A string that is only a placeholder becomes the value with its type: 10, not "10".
 
-    Raises ValueError for a placeholder that is not closed or not among `names`, saying which are.
+    Names of fields may hold the placeholders of `field_names` alone, as text. Raises ValueError for a placeholder that
+    is not closed or not among `names`, saying which are.
     """
-    return Template(_json_parts(document, names))
+    return Template(_json_parts(document, names, field_names))
 
 
 def url_template(url: str, parameters: Mapping[str, Any], names: Sequence[str]) -> Template:
@@ -84,7 +85,7 @@ def url_template(url: str, parameters: Mapping[str, Any], names: Sequence[str]) 
     return Template(parts)
 
 
-def _json_parts(node: Any, names: Sequence[str]) -> list[Part]:
+def _json_parts(node: Any, names: Sequence[str], field_names: Sequence[str]) -> list[Part]:
     parts: list[Part]
     if isinstance(node, str):
         alone = _PLACEHOLDER.fullmatch(node.strip())
@@ -94,14 +95,15 @@ def _json_parts(node: Any, names: Sequence[str]) -> list[Part]:
     if isinstance(node, Mapping):
         parts = [b"{"]
         for number, (key, value) in enumerate(node.items()):
-            if "{{" in str(key):
-                raise ValueError("placeholders may stand in values, not in the names of fields")
-            parts += [b"," if number else b"", _json(str(key)), b":", *_json_parts(value, names)]
+            if any(name not in field_names for name in _PLACEHOLDER.findall(str(key))):
+                raise ValueError("names of fields may hold placeholders of options alone")
+            named = _text_parts(str(key), field_names, _inside_string, _inside_string)
+            parts += [b',"' if number else b'"', *named, b'":', *_json_parts(value, names, field_names)]
         return [*parts, b"}"]
     if isinstance(node, list | tuple):
         parts = [b"["]
         for number, value in enumerate(node):
-            parts += [b"," if number else b"", *_json_parts(value, names)]
+            parts += [b"," if number else b"", *_json_parts(value, names, field_names)]
         return [*parts, b"]"]
     try:
         return [msgspec.json.encode(node)]

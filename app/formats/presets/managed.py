@@ -5,7 +5,8 @@ from typing import Any, Final
 
 from app.formats.presets.preset import SHAPE, Preset
 
-# The fields are those of an index made by the wizard that imports and vectorises.
+# The fields are those of an index made by the wizard that imports and vectorises. What is not selected does not come
+# back, as vectors should not: an index with other fields takes the option `select` beside its own `response`.
 _AZURE_RESPONSE: Final[Mapping[str, Any]] = {
     "hits": "value",
     "id": "chunk_id",
@@ -14,7 +15,11 @@ _AZURE_RESPONSE: Final[Mapping[str, Any]] = {
     "document": "title",
 }
 _AZURE_PATH: Final = "/indexes/{{ index }}/docs/search"
-_AZURE_VERSION: Final = "2025-09-01"
+_AZURE_OPTIONS: Final[Mapping[str, str | None]] = {
+    "index": None,
+    "select": "chunk_id,chunk,title",
+    "api_version": "2025-09-01",
+}
 
 MANAGED: Final = (
     # BM25, and the sum of reciprocal ranks where a request of one's own adds vectors: neither measures relevance.
@@ -24,22 +29,22 @@ MANAGED: Final = (
         source="https://learn.microsoft.com/rest/api/searchservice/documents/search-post",
         tested=SHAPE,
         path=_AZURE_PATH,
-        options={"index": None, "api_version": _AZURE_VERSION},
+        options=_AZURE_OPTIONS,
         request={
             "query": {"api-version": "{{ api_version }}"},
-            "json": {"search": "{{ query }}", "top": "{{ k }}"},
+            "json": {"search": "{{ query }}", "top": "{{ k }}", "select": "{{ select }}"},
         },
         response=_AZURE_RESPONSE,
         auth={"kind": "api_key", "header": "api-key"},
     ),
-    # Scores are 1 / (1 + distance): 0.333 to 1 for the metric cosine.
+    # Scores are 1 / (1 + distance): 0.333 to 1 for the metric cosine, so what is unrelated has 0.5.
     Preset(
         name="azure-ai-search-vector",
         what="an Azure AI Search index by vectors",
         source="https://learn.microsoft.com/azure/search/vector-search-how-to-query",
         tested=SHAPE,
         path=_AZURE_PATH,
-        options={"index": None, "vector_field": "text_vector", "api_version": _AZURE_VERSION},
+        options={**_AZURE_OPTIONS, "vector_field": "text_vector"},
         request={
             "query": {"api-version": "{{ api_version }}"},
             "json": {
@@ -47,6 +52,7 @@ MANAGED: Final = (
                     {"kind": "vector", "vector": "{{ vector }}", "fields": "{{ vector_field }}", "k": "{{ k }}"}
                 ],
                 "top": "{{ k }}",
+                "select": "{{ select }}",
             },
         },
         response=_AZURE_RESPONSE,

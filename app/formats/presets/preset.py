@@ -23,8 +23,9 @@ class Preset:
     say it. `request`, `response`, `scorer`, `lookup` and `auth` are the parts of a retriever document to start from;
     the `url` of a `lookup` is a path on the same host.
 
-    A `scorer` declares a scale only where the vendor's own default puts scores on it and another setting would leave
-    it: scores outside their scale are refused, so a wrong guess is told and never taken for relevance.
+    A `scorer` declares a scale only where the vendor's own default puts scores on it. Scores outside their scale are
+    refused, so most other settings are told; what another one puts on the same scale cannot be, and is said beside the
+    entry.
     """
 
     name: str

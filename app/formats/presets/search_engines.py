@@ -66,21 +66,20 @@ SEARCH_ENGINES: Final = (
         response=_RESPONSE,
         auth={"kind": "basic"},
     ),
-    # Its vector field is the name of a JSON field, where no placeholder stands: another than `embedding` takes a
-    # request of one's own. Scores are 1 / (1 + d^2) for l2, the default, and (1 + cosine) / 2 for cosinesimil, so what
-    # is unrelated has 0.5. Those of innerproduct have no upper end.
+    # Scores are 1 / (1 + d^2) for l2, the default, and (1 + cosine) / 2 for cosinesimil, so what is unrelated has 0.5.
+    # Those of innerproduct have no upper end.
     Preset(
         name="opensearch-knn",
         what="an OpenSearch index by vectors",
         source="https://docs.opensearch.org/latest/query-dsl/specialized/k-nn/index",
         tested=SHAPE,
         path="/{{ index }}/_search",
-        options={"index": None},
+        options={"index": None, "vector_field": "embedding"},
         request={
             "json": {
-                "query": {"knn": {"embedding": {"vector": "{{ vector }}", "k": "{{ k }}"}}},
+                "query": {"knn": {"{{ vector_field }}": {"vector": "{{ vector }}", "k": "{{ k }}"}}},
                 "size": "{{ k }}",
-                "_source": {"excludes": ["embedding"]},
+                "_source": {"excludes": ["{{ vector_field }}"]},
             }
         },
         response=_RESPONSE,

@@ -123,7 +123,8 @@ VECTOR_STORES: Final = (
         scorer={"scale": "distance"},
         auth={"kind": "bearer"},
     ),
-    # The host is the index's own. Its metric is cosine unless said otherwise.
+    # The host is the index's own. Its metric is cosine unless said otherwise; scores of euclidean are distances, which
+    # need `scorer: {scale: distance}`: those of normalised vectors pass for cosines, turned around.
     Preset(
         name="pinecone",
         what="a Pinecone index of dense vectors",
@@ -151,8 +152,10 @@ VECTOR_STORES: Final = (
         auth={"kind": "api_key", "header": "Api-Key"},
         needs_vector=True,
     ),
-    # `distance` is the cosine itself where the metric is COSINE, the default: more is closer. Errors come with 200 and
-    # without `data`. Fields that are not asked for are not answered, and those asked for must exist: hence all.
+    # `distance` is the cosine itself where the metric is COSINE, the default: more is closer. That of L2 is a distance,
+    # which needs `scorer: {scale: distance}`: those of normalised vectors pass for cosines, turned around. Errors come
+    # with 200 and without `data`. Fields that are not asked for are not answered, and those asked for must exist: hence
+    # all.
     Preset(
         name="milvus",
         what="a Milvus or Zilliz collection, REST v2",
