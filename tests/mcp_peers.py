@@ -7,7 +7,8 @@ from typing import Any
 
 from tests.http_servers import Reply, Seen, reply
 
-VERSION = "2025-06-18"
+MODERN = "2026-07-28"
+"""The protocol's first version without a handshake."""
 ACCEPTED = Reply(raw=b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n")
 
 
@@ -27,32 +28,47 @@ class Tool:
     """From the arguments to the result of the call, as JSON, or to the whole reply."""
     schema: Mapping[str, Any] | None = None
     """What the tool declares its structured content to be."""
+    version: str = "2025-06-18"
+    """Of the protocol. From 2026-07-28 on there is no handshake."""
+    resumed: Reply | None = None
+    """What a stream goes on with that broke off."""
     session: str | None = "session-7"
+    answers: int = 0
+    """To what the server itself asked."""
     methods: list[str] = field(default_factory=list)
 
     def __call__(self, seen: Seen) -> Reply:
         """Answer one request."""
-        if seen.method == "DELETE":
-            self.methods.append("DELETE")
-            return reply(b"")
+        if seen.method != "POST":
+            self.methods.append(seen.method)
+            return self.resumed if seen.method == "GET" and self.resumed is not None else reply(b"")
         message = json.loads(seen.body)
+        if "method" not in message:
+            self.answers += 1
+            return ACCEPTED
         self.methods.append(message["method"])
         if "id" not in message:
             return ACCEPTED
-        if message["method"] == "initialize":
-            named = {"mcp-session-id": self.session} if self.session is not None else {}
-            return answered(
-                message["id"],
-                {"protocolVersion": VERSION, "capabilities": {}, "serverInfo": {"name": "peer", "version": "1"}},
-                named,
-            )
-        if message["method"] == "tools/list":
-            tool = {"name": "search", "inputSchema": {"type": "object"}}
-            tools = [tool | ({"outputSchema": self.schema} if self.schema is not None else {})]
-            return answered(message["id"], {"tools": tools})
         if message["method"] == "tools/call":
             return self._called(message)
-        return refused(message["id"], -32601)
+        known = self._known().get(message["method"])
+        if known is None:
+            return refused(message["id"], -32601)
+        named = (
+            {"mcp-session-id": self.session} if self.session is not None and message["method"] == "initialize" else {}
+        )
+        return answered(message["id"], known, named)
+
+    def _known(self) -> dict[str, Any]:
+        """Give the results of all methods but the call."""
+        tool = {"name": "search", "inputSchema": {"type": "object"}}
+        tools = [tool | ({"outputSchema": self.schema} if self.schema is not None else {})]
+        cached = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"} if self.version >= MODERN else {}
+        greeting = {"protocolVersion": self.version, "serverInfo": {"name": "peer", "version": "1"}}
+        discovered = {"server/discover": {"supportedVersions": [self.version], "capabilities": {}, **cached}}
+        return {"initialize": {"capabilities": {}, **greeting}, "tools/list": {"tools": tools, **cached}} | (
+            discovered if self.version >= MODERN else {}
+        )
 
     def _called(self, message: Mapping[str, Any]) -> Reply:
         told = self.call(message["params"]["arguments"])

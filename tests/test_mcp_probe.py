@@ -156,11 +156,68 @@ def test_every_failure_has_its_outcome_and_quotes_nothing(
     assert "secret" not in caplog.text
 
 
-def test_content_unlike_its_schema_is_malformed() -> None:
-    schema = {"type": "object", "required": ["result"], "properties": {"result": {"type": "string"}}}
-    with peer(Tool(call=lambda _: result({"result": HITS}), schema=schema)) as server:
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"result": {"type": "string"}}},
+        {"type": "object", "properties": {"result": {"items": {"properties": {"id": {"pattern": "^(b+)+$"}}}}}},
+        {"type": "object", "properties": {"result": {"items": {"properties": {"id": {"pattern": "(unclosed"}}}}}},
+        {"type": "object", "$ref": "https://elsewhere.example/schema"},
+        {"type": "no type at all"},
+    ],
+)
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2026-07-28"])
+def test_result_is_never_held_against_a_schema_of_the_servers(schema: dict[str, Any], version: str) -> None:
+    """Its patterns and references may take for ever to follow, in the process that watches everything else."""
+    told = {**result({"result": HITS}), "resultType": "complete"}
+    with peer(Tool(call=lambda _: told, schema=schema, version=version)) as server:
         found = answers(retriever(server.url), ["why?"])[0]
-    assert (found.outcome, found.detail) == (Outcome.MALFORMED, "the answer is not MCP's (RuntimeError)")
+    assert (found.outcome, found.detail) == (Outcome.OK, None)
+    assert found.ranking is not None
+    assert found.ranking.ids == ("a", "b")
+
+
+def test_tool_that_asks_something_back_is_no_answer() -> None:
+    asks_back = {"resultType": "input_required", "requestState": "secret"}
+    with peer(Tool(call=lambda _: asks_back, version="2026-07-28")) as server:
+        found = answers(retriever(server.url), ["why?"])[0]
+    assert (found.outcome, found.detail) == (Outcome.MALFORMED, "the answer is not MCP's (ValidationError)")
+
+
+PING = json.dumps({"jsonrpc": "2.0", "method": "ping", "id": 7})
+
+
+@pytest.mark.parametrize("ended", ["\n\n", "\r\n\r\n", "\r\r", "\n\r"])
+def test_stream_of_more_events_than_anybody_needs_is_not_answered(ended: str) -> None:
+    told = reply(f"data: {PING}{ended}".encode() * 1_500, headers={"content-type": "Text/Event-Stream;charset=utf-8"})
+    tool = Tool(call=lambda _: told)
+    with peer(tool) as server:
+        found = answers(retriever(server.url, max_body_bytes=1_000_000), ["why?"])[0]
+    assert (found.outcome, found.detail) == (Outcome.OVERSIZE, "the answer has more than 1,000 events")
+    assert tool.answers == 0
+
+
+def test_charset_hides_no_events() -> None:
+    told = f"data: {PING}\n\n".encode("utf-16") * 1_500
+    tool = Tool(call=lambda _: reply(told, headers={"content-type": "text/event-stream; charset=utf-16"}))
+    with peer(tool) as server:
+        assert answers(retriever(server.url, max_body_bytes=1_000_000), ["why?"])[0].outcome is not Outcome.OK
+    assert tool.answers == 0
+
+
+def test_some_events_before_the_answer_are_borne() -> None:
+    final = json.dumps({"jsonrpc": "2.0", "id": 3, "result": result({"result": HITS})})
+    with peer(Tool(call=lambda _: events(*[PING] * 20, final))) as server:
+        assert answers(retriever(server.url), ["why?"])[0].outcome is Outcome.OK
+
+
+def test_stream_that_breaks_off_again_and_again_is_given_up() -> None:
+    broken = reply(b"retry: 0\nid: 1\ndata:\n\n", headers={"content-type": "text/event-stream"})
+    tool = Tool(call=lambda _: broken, resumed=broken)
+    with peer(tool) as server:
+        found = answers(retriever(server.url), ["why?"])[0]
+    assert (found.outcome, found.detail) == (Outcome.MALFORMED, "the answer is not MCP's")
+    assert 0 < tool.methods.count("GET") <= 3 * 8
 
 
 @pytest.mark.parametrize(
@@ -208,7 +265,7 @@ def test_session_is_opened_once_a_run_and_closed() -> None:
         found = answers(retriever(server.url, concurrency=4), [f"query {number}" for number in range(20)])
     assert {answer.outcome for answer in found.values()} == {Outcome.OK}
     assert tool.methods[:3] == ["server/discover", "initialize", "notifications/initialized"]
-    assert tool.methods.count("initialize") == tool.methods.count("tools/list") == 1
+    assert tool.methods.count("initialize") == 1
     assert tool.methods.count("tools/call") == 20
     assert tool.methods[-1] == "DELETE"
 

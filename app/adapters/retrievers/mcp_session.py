@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CallToolResult, Implementation
+from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, Implementation
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from app.adapters.endpoints import problem_of
 from app.adapters.retrievers.lanes import NoAnswerError
@@ -24,6 +25,12 @@ from app.domain.model import Outcome
 
 GRACE_SECONDS = 0.5
 """How much longer than its time-out we wait for the transport, which says better what was late."""
+MAX_EVENTS = 1_000
+"""Of one stream of events: an answer and what comes before it, such as messages of progress."""
+MAX_RESUMPTIONS = 8
+"""How often the stream of one answer may break off and be gone on with, on average."""
+MAX_PAGES = 20
+"""Of the list of tools."""
 
 T = TypeVar("T")
 
@@ -52,8 +59,15 @@ class Session:
         self._seconds = seconds
 
     async def call(self, arguments: dict[str, Any]) -> CallToolResult:
-        """Call the tool. Raises NoAnswerError where no result came; a tool's own failure is a result."""
-        return await _explained(self._client.call_tool(self._tool, arguments), self._transport, self._seconds)
+        """Call the tool. Raises NoAnswerError where no result came; a tool's own failure is a result.
+
+        Not by the SDK's own function, which would hold the result against the schema that the server declares for it:
+        patterns and references of a hostile schema take for ever, and the whole process with them. What the mapping
+        does not find in the result is missing all the same.
+        """
+        request = CallToolRequest(params=CallToolRequestParams(name=self._tool, arguments=arguments))
+        calling = self._client.session.send_request(request, CallToolResult)
+        return await _explained(calling, self._transport, self._seconds)
 
 
 @asynccontextmanager
@@ -71,11 +85,22 @@ async def opened(
         client = Client(streams, client_info=Implementation(name=name, version=version), cache=None)
         await _explained(client.__aenter__(), transport, opening_seconds)
         try:
-            with suppress(NoAnswerError):  # else the first call would list the tools, and be the slowest
-                await _explained(client.list_tools(), transport, seconds)
+            if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                with suppress(NoAnswerError):  # the call says better what is wrong
+                    await _explained(_look_up(client, tool), transport, seconds)
             yield Session(client, transport, tool, seconds)
         finally:
             await client.__aexit__(None, None, None)
+
+
+async def _look_up(client: Client, tool: str) -> None:
+    """Let the SDK see the tool in the list: since 2026-07-28 it says there which arguments go along as headers."""
+    cursor = None
+    for _ in range(MAX_PAGES):
+        listed = await client.list_tools(cursor=cursor)
+        cursor = listed.next_cursor
+        if cursor is None or any(one.name == tool for one in listed.tools):
+            return
 
 
 class _Transport(httpx2.AsyncBaseTransport):
@@ -88,13 +113,14 @@ class _Transport(httpx2.AsyncBaseTransport):
         self._carry = carry
         self._failures: dict[str, NoAnswerError] = {}
         self._lost: NoAnswerError | None = None
+        self._resumptions = 0  # how many more there may be
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send one request and give what came of it."""
-        if request.method == "GET" and "last-event-id" not in request.headers:
-            return httpx2.Response(405)  # a server's own news is not listened to, which it must bear
         body = await request.aread()
         message = json.loads(body) if body else {}
+        if not self._wanted(request, message):
+            return httpx2.Response(405)
         fields = {name: value for name, value in request.headers.items() if name in _FIELDS or name.startswith("mcp-")}
         if message.get("method") == "initialize" and self._lost is not None:
             return self._refused(message, self._lost)  # whoever could not be reached a moment ago
@@ -102,8 +128,8 @@ class _Transport(httpx2.AsyncBaseTransport):
             response = await self._carry(request.method, fields, body, calls=message.get("method") == "tools/call")
         except ValueError:
             return self._refused(message, NoAnswerError(Outcome.MALFORMED, "the server's session id is no header"))
-        problem, content = problem_of(response), response.body
-        if _is_json(response) and "id" in message:
+        problem, content = problem_of(response) or _flood_of(response), response.body
+        if _is(response, "application/json") and "id" in message:
             answer = _answer(content, message["id"])
             if answer is None:  # for what answers nothing the SDK would wait in vain
                 problem = problem or (Outcome.MALFORMED, _NOT_MCP)
@@ -114,7 +140,20 @@ class _Transport(httpx2.AsyncBaseTransport):
             self._lost = error if error.outcome in _OUT_OF_REACH else None
             return self._refused(message, error)
         kept = {name: value for name, value in response.headers.items() if name in _ANSWERED}
+        if _is(response, _EVENTS):
+            kept["content-type"] = _EVENTS  # a charset beside it would make another text of it than the one counted
         return httpx2.Response(response.status or 200, headers=kept, content=content)
+
+    def _wanted(self, request: httpx2.Request, message: Mapping[str, Any]) -> bool:
+        """Say whether a request is to be sent: what listens to a server's own news is not, which it must bear."""
+        if request.method == "GET":
+            if "last-event-id" not in request.headers:
+                return False
+            self._resumptions -= 1  # a server may break a stream off for ever
+            return self._resumptions >= 0
+        if "method" in message and "id" in message:
+            self._resumptions += MAX_RESUMPTIONS
+        return True
 
     def failure(self, data: Any) -> NoAnswerError | None:
         """Find what went wrong by the data of an error; None = the server itself answered with this error."""
@@ -140,7 +179,7 @@ async def _explained(work: Awaitable[T], transport: _Transport, seconds: float) 
         error = _first(raised)
         if isinstance(error, MCPError):
             raise (transport.failure(error.data) or _answered(error)) from None
-        # A result that is none, a tool whose result is not of the schema it declares, a version nobody speaks.
+        # A result that is none, a tool that asks something back, a version nobody speaks.
         raise NoAnswerError(Outcome.MALFORMED, f"{_NOT_MCP} ({type(error).__name__})") from None
 
 
@@ -159,8 +198,16 @@ def _answered(error: MCPError) -> NoAnswerError:
     return NoAnswerError(Outcome.REFUSED, f"the server answered with the error {named}")
 
 
-def _is_json(response: Response) -> bool:
-    return response.headers.get("content-type", "").startswith("application/json")
+def _is(response: Response, media_type: str) -> bool:
+    return response.headers.get("content-type", "").lower().startswith(media_type)
+
+
+def _flood_of(response: Response) -> tuple[Outcome, str] | None:
+    """Find fault with a stream of too many events, which empty lines end: the SDK answers each that asks something."""
+    lines = response.body.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if _is(response, _EVENTS) else b""
+    if lines.count(b"\n\n") > MAX_EVENTS:
+        return Outcome.OVERSIZE, f"the answer has more than {MAX_EVENTS:,} events"
+    return None
 
 
 def _answer(body: bytes, number: Any) -> bytes | None:
@@ -176,6 +223,7 @@ def _answer(body: bytes, number: Any) -> bytes | None:
     return body if "result" in told and told.get("id") == number else None
 
 
+_EVENTS = "text/event-stream"
 _NOT_MCP = "the answer is not MCP's"
 _FIELDS = {"accept", "content-type", "last-event-id"}
 _ANSWERED = {"content-type", "mcp-session-id"}
