@@ -122,7 +122,7 @@ def _read(stream: BufferedIOBase) -> Seen | None:
         return None
     headers: dict[str, str] = {}
     while (field_line := stream.readline().strip()) != b"":
-        name, _, value = field_line.decode().partition(":")
-        headers[name.lower()] = value.strip()
+        name, _, value = field_line.decode("latin-1").partition(":")
+        headers[name.lower()] = value.strip(" \t")
     body = stream.read(int(headers.get("content-length", "0")))
     return Seen(method=line[0], target=line[1], headers=headers, body=body)

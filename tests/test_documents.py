@@ -222,6 +222,7 @@ def test_a_request_that_says_nothing_posts_query_and_k() -> None:
             "request.json: must be JSON: texts, numbers of 64 bits, true, false, null, lists and mappings",
         ),
         ({"request": {"headers": {"Host": "x"}}}, "request.headers.Host: is set by Coalmine and cannot be changed"),
+        ({"request": {"headers": {"Expect": "x"}}}, "request.headers.Expect: is set by Coalmine and cannot be changed"),
         ({"request": {"headers": {"a b": "x"}}}, "request.headers.a b: is not the name of a header"),
         (
             {"request": {"headers": {"A": "x\r\nB: y"}}},

@@ -248,7 +248,7 @@ def test_an_embedder_outside_the_policy_is_blocked() -> None:
 
 def test_an_embedder_that_cannot_be_asked_at_all_is_refused_in_words() -> None:
     endpoint = Endpoint(url="http://127.0.0.1:1/", headers={"X-Key": "hunter2\r\nEvil: 1"})
-    with pytest.raises(InvalidInputError, match="line break") as caught:
+    with pytest.raises(InvalidInputError, match="is not one line") as caught:
         embeddings()(Embedder(endpoint=endpoint, model="m"), ["one"])
     assert "hunter2" not in str(caught.value)
 

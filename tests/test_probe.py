@@ -16,6 +16,8 @@ from app.domain.addresses import hook_policy, parse_allow, retriever_policy
 from app.domain.errors import InvalidInputError
 from app.domain.model import Answer, Outcome
 from app.domain.retrievers import Ask, Asking, Probe, ResponseMapping, Retriever, Scale, Scorer, ScorerKind
+from app.formats.complaints import parse_document
+from app.formats.documents import RetrieverDocument
 from tests.http_servers import HANG, SILENCE, Reply, Seen, closed_port, peer, reply
 
 PROBE: Probe = RetrieverProbe(retriever_policy(), "coalmine/1.0")
@@ -199,6 +201,15 @@ def test_request_says_who_asks_and_for_which_run() -> None:
     assert (mine.headers["user-agent"], mine.headers["accept"], mine.headers["traceparent"]) == ("mine", "x/y", "00-1")
 
 
+def test_every_header_a_document_takes_arrives_as_it_is_written() -> None:
+    name = "X-Foo!#$%&'*+.^_`|~9"
+    value = "".join(map(chr, [*range(0x21, 0x7F), *range(0x80, 0x100)])) + " \t."
+    with peer(GOOD) as server:
+        written = {"slug": "docs", "url": server.url, "request": {"headers": {name: value}}, "response": {"id": "id"}}
+        answers(parse_document(RetrieverDocument, written).to_domain(), ["one"])
+        assert server.seen[0].headers[name.lower()] == value
+
+
 def test_question_may_travel_in_the_url() -> None:
     with peer(GOOD) as server:
         described = retriever(
@@ -239,7 +250,7 @@ def test_closing_stops_asking() -> None:
         ({"query_parameters": {"q": "{{ quary }}"}}, "url", "not a known placeholder"),
         ({"json": {"q": "{{ vector }}"}}, "json", "not a known placeholder"),
         ({"method": "HEAD"}, "method", "must be one of GET, POST"),
-        ({"headers": {"X-Key": "hunter2\r\nEvil: 1"}}, "headers.X-Key", "contains a line break"),
+        ({"headers": {"X-Key": "hunter2\r\nEvil: 1"}}, "headers.X-Key", "is not one line"),
         ({"headers": {"Content-Length": "5"}}, "headers.content-length", "set by the transport"),
         ({"response": ResponseMapping(hits="a[", id="id")}, "response", "hits: not a JMESPath expression"),
     ],

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+from app.domain.headers import HEADER_CHARSET, HEADER_NAME, HEADER_VALUE
 from app.domain.model import Outcome
 from app.domain.retrievers import SigV4, Tls
 
@@ -88,22 +89,19 @@ class Response:
 
 def header_line(name: str, value: str) -> bytes:
     """Build one header line; raises ValueError, without the value, for what cannot be a header."""
-    if not name or not name.isascii() or not name.replace("-", "a").replace("_", "a").replace(".", "a").isalnum():
+    if not HEADER_NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a header name")
-    if any(ord(character) < ord(" ") and character != "\t" for character in value) or "\x7f" in value:
-        raise ValueError(f"the value of header {name!r} contains a line break or another control character")
-    try:
-        # libcurl reads "name:" as "do not send"; "name;" sends it empty.
-        return f"{name}: {value}".encode() if value.strip() else f"{name};".encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"the value of header {name!r} is not valid text") from None
+    if not HEADER_VALUE.fullmatch(value):
+        raise ValueError(f"the value of header {name!r} is not one line of Latin-1 characters")
+    # libcurl reads "name:" as "do not send"; "name;" sends it empty.
+    return (f"{name}: {value}" if value.strip(" \t") else f"{name};").encode(HEADER_CHARSET)
 
 
 def header_fields(lines: Sequence[bytes]) -> Mapping[str, str]:
     """Read the lines of one answer, status line first; a repeated field is joined by commas (RFC 9110, 5.3)."""
     found: dict[str, str] = {}
     for line in lines[1:]:
-        name, colon, value = line.decode("latin-1").partition(":")
+        name, colon, value = line.decode(HEADER_CHARSET).partition(":")
         if colon:
             name, value = name.strip().lower(), value.strip()
             found[name] = f"{found[name]}, {value}" if name in found else value

@@ -3,18 +3,14 @@
 Which documents have them is said in the documents' own modules.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints
 
+from app.domain.headers import HEADER_NAME, HEADER_VALUE, OWN_HEADERS
 from app.formats.fields import Place, complaint, complaints
-
-HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")  # a token of RFC 9110, section 5.6.2
-_HEADER_VALUE = re.compile(r"[\t -~\x80-\xff]*")  # field-content of RFC 9110: no line breaks, so nothing is injected
-_OWN_HEADERS = {"host", "content-length", "transfer-encoding", "connection"}
 
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
@@ -23,11 +19,11 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name):
             wrong.append(((name,), "is not the name of a header"))
-        elif name.lower() in _OWN_HEADERS:
+        elif name.lower() in OWN_HEADERS:
             wrong.append(((name,), "is set by Coalmine and cannot be changed"))
         elif name.lower() in seen:
             wrong.append(((name,), "is given twice; upper and lower case are the same header"))
-        if not _HEADER_VALUE.fullmatch(value):
+        if not HEADER_VALUE.fullmatch(value):
             wrong.append(((name,), "must be one line of Latin-1 characters"))
         seen.add(name.lower())
     if wrong:
@@ -44,7 +40,7 @@ Headers = Annotated[
 
 
 def _header_name(name: str) -> str:
-    if not HEADER_NAME.fullmatch(name) or name.lower() in _OWN_HEADERS:
+    if not HEADER_NAME.fullmatch(name) or name.lower() in OWN_HEADERS:
         raise complaint("must be the name of a header, for example X-Api-Key")
     return name
 
@@ -55,7 +51,7 @@ HeaderName = Annotated[str, AfterValidator(_header_name)]
 def _one_line(text: str) -> str:
     if not text.strip():
         raise complaint("must not be blank")
-    if not _HEADER_VALUE.fullmatch(text):
+    if not HEADER_VALUE.fullmatch(text):
         raise complaint("must be one line of Latin-1 characters")
     return text
 

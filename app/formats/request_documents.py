@@ -19,9 +19,10 @@ from pydantic import (
     model_validator,
 )
 
+from app.domain.headers import HEADER_NAME
 from app.domain.retrievers import Lookup, ResponseMapping
 from app.formats.fields import Document, FreeJson, Text, complaint, complaints, shortened
-from app.formats.http_fields import HEADER_NAME, Headers
+from app.formats.http_fields import Headers
 from app.formats.placeholders import UrlTemplate, check_url_template, name_problem
 
 

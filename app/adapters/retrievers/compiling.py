@@ -16,6 +16,7 @@ from app.adapters.retrievers.paths import Path
 from app.adapters.retrievers.template import Template, json_template, url_template
 from app.adapters.wire import Request, header_line
 from app.domain.errors import InvalidInputError, Problem
+from app.domain.headers import OWN_HEADERS
 from app.domain.rankings import decimals_of
 from app.domain.retrievers import Ask, Asking, Lookup, Retriever, ScorerKind
 
@@ -77,7 +78,9 @@ def compile_retriever(retriever: Retriever, k: int) -> Plan:
     if retriever.json is not None:
         body = attempt("json", partial(json_template, retriever.json, placeholders, tuple(retriever.options)))
     names = frozenset(name.lower() for name in retriever.headers)
-    problems += [Problem(path=f"headers.{name}", message="is set by the transport") for name in sorted(names & _OURS)]
+    problems += [
+        Problem(path=f"headers.{name}", message="is set by the transport") for name in sorted(names & OWN_HEADERS)
+    ]
     defaults = {name: value for name, value in _DEFAULT_HEADERS.items() if name not in names}
     lines = [
         attempt(f"headers.{name}", partial(header_line, name, value))
@@ -188,4 +191,3 @@ def _lookup(lookup: Lookup, options: Mapping[str, str]) -> CompiledLookup:
 _VECTOR = re.compile(r"\{\{\s*vector\s*\}\}")
 _SQL_VECTOR = re.compile(r"(?<!:):vector\b")  # `::vector` is a cast
 _DEFAULT_HEADERS = {"accept": "application/json", "content-type": "application/json"}
-_OURS = frozenset({"content-length", "transfer-encoding", "expect", "connection"})
