@@ -30,11 +30,12 @@ from app.formats.secret_fields import (
     with_placeholders,
 )
 from app.services import definitions
-from app.services.rotation import rotate
+from app.services.rotation import rotate, rotate_key_file
 from app.services.vault import KEY_FILE, Vault, open_vault
 from app.store.engine import Store
 from app.store.tables import definition_versions
 from tests.api_service import Api, api
+from tests.conftest import Databases
 from tests.fakes import START
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -455,6 +456,31 @@ def test_a_generated_key_is_changed_for_a_new_one(data: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert (reads(data, new), reads(data, old)) == (True, False)
     assert [one.name for one in data.glob("secret.key*")] == [KEY_FILE]
+
+
+def test_what_a_running_service_stores_under_the_old_key_is_not_lost(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / KEY_FILE
+    file.write_text(f"{OLD}\n")
+    put(store, Vault(OLD), "before")
+    assert rotate_key_file(store, tmp_path, new_key=True, shared=True).count == 1
+    put(store, Vault(OLD), "late")
+    new, old = file.read_text().strip().split(",")
+    assert (old, opens(store, new, tmp_path), opens(store, f"{new},{old}", tmp_path)) == (OLD, False, True)
+    assert rotate_key_file(store, tmp_path, new_key=False, shared=True).count == 2
+    assert file.read_text() == f"{new}\n"
+    assert opens(store, new, tmp_path)
+
+
+def test_a_generated_key_of_a_shared_database_is_changed_in_two_steps(databases: Databases, tmp_path: Path) -> None:
+    file, shared = tmp_path / KEY_FILE, {"COALMINE_DATABASE_URL": databases.postgresql()}
+    file.write_text(f"{OLD}\n")
+    first = run("secrets", "rotate", "--new-key", "--data-dir", tmp_path, **shared)
+    assert (first.exit_code, "restart every service, then rotate again" in first.stdout) == (0, True), first.output
+    new, old = file.read_text().strip().split(",")
+    assert old == OLD
+    second = run("secrets", "rotate", "--data-dir", tmp_path, **shared)
+    assert (second.exit_code, "holds that key alone" in second.stdout) == (0, True), second.output
+    assert file.read_text() == f"{new}\n"
 
 
 def test_a_change_that_was_cut_short_is_finished_by_the_next(data: Path) -> None:

@@ -34,15 +34,21 @@ def rotate(
     """Encrypt every stored secret anew under the first of several keys; afterwards that one alone is needed.
 
     With COALMINE_SECRET_KEY: give every service "new,old" and restart it, rotate, then leave "new" alone. With the
-    generated key file: stop the service, and rotate with --new-key. All secrets are changed, or none. Browsers that
-    are signed in have to sign in again.
+    generated key file: stop the service, and rotate with --new-key; on PostgreSQL rotate once more, without it, when
+    every service was restarted. All secrets are changed, or none. Browsers that are signed in have to sign in again.
     """
     with opened(data_dir) as (settings, store):
         if settings.secret_key is None:
             # A service that runs has read the file already, and could not read what is encrypted under another key.
-            with serving.alone(database_file(settings)):
-                rotated = rotate_key_file(store, settings.data_dir, new_key=new_key)
-            told = f"{settings.data_dir / KEY_FILE} holds that key alone."
+            file, path = database_file(settings), settings.data_dir / KEY_FILE
+            with serving.alone(file):
+                rotated = rotate_key_file(store, settings.data_dir, new_key=new_key, shared=file is None)
+            told = f"{path} holds that key alone."
+            if new_key and file is None:
+                told = (
+                    f"{path} holds the old key too, for what a service that still runs may store: restart every "
+                    "service, then rotate again without --new-key."
+                )
         elif new_key:
             raise ConfigurationError(
                 f"--new-key is for a generated {KEY_FILE}; here COALMINE_SECRET_KEY says the key: "

@@ -1,6 +1,7 @@
 """Changing the key of stored secrets: all of them encrypted anew under the first key there is, or none.
 
-Afterwards that key alone opens the store. Keys themselves are the vault's business.
+Afterwards that key alone opens the store, unless a service that still runs stores something under one it read before.
+Keys themselves are the vault's business.
 """
 
 import os
@@ -43,11 +44,13 @@ def rotate(store: Store, vault: Vault) -> Rotated:
     return Rotated(count=len(renewed), unreadable=unreadable)
 
 
-def rotate_key_file(store: Store, data_dir: Path, *, new_key: bool) -> Rotated:
+def rotate_key_file(store: Store, data_dir: Path, *, new_key: bool, shared: bool) -> Rotated:
     """Encrypt everything anew under the first key of `data_dir/secret.key`, and leave that key alone in the file.
 
     With `new_key` one is made up and put before the others first. Until all is committed the file holds both, so that
-    whatever happens in between, some key in it opens every secret; a second attempt then finishes the first.
+    whatever happens in between, some key in it opens every secret; a second attempt then finishes the first. Where the
+    store is `shared`, a service may run and store under the old key even after that: the file then keeps the keys it
+    had until this is called without `new_key`.
     """
     path = data_dir / KEY_FILE
     if not path.exists():
@@ -62,7 +65,7 @@ def rotate_key_file(store: Store, data_dir: Path, *, new_key: bool) -> Rotated:
         _write(path, before)
         raise
     first, _, others = key.partition(",")
-    if others:
+    if others and not (new_key and shared):
         _write(path, first)
     return rotated
 
