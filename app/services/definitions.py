@@ -135,22 +135,23 @@ def complete(store: Store, vault: Vault, kind: str, model: type[AnyDocument], bo
     kept = stored_secrets(store, vault, kind, str(body.get("slug"))) if left else {}
     document = parse_document(model, join_secrets(body, kept))
     if kept and isinstance(document, RetrieverDocument):
-        _refuse_moving(store, document, [name for name in left if name in kept])
+        with store.read() as connection:
+            before = catalog.find_definition(connection, "retriever", document.slug)
+        if before is not None:
+            refuse_moving(before, document, [name for name in left if name in kept])
     return document
 
 
-def _refuse_moving(store: Store, document: RetrieverDocument, kept: Sequence[str]) -> None:
-    with store.read() as connection:
-        before = catalog.find_definition(connection, "retriever", document.slug)
+def refuse_moving(before: Definition, document: RetrieverDocument, kept: Iterable[str]) -> None:
+    """Raise InvalidInputError where stored secrets, `kept` as they were, would go elsewhere than they were stored for.
+
+    Whoever may change an address could else have them sent to a server of their own.
+    """
     after = document.data()
-    message = "null keeps a stored value, but not for another address; say the value again"
-    moved = [
-        Problem(path=name, message=message)
-        for name in kept
-        if before is not None and destinations(after, name) != destinations(before.body, name)
-    ]
+    message = "a stored value is not sent to another address than the one it was stored for; say the value again"
+    moved = [name for name in kept if destinations(after, name) != destinations(before.body, name)]
     if moved:
-        raise InvalidInputError(moved)
+        raise InvalidInputError([Problem(path=name, message=message) for name in moved])
 
 
 def find_canary(store: Store, suite: str, key: str) -> CanaryRow:

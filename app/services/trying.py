@@ -18,9 +18,9 @@ from app.formats.complaints import parse_document
 from app.formats.cut_json import parse_cut
 from app.formats.documents import RetrieverDocument
 from app.formats.mapping_yaml import suggestion_shape
-from app.formats.secret_fields import destinations, join_secrets, secret_names
+from app.formats.secret_fields import join_secrets, secret_names
 from app.formats.shapes import time_text
-from app.services.definitions import find
+from app.services.definitions import find, refuse_moving
 from app.services.vault import Vault
 from app.store.engine import Store
 
@@ -79,11 +79,7 @@ def stored_retriever(store: Store, vault: Vault, slug: str, overrides: Mapping[s
     kept = vault.decrypt(definition.secrets)
     left = [name for name in secret_names(body) if name in kept]
     document = parse_document(RetrieverDocument, join_secrets(body, kept))
-    after = document.data()
-    message = "a stored value is not sent to another address than the one it was stored for; say the value again"
-    moved = [name for name in left if destinations(after, name) != destinations(definition.body, name)]
-    if moved:
-        raise InvalidInputError([Problem(path=name, message=message) for name in moved])
+    refuse_moving(definition, document, [name for name in secret_names(body) if name in kept])
     return document
 
 
