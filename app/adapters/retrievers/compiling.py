@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -59,17 +59,25 @@ class Plan:
         return replace(self, url=self.url.bind(**values), body=body)
 
 
-def compile_retriever(retriever: Retriever, k: int) -> Plan:
-    """Compile what is the same for all probes of a run; raises InvalidInputError with everything that is wrong."""
-    problems: list[Problem] = []
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Compiles parts of a configuration and keeps what is wrong with them, so that everything is said at once."""
 
-    def attempt(path: str, compiled: Callable[[], T]) -> T | None:
+    problems: list[Problem] = field(default_factory=list)
+
+    def __call__(self, path: str, compiled: Callable[[], T]) -> T | None:
+        """Compile a part; None where that raises ValueError, which becomes the problem of `path`."""
         try:
             return compiled()
         except ValueError as error:
-            problems.append(Problem(path=path, message=str(error)))
+            self.problems.append(Problem(path=path, message=str(error)))
             return None
 
+
+def compile_retriever(retriever: Retriever, k: int) -> Plan:
+    """Compile what is the same for all probes of a run; raises InvalidInputError with everything that is wrong."""
+    attempt = Attempts()
+    problems = attempt.problems
     if retriever.method not in METHODS:
         problems.append(Problem(path="method", message=f"must be one of {', '.join(METHODS)}"))
     placeholders = placeholders_of(retriever)

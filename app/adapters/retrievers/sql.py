@@ -9,7 +9,7 @@ import json
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import date
@@ -26,7 +26,7 @@ from psycopg.rows import dict_row
 
 from app.adapters.credentials import masked
 from app.adapters.retrievers.answering import SHOWN_CHARACTERS, answer_of, failed
-from app.adapters.retrievers.compiling import reader_of
+from app.adapters.retrievers.compiling import Attempts, reader_of
 from app.adapters.retrievers.lanes import Batch, Hand, NoAnswerError, in_background, in_lanes
 from app.adapters.retrievers.mapping import Reader
 from app.adapters.retrievers.postgresql import judged_places, target_of, tls_files
@@ -200,15 +200,8 @@ class _Line:
 
 def _compile(retriever: Retriever, k: int) -> _Plan:
     """Compile what is the same for all probes of a run; raises InvalidInputError with everything that is wrong."""
-    problems: list[Problem] = []
-
-    def attempt(path: str, compiled: Callable[[], T]) -> T | None:
-        try:
-            return compiled()
-        except ValueError as error:
-            problems.append(Problem(path=path, message=str(error)))
-            return None
-
+    attempt = Attempts()
+    problems = attempt.problems
     target = attempt("url", partial(target_of, retriever.url, retriever.tls))
     names = ("query", "k", "vector") if retriever.embedder is not None else ("query", "k")
     statement = attempt("sql", partial(compile_statement, retriever.sql or "", names))
