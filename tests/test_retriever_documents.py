@@ -474,9 +474,10 @@ def test_certificates_and_keys_are_pem_that_goes_together() -> None:
     assert told(tls={"certificate": PRIVATE_KEY + CERTIFICATE, "key": PRIVATE_KEY}) == [
         "tls.certificate: holds a private key, which is a secret; put it under key"
     ]
-    assert told(tls={"authority": "/etc/ssl/ca.pem"}) == [
-        "tls.authority: must be a certificate as PEM: -----BEGIN CERTIFICATE----- and so on"
-    ]
+    for text in ("/etc/ssl/ca.pem", f"{CERTIFICATE}# Größe\n{CERTIFICATE}", f"{CERTIFICATE}\u00a0"):
+        assert told(tls={"authority": text}) == [
+            "tls.authority: must be a certificate as PEM: -----BEGIN CERTIFICATE----- and so on"
+        ]
     encrypted = PRIVATE_KEY.replace("PRIVATE", "ENCRYPTED PRIVATE")
     assert told(tls={"certificate": CERTIFICATE, "key": encrypted}) == [
         "tls.key: must be a private key without a passphrase; it is stored encrypted"

@@ -191,7 +191,7 @@ def styled(written: Any, style: Mapping[str, Any]) -> Any:
     return whole
 
 
-_PEM = re.compile(r"\s*-----BEGIN [A-Z0-9 ]+-----[\s\S]*-----END [A-Z0-9 ]+-----\s*")
+_PEM = re.compile(r"\s*-----BEGIN [A-Z0-9 ]+-----[\s!-~]*-----END [A-Z0-9 ]+-----\s*", re.ASCII)
 
 
 def _certificate(text: str) -> str:

@@ -77,7 +77,6 @@ def stored_retriever(store: Store, vault: Vault, slug: str, overrides: Mapping[s
     if body["slug"] != slug:
         raise InvalidInputError([Problem(path="slug", message=f"is not the '{slug}' of the address")])
     kept = vault.decrypt(definition.secrets)
-    left = [name for name in secret_names(body) if name in kept]
     document = parse_document(RetrieverDocument, join_secrets(body, kept))
     refuse_moving(definition, document, [name for name in secret_names(body) if name in kept])
     return document
