@@ -15,6 +15,8 @@ from app.domain.moments import moment_of
 
 Part = str | int
 """A step of a path: the name of a field, or a place in a list."""
+LONGEST_PATH = 1024
+"""The most characters a path may have; documents refuse longer ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ class Guess:
 def guess_fields(fields: Sequence[Field], query: str) -> dict[str, Guess]:
     """Choose what may be `text`, `id`, `score`, `document` and `updated`, each field for one thing only.
 
-    Only fields are chosen that a mapping can read of every one of the hits.
+    Only fields are chosen that a mapping can read of every one of the hits, by a path of at most 1,024 characters.
     """
     words = _words(query)
     told = [field for field in fields if not _repeats(field, query)]
@@ -52,7 +54,7 @@ def guess_fields(fields: Sequence[Field], query: str) -> dict[str, Guess]:
     for role, judge in _ROLES:
         taken = {guess.path for guess in chosen.values()}
         guesses = [judge(field, words) for field in told if field.path not in taken]
-        found = [guess for guess in guesses if guess is not None]
+        found = [guess for guess in guesses if guess is not None and len(guess.path) <= LONGEST_PATH]
         if found:
             found.sort(key=lambda guess: -guess.weight)
             chosen[role] = _completed(found) if role == "document" else found[0]
@@ -77,7 +79,7 @@ def text_of(value: Any) -> str | None:
 
 def is_prose(text: str) -> bool:
     """Whether a text reads like a passage rather than like a name."""
-    return len(text) >= _PASSAGE and len(text.split()) >= _PASSAGE_WORDS
+    return len(text) >= _PASSAGE and len(text.split(maxsplit=_PASSAGE_WORDS)) >= _PASSAGE_WORDS
 
 
 # --- one judge per thing a field may be ----------------------------------------------------------------------
@@ -186,7 +188,9 @@ def _completed(guesses: Sequence[Guess]) -> Guess:
         fills = all(isinstance(other.values[index], str) and _PLACE.search(other.values[index]) for index in gaps)
         if gaps and fills and "[*]" not in best.path + other.path:
             reason = f"{best.reason}; where there is none, {other.reason}"
-            return Guess(path=f"{best.path} || {other.path}", weight=best.weight, reason=reason, values=best.values)
+            path = f"{best.path} || {other.path}"
+            if len(path) <= LONGEST_PATH:
+                return Guess(path=path, weight=best.weight, reason=reason, values=best.values)
     return best
 
 
@@ -205,14 +209,14 @@ def trend(numbers: Sequence[float]) -> str:
 
 def _named(field: Field, names: Mapping[str, float]) -> float:
     """Say how well a field's name fits: by itself, by its end, or for `text.value` and the like by the one above."""
-    parts = [plain_name(part) for part in field.parts if isinstance(part, str)]
+    parts = [plain_name(part) for part in [part for part in field.parts if isinstance(part, str)][-2:]]
     if len(parts) > 1 and parts[-1] in _EMPTY_NAMES and parts[-1] not in names:
         parts.pop()
     if not parts or not parts[-1]:
         return 0.0
     if parts[-1] in names:
         return names[parts[-1]]
-    words = parts[-1].split("_")
+    words = parts[-1].split("_")[-_NAME_WORDS - 1 :]
     ends = ["_".join(words[start:]) for start in range(1, len(words))]
     return next((0.8 * names[end] for end in ends if end in names), 0.0)
 
@@ -251,6 +255,7 @@ def _words(text: str) -> frozenset[str]:
 
 _DEEP = 0.02
 _NAME = 500
+_NAME_WORDS = 4  # no name below has more; names of strangers may have a hundred thousand
 _PASSAGE, _PASSAGE_WORDS, _SOME = 40, 6, 3
 _LARGE = 1e300
 _FIRST_DAY, _LAST_DAY = 473_385_600.0, 4_102_444_800.0  # 1985 to 2100: else `timestamp: 12.5` is one of a video

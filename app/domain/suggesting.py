@@ -7,13 +7,16 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
-from app.domain.guessing import Field, Guess, Part, guess_fields, is_prose, plain_name, text_of, trend
+from app.domain.guessing import LONGEST_PATH, Field, Guess, Part, guess_fields, is_prose, plain_name, text_of, trend
 from app.domain.retrievers import ResponseMapping, Scale
 
 MOST = 4
 """How many suggestions are made at most."""
+
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +37,11 @@ class Suggestion:
 def suggest(answer: Any, *, query: str = "") -> list[Suggestion]:
     """Suggest mappings for a parsed JSON answer, best first; none where nothing looks like hits.
 
-    `query` is what was asked: texts that speak of it are likelier hits, and fields that repeat it are none.
+    `query` is what was asked: texts that speak of it are likelier hits, and fields that repeat it are none. What it
+    takes is bounded for any answer: of one made to be a burden, only the first part is looked at.
     """
-    found = [suggested for place in _places(answer, (), _DEPTH) if (suggested := _suggested(place, query)) is not None]
+    places = _within(_EFFORT, _places(answer, (), _DEPTH))
+    found = [suggested for place in places if (suggested := _suggested(place, query)) is not None]
     found.sort(key=lambda suggestion: -suggestion.weight)
     best = found[0].weight if found else 0.0
     distinct = {suggestion.mapping: suggestion for suggestion in reversed(found)}
@@ -59,18 +64,28 @@ class _Place:
     own: frozenset[str] | None = None
 
 
+def _within(effort: int, places: Iterator[_Place]) -> Iterator[_Place]:
+    """Give places as long as the values in them, those that are absent too, are not more than can be looked at."""
+    for place in places:
+        yield place
+        effort -= _PLACE + len(place.fields) * place.count
+        if effort < 0:
+            return
+
+
 def _places(node: Any, parts: tuple[Part, ...], depth: int) -> Iterator[_Place]:
     """Walk an answer; lists are represented by their first item, as those of one query are."""
-    if depth == 0:
+    hopeful = is_prose(node) if isinstance(node, str) else isinstance(node, dict | list)
+    if not hopeful or depth == 0 or len(path_text(parts)) > LONGEST_PATH:
         return
     if isinstance(node, str):
         names = {plain_name(part) if isinstance(part, str) else _LISTED for part in parts}
-        if is_prose(node) and not names & (_NEVER | _SELDOM | {_LISTED}):
+        if not names & (_NEVER | _SELDOM | {_LISTED}):
             field = Field(path=path_text(parts), parts=parts or ("text",), values=[node])
             yield _Place(parts=parts, hits=None, fields=[field], count=1, told="a lone text")
     elif isinstance(node, dict):
         yield from _columns(node, parts)
-        for key, value in list(node.items())[:_WIDTH]:
+        for key, value in _items(node):
             yield from _places(value, (*parts, key), depth - 1)
     elif isinstance(node, list) and node:
         yield from _rows(node, parts)
@@ -93,7 +108,7 @@ def _rows(items: list[Any], parts: tuple[Part, ...]) -> Iterator[_Place]:
 def _grouped(groups: list[dict[str, Any]], parts: tuple[Part, ...]) -> Iterator[_Place]:
     """Find hits that lie in several lists of their own, one in each object."""
     path = path_text(parts)
-    for key in list(groups[0])[:_WIDTH]:
+    for key, _ in _items(groups[0]):
         inner = [group[key] for group in groups if group.get(key) is not None]
         if not all(isinstance(one, list) for one in inner):
             continue
@@ -108,7 +123,8 @@ def _columns(node: dict[str, Any], parts: tuple[Part, ...]) -> Iterator[_Place]:
     """Find lists side by side in an object, each the values of one field or objects of further fields."""
     by_length: dict[int, list[Field]] = {}
     own = set()
-    for key, value in list(node.items())[:_WIDTH]:
+    left = _FIELDS
+    for key, value in _items(node):
         where, values = (*parts, key), value
         if isinstance(values, list) and len(values) == 1 and isinstance(values[0], list):
             where, values = (*where, 0), values[0]
@@ -118,11 +134,13 @@ def _columns(node: dict[str, Any], parts: tuple[Part, ...]) -> Iterator[_Place]:
         if all(item is None or isinstance(item, str | int | float) for item in values):
             columns.append(Field(path=path, parts=where, values=values))
             own.add(path)
-        elif all(item is None or isinstance(item, dict) for item in values):
-            columns += [
+        elif left > 0 and all(item is None or isinstance(item, dict) for item in values):
+            inner = [
                 Field(path=f"{path}[*].{field.path}", parts=(*where, *field.parts), values=field.values)
                 for field in _fields([item or {} for item in values])
             ]
+            columns += inner[:left]
+            left -= len(inner)
     for length, columns in by_length.items():
         if len(columns) > 1:
             told = f"{len(columns)} lists side by side, {length} long"
@@ -143,7 +161,7 @@ def _fields(items: Sequence[Mapping[str, Any]]) -> list[Field]:
 
 
 def _leaves(item: Mapping[str, Any], parts: tuple[Part, ...], depth: int) -> Iterator[tuple[tuple[Part, ...], Any]]:
-    for key, value in list(item.items())[:_WIDTH]:
+    for key, value in _items(item):
         where = (*parts, key)
         if isinstance(value, dict):
             if depth > 1:
@@ -154,12 +172,19 @@ def _leaves(item: Mapping[str, Any], parts: tuple[Part, ...], depth: int) -> Ite
             yield (*where, 0), value[0]
 
 
+def _items(node: Mapping[str, ValueT]) -> list[tuple[str, ValueT]]:
+    """Give the first fields of an object, without those whose names are no names."""
+    return [(key, value) for key, value in islice(node.items(), _WIDTH) if len(key) <= _KEY]
+
+
 # --- what is made of a place ---------------------------------------------------------------------------------
 
 
 def _suggested(place: _Place, query: str) -> Suggestion | None:
     guesses = guess_fields(place.fields, query)
     text, named = guesses.get("text"), guesses.get("id")
+    if place.hits is not None and len(place.hits) > LONGEST_PATH:
+        return None
     if named is None and (text is None or not all(map(_tells_apart, text.values))):
         return None
     telling = {guess.path for guess in (text, named) if guess is not None}
@@ -209,11 +234,12 @@ def path_text(parts: Sequence[Part]) -> str:
 
 
 def _key(name: str) -> str:
-    return name if _IDENTIFIER.fullmatch(name) else json.dumps(name)
+    return name if _IDENTIFIER.fullmatch(name) else json.dumps(name).replace("\x7f", "\\u007f")
 
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_DEPTH, _WIDTH, _ITEMS, _FIELDS = 8, 200, 200, 200
+_DEPTH, _WIDTH, _ITEMS, _FIELDS, _KEY = 8, 200, 200, 200, 200
+_EFFORT, _PLACE = 200_000, 100  # in values; what there is to do at a place without any is worth so many
 _WORTH_TELLING = 0.4
 _LISTED = "[]"  # the name of a place in a list
 _WORTH = {"text": 3.0, "id": 2.0, "score": 2.0, "document": 0.5, "updated": 0.2}

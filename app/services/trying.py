@@ -26,6 +26,8 @@ from app.store.engine import Store
 
 SHOWN_CHARACTERS = 20_000
 """How much of a body is shown."""
+SUGGESTED_FROM = 200_000
+"""How many characters of a pasted answer mappings are suggested from; of one that came, the probe gives no more."""
 NOT_ASKED = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="the probe ended without an answer")
 _HARMLESS: Mapping[str, frozenset[str] | None] = {
     "response": None,
@@ -59,7 +61,7 @@ def try_answer(
     """Read a pasted answer as if the retriever had given it; see `_shape`. Nobody is asked."""
     pasted = body.encode(errors="surrogatepass")
     answer = read(document.to_domain(), k, pasted)
-    shown = Exchange(method="", url="", response_body=body, response_bytes=len(pasted))
+    shown = Exchange(method="", url="", response_body=body[:SUGGESTED_FROM], response_bytes=len(pasted))
     return _shape(document, replace(answer, http_status=None, exchange=shown), query, suggests=suggests)
 
 
