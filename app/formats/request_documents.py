@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from app.domain.expressions import TOO_DEEP, problem_of
 from app.domain.headers import HEADER_NAME
 from app.domain.retrievers import Lookup, ResponseMapping
 from app.formats.fields import Document, FreeJson, Text, complaint, complaints, shortened
@@ -69,9 +70,13 @@ def _flat(value: Any) -> bool:
 
 def _path(text: str) -> str:
     try:
-        jmespath.compile(text)
+        problem = problem_of(text, jmespath.compile(text).parsed)
     except JMESPathError:
         raise complaint(f"'{shortened(text)}' is not a JMESPath expression, see https://jmespath.org") from None
+    except RecursionError:
+        problem = TOO_DEEP
+    if problem is not None:
+        raise complaint(f"'{shortened(text)}' {problem}")
     return text
 
 

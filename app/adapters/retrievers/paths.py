@@ -3,17 +3,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from typing import Any
 
 import jmespath
 from jmespath.exceptions import JMESPathError
 from jmespath.visitor import TreeInterpreter
 
+from app.domain.expressions import TOO_DEEP, problem_of
 from app.domain.retrievers import ResponseMapping
-
-GROWTH = 100
-"""How many times larger than an answer a value made of it may be; beyond, an answer of some MB fills the memory."""
 
 
 class MalformedError(Exception):
@@ -41,9 +38,12 @@ class Path:
             compiled = jmespath.compile(expression)
         except JMESPathError as error:
             raise ValueError(f"{field}: not a JMESPath expression: {str(error).splitlines()[0]}") from None
+        except RecursionError:
+            raise ValueError(f"{field}: {TOO_DEEP}") from None
         node: Any = compiled.parsed
-        if _growth(node) > GROWTH:
-            raise ValueError(f"{field}: could make an answer more than {GROWTH} times larger than it is")
+        problem = problem_of(expression, node)
+        if problem is not None:
+            raise ValueError(f"{field}: {problem}")
         steps = _steps(node)
         search = compiled.search if steps is None else partial(_walk, steps)
         column = partial(_projected, node) if node["type"] in _PROJECTIONS else partial(_listed, search)
@@ -136,47 +136,6 @@ def _projected(node: Any, answer: Any, most: int) -> tuple[list[Any], int] | Non
     return ([interpreter.visit(item, one) for one in items[:most]], len(items)) if isinstance(items, list) else None
 
 
-def _growth(node: Mapping[str, Any]) -> float:
-    """Bound how many times an expression can multiply what it is given; infinite where nothing bounds it."""
-    kind: str = node["type"]
-    children: list[Any] = node.get("children", [])
-    if kind == "literal":
-        return _leaves(node["value"])
-    if kind == "slice" or not children:
-        return 1.0
-    grown = [_growth(child) for child in children]
-    if kind == "function_expression":
-        applied: float = prod(one for one, child in zip(grown, children, strict=True) if child["type"] == "expref")
-        taken = sum(one for one, child in zip(grown, children, strict=True) if child["type"] != "expref")
-        return applied * max(taken, 1.0) * _FUNCTIONS.get(node["value"], 1.0) * _glue(node)
-    combine = _COMBINED.get(kind)
-    return combine(grown) if combine else prod(grown)
-
-
-def _glue(node: Mapping[str, Any]) -> float:
-    """Say what joining multiplies by: a glue taken from the answer could be as long as the answer."""
-    if node["value"] != "join":
-        return 1.0
-    glue = node["children"][0]
-    literal = glue["type"] == "literal" and isinstance(glue["value"], str)
-    return max(len(glue["value"]) / 2, 1.0) if literal else float("inf")
-
-
-def _leaves(value: Any) -> int:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return 1 if inner is None else max(1, sum(map(_leaves, inner)))
-
-
 _HEADER = "header:"
 _ITSELF: Any = {"type": "identity", "children": []}
 _PROJECTIONS = ("projection", "filter_projection", "value_projection")
-_COMBINED: Mapping[str, Callable[[list[float]], float]] = {
-    "comparator": max,
-    "or_expression": max,
-    "and_expression": max,
-    "not_expression": max,
-    "multi_select_list": sum,
-    "multi_select_dict": sum,
-    "filter_projection": lambda grown: grown[0] * max(grown[1:]),
-}
-_FUNCTIONS = {"to_string": 2.0}  # escapes what it quotes, and what was escaped before once more
