@@ -1,17 +1,20 @@
 """A run that cannot be ended as it should is ended all the same, so that its check is not blocked for ever."""
 
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from app.domain.model import RunStatus, Verdict
 from app.services import definitions, runs, scheduling
 from app.services.runs import EndedRun
 from app.store.engine import Store
 from app.store.queue import ClaimedRun
+from app.store.tables import definition_versions
 from tests.fakes import START
 from tests.world import CHECK, World, canary, page
 
@@ -89,3 +92,53 @@ def test_a_run_given_up_while_alerting_works_is_seen_by_the_rules(world: World) 
         world.clock.now += timedelta(minutes=16)
         assert _give_up(world, claimed) is not None
     assert [(one["kind"], one["state"]) for one in world.alerts()] == [("probe_errors", "firing")]
+
+
+def test_a_run_that_breaks_before_its_first_answer_fails_after_a_minute(world: World) -> None:
+    def broken(_batch: int) -> None:
+        raise RecursionError
+
+    world.probe.before_batch = broken
+    claimed = _claimed(world)
+    for _ in range(2):
+        with pytest.raises(RecursionError):
+            world.execute(claimed)
+        assert _give_up(world, claimed) is None  # not at once: it may be mended
+        world.clock.advance(31)
+    ended = _give_up(world, claimed)
+    assert ended is not None
+    assert (ended.status, ended.verdict) == (RunStatus.FAILED, Verdict.UNKNOWN)
+    assert world.shown(claimed.id)["status"] == "failed"
+
+
+def test_a_run_that_has_answers_is_tried_for_longer(world: World) -> None:
+    def broken(batch: int) -> None:
+        world.clock.advance(1)
+        if batch == 4:
+            raise RecursionError
+
+    world.apply(page([canary(f"q{number}") for number in range(150)]))
+    world.probe.before_batch = broken
+    claimed = _claimed(world)
+    with pytest.raises(RecursionError):
+        world.execute(claimed)
+    assert world.count("shards") == {"shards": 1}
+    world.clock.now += timedelta(minutes=14)
+    assert _give_up(world, claimed) is None
+    world.clock.now += timedelta(minutes=2)
+    assert _give_up(world, claimed) is not None
+
+
+def test_a_run_of_a_retriever_that_is_no_longer_allowed_fails_at_once_and_says_why(world: World) -> None:
+    with world.store.write() as connection:
+        for row in connection.execute(sa.select(definition_versions)).all():
+            body = json.loads(row.body)
+            if "response" in body:
+                body["response"]["text"] = "a" + ".a" * 400
+                same = definition_versions.c.id == row.id
+                connection.execute(sa.update(definition_versions).where(same).values(body=json.dumps(body)))
+    ended = world.execute(_claimed(world))
+    assert ended is not None
+    assert (ended.status, ended.verdict) == (RunStatus.FAILED, Verdict.UNKNOWN)
+    (reason,) = world.shown(ended)["reasons"]
+    assert reason.startswith("the retriever cannot be used as it is defined: response.text: ")

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from app.domain.errors import CoalmineError
+from app.domain.errors import CoalmineError, InvalidInputError
 from app.domain.judging import Panel, Yardstick
 from app.domain.measures import MEASURES_VERSION
 from app.domain.model import Ranking
 from app.domain.rankings import decimals_of
 from app.domain.retrievers import Retriever
+from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument
 from app.formats.secret_fields import config_hash, join_secrets
 from app.services.summaries import vector_names
@@ -148,7 +149,10 @@ class Planner:
 
     def _retriever(self, content: catalog.Content) -> Retriever:
         whole = join_secrets(content.body, self._vault.decrypt(content.secrets))
-        return RetrieverDocument.model_validate(whole).to_domain()
+        try:
+            return parse_document(RetrieverDocument, whole).to_domain()
+        except InvalidInputError as error:  # stored by a release that allowed it
+            raise NotExecutableError(f"the retriever cannot be used as it is defined: {error}") from None
 
     def _suite(self, connection: Connection, slug: str, version_id: int) -> _Suite:
         def read() -> _Suite:

@@ -30,6 +30,7 @@ from app.store.queue import ClaimedRun, ShardBody
 logger = logging.getLogger("coalmine.runs")
 
 _RESUME_WITHIN = timedelta(minutes=15)
+_BEGIN_WITHIN = timedelta(minutes=1)  # without one answer by then it is no hiccup, and nothing measured is lost
 _COMMIT_EVERY = timedelta(milliseconds=250)  # what a crash can cost, beyond the shards not yet full
 
 
@@ -134,9 +135,12 @@ def release(store: Store, *, owner: str) -> None:
 def give_up(store: Store, claimed: ClaimedRun, *, owner: str, clock: Callable[[], datetime]) -> EndedRun | None:
     """End a run that an error of our own keeps from being carried out, once it has been tried for long enough.
 
-    None before that: its lease runs out, and whoever claims it then tries again.
+    None before that: its lease runs out, and whoever claims it then tries again. That is a minute where no answer was
+    kept: an error in planning or compiling comes again, and while the run goes on its check seems to be well.
     """
-    if clock() - from_us(claimed.started_at) <= _RESUME_WITHIN:
+    with store.read() as connection:
+        answered = queue.has_shards(connection, claimed.id)
+    if clock() - from_us(claimed.started_at) <= (_RESUME_WITHIN if answered else _BEGIN_WITHIN):
         return None
     reason = "an error in Coalmine keeps this run from being carried out; the log has the details"
     return _fail(store, claimed, owner, reason, clock, last_resort=True)

@@ -207,6 +207,11 @@ def staged_shards(connection: Connection, run_id: int) -> dict[int, ShardBody]:
     return {row.number: msgspec.msgpack.decode(row.body, type=ShardBody) for row in rows}
 
 
+def has_shards(connection: Connection, run_id: int) -> bool:
+    """Whether a run has staged any answers; reads none, for they may be what cannot be read."""
+    return connection.execute(sa.select(sa.exists().where(shards.c.run_id == run_id))).scalar_one()
+
+
 def progress(connection: Connection, run_id: int) -> tuple[int | None, int]:
     """Say how many canaries a run asks (None before it started) and how many shards it has staged so far."""
     size = sa.func.length(suite_versions.c.members)
