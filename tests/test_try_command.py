@@ -106,3 +106,30 @@ def test_command_tries_a_retriever_of_a_service() -> None:
         code, _, err = run("--server", server.url, "--retriever", "search", QUERY)
     assert code == 2
     assert "did not answer as Coalmine does" in err
+
+
+def test_a_hostile_service_moves_no_cursor_and_paints_nothing() -> None:
+    document = parse_document(RetrieverDocument, {"slug": "search", "url": "http://127.0.0.1:1"})
+    trial: dict[str, Any] = trying.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)
+    evil = "\x1b[2J\x9b31m\u202e\x7fevil"
+    trial |= {"retriever": evil, "outcome": evil, "http_status": evil, "detail": evil, "unscored": evil}
+    trial["response"] |= {"status": evil, "body": evil}
+    (suggested,) = trial["suggestions"]
+    suggested |= {"hits": evil, "reasons": {evil: evil}, "yaml": f"response:\n  hits: a  b\n  {evil}\n"}
+    ok = {
+        **trial,
+        "outcome": "ok",
+        "hits": [{**dict.fromkeys(("id", "document", "updated", "text"), evil), "rank": evil}],
+    }
+    ok["hits"][0] |= {"score": evil, "relevance": evil}
+    ok |= {"returned": 1, "top_score": 0.5, "scorer": {"kind": evil}}
+    for answer in (trial, ok):
+        with peer(reply(json.dumps(answer).encode())) as server:
+            for form in ("text", "json"):
+                _, out, _ = run("--server", server.url, "--retriever", "search", "--format", form, QUERY)
+                assert "evil" in out
+                assert not {"\x1b", "\x9b", "\u202e", "\x7f"} & set(out)
+                if form == "json":
+                    assert json.loads(out) == answer
+                else:
+                    assert "\n    hits: a  b\n" in out

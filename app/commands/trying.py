@@ -79,7 +79,7 @@ def try_(  # noqa: PLR0913 - options of a command
             probe = real_probe(load_settings(os.environ))
             trial = trying.try_retriever(probe, document, query, k=k, run_id=f"try-{uuid4().hex}", suggests=suggest)
     if form is Format.JSON:
-        typer.echo(json.dumps(trial, indent=2, ensure_ascii=False))
+        typer.echo(_json_text(trial))
     else:
         _show(trial)
     if trial["outcome"] != Outcome.OK:
@@ -124,18 +124,17 @@ def _show(trial: Mapping[str, Any]) -> None:
         typer.echo()
         terminal.show_table(_hits_table(trial["hits"]))
     for number, suggested in enumerate(trial["suggestions"], 1):
-        reasons = [f"# {name}: {plain(reason)}" for name, reason in suggested["reasons"].items()]
-        title = (
-            f"Suggestion {number} reads {suggested['hits']} {_hits(suggested['hits'])}; put this under the retriever:"
-        )
-        _section(title, [*reasons, *suggested["yaml"].splitlines()])
+        reasons = [f"# {plain(name)}: {plain(reason)}" for name, reason in suggested["reasons"].items()]
+        count = plain(str(suggested["hits"]))
+        title = f"Suggestion {number} reads {count} {_hits(suggested['hits'])}; put this under the retriever:"
+        _section(title, [*reasons, *map(_harmless, suggested["yaml"].splitlines())])
 
 
 def headline(trial: Mapping[str, Any]) -> str:
     """Say in a line how it went."""
-    status = f", HTTP {trial['http_status']}" if trial["http_status"] else ""
+    status = f", HTTP {plain(str(trial['http_status']))}" if trial["http_status"] else ""
     took = f" in {trial['latency_seconds'] * 1000:.0f} ms" if trial["latency_seconds"] else ""
-    told = f"{plain(trial['retriever'])}: {trial['outcome']}{status}{took}"
+    told = f"{plain(trial['retriever'])}: {plain(str(trial['outcome']))}{status}{took}"
     if trial["outcome"] != Outcome.OK:
         return told
     found = len(trial["hits"])
@@ -143,7 +142,18 @@ def headline(trial: Mapping[str, Any]) -> str:
     if trial["returned"] > found:
         told += f" ({trial['returned'] - found} more were duplicates)"
     top, scorer = trial["top_score"], trial["scorer"]
-    return told if top is None else f"{told}, top score {top:.3f} by {scorer['kind']}"
+    return told if top is None else f"{told}, top score {top:.3f} by {plain(str(scorer['kind']))}"
+
+
+def _harmless(line: str) -> str:
+    """Take out what a terminal would obey and keep the spaces, which mean something in YAML."""
+    return " ".join(map(plain, line.split(" ")))
+
+
+def _json_text(trial: Mapping[str, Any]) -> str:
+    """Write JSON for programs and terminals: what is no plain character is escaped, as only within texts it can be."""
+    text = json.dumps(trial, indent=2, ensure_ascii=False)
+    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
 def _hits(count: int) -> str:
@@ -163,7 +173,8 @@ def _request_lines(request: Mapping[str, Any]) -> list[str]:
 
 def _response_lines(response: Mapping[str, Any]) -> list[str]:
     size = f"{response['bytes']:,} bytes"
-    return [f"HTTP {response['status']}, {size}" if response["status"] else size, *_body_lines(response["body"])]
+    status = plain(str(response["status"]))
+    return [f"HTTP {status}, {size}" if response["status"] else size, *_body_lines(response["body"])]
 
 
 def _body_lines(body: str | None) -> list[str]:
