@@ -4,6 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -428,11 +429,14 @@ def test_a_way_of_ones_own_takes_the_place_of_the_presets() -> None:
         ({"token": "t"}, "auth.kind: is missing; say one of bearer, api_key, basic, oauth2, sigv4"),
         (
             {"kind": "baerer", "token": "t"},
-            "auth.kind: must be one of bearer, api_key, basic, oauth2, sigv4, not 'baerer'; did you mean 'bearer'?",
+            "auth.kind: must be one of bearer, api_key, basic, oauth2, sigv4; did you mean 'bearer'?",
         ),
         ({"kind": "bearer"}, "auth.token: the key 'token' is missing"),
         ({"kind": "bearer", "token": "t", "header": "A"}, "auth.header: 'header' belongs to another kind"),
-        ({"kind": "bearer", "token": "t", "tokn": "A"}, "auth.tokn: unknown key 'tokn'; did you mean 'token'?"),
+        (
+            {"kind": "bearer", "token": "t", "tokn": "A"},
+            "auth: unknown key, not quoted as it may be a secret; did you mean 'token'?",
+        ),
         ({"kind": "api_key", "key": "k"}, "auth: must say where the key goes, either 'header' or 'query'"),
         (
             {"kind": "api_key", "key": "k", "header": "Host"},
@@ -455,6 +459,30 @@ def test_a_way_of_ones_own_takes_the_place_of_the_presets() -> None:
 )
 def test_a_wrong_auth_is_told_at_its_place(auth: Any, problem: str) -> None:
     assert problem in told(auth=auth)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"auth": {"kind": "s3cr3t-of-ours"}},
+        {"auth": {"kind": "bearer", "s3cr3t-of-ours": None}},
+        {"auth": {"kind": "bearer", "token": "t", "s3cr3t-of-ours": "t"}},
+        {"auth": {"s3cr3t-of-ours": {"kind": "bearer"}}},
+        {"tls": {"s3cr3t-of-ours": "key"}},
+        {"embedding": {**EMBEDDING, "auth": {"kind": "s3cr3t-of-ours"}}},
+        {"embedding": {**EMBEDDING, "tls": {"s3cr3t-of-ours": "key"}}},
+        {"scorer": {"kind": "rerank", "url": "http://r.test", "auth": {"kind": "bearer", "s3cr3t-of-ours": "t"}}},
+    ],
+)
+def test_a_secret_in_the_wrong_place_of_auth_or_tls_is_not_quoted(part: dict[str, Any]) -> None:
+    problems = told(**part)
+    assert problems
+    assert not [problem for problem in problems if "s3cr3t" in problem]
+    page = {"retrievers": [{"slug": "search", "url": "http://127.0.0.1:1", **part}]}
+    with pytest.raises(InvalidInputError) as refused:
+        read_canary_files([("a.yaml", yaml.safe_dump(page))], {}, None)
+    assert all(problem.line for problem in refused.value.problems)
+    assert "s3cr3t" not in str(refused.value)
 
 
 def test_a_header_is_not_said_twice() -> None:

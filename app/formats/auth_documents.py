@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from app.domain.retrievers import ApiKey, Auth, Basic, Bearer, OAuth2, SigV4, Tls
-from app.formats.fields import Document, Text, Url, complaint, complaints, shortened, suggestion
+from app.formats.fields import Document, Text, Url, complaint, complaints, suggestion
 from app.formats.http_fields import HeaderName, Secret
 
 AUTH_SECRETS = ("token", "key", "password", "client_secret", "secret_key", "session_token")
@@ -154,8 +154,8 @@ def _of_its_kind(value: Any, _handler: ValidatorFunctionWrapHandler) -> _Any:
         raise complaints([(("kind",), f"is missing; say one of {', '.join(AUTH_KINDS)}")])
     if not isinstance(kind, str) or kind not in AUTH_KINDS:
         near = suggestion(kind, AUTH_KINDS) if isinstance(kind, str) else ""
-        shown = f", not '{shortened(kind)}'" if isinstance(kind, str) else ""
-        raise complaints([(("kind",), f"must be one of {', '.join(AUTH_KINDS)}{shown}{near}")])
+        # What was said is not quoted: it may be a token, put where its kind belongs.
+        raise complaints([(("kind",), f"must be one of {', '.join(AUTH_KINDS)}{near}")])
     return AUTH_KINDS[kind].model_validate(value)
 
 
@@ -230,6 +230,10 @@ class TlsDocument(Document):
     def to_domain(self) -> Tls:
         """Return the value the domain works with."""
         return Tls(certificate=self.certificate, key=self.key, authority=self.authority)
+
+
+NAMES = frozenset(name for document in (*AUTH_KINDS.values(), TlsDocument) for name in document.model_fields)
+"""Every key `auth` and `tls` know; any other may be a secret in the wrong place, and is never quoted."""
 
 
 def tls_value(document: TlsDocument | None) -> Tls | None:

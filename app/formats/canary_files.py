@@ -5,14 +5,14 @@ Reads no file itself: the texts, the environment and a reader of secret files ar
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ValidationError, model_validator
 
 from app.domain.errors import InvalidInputError, Problem
-from app.formats.complaints import message_of, path_of
+from app.formats.complaints import message_of, path_of, place_of
 from app.formats.documents import (
     CanaryDocument,
     CheckDocument,
@@ -120,7 +120,7 @@ class _Page:
             self.valid = CanaryFile.model_validate(self.located.data)
         except ValidationError as error:
             return [
-                self.problem(one["loc"], message_of(CanaryFile, one))
+                replace(self.problem(one["loc"], message_of(CanaryFile, one)), path=path_of(place_of(one)) or None)
                 for one in error.errors(include_url=False)
                 if not self.located.touches_broken(one["loc"])
             ]

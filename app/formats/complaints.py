@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from app.domain.errors import InvalidInputError, Problem
-from app.formats.auth_documents import AUTH_SECRETS, TLS_TEXTS
+from app.formats.auth_documents import AUTH_SECRETS, NAMES, TLS_TEXTS
 from app.formats.fields import PATTERN_WORDS, Document, Place, shortened, suggestion
 
 FILE_TWINS = {f"{key}_file": key for key in ("secret", "headers", *AUTH_SECRETS, *TLS_TEXTS)}
@@ -35,9 +35,15 @@ def problems_of(model: type[BaseModel], errors: Iterable[ErrorDetails]) -> list[
     """Return one problem per pydantic error of `model`, each with its path (`rules[0].critical`); at most 100."""
     first = list(islice(errors, _MOST + 1))
     problems = [
-        Problem(message=message_of(model, error), path=path_of(error["loc"]) or None) for error in first[:_MOST]
+        Problem(message=message_of(model, error), path=path_of(place_of(error)) or None) for error in first[:_MOST]
     ]
     return problems if len(first) <= _MOST else [*problems, Problem(message="and more of the kind; mend these first")]
+
+
+def place_of(error: ErrorDetails) -> Place:
+    """Return where a pydantic error is as it may be told: an unknown key beside secrets may be one, and is left out."""
+    place = error["loc"]
+    return place[:-1] if error["type"] == "extra_forbidden" and _may_be_secret(place) else place
 
 
 def path_of(place: Place) -> str:
@@ -49,7 +55,8 @@ def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
     """Say what is wrong, without the path."""
     kind, limits, given = error["type"], error.get("ctx", {}), error["input"]
     if kind == "extra_forbidden":
-        message = _stranger(str(error["loc"][-1]), _fields_at(model, error["loc"][:-1]))
+        place = error["loc"]
+        message = _stranger(str(place[-1]), _fields_at(model, place[:-1]), shown=not _may_be_secret(place))
     elif kind == "missing":
         message = f"the key '{error['loc'][-1]}' is missing"
     elif kind in _WANTED:
@@ -66,7 +73,13 @@ def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
     return message
 
 
-def _stranger(key: str, fields: list[list[str]]) -> str:
+def _may_be_secret(place: Place) -> bool:
+    """Whether the key that is the end of a place nobody knows could be a secret put where its key belongs."""
+    key = str(place[-1])
+    return place[-2:-1] in {("auth",), ("tls",)} and key not in NAMES and key not in FILE_TWINS
+
+
+def _stranger(key: str, fields: list[list[str]], *, shown: bool) -> str:
     """Say that a key is not known, with the nearest known one, or else all of them."""
     if key in FILE_TWINS:
         return f"'{key}' names a file of this server; only canary files may use it"
@@ -77,7 +90,7 @@ def _stranger(key: str, fields: list[list[str]]) -> str:
         return f"'{key}' belongs to another kind"
     known = [names[0] for names in fields]
     near = suggestion(key, known) or (f"; known are: {', '.join(known)}" if known else "")
-    return f"unknown key '{_shown(key)}'{near}"
+    return f"unknown key '{_shown(key)}'{near}" if shown else f"unknown key, not quoted as it may be a secret{near}"
 
 
 _WANTED = {
