@@ -3,6 +3,7 @@
 import json
 from base64 import b64encode, urlsafe_b64encode
 from html import escape
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -70,3 +71,30 @@ def test_no_secret_survives(secrets: list[str], before: str, after: str) -> None
     shown = masked("".join(f"{before}{secret}" for secret in secrets) + after, secrets)
     for piece in shown.split(MASK):
         assert not [secret for secret in secrets if len(secret.strip()) >= 4 and secret in piece]
+
+
+class Searched(str):
+    """A text that counts how often it is searched."""
+
+    __slots__ = ("searches",)
+
+    def find(self, *arguments: Any) -> int:
+        """Search from some place on."""
+        self.searches = getattr(self, "searches", 0) + 1
+        return super().find(*arguments)
+
+
+@pytest.mark.parametrize("unit", ["a", "ab", "abc", "aab"])
+def test_a_secret_that_overlaps_itself_is_found_without_a_search_for_every_letter(unit: str) -> None:
+    text = Searched("before " + unit * 5_000 + " between " + unit * 3_000)
+    assert masked(text, [unit * 100]) == "before ••• between •••"
+    assert text.searches < 60
+
+
+@given(st.text("ab", min_size=4, max_size=9), st.text("abc", max_size=60))
+def test_all_of_a_secret_that_overlaps_itself_is_masked(secret: str, text: str) -> None:
+    covered = {
+        at for start in range(len(text)) if text.startswith(secret, start) for at in range(start, start + len(secret))
+    }
+    left = "".join(one for at, one in enumerate(text) if at not in covered)
+    assert masked(text, [secret]).replace(MASK, "") == left

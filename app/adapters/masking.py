@@ -33,10 +33,31 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 
 def _places(text: str, form: str) -> Iterator[tuple[int, int]]:
+    """Yield what a form covers, in time linear in the text also where it overlaps itself, as `aaaa` does.
+
+    Finds that overlap by its period are told as one. Others are few: overlapping by half or more is by the period.
+    """
     start = text.find(form)
+    period = _period(form) if start >= 0 else 0
+    repeated = form[len(form) - period :]
     while start >= 0:
-        yield start, start + len(form)
-        start = text.find(form, start + 1)
+        end = start + len(form)
+        while period < len(form) and text.startswith(repeated, end):
+            end += period
+        yield start, end
+        start = text.find(form, end - len(form) + 1)
+
+
+def _period(form: str) -> int:
+    """Say by how much a form may be moved at least to match itself again (Knuth, Morris and Pratt, 1977)."""
+    borders = [0]
+    matched = 0
+    for character in form[1:]:
+        while matched and form[matched] != character:
+            matched = borders[matched - 1]
+        matched += form[matched] == character
+        borders.append(matched)
+    return len(form) - matched
 
 
 def _forms(secret: str) -> Iterator[str]:
