@@ -21,21 +21,34 @@ def _message(kind: bytes, body: bytes) -> bytes:
 WELCOME = _message(b"R", struct.pack("!I", 0)) + _message(b"Z", b"I")
 REFUSAL = _message(b"E", b"SFATAL\0VFATAL\0C42000\0Ma secret of the server's\0\0")
 
+IN_CLEAR = _message(b"R", struct.pack("!I", 3))
+BEGUN = _message(b"C", b"BEGIN\0") + _message(b"C", b"SET\0") + _message(b"Z", b"T")
+ONE_COLUMN = _message(b"T", b"\0\1text\0" + struct.pack("!IhIhih", 0, 0, 25, -1, -1, 0))
+PARSED = _message(b"1", b"") + _message(b"2", b"")
 MUTE: Sequence[Step] = (b"N", WELCOME, None)
 FAREWELL: Sequence[Step] = (b"N", WELCOME, b"")
+ASKS_IN_CLEAR: Sequence[Step] = (b"N", IN_CLEAR, WELCOME)
 LOCKED_OUT: Sequence[Step] = (b"N", REFUSAL)
 
 
+def wide_row(announced: int, sent: int) -> Sequence[Step]:
+    """Begin a row of one column that is so wide, and say no more after so many bytes of it."""
+    head = b"D" + struct.pack("!Ih", announced + 10, 1) + struct.pack("!I", announced)
+    return (b"N", WELCOME, BEGUN, PARSED + ONE_COLUMN + head + b"x" * sent, None)
+
+
 @contextmanager
-def impostor(script: Sequence[Step]) -> Iterator[int]:
-    """Answer every connection by the script, then close it; gives the port."""
+def impostor(script: Sequence[Step], heard: list[bytes] | None = None) -> Iterator[int]:
+    """Answer every connection by the script, then close it; gives the port. `heard` gets what came in."""
     released = threading.Event()
 
     class Connection(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             with suppress(OSError):
                 for step in script:
-                    self.request.recv(65_536)
+                    came = self.request.recv(65_536)
+                    if heard is not None:
+                        heard.append(came)
                     if step is None:
                         released.wait(30)
                         return

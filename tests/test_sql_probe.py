@@ -1,7 +1,9 @@
 """The SQL probe: each way a database can fail has its outcome, nothing is written, rows are read like any answer."""
 
 import asyncio
+import gc
 import ssl
+import sys
 import tempfile
 import threading
 from collections.abc import Generator, Iterator
@@ -36,7 +38,7 @@ from tests.certificates import Authority, serving
 from tests.databases import PASSWORD, READER, Database, database
 from tests.http_servers import HANG, closed_port, peer
 from tests.living import until
-from tests.postgres_peers import FAREWELL, LOCKED_OUT, MUTE, behind_tls, impostor
+from tests.postgres_peers import ASKS_IN_CLEAR, FAREWELL, LOCKED_OUT, MUTE, behind_tls, impostor, wide_row
 
 PROBE = SqlProbe(retriever_policy())
 TRUSTED = Authority()
@@ -245,6 +247,67 @@ def test_hostile_database_is_an_answer(script: Any, outcome: Outcome, detail: st
     assert (found.outcome, found.detail) == (outcome, detail)
     assert "secret" not in str(found)
     assert "sql probe" not in {thread.name for thread in threading.enumerate()}
+
+
+IN_CLEAR = "the database asked for the password as it is, which takes sslmode=verify-full, or an authority under tls"
+
+
+@pytest.mark.parametrize(
+    ("options", "script"),
+    [
+        ("", ASKS_IN_CLEAR),
+        ("?sslmode=prefer", ASKS_IN_CLEAR),
+        ("?sslmode=allow", ASKS_IN_CLEAR[1:]),  # which asks for no TLS to begin with
+        ("?sslmode=disable", ASKS_IN_CLEAR[1:]),
+    ],
+)
+def test_password_is_not_said_to_a_server_that_did_not_prove_who_it_is(options: str, script: Any) -> None:
+    heard: list[bytes] = []
+    with impostor(script, heard) as port:
+        found = answers(retriever(f"postgresql://127.0.0.1:{port}/docs{options}"), ["why?"])[0]
+    assert (found.outcome, found.detail) == (Outcome.REFUSED, IN_CLEAR)
+    assert READER.encode() in b"".join(heard)
+    assert PASSWORD.encode() not in b"".join(heard)
+
+
+def test_password_is_said_to_a_server_that_proved_who_it_is(tmp_path: Path) -> None:
+    heard: list[bytes] = []
+    context = serving(tmp_path, TRUSTED.issue("localhost"))
+    # Inside of TLS the client asks for no more TLS, so the script begins behind that.
+    with impostor(ASKS_IN_CLEAR[1:], heard) as port, behind_tls(port, context) as (secured, _):
+        url = f"postgresql://localhost:{secured}/docs"
+        found = answers(retriever(f"{url}?sslmode=require"), ["why?"])[0]
+        assert (found.outcome, found.detail) == (Outcome.REFUSED, IN_CLEAR)
+        assert PASSWORD.encode() not in b"".join(heard)
+        answers(retriever(url, tls=Tls(authority=TRUSTED.certificate)), ["why?"])
+        assert PASSWORD.encode() in b"".join(heard)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts the bytes of a connection")
+def test_row_wider_than_an_answer_may_be_is_not_waited_for() -> None:
+    """Else libpq would hold a gigabyte before anybody could say that it is too much."""
+    with impostor(wide_row(announced=1_000_000_000, sent=1_000_000)) as port:
+        described = retriever(f"postgresql://127.0.0.1:{port}/docs", max_body_bytes=100_000)
+        found = answers(described, ["why?"])[0]
+    assert (found.outcome, found.detail) == (
+        Outcome.OVERSIZE,
+        "the answer is larger than 100,000 bytes; has the statement a LIMIT :k?",
+    )
+
+
+def test_many_answers_of_one_connection_are_not_taken_for_a_large_one(server: Database) -> None:
+    sql = "SELECT 'a' AS id, 1 AS score, repeat('x', 90000) AS text WHERE '' <> :query"
+    found = answers(retriever(server.url, sql, max_body_bytes=100_000, concurrency=1), ["why?"] * 12)
+    assert {answer.outcome for answer in found.values()} == {Outcome.OK}
+
+
+def test_nothing_of_an_abandoned_statement_is_left_in_the_loop(
+    server: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = "SELECT 'a' AS id, 1 AS score, repeat('x', 1000) AS text FROM generate_series(1, 100000) WHERE '' <> :query"
+    assert answer_to(server, rows, max_body_bytes=10_000).outcome is Outcome.OVERSIZE
+    gc.collect()
+    assert [record for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_database_that_says_nothing_at_all_is_given_up() -> None:

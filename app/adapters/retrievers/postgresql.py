@@ -7,6 +7,7 @@ import asyncio
 import re
 import socket
 import ssl
+import struct
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -18,6 +19,10 @@ from app.domain.retrievers import Tls
 
 PORT = 5432
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+
+SAFE_AUTH = "scram-sha-256,md5,none"
+"""How a server may ask who we are that did not prove who it is: never for the password itself. Asking for nothing, as
+a server does that trusts our address or certificate, gives nothing away."""
 
 
 def target_of(url: str, tls: Tls | None) -> tuple[str, int, dict[str, str]]:
@@ -40,7 +45,24 @@ def target_of(url: str, tls: Tls | None) -> tuple[str, int, dict[str, str]]:
     parameters = {"dbname": unquote(parts.path.strip("/")) or "postgres", "sslmode": mode}
     if mode.startswith("verify-"):
         parameters["sslrootcert"] = ssl.get_default_verify_paths().cafile or "system"
+    else:
+        parameters["require_auth"] = SAFE_AUTH
     return host, port, parameters | {"gssencmode": "disable"}  # Kerberos would ask servers nobody judged
+
+
+def received_bytes(connection: int) -> int | None:
+    """Count what a TCP connection, given by its file descriptor, has brought so far; None = the system does not tell.
+
+    Linux keeps the count in `tcp_info.tcpi_bytes_received` (linux/tcp.h).
+    """
+    place = socket.socket(fileno=connection)
+    try:
+        info = place.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _COUNTED.size)
+        return int(_COUNTED.unpack(info)[0])
+    except (AttributeError, OSError, struct.error):
+        return None
+    finally:
+        place.detach()
 
 
 def tls_files(tls: Tls | None, folder: Path) -> dict[str, str]:
@@ -74,4 +96,5 @@ async def judged_places(host: str, port: int, policy: AddressPolicy) -> dict[str
     }
 
 
+_COUNTED = struct.Struct("=128xQ")
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")  # a comma would be a list to libpq, a slash a folder of sockets

@@ -9,16 +9,13 @@ import json
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import date
-from datetime import time as datetime_time
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -29,7 +26,8 @@ from app.adapters.retrievers.answering import SHOWN_CHARACTERS, answer_of, faile
 from app.adapters.retrievers.compiling import Attempts, reader_of
 from app.adapters.retrievers.lanes import Batch, Hand, NoAnswerError, in_background, in_lanes
 from app.adapters.retrievers.mapping import Reader
-from app.adapters.retrievers.postgresql import judged_places, target_of, tls_files
+from app.adapters.retrievers.postgresql import judged_places, received_bytes, target_of, tls_files
+from app.adapters.retrievers.rows import json_of, too_large
 from app.adapters.retrievers.statements import compile_statement
 from app.adapters.transfer import CONNECT_SECONDS
 from app.adapters.wire import Response
@@ -42,7 +40,6 @@ GRACE_SECONDS = 0.25
 """How much longer than the server's own statement time-out we wait: it ends a statement more gently."""
 CANCEL_SECONDS = 0.5
 """How long a server may take to hear that a statement is cancelled; then the connection is cut."""
-MAX_ROWS = 10_000
 
 T = TypeVar("T")
 
@@ -101,7 +98,7 @@ class _Line:
         self._policy = policy
         self._plan = plan
         self._asking = asking
-        self._connection: psycopg.AsyncConnection[dict[str, Any]] | None = None
+        self._connection: _Connection | None = None
 
     async def ask(self, ask: Ask, vectors: Mapping[str, Sequence[float]]) -> Answer:
         """Ask one query."""
@@ -132,7 +129,7 @@ class _Line:
     def _timeout(self) -> float:
         return self._asking.retriever.timeout_seconds
 
-    async def _connected(self) -> psycopg.AsyncConnection[dict[str, Any]]:
+    async def _connected(self) -> "_Connection":
         """Give the connection; a new one goes to an address that was judged, so that no name can rebind.
 
         Raises NoAnswerError and psycopg's errors.
@@ -143,7 +140,7 @@ class _Line:
         try:
             async with asyncio.timeout(limit):
                 places = await judged_places(self._plan.host, self._plan.port, self._policy)
-                self._connection = await psycopg.AsyncConnection.connect(
+                self._connection = await _Connection.connect(
                     make_conninfo(**self._plan.parameters, **places),
                     autocommit=True,  # transactions are begun in words, to be those of a reader
                     prepare_threshold=None,  # poolers such as PgBouncer lose what was prepared
@@ -155,14 +152,13 @@ class _Line:
             raise NoAnswerError(*_not_connected(str(error))) from None
         return self._connection
 
-    async def _rows(
-        self, connection: psycopg.AsyncConnection[dict[str, Any]], values: Mapping[str, Any]
-    ) -> tuple[bytes, float]:
+    async def _rows(self, connection: "_Connection", values: Mapping[str, Any]) -> tuple[bytes, float]:
         """Select; give the rows as a JSON list and the seconds it took. Raises NoAnswerError and psycopg's errors."""
         milliseconds = max(1, round(self._timeout * 1000))
         begin = f"BEGIN TRANSACTION READ ONLY; SET LOCAL statement_timeout = {milliseconds}"
         limit = self._timeout + GRACE_SECONDS
         late = NoAnswerError(Outcome.TIMEOUT, f"no complete answer within {self._timeout:g} s")
+        connection.bear(self._asking.retriever.max_body_bytes)
         await _within(limit, connection.execute(begin), late)
         started = time.perf_counter()
         body = await _within(limit, self._selected(connection, values), late)
@@ -170,20 +166,15 @@ class _Line:
         await _within(limit, connection.execute("ROLLBACK"), late)
         return body, seconds
 
-    async def _selected(self, connection: psycopg.AsyncConnection[dict[str, Any]], values: Mapping[str, Any]) -> bytes:
+    async def _selected(self, connection: "_Connection", values: Mapping[str, Any]) -> bytes:
         """Read row by row, so that of too many rows no more are held than may be."""
-        limit = self._asking.retriever.max_body_bytes
-        rows: list[bytes] = []
-        size = 2
-        async with connection.cursor() as cursor:
-            async for row in cursor.stream(self._plan.statement.encode(), values):
-                rows.append(json.dumps(row, default=_plain, ensure_ascii=False).encode())
-                size += len(rows[-1]) + 1
-                if size > limit:
-                    raise NoAnswerError(Outcome.OVERSIZE, f"the answer is larger than {limit:,} bytes; {_LIMIT}")
-                if len(rows) > MAX_ROWS:
-                    raise NoAnswerError(Outcome.OVERSIZE, f"the answer has more than {MAX_ROWS:,} rows; {_LIMIT}")
-        return b"[" + b",".join(rows) + b"]"
+        # Closed here: left to the loop, a stream would still be waiting for the server when the loop ends.
+        async with connection.cursor() as cursor, aclosing(_rows_of(cursor, self._plan.statement, values)) as rows:
+            try:
+                return await json_of(rows, self._asking.retriever.max_body_bytes)
+            except (NoAnswerError, *_UNREADABLE):
+                await connection.close()  # else psycopg would hear the server out
+                raise
 
     def _shown(self, values: Mapping[str, Any], body: bytes) -> Exchange:
         retriever = self._asking.retriever
@@ -196,6 +187,44 @@ class _Line:
             response_body=masked(body.decode(), secrets)[:SHOWN_CHARACTERS] if body else None,
             response_bytes=len(body),
         )
+
+
+class _Connection(psycopg.AsyncConnection[dict[str, Any]]):
+    """A connection that is cut where more comes than may: libpq would read a row whole before anybody sees it.
+
+    Where the system does not count what came, on macOS, rows are only looked at once they are there.
+    """
+
+    _limit = 0
+    _most = 0
+
+    def bear(self, limit: int) -> None:
+        """Let so many bytes of an answer come from now on, and as many again of the protocol's own."""
+        self._limit = limit
+        self._most = (received_bytes(self.fileno()) or 0) + 2 * limit + _PROTOCOL_BYTES
+
+    async def wait(self, gen: Generator[Any, Any, T], *args: Any, **more: Any) -> T:
+        """Drive a step of the protocol, as psycopg does."""
+        return await super().wait(self._watched(gen), *args, **more)
+
+    def _watched(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+        """Look how much came whenever psycopg wants to go on reading."""
+        told: Any = None
+        while True:
+            try:
+                told = yield gen.send(told)
+            except StopIteration as end:
+                return cast("T", end.value)
+            if (received_bytes(self.fileno()) or 0) > self._most > 0:
+                self.pgconn.finish()
+                raise too_large(self._limit)
+
+
+def _rows_of(
+    cursor: psycopg.AsyncCursor[dict[str, Any]], statement: str, values: Mapping[str, Any]
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Select; a generator is what psycopg gives, though it promises less."""
+    return cast("AsyncGenerator[dict[str, Any], None]", cursor.stream(statement.encode(), values))
 
 
 def _compile(retriever: Retriever, k: int) -> _Plan:
@@ -259,6 +288,8 @@ def _diagnosed(error: Exception, seconds: float) -> tuple[Outcome, str]:
 
 def _not_connected(told: str) -> tuple[Outcome, str]:
     """Say why there is no connection; libpq has but sentences, which quote the server and name the user."""
+    if "authentication method requirement" in told:
+        return Outcome.REFUSED, _CLEAR
     for words, state in _FATAL.items():
         if words in told:
             return Outcome.REFUSED, f"the database answered {_condition(state)}"
@@ -281,19 +312,11 @@ def _condition(state: str) -> str:
     return f"{state} ({re.sub('(?<!^)(?=[A-Z])', '_', name).lower()})"
 
 
-def _plain(value: Any) -> Any:
-    """Write what JSON has no type for: numbers as numbers, times by ISO 8601, everything else as text."""
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, date | datetime_time):
-        return value.isoformat()
-    return bytes(value).hex() if isinstance(value, bytes | memoryview) else str(value)
-
-
 _UNREADABLE = (ValueError, ArithmeticError, RecursionError)
 """What reading or writing a hostile value may raise besides psycopg's errors."""
 _STATE = re.compile(r"[0-9A-Z]{5}")
-_LIMIT = "has the statement a LIMIT :k?"
+_PROTOCOL_BYTES = 65_536
+_CLEAR = "the database asked for the password as it is, which takes sslmode=verify-full, or an authority under tls"
 _FATAL = {
     "password authentication failed": "28P01",
     "no pg_hba.conf entry": "28000",
