@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -51,6 +52,14 @@ def test_the_breaker_opens_at_so_many_failures_in_a_row_however_they_come_in(
 
 def test_a_breaker_without_a_limit_never_opens() -> None:
     assert not Breaker(limit=None).after([failed(Outcome.TIMEOUT)] * 1000).is_open
+
+
+def test_a_retriever_that_asks_to_be_left_alone_for_long_opens_the_breaker_at_once() -> None:
+    patience = replace(failed(Outcome.REFUSED, http_status=429), leave_alone_seconds=3600.0)
+    breaker = Breaker(limit=10).after([answered(hits("a")), patience])
+    assert breaker.is_open
+    assert breaker.reason == "the run was ended early: the retriever asked to be left alone for 3,600 s"
+    assert not Breaker(limit=None).after([patience]).is_open
 
 
 def test_the_reason_tells_how_probes_failed_and_at_whom() -> None:

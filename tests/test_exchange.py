@@ -184,15 +184,15 @@ def test_a_hostile_topic_is_refused_and_costs_no_more_than_its_length(line: str)
 def test_grades_outside_the_scale_are_brought_into_it_and_noted() -> None:
     imported = read("trec", {"t": "1\tx\n", "q": "1 0 a -2\n1 0 b 4\n1 0 c 5\n"})
     assert judged(canaries(imported)["1"]) == {"a": 0, "b": 3, "c": 3}
-    assert imported.notes == ("a negative grade became 0", "a grade above 3 became 3 (2x)")
+    assert imported.notes == ("a negative grade became 0 (at q:1)", "a grade above 3 became 3 (2x, first at q:2)")
 
 
 def test_queries_without_judgments_and_judgments_without_queries_are_left_out_and_noted() -> None:
     imported = read("trec", {"t": "1\tx\n2\ty\n", "q": "1 0 a 1\n9 0 b 1\n"})
     assert set(canaries(imported)) == {"1"}
     assert set(imported.notes) == {
-        "a query without judgments was left out",
-        "a query that is judged but nowhere asked was left out",
+        "a query without judgments was left out (at t:2)",
+        "a query that is judged but nowhere asked was left out (at q:2)",
     }
 
 

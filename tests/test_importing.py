@@ -63,6 +63,14 @@ def test_a_broken_line_stops_the_import_and_leaves_no_suite(trec: Path, tmp_path
     assert "second" not in run("export", "--data-dir", data).stdout
 
 
+@pytest.mark.parametrize("raw", ["query,id\nmünchen,a\n".encode("latin-1"), "query,id\nx,a\n".encode("utf-16")])
+def test_a_file_that_is_not_utf_8_is_said_to_be_none(raw: bytes, tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_bytes(raw)
+    result = run("import", "--from", "csv", tmp_path / "s.csv", "--to", "-")
+    assert result.exit_code == 2
+    assert "is not UTF-8 text" in result.stderr
+
+
 def test_a_hundred_thousand_judgments_are_imported_at_once(tmp_path: Path) -> None:
     queries, each = 1_000, 100
     (tmp_path / "topics").write_text("".join(f"{n}\tquery number {n}\n" for n in range(queries)), encoding="utf-8")
@@ -125,7 +133,7 @@ def test_suites_go_in_and_out_over_the_api(tmp_path: Path) -> None:
         client = service.client
         answer = client.post("/v1/import?format=trec&suite=asked", json={"files": files})
         assert answer.status_code == 200, answer.text
-        assert answer.json()["notes"] == ["a grade above 3 became 3"]
+        assert answer.json()["notes"] == ["a grade above 3 became 3 (at qrels:2)"]
         out = client.get("/v1/export?format=trec&suite=asked").json()
         assert out == {"files": {"topics.tsv": "1\twhy\n", "qrels.txt": "1 0 a 1\n1 0 b 3\n"}, "notes": []}
         assert client.post("/v1/import?format=trec", json={"files": files}).status_code == 422

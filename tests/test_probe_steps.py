@@ -22,7 +22,7 @@ from app.domain.retrievers import (
     ScorerKind,
 )
 from tests.embedders import FakeModel, embedder_at, embedding_server, vector
-from tests.http_servers import Reply, Seen, closed_port, peer, reply
+from tests.http_servers import HANG, Reply, Seen, closed_port, peer, reply
 
 HITS = json.dumps({"hits": [{"id": "a", "score": 0.5, "text": "about a"}]}).encode()
 MAPPING = ResponseMapping(hits="hits", id="id", score="score", text="text")
@@ -81,6 +81,16 @@ def test_what_cannot_be_looked_up_is_the_outcome_of_every_probe(
     assert [seen.method for seen in server.seen] == ["GET"]
 
 
+# --- patience ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("asked_for", "told"), [("3600", 3600.0), ("30", None)])
+def test_only_what_is_longer_than_a_run_waits_is_told_to_the_run(asked_for: str, told: float | None) -> None:
+    with peer(lambda _: reply(b"", 429, {"retry-after": asked_for})) as server:
+        (answer,) = asked(retriever(server.url), "why?")
+    assert (answer.outcome, answer.leave_alone_seconds) == (Outcome.REFUSED, told)
+
+
 # --- by vector -----------------------------------------------------------------------------------------------
 
 
@@ -125,6 +135,24 @@ def test_the_scale_of_a_reranker_is_not_that_of_the_retrievers_own_scores() -> N
         (answer,) = asked(retriever(server.url, scorer=scorer), "why?")
     assert answer.ranking is not None
     assert (answer.ranking.relevance, answer.ranking.scores) == (0.75, (17.5,))
+
+
+# --- a scorer that hangs -------------------------------------------------------------------------------------
+
+
+def test_a_reranker_that_hangs_is_left_alone_and_does_not_keep_the_run_from_stopping() -> None:
+    with peer(HANG) as reranker, peer(lambda _: reply(HITS)) as server:
+        endpoint = replace(embedder_at(reranker.url).endpoint, timeout_seconds=0.5)
+        scorer = Scorer(kind=ScorerKind.RERANK, scale=Scale.SIMILARITY, reranker=endpoint, model="r")
+        one = retriever(server.url, scorer=scorer)
+        answers = asked(one, *[f"query {number}" for number in range(150)])
+        assert len(reranker.seen) < 20
+        assert all(answer.ranking is not None and answer.ranking.relevance is None for answer in answers)
+        assert all("left alone for the rest of the run" in str(answer.unscored) for answer in answers[-1:])
+        probe = RetrieverProbe(retriever_policy(), "coalmine/1.0")
+        asks = [Ask(position=place, query=f"query {place}", key="") for place in range(4)]
+        batches = iter(probe(Asking(retriever=one, k=5, run_id="run-1"), asks))
+        assert next(batches) == []  # the caller may stop before any score has come
 
 
 # --- shown ---------------------------------------------------------------------------------------------------

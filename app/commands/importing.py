@@ -87,7 +87,11 @@ def source_of(path: Path, moved: Callable[[int], None] = lambda _: None) -> Sour
         with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) if path.suffix == _PACKED else raw as unpacked:
             before = 0
             for number, line in enumerate(unpacked):
-                yield line.decode("utf-8-sig" if number == 0 else "utf-8", errors="surrogateescape")
+                try:
+                    yield line.decode("utf-8-sig" if number == 0 else "utf-8")
+                except UnicodeDecodeError as error:
+                    told = "is not UTF-8 text; convert it, for example with iconv -t utf-8"
+                    raise InvalidInputError([Problem(file=str(path), line=number + 1, message=told)]) from error
                 if number % _BLOCK == 0:
                     moved(raw.tell() - before)
                     before = raw.tell()

@@ -26,10 +26,12 @@ class Breaker:
     """How many answers it has seen."""
     row: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     """The failures in a row so far: how many ended in which way."""
+    leave_alone_seconds: float | None = None
+    """For how long the retriever asked to be left alone, where that is longer than a run waits: opens it at once."""
 
     def after(self, answers: Iterable[Answer]) -> "Breaker":
         """Give the breaker once these have arrived as well; what opened it is not counted any further."""
-        arrived, row = self.arrived, dict(self.row)
+        arrived, row, alone = self.arrived, dict(self.row), self.leave_alone_seconds
         opened = self.is_open
         for answer in answers:
             arrived += 1
@@ -40,23 +42,28 @@ class Breaker:
                 continue
             way = _way(answer)
             row[way] = row.get(way, 0) + 1
-            opened = self._opens(row)
-        return replace(self, arrived=arrived, row=row)
+            alone = answer.leave_alone_seconds
+            opened = self._opens(row, alone)
+        return replace(self, arrived=arrived, row=row, leave_alone_seconds=alone)
 
     @property
     def is_open(self) -> bool:
         """Whether nothing more should be asked."""
-        return self._opens(self.row)
+        return self._opens(self.row, self.leave_alone_seconds)
 
     @property
     def reason(self) -> str:
         """Say what opened it, without a full stop, for people."""
+        if self.leave_alone_seconds is not None:
+            return (
+                f"the run was ended early: the retriever asked to be left alone for {self.leave_alone_seconds:,.0f} s"
+            )
         ways = sorted(self.row.items(), key=lambda way: (-way[1], way[0]))
         listed = ", ".join(f"{count} {way}" for way, count in ways)
         return f"the run was ended early: {sum(self.row.values())} probes in a row failed ({listed})"
 
-    def _opens(self, row: Mapping[str, int]) -> bool:
-        return self.limit is not None and sum(row.values()) >= self.limit
+    def _opens(self, row: Mapping[str, int], leave_alone_seconds: float | None) -> bool:
+        return self.limit is not None and (leave_alone_seconds is not None or sum(row.values()) >= self.limit)
 
 
 def _way(answer: Answer) -> str:

@@ -208,6 +208,8 @@ class Answer:
     detail: str | None = None
     """One sentence for people: why the outcome is not `ok`. Never holds a secret or a piece of a body."""
     index_version: str | None = None
+    leave_alone_seconds: float | None = None
+    """For how long the retriever asked to be left alone, where that is longer than a run waits."""
     step: Step = Step.RETRIEVER
     """Whose outcome it is: of a retriever that is asked by vector, the embedder may have failed first."""
     unscored: str | None = None
@@ -295,9 +297,11 @@ class Aggregates:
     probes: Mapping[str, int] = field(default_factory=_empty)
     """How many probes ended with each outcome."""
     embedder: EmbedderChange | None = None
-    """What the embedding canaries said; None = there is no embedder or, with a reason, it did not answer."""
+    """What the embedding canaries said; None = there is no embedder or, with a reason, nothing was heard of it."""
     embedder_reason: str | None = None
     """A sentence without its full stop."""
+    unknown_reason: str | None = None
+    """Why the run is unknown, once that is decided; a sentence without its full stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

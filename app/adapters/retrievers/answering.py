@@ -1,11 +1,13 @@
 """From responses to answers: whether there is one, what its status says, then its shape. Asks nobody."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from app.adapters.endpoints import problem_of
 from app.adapters.masking import MASK, masked
 from app.adapters.retrievers.mapping import Reader, Reading
 from app.adapters.retrievers.paths import MalformedError
+from app.adapters.transport import PAUSE_SECONDS
 from app.adapters.wire import Identity, Request, Response
 from app.domain.model import Answer, Exchange, Outcome
 
@@ -20,7 +22,9 @@ def answer_of(response: Response, reader: "Reader | RememberingReader") -> Answe
     status, seconds = response.status, response.latency_seconds
     problem = problem_of(response)
     if problem is not None:
-        return failed(*problem, status, seconds)
+        asked = response.retry_after_seconds or 0.0
+        answer = failed(*problem, status, seconds)
+        return replace(answer, leave_alone_seconds=asked) if asked > PAUSE_SECONDS else answer
     try:
         reading = reader.read(response.body, response.headers)
     except MalformedError as error:
@@ -42,13 +46,18 @@ def failed(outcome: Outcome, detail: str, http_status: int | None, latency_secon
 def shown_exchange(request: Request, response: Response, identity: Identity) -> Exchange:
     """Prepare for people what went over the wire: bodies capped, and every secret masked wherever it is."""
     secrets = identity.secrets
-    lines = [line.decode("latin-1").partition(":") for line in (*request.headers, *identity.headers)]
+    # What is a secret as a whole is masked as a whole: in a text it could not be told from a word when it is short.
+    lines = [(*_named(line), False) for line in request.headers] + [(*_named(line), True) for line in identity.headers]
     body = response.body[: 4 * SHOWN_CHARACTERS].decode("utf-8", errors="replace")
     sent = request.body.decode("utf-8", errors="replace") if request.body else None
     return Exchange(
         method=request.method,
-        url=masked(request.url, secrets),
-        request_headers={name: masked(value.strip(), secrets) for name, _, value in lines if value.strip()},
+        url=masked(request.url, secrets) + _masked_query(request.url, identity.query),
+        request_headers={
+            name: MASK if secret or value in secrets else masked(value, secrets)
+            for name, value, secret in lines
+            if value
+        },
         request_body=None if sent is None else masked(sent, secrets)[:SHOWN_CHARACTERS],
         http_status=response.status,
         response_headers={
@@ -57,6 +66,16 @@ def shown_exchange(request: Request, response: Response, identity: Identity) -> 
         response_body=masked(body, secrets)[:SHOWN_CHARACTERS] if response.status is not None else None,
         response_bytes=len(response.body),
     )
+
+
+def _named(line: bytes) -> tuple[str, str]:
+    name, _, value = line.decode("latin-1").partition(":")
+    return name, value.strip()
+
+
+def _masked_query(url: str, query: Mapping[str, str]) -> str:
+    added = "&".join(f"{name}={MASK}" for name in query)
+    return f"{'&' if '?' in url else '?'}{added}" if added else ""
 
 
 class RememberingReader:

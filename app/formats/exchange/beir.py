@@ -114,7 +114,7 @@ def _texts(source: Source, wanted: set[str], into: Gathering) -> Iterator[tuple[
             title, text = text_of(record, "title"), text_of(record, "text")
             whole = "\n".join(part for part in (title, text) if part is not None)
             if len(whole) > _LONGEST:
-                into.note(f"a text of the corpus was cut to {_LONGEST:,} characters")
+                into.note(f"a text of the corpus was cut to {_LONGEST:,} characters", f"document {name}")
             if whole:
                 yield str(name), whole[:_LONGEST]
 

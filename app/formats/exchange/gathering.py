@@ -68,6 +68,7 @@ class Gathering:
         self._by_identity: dict[str, _Gathered] = {}
         self._problems: list[Problem] = []
         self._notes: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
         self._as_document = as_document
 
     def canary(self, identity: str, query: str | None, file: str, line: int, **fields: Any) -> None:
@@ -97,7 +98,7 @@ class Gathering:
                 grades = f"first {before['grade']}, now {grade}"
                 self.problem(file, line, f"'{judged}' is judged twice and differently: {grades}")
             else:
-                self.note("a judgment that is given twice was taken once")
+                self.note("a judgment that is given twice was taken once", f"{file}:{line}")
 
     def texts(self, wanted: Mapping[str, str]) -> None:
         """Give judged chunks the texts that belong to their ids."""
@@ -121,11 +122,11 @@ class Gathering:
             self.problem(file, line, f"the grade '{shortened(text)}' is not a number")
             return None
         if whole != value:
-            self.note("a grade between two whole numbers was rounded")
+            self.note("a grade between two whole numbers was rounded", f"{file}:{line}")
         if whole < 0:
-            self.note("a negative grade became 0")
+            self.note("a negative grade became 0", f"{file}:{line}")
         if whole > MAX_GRADE:
-            self.note(f"a grade above {MAX_GRADE} became {MAX_GRADE}")
+            self.note(f"a grade above {MAX_GRADE} became {MAX_GRADE}", f"{file}:{line}")
         return min(max(whole, 0), MAX_GRADE)
 
     def problem(self, file: str, line: int | None, message: str) -> None:
@@ -134,9 +135,10 @@ class Gathering:
         if len(self._problems) >= MOST_PROBLEMS:
             raise InvalidInputError(self._problems)
 
-    def note(self, message: str, count: int = 1) -> None:
-        """Note what of the files a suite cannot hold."""
-        self._notes[message] += count
+    def note(self, message: str, place: str = "") -> None:
+        """Note what of the files a suite cannot hold; the first place of each kind is told."""
+        self._notes[message] += 1
+        self._first.setdefault(message, place)
 
     def finish(self, slug: str) -> Imported:
         """Make the suite. Raises InvalidInputError with everything that is broken."""
@@ -144,9 +146,9 @@ class Gathering:
         keys: set[str] = set()
         for identity, gathered in self._by_identity.items():
             if gathered.query is None:
-                self.note("a query that is judged but nowhere asked was left out")
+                self.note("a query that is judged but nowhere asked was left out", f"{gathered.file}:{gathered.line}")
             elif not gathered.judged and not gathered.forbidden and not gathered.fields:
-                self.note("a query without judgments was left out")
+                self.note("a query without judgments was left out", f"{gathered.file}:{gathered.line}")
             else:
                 document = self._document(_key(identity, keys), gathered)
                 if document is not None:
@@ -163,7 +165,13 @@ class Gathering:
 
     def notes(self) -> tuple[str, ...]:
         """Say what was noted, each with how often."""
-        return tuple(f"{message} ({count:,}x)" if count > 1 else message for message, count in self._notes.items())
+        told = []
+        for message, count in self._notes.items():
+            times, first = f"{count:,}x" if count > 1 else "", self._first[message]
+            where = f"{'first ' if count > 1 else ''}at {first}" if first else ""
+            details = ", ".join(part for part in (times, where) if part)
+            told.append(f"{message} ({details})" if details else message)
+        return tuple(told)
 
     def _known(self, identity: str, file: str, line: int) -> _Gathered:
         known = self._by_identity.get(identity)

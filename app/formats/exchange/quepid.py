@@ -107,10 +107,10 @@ def _pair(query: Any, document: Any, given: Sequence[Any], file: str, into: Gath
 
 def _judge(query: str, document: str, given: Sequence[float], file: str, line: int, into: Gathering) -> None:
     if not given:
-        into.note("a document that nobody rated was left out")
+        into.note("a document that nobody rated was left out", f"{file}:{line}")
         return
     if len(set(given)) > 1:
-        into.note("judges disagreed; the mean of their ratings was taken")
+        into.note("judges disagreed; the mean of their ratings was taken", f"{file}:{line}")
     mean = math.floor(sum(given) / len(given) + 0.5) if len(given) > 1 else given[0]
     grade = into.grade(str(mean), file, line)
     if grade is not None:

@@ -16,6 +16,7 @@ _QUESTIONS = ("user_input", "question", "query", "input", "prompt", "text")
 _IDS = ("id", "example_id", "key", "_id", "qid")
 _CONTEXTS = ("reference_contexts", "expected_contexts", "ground_truth_contexts", "reference_context")
 _CONTEXT_IDS = ("reference_context_ids", "expected_ids", "relevant_ids", "document_ids", "source_ids")
+_RETRIEVED = f"what was retrieved at the time was left out; expected is what stands under {', '.join(_CONTEXTS[:2])}"
 
 
 def read(sources: Sequence[Source], into: Gathering) -> None:
@@ -35,7 +36,7 @@ def read(sources: Sequence[Source], into: Gathering) -> None:
             for name in _listed(flat, _CONTEXT_IDS):
                 into.judgment(identity, source.name, number, 1, id=name)
             if any(name in flat for name in ("retrieved_contexts", "contexts")):
-                into.note("what was retrieved at the time was left out; only reference contexts are expected")
+                into.note(_RETRIEVED, f"{source.name}:{number}")
 
 
 def write(suite: SuiteDocument) -> Written:
