@@ -234,6 +234,40 @@ def test_environment_leads_nowhere_else(server: Database, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PGOPTIONS", "-c nonsense=1"),
+        ("PGTARGETSESSIONATTRS", "standby"),
+        ("PGCHANNELBINDING", "require"),
+        ("PGSSLROOTCERT", __file__),
+        ("PGSSLCERT", __file__),
+        ("PGSSLCRLDIR", "/"),
+        ("HOME", None),
+    ],
+)
+def test_nothing_of_whoever_runs_us_changes_a_connection(
+    name: str, value: str | None, secured: tuple[str, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".postgresql").mkdir()
+    for file in ("root.crt", "postgresql.crt"):
+        (tmp_path / ".postgresql" / file).write_text("no certificate")
+    monkeypatch.setenv(name, str(tmp_path) if value is None else value)
+    url, clients = secured
+    for tls in (None, Tls(authority=TRUSTED.certificate)):
+        assert answers(retriever(f"{url}?sslmode=require" if tls is None else url, tls=tls), ["why?"])[0].detail is None
+    assert clients == ["", ""]
+
+
+def test_texts_are_sent_as_utf_8_whatever_the_environment_says(
+    server: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    found = answers(retriever(server.url, "SELECT 'a' AS id, 1 AS score, 'ж€ ' || :query AS text"), ["größe"])[0]
+    assert found.ranking is not None
+    assert found.ranking.texts == ("ж€ größe",)
+
+
+@pytest.mark.parametrize(
     ("script", "outcome", "detail"),
     [
         (MUTE, Outcome.TIMEOUT, "no complete answer within 0.3 s"),

@@ -8,7 +8,9 @@ import re
 import socket
 import ssl
 import struct
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from app.adapters.retrievers.lanes import NoAnswerError
@@ -19,6 +21,25 @@ from app.domain.retrievers import Tls
 
 PORT = 5432
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_NOWHERE = "/dev/null/nowhere"
+"""No file can be there; libpq takes that for having none, and an empty name for its own place in the home folder."""
+OWN_PARAMETERS: Mapping[str, str] = MappingProxyType(
+    {
+        "options": "",
+        "client_encoding": "UTF8",
+        "target_session_attrs": "any",
+        "channel_binding": "prefer",
+        "gssencmode": "disable",  # Kerberos would ask servers nobody judged
+        "passfile": _NOWHERE,
+        "sslrootcert": _NOWHERE,
+        "sslcert": _NOWHERE,
+        "sslkey": _NOWHERE,
+        "sslcrl": _NOWHERE,
+        "sslcrldir": "",
+    }
+)
+"""What libpq else takes from the environment and the home folder of whoever runs us (PostgreSQL's manual, libpq,
+"Environment Variables"). A `PGSERVICE` it heeds in any case; that one can add to these, and replace none."""
 
 SAFE_AUTH = "scram-sha-256,md5,none"
 """How a server may ask who we are that did not prove who it is: never for the password itself. Asking for nothing, as
@@ -47,7 +68,7 @@ def target_of(url: str, tls: Tls | None) -> tuple[str, int, dict[str, str]]:
         parameters["sslrootcert"] = ssl.get_default_verify_paths().cafile or "system"
     else:
         parameters["require_auth"] = SAFE_AUTH
-    return host, port, parameters | {"gssencmode": "disable"}  # Kerberos would ask servers nobody judged
+    return host, port, OWN_PARAMETERS | parameters
 
 
 def received_bytes(connection: int) -> int | None:
