@@ -106,6 +106,43 @@ def test_a_run_of_another_tool_is_judged_without_asking_anybody(trec: Path, tmp_
     assert topics == [["1", "Q0", "other", "1"], ["1", "Q0", "retention", "2"], ["2", "Q0", "export", "1"]]
 
 
+MIXED = """
+suite: mixed
+canaries:
+  - {key: by-id, query: a, expected_chunks: [c1]}
+  - {key: by-text, query: b, expected_chunks: [{text: "in thirty days at the latest"}]}
+  - {key: by-document, query: c, expected_chunks: [{document: d1}]}
+  - {key: leak, query: d, forbidden_chunks: [{document: secret}]}
+  - {key: withdrawn, query: e, forbidden_chunks: [old]}
+  - {key: fast, query: f, expected_chunks: [c1], max_latency: 1s}
+"""
+
+
+def test_what_a_run_cannot_tell_is_left_out_and_said_never_healthy_or_missing(tmp_path: Path) -> None:
+    suite, ranked = tmp_path / "suite.yaml", tmp_path / "run.trec"
+    suite.write_text(MIXED, encoding="utf-8")
+    keys = ("by-id", "by-text", "by-document", "leak", "withdrawn", "fast")
+    ranked.write_text("".join(f"{key} Q0 c1 1 1 me\n" for key in keys), encoding="utf-8")
+    result = run("check", suite, "--rankings", ranked, "--format", "json")
+    report = json.loads(result.stdout)
+    assert {one["key"] for one in report["results"]} == {"by-id", "withdrawn", "fast"}
+    assert report["run"]["coverage"] == 1.0
+    assert "2 canaries expect nothing by id and were left out" in result.stderr
+    assert "1 canaries forbid chunks by other than id, which was not judged" in result.stderr
+    assert "1 canaries limit age or latency, which was not judged" in result.stderr
+    by_document = run("check", suite, "--rankings", ranked, "--as-documents", "--format", "json")
+    assert {one["key"] for one in json.loads(by_document.stdout)["results"]} == {"by-document", "leak"}
+
+
+def test_a_run_of_other_topics_is_refused(trec: Path, tmp_path: Path) -> None:
+    suite, ranked = tmp_path / "suite.yaml", tmp_path / "run.trec"
+    run("import", "--from", "trec", trec, "--to", suite)
+    ranked.write_text("nope Q0 a 1 0.5 x\n", encoding="utf-8")
+    result = run("check", suite, "--rankings", ranked)
+    assert result.exit_code == 2
+    assert "its topics, such as 'nope', must be keys of canaries" in result.stderr
+
+
 def test_a_broken_run_is_refused_with_its_line(trec: Path, tmp_path: Path) -> None:
     suite = tmp_path / "suite.yaml"
     run("import", "--from", "trec", trec, "--to", suite)

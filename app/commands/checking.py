@@ -20,6 +20,7 @@ from app.formats.comparisons import compare_reports, read_reports
 from app.formats.exchange.trec import read_run
 from app.main import real_probe
 from app.services import gate
+from app.services.ranked import judged_by_rank
 
 DEGRADED, NOT_MEASURED = 1, 3
 NOWHERE = "http://rankings.invalid/"
@@ -56,6 +57,9 @@ def check(
     rankings: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Judge a TREC run file instead, its topics being canary keys.")
     ] = None,
+    as_documents: Annotated[
+        bool, typer.Option("--as-documents", help="With --rankings: what the run names are documents, not chunks.")
+    ] = False,
     slug: Annotated[str | None, typer.Option("--check", metavar="SLUG", help="Only this check of the files.")] = None,
 ) -> None:
     """Ask every canary once and judge the answers, without a server or a database.
@@ -65,9 +69,12 @@ def check(
     JUnit lists each as a failure.
     """
     if rankings is not None:
-        targets = gate.choose_targets(read_files(paths), check=slug, url=NOWHERE)
-        targets = tuple(gate.judged_by_rank(target) for target in targets)
-        probe: Probe = RankingsProbe(read_run(source_of(rankings)))
+        ranked = read_run(source_of(rankings))
+        chosen = gate.choose_targets(read_files(paths), check=slug, url=NOWHERE)
+        targets, notes = judged_by_rank(chosen, ranked, file=str(rankings), as_documents=as_documents)
+        probe: Probe = RankingsProbe(ranked)
+        for line in notes:
+            terminal.note(f"Note: {line}.")
     else:
         targets = gate.choose_targets(read_files(paths), check=slug, url=url)
         probe = real_probe(load_settings(os.environ))

@@ -5,7 +5,7 @@ Judging is shared with the service, so that both say the same of the same answer
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,13 +15,12 @@ from app.domain.judging import Panel, Result, Tally, Yardstick, judge, judge_tim
 from app.domain.measures import MEASURES_VERSION
 from app.domain.model import Answer, Outcome, Ranking, RunStatus, Trigger
 from app.domain.rankings import decimals_of, settle
-from app.domain.retrievers import Ask, Asking, Probe, ScorerKind
-from app.domain.verdicts import remarks, run_verdict
+from app.domain.retrievers import Ask, Asking, Probe
+from app.domain.verdicts import remarks, run_verdict, too_few_scored
 from app.formats import shapes
 from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
-from app.formats.embedding_documents import ScorerDocument
 from app.formats.fields import suggestion
 from app.formats.secret_fields import config_hash, content_hash
 from app.services.summaries import aggregate_vector, run_body, vector_names
@@ -111,12 +110,6 @@ def choose_targets(documents: Documents, *, check: str | None = None, url: str |
     if not documents.checks:  # those the files define were held against their suites when these were read
         _refuse_unjudgeable(targets)
     return targets
-
-
-def judged_by_rank(target: Target) -> Target:
-    """Judge by the judgments alone: for rankings whose scores mean nothing to the retriever's scale."""
-    retriever = target.retriever.model_copy(update={"scorer": ScorerDocument(kind=ScorerKind.JUDGED)})
-    return replace(target, retriever=retriever)
 
 
 def _refuse_unjudgeable(targets: Sequence[Target]) -> None:
@@ -232,10 +225,12 @@ def _summary(
     """Amount the answers to a run's means, counts, verdict, its reasons, and what its shape spells out besides."""
     outcomes = [answer.outcome for answer in asked.answers]
     aggregates = judged.tally.aggregates(outcomes)
-    verdict, why = run_verdict(aggregates, yardstick.rules, ended_early=asked.ended_early)
     unscored = [answer.unscored for answer in asked.answers if answer.unscored is not None]
     told = unscored[0] if unscored else None
-    why += remarks(aggregates, unscored=len(unscored), why_unscored=told, undated=judged.undated)
+    scored = sum(ranking.relevance is not None for ranking in judged.rankings.values())
+    too_few = too_few_scored(scored=scored, unscored=len(unscored), why_unscored=told)
+    verdict, why = run_verdict(aggregates, yardstick.rules, ended_early=asked.ended_early, too_few_scored=too_few)
+    why += remarks(aggregates, unscored=0 if too_few else len(unscored), why_unscored=told, undated=judged.undated)
     names = vector_names(yardstick, panel)
     means = dict(zip(names, aggregate_vector(names, aggregates).tolist(), strict=True))
     counts = {name: getattr(aggregates, name) for name in ("total", "measured", "failed", "undefined", "degraded")}
