@@ -68,7 +68,7 @@ def target_of(url: str, tls: Tls | None) -> tuple[str, int, dict[str, str]]:
         parameters["sslrootcert"] = ssl.get_default_verify_paths().cafile or "system"
     else:
         parameters["require_auth"] = SAFE_AUTH
-    return host, port, OWN_PARAMETERS | parameters
+    return host, port, {**OWN_PARAMETERS, **parameters}
 
 
 def received_bytes(connection: int) -> int | None:
