@@ -221,8 +221,8 @@ def _put(
     response: Response,
 ) -> dict[str, Any]:
     named = _named(body, "slug", slug)
-    document = definitions.complete(store, vault, kind, model, named)
-    saved, created = definitions.put(store, vault, kind, document, now=_now())
+    document, revision = definitions.complete(store, vault, kind, model, named)
+    saved, created = definitions.put(store, vault, kind, document, now=_now(), revision=revision)
     response.status_code = 201 if created else 200
     return _definition(saved)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from app.domain.errors import InvalidInputError, NotFoundError, Problem
+from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.formats.complaints import AnyDocument, parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument, SuiteDocument
 from app.formats.fields import Document
@@ -37,18 +37,26 @@ from app.store.catalog import CanaryRow, Definition
 from app.store.engine import Connection, Store, to_us
 
 
-def put(store: Store, vault: Vault, kind: str, document: Document, *, now: datetime) -> tuple[Definition, bool]:
+def put(
+    store: Store, vault: Vault, kind: str, document: Document, *, now: datetime, revision: int | None = None
+) -> tuple[Definition, bool]:
     """Create or replace an API-managed definition; gives it and whether it is new.
 
     The document is all there is: a secret it does not have (see `stored_secrets`) is there no more. A hook whose
-    receiver was gone is enabled again.
+    receiver was gone is enabled again. `revision` is the one it was completed from (see `complete`).
 
-    Raises FileManagedError for one a file owns, InvalidInputError for a reference to nothing.
+    Raises FileManagedError for one a file owns, InvalidInputError for a reference to nothing, ConflictError where it
+    is not of that revision any more.
     """
     slug = str(document.data()["slug"])
     with store.write() as connection:
+        if revision is not None:
+            catalog.hold_definition(connection, kind, slug)
         before = catalog.find_definition(connection, kind, slug)
         refuse_file_managed(before)
+        if revision is not None and (before is None or before.revision != revision):
+            # Else secrets stored for one address could be saved beside another that came in between.
+            raise ConflictError(f"{kind} '{slug}' was changed by somebody else just now; look at it and try again")
         if isinstance(document, CheckDocument):
             require_references(connection, document)
         content = definition_content(vault, document)
@@ -119,27 +127,38 @@ def stored_secrets(store: Store, vault: Vault, kind: str, slug: str) -> dict[str
 
     Raises ConfigurationError where they were stored under another key.
     """
-    with store.read() as connection:
-        before = catalog.find_definition(connection, kind, slug)
-    return vault.decrypt(before.secrets) if before is not None and before.managed_by == API else {}
+    return _kept(vault, _find(store, kind, slug))
 
 
-def complete(store: Store, vault: Vault, kind: str, model: type[AnyDocument], body: Mapping[str, Any]) -> AnyDocument:
+def complete(
+    store: Store, vault: Vault, kind: str, model: type[AnyDocument], body: Mapping[str, Any]
+) -> tuple[AnyDocument, int | None]:
     """Read a definition whose secrets may be null, "as they were": those stored for its slug stand in their places.
+
+    Gives it and the revision they are of, which `put` wants to know; None where there are none.
 
     Raises InvalidInputError for what is wrong with it, and where a retriever's secrets would go elsewhere than they
     were stored for: whoever moves an address has to say the secrets again. ConfigurationError as `stored_secrets`.
     """
     # Only where they are needed: secrets stored under another key must not keep fresh ones from taking their place.
     left = secret_names(body)
-    kept = stored_secrets(store, vault, kind, str(body.get("slug"))) if left else {}
+    before = _find(store, kind, str(body.get("slug"))) if left else None
+    kept = _kept(vault, before)
     document = parse_document(model, join_secrets(body, kept))
-    if kept and isinstance(document, RetrieverDocument):
-        with store.read() as connection:
-            before = catalog.find_definition(connection, "retriever", document.slug)
-        if before is not None:
-            refuse_moving(before, document, [name for name in left if name in kept])
-    return document
+    if before is None or not kept:
+        return document, None
+    if isinstance(document, RetrieverDocument):
+        refuse_moving(before, document, [name for name in left if name in kept])
+    return document, before.revision
+
+
+def _find(store: Store, kind: str, slug: str) -> Definition | None:
+    with store.read() as connection:
+        return catalog.find_definition(connection, kind, slug)
+
+
+def _kept(vault: Vault, before: Definition | None) -> dict[str, Any]:
+    return vault.decrypt(before.secrets) if before is not None and before.managed_by == API else {}
 
 
 def refuse_moving(before: Definition, document: RetrieverDocument, kept: Iterable[str]) -> None:

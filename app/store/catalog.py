@@ -111,6 +111,16 @@ def hold_definitions(connection: Connection, kind: str, slugs: Collection[str]) 
     return set(connection.execute(statement.with_for_update(read=True)).scalars())
 
 
+def hold_definition(connection: Connection, kind: str, slug: str) -> None:
+    """Keep a definition as it is now until the transaction ends; whoever is just changing it is waited for.
+
+    On PostgreSQL its row is locked, so that what is compared with it then is still so when it is saved. SQLite has one
+    writer.
+    """
+    statement = sa.select(definitions.c.id).where(definitions.c.kind == kind, definitions.c.slug == slug)
+    connection.execute(statement.with_for_update())
+
+
 def version_body(connection: Connection, version_id: int) -> Content:
     """Read what a definition said in one of its versions."""
     row = connection.execute(sa.select(definition_versions).where(definition_versions.c.id == version_id)).one()

@@ -1,0 +1,131 @@
+"""Secrets that a change leaves as they were are those of the definition it changes, whoever changes it meanwhile."""
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from app.domain.errors import ConflictError, InvalidInputError
+from app.formats.complaints import parse_document
+from app.formats.documents import RetrieverDocument
+from app.services import definitions
+from app.services.changes import definition_content
+from app.services.references import API
+from app.services.vault import Vault
+from app.store import catalog
+from app.store.engine import Store, to_us
+from tests.fakes import START
+
+KEY = "a key for tests alone"
+OURS, ELSEWHERE = "https://search.test/", "https://elsewhere.test/"
+
+
+def described(url: str, token: str | None, **changes: Any) -> dict[str, Any]:
+    return {"slug": "search", "preset": "generic", "url": url, "auth": {"kind": "bearer", "token": token}, **changes}
+
+
+def document(url: str, token: str) -> RetrieverDocument:
+    return parse_document(RetrieverDocument, described(url, token))
+
+
+class Interrupted(Vault):
+    """A vault in whose reading somebody else gets a word in, once."""
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        super().__init__(KEY)
+        self._meanwhile: Callable[[], None] | None = meanwhile
+
+    def decrypt(self, token: bytes | None) -> dict[str, Any]:
+        """Let the other act, then decrypt."""
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return super().decrypt(token)
+
+
+def stored(store: Store) -> tuple[str, Mapping[str, Any]]:
+    url = definitions.find(store, "retriever", "search").body["url"]
+    return url, definitions.stored_secrets(store, Vault(KEY), "retriever", "search")
+
+
+def test_a_secret_read_before_an_address_moved_does_not_move_with_it(store: Store) -> None:
+    """Else whoever may change an address has the secret of the old one sent to the new."""
+    vault = Vault(KEY)
+    definitions.put(store, vault, "retriever", document(OURS, "hunter2"), now=START)
+
+    def move() -> None:
+        definitions.put(store, vault, "retriever", document(ELSEWHERE, "known"), now=START)
+
+    with pytest.raises(InvalidInputError, match=r"auth\.token"):
+        definitions.complete(
+            store, Interrupted(move), "retriever", RetrieverDocument, described(ELSEWHERE, None, timeout=2)
+        )
+
+
+@pytest.mark.parametrize("meanwhile", ["moved", "renewed", "archived"])
+def test_a_change_completed_from_what_is_no_more_is_refused_and_changes_nothing(store: Store, meanwhile: str) -> None:
+    vault = Vault(KEY)
+    definitions.put(store, vault, "retriever", document(OURS, "hunter2"), now=START)
+    changed, revision = definitions.complete(
+        store, vault, "retriever", RetrieverDocument, described(OURS, None, timeout=2)
+    )
+    if meanwhile == "archived":
+        definitions.archive(store, "retriever", "search", now=START)
+    else:
+        put = document(ELSEWHERE, "other") if meanwhile == "moved" else document(OURS, "new")
+        definitions.put(store, vault, "retriever", put, now=START)
+    with pytest.raises(ConflictError, match="changed by somebody else"):
+        definitions.put(store, vault, "retriever", changed, now=START, revision=revision)
+    if meanwhile == "archived":
+        assert definitions.list_all(store, "retriever") == []
+    else:
+        url, token = (ELSEWHERE, "other") if meanwhile == "moved" else (OURS, "new")
+        assert stored(store) == (url, {"auth.token": token})
+
+
+def test_a_change_that_nobody_interrupts_keeps_the_secret(store: Store) -> None:
+    vault = Vault(KEY)
+    definitions.put(store, vault, "retriever", document(OURS, "hunter2"), now=START)
+    for seconds in (2, 3):
+        changed, revision = definitions.complete(
+            store, vault, "retriever", RetrieverDocument, described(OURS, None, timeout=seconds)
+        )
+        definitions.put(store, vault, "retriever", changed, now=START, revision=revision)
+    assert stored(store) == (OURS, {"auth.token": "hunter2"})
+
+
+def test_a_change_waits_for_the_one_it_could_be_overtaken_by(postgresql_store: Store) -> None:
+    """Without a lock both would be compared with the same revision, and the second saved over the first."""
+    store, vault = postgresql_store, Vault(KEY)
+    definitions.put(store, vault, "retriever", document(OURS, "hunter2"), now=START)
+    changed, revision = definitions.complete(
+        store, vault, "retriever", RetrieverDocument, described(OURS, None, timeout=2)
+    )
+    begun = threading.Event()
+    with ThreadPoolExecutor(1) as pool, store.write() as connection:
+        content = definition_content(vault, document(ELSEWHERE, "other"))
+        catalog.save_definition(
+            connection, "retriever", "search", content, managed_by=API, source=None, now=to_us(START)
+        )
+
+        def put() -> None:
+            begun.set()
+            definitions.put(store, vault, "retriever", changed, now=START, revision=revision)
+
+        saving = pool.submit(put)
+        assert begun.wait(20)
+        while not _waiting_for_a_lock(store):
+            assert not saving.done()
+        connection.commit()
+        with pytest.raises(ConflictError):
+            saving.result(20)
+    assert stored(store) == (ELSEWHERE, {"auth.token": "other"})
+
+
+def _waiting_for_a_lock(store: Store) -> bool:
+    with store.read() as connection:
+        query = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(connection.execute(query).scalar_one())
