@@ -149,8 +149,16 @@ def test_what_a_file_owns_is_refused_elsewhere_naming_its_place(world: World) ->
         definitions.archive_canary(store, "suite", "ant", now=START)
     with pytest.raises(FileManagedError, match=place):
         definitions.put_suite(store, SuiteDocument(slug="suite"), now=START)
-    with pytest.raises(FileManagedError, match=place):
-        applying.apply(store, vault, documents(page([])), managed_by=API, now=START)
+    for changed in (page([canary("ant", query="something else")]), page([], k=7)):
+        with pytest.raises(FileManagedError, match=place):
+            applying.apply(store, vault, documents(changed), managed_by=API, now=START)
+
+
+def test_a_set_that_says_what_the_files_say_changes_nothing_whoever_sends_it(world: World) -> None:
+    wanted = documents(page([canary("ant")]))
+    assert applying.diff(world.store, world.vault, wanted, managed_by=API) == []
+    assert applying.apply(world.store, world.vault, wanted, managed_by=API, now=START) == []
+    assert definitions.find_canary(world.store, "suite", "ant").managed_by == FILE
 
 
 def test_canaries_of_the_api_live_in_a_file_managed_suite_and_survive_its_files(world: World) -> None:

@@ -28,6 +28,7 @@ from app.services.references import (
     checks_in_force,
     floors_of,
     missing,
+    owned_by_file,
     references_of,
     refuse_file_managed,
 )
@@ -107,9 +108,11 @@ class _Applying:
         slug = document.slug
         source = self._source(kind, slug)
         before = catalog.find_definition(self._connection, kind, slug)
-        if self._managed_by == API:
-            refuse_file_managed(before)
         content = definition_content(self._vault, document, kept=before if self._managed_by == API else None)
+        if self._managed_by == API and owned_by_file(before):
+            if definition_change(self._vault, kind, slug, before, content, managed_by=FILE) is None:
+                return  # the files say the same: nothing to do, whoever owns it
+            refuse_file_managed(before)
         change = definition_change(self._vault, kind, slug, before, content, managed_by=self._managed_by)
         if change is not None:
             self._changes.append(change)
@@ -131,6 +134,7 @@ class _Applying:
             catalog.list_canaries(self._connection, suite.id, archived=True) if suite else [],
             document.canaries or (),
             managed_by=self._managed_by,
+            repeats=True,
             source=lambda key: self._source("canary", slug, key),
         )
         self._changes += plan.changes

@@ -11,7 +11,7 @@ from app.domain.errors import ConfigurationError
 from app.formats.documents import CanaryDocument, SuiteDocument
 from app.formats.fields import Document
 from app.formats.secret_fields import content_hash, secret_names, split_secrets
-from app.services.references import API, floors_of, refuse_file_managed_canary
+from app.services.references import API, floors_of, owned_by_file, refuse_file_managed_canary
 from app.services.vault import Vault
 from app.store import catalog, outbox
 from app.store.catalog import CanaryRow, Content, Definition
@@ -87,20 +87,23 @@ def plan_canaries(
     *,
     managed_by: str,
     replace: bool = True,
+    repeats: bool = False,
     source: Callable[[str], str | None] = lambda _: None,
 ) -> CanaryPlan:
     """Hold wanted canaries against those known, archived ones included; `replace` archives the owner's other ones.
 
-    Raises FileManagedError where the API wants to change what a file owns.
+    Raises FileManagedError where the API wants to change what a file owns; with `repeats` it may say the same.
     """
     rows = {row.key: row for row in known}
     changes: list[Change] = []
     saved: list[tuple[str, Content, str | None]] = []
     for document in documents:
         before = rows.get(document.key)
-        if before is not None and managed_by == API:
-            refuse_file_managed_canary(before, suite)
         content = Content(hash=content_hash(document), body=document.data())
+        if before is not None and managed_by == API and owned_by_file(before):
+            if repeats and not _changed_fields(before.body, content.body):
+                continue
+            refuse_file_managed_canary(before, suite)
         change = _canary_change(f"{suite}/{document.key}", before, content, managed_by)
         place = source(document.key)
         if change is not None:

@@ -88,6 +88,11 @@ def require(definition: Definition | None, name: str) -> Definition:
     return definition
 
 
+def owned_by_file(thing: Definition | CanaryRow | None) -> bool:
+    """Whether it is in force and a file owns it."""
+    return thing is not None and thing.managed_by == FILE and thing.archived_at is None
+
+
 def refuse_file_managed(definition: Definition | None) -> None:
     """Raise FileManagedError where a file owns a definition that is in force."""
     if definition is not None and definition.managed_by == FILE and definition.archived_at is None:
