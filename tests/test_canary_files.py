@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.domain.errors import InvalidInputError, Problem
+from app.formats import files
 from app.formats.canary_export import exported_secrets, write_canary_file
 from app.formats.canary_files import Documents, Source, read_canary_files
 from app.formats.complaints import parse_document
@@ -335,6 +336,22 @@ def test_a_secret_file_that_cannot_be_read_is_told_on_its_line() -> None:
     ]
 
 
+def test_a_secret_file_that_is_not_there_is_told_with_its_whole_path_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = """\
+retrievers:
+  - slug: r
+    url: http://x/
+    auth: {kind: basic, user: u, password_file: pw.txt}
+"""
+    assert problems(text, read_secret=files.read_secret) == [
+        "a.yaml:4: retrievers[0].auth.password_file: the file 'pw.txt' cannot be read: No such file or directory "
+        f"(a path is relative to the working directory, so this is {tmp_path / 'pw.txt'})"
+    ]
+
+
 def test_a_text_from_the_network_cannot_read_files_of_the_server() -> None:
     refused = "names a file of this server; only canary files on its own disk may"
     assert problems(SECRET_FILES) == [
@@ -504,7 +521,7 @@ retrievers = some(
     {
         "slug": slugs,
         "url": st.just("https://x.example/?a=$$b"),
-        "response": some({"hits": st.just("h"), "id": st.just("'$'")}),
+        "response": some({"hits": st.just("h"), "id": st.just("'$'"), "score": st.just("s")}),
     },
     request=some(
         {"json": st.lists(json_values, max_size=3).map(lambda values: ["{{ query }}", *values])}, headers=headers

@@ -162,7 +162,7 @@ def test_a_retriever_becomes_the_domain_value() -> None:
     [
         ({}, "score", ScorerKind.JUDGED),
         ({"scale": "similarity"}, "score", ScorerKind.SCORE),
-        ({"scale": "similarity"}, None, ScorerKind.JUDGED),
+        ({"kind": "judged", "scale": "similarity"}, None, ScorerKind.JUDGED),
         ({"kind": "judged"}, "score", ScorerKind.JUDGED),
         ({"kind": "score", "scale": "unbounded", "anchor": 12}, "score", ScorerKind.SCORE),
     ],
@@ -258,7 +258,11 @@ def test_a_request_that_says_nothing_posts_query_and_k() -> None:
         ),
         (
             {"scorer": {"kind": "score", "scale": "cosine"}},
-            "scorer: a scorer of kind score needs response: score to be mapped",
+            "scorer: a scorer of kind score needs response: score to be mapped; without scores leave the scorer out",
+        ),
+        (
+            {"scorer": {"scale": "cosine"}},
+            "scorer: a scorer with a scale needs response: score to be mapped; without scores leave the scorer out",
         ),
         (
             {"scorer": {"kind": "score"}},
@@ -277,7 +281,12 @@ def test_a_request_that_says_nothing_posts_query_and_k() -> None:
         ({"concurrency": "8"}, "concurrency: must be a whole number, not text"),
         ({"retries": 4}, "retries: must be at most 3"),
         ({"timeout": "10x"}, "timeout: '10x' is not a duration; write for example 30s, 5m, 1h or 1d"),
-        ({"timeout": 0}, "timeout: must be at least 0.1"),
+        ({"timeout": 0}, "timeout: must be between 100ms and 5m; 0 is read as 0 s"),
+        (
+            {"timeout": 5_000},
+            "timeout: must be between 100ms and 5m; 5000 is read as 5000 s: say its unit, for example 5000ms",
+        ),
+        ({"timeout": "10m"}, "timeout: must be between 100ms and 5m"),
     ],
 )
 def test_a_wrong_retriever_is_refused_in_words(changes: dict[str, Any], told: str) -> None:
@@ -319,6 +328,10 @@ def test_cron_and_interval_become_schedules() -> None:
         ({"schedule": {}}, "schedule: must have either 'every' or 'cron'"),
         ({"schedule": {"every": "5m", "cron": "* * * * *"}}, "schedule: must have either 'every' or 'cron'"),
         ({"schedule": {"every": "5s"}}, "schedule.every: must be between 10s and 31d"),
+        (
+            {"schedule": {"every": 5}},
+            "schedule.every: must be between 10s and 31d; 5 is read as 5 s: say its unit, for example 5m",
+        ),
         (
             {"schedule": {"every": "5m", "timezone": "UTC"}},
             "schedule.timezone: belongs to 'cron'; an interval has no time zone",
@@ -536,6 +549,11 @@ def test_a_changed_meaning_changes_the_hash_and_a_changed_secret_does_not() -> N
         for secret in (SECRET, f"whsec_{'A' * 32}", None)
     )
     assert one == other != none
+
+
+def test_a_number_that_is_no_duration_in_seconds_is_told_with_its_likely_unit() -> None:
+    told = "max_latency: must be between 1ms and 5m; 800 is read as 800 s: say its unit, for example 800ms"
+    assert complaints(CanaryDocument, {"key": "a", "query": "b", "max_latency": 800}) == [told]
 
 
 @pytest.mark.parametrize(

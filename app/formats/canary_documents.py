@@ -31,6 +31,7 @@ from app.formats.fields import (
     complaints,
     repeated,
     seconds_of,
+    seconds_within,
     shortened,
 )
 from app.formats.retriever_documents import RetrieverDocument
@@ -88,8 +89,9 @@ MaxAge = Annotated[
     float,
     BeforeValidator(seconds_of),
     Strict(),
+    Field(allow_inf_nan=False),
     AfterValidator(lambda seconds: round(seconds, 3)),
-    Field(ge=1, le=316_224_000, allow_inf_nan=False),
+    seconds_within(1, 316_224_000),
     WithJsonSchema(
         {
             "anyOf": [{"type": "number", "minimum": 1, "maximum": 316_224_000}, _DURATION],
@@ -101,8 +103,9 @@ MaxLatency = Annotated[
     float,
     BeforeValidator(seconds_of),
     Strict(),
+    Field(allow_inf_nan=False),
     AfterValidator(lambda seconds: round(seconds, 3)),
-    Field(ge=0.001, le=300, allow_inf_nan=False),
+    seconds_within(0.001, 300),
     WithJsonSchema(
         {
             "anyOf": [{"type": "number", "minimum": 0.001, "maximum": 300}, _DURATION],

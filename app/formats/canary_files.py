@@ -162,8 +162,15 @@ def _resolve_secret_files(page: _Page, read_secret: Callable[[str], str] | None)
             try:
                 values[key] = Substituted(read_secret(name).rstrip("\r\n"))
             except (OSError, ValueError) as error:
-                reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-                yield page.problem(here, f"the file '{shortened(name)}' cannot be read: {reason}")
+                page.located.broken.add(target)  # that it is missing follows, and is not told
+                yield page.problem(here, _why_unreadable(name, error))
+
+
+def _why_unreadable(name: str, error: OSError | ValueError) -> str:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+    tried = error.filename if isinstance(error, OSError) and error.filename else name
+    where = "" if str(tried) == name else f" (a path is relative to the working directory, so this is {tried})"
+    return f"the file '{shortened(name)}' cannot be read: {reason}{where}"
 
 
 def _secret_files(page: _Page) -> Iterator[tuple[dict[Any, Any], Place, dict[Any, Any], Place]]:

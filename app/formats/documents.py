@@ -30,6 +30,7 @@ from app.formats.fields import (
     complaint,
     complaints,
     format_duration,
+    refuse_seconds,
     repeated,
 )
 from app.formats.hook_documents import HookDocument
@@ -51,8 +52,7 @@ __all__ = [
 
 def _interval(value: Any) -> str:
     seconds = _schedule(every=str(value) if isinstance(value, str) else value).every_seconds or 0
-    if not 10 <= seconds <= 31 * 86_400:  # noqa: PLR2004 - the two ends are said in the message
-        raise complaint("must be between 10s and 31d")
+    refuse_seconds(value, seconds, least=10, most=31 * 86_400, units=("s", "m", "h", "d"))
     return format_duration(seconds)
 
 

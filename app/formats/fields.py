@@ -19,7 +19,9 @@ from pydantic import (
     Strict,
     StringConstraints,
     ValidationError,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    WrapValidator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
@@ -169,12 +171,39 @@ def seconds_of(value: Any) -> Any:
         raise complaint(str(error)) from None
 
 
+def refuse_seconds(
+    value: Any, seconds: float, *, least: float, most: float, units: Sequence[str] = tuple(_UNITS)
+) -> None:
+    """Raise where a duration is out of bounds; of a bare number it says that it was read as seconds."""
+    if least <= seconds <= most:
+        return
+    bounds = f"must be between {format_duration(least)} and {format_duration(most)}"
+    number = _from_variable(value)
+    if isinstance(number, str):
+        raise complaint(bounds)
+    fitting = (unit for unit in units if least <= number * _UNITS[unit] <= most)
+    meant = next((f": say its unit, for example {number}{unit}" for unit in fitting), "")
+    raise complaint(f"{bounds}; {number} is read as {number} s{meant if isinstance(number, int) else ''}")
+
+
+def seconds_within(least: float, most: float) -> WrapValidator:
+    """Give the validator of a duration in seconds, or as a text such as `10s`, between these bounds."""
+
+    def check(value: Any, handler: ValidatorFunctionWrapHandler) -> float:
+        seconds: float = handler(value)
+        refuse_seconds(value, seconds, least=least, most=most)
+        return seconds
+
+    return WrapValidator(check)
+
+
 Seconds = Annotated[
     float,
     BeforeValidator(seconds_of),
     Strict(),
+    Field(allow_inf_nan=False),
     AfterValidator(lambda seconds: round(seconds, 3)),
-    Field(ge=0.1, le=300, allow_inf_nan=False),
+    seconds_within(0.1, 300),
     WithJsonSchema(
         {
             "anyOf": [

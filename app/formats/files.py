@@ -22,5 +22,5 @@ def canary_texts(path: Path) -> list[tuple[str, bytes]]:
 
 
 def read_secret(path: str) -> str:
-    """Read a file that holds a secret."""
-    return Path(path).read_text(encoding="utf-8")
+    """Read a file that holds a secret, relative to the working directory; an OSError names its whole path."""
+    return Path(path).absolute().read_text(encoding="utf-8")

@@ -86,7 +86,7 @@ class RetrieverDocument(Document):
     """The endpoint a check watches.
 
     What the preset says is filled in where nothing else is said. So is the kind of the scorer: `score` where a bounded
-    scale is declared and the score is mapped, else `judged`.
+    scale is declared, else `judged`.
     """
 
     slug: Slug
@@ -180,15 +180,16 @@ class RetrieverDocument(Document):
     def _fill_kind(cls, scorer: ScorerDocument, info: ValidationInfo) -> ScorerDocument:
         response = info.data.get("response")
         scored = response is None or response.score is not None
-        if scorer.kind is ScorerKind.SCORE and not scored:
-            raise complaint("a scorer of kind score needs response: score to be mapped")
+        if not scored and (scorer.kind is ScorerKind.SCORE or (scorer.kind is None and scorer.scale is not None)):
+            what = "of kind score" if scorer.kind is not None else "with a scale"
+            raise complaint(f"a scorer {what} needs response: score to be mapped; without scores leave the scorer out")
         if scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK} and response is not None and response.text is None:
             raise complaint(f"a scorer of kind {scorer.kind} reads hits; map their text under response: text")
         if scorer.kind is ScorerKind.EMBEDDING and scorer.url is None and info.data.get("embedding", "") is None:
             raise complaint("a scorer of kind embedding needs an embedder: say embedding: {url, model}")
         if scorer.kind is not None:
             return scorer
-        kind = ScorerKind.SCORE if scorer.scale is not None and scored else ScorerKind.JUDGED
+        kind = ScorerKind.SCORE if scorer.scale is not None else ScorerKind.JUDGED
         return scorer.model_copy(update={"kind": kind})
 
     @model_validator(mode="after")
