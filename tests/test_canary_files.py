@@ -346,10 +346,9 @@ retrievers:
     url: http://x/
     auth: {kind: basic, user: u, password_file: pw.txt}
 """
-    assert problems(text, read_secret=files.read_secret) == [
-        "a.yaml:4: retrievers[0].auth.password_file: the file 'pw.txt' cannot be read: No such file or directory "
-        f"(a path is relative to the working directory, so this is {tmp_path / 'pw.txt'})"
-    ]
+    where = f"(a path is relative to the working directory, so this is {tmp_path / 'pw.txt'})"
+    told = f"the file 'pw.txt' cannot be read: No such file or directory {where}"
+    assert problems(text, read_secret=files.read_secret) == [f"a.yaml:4: retrievers[0].auth.password_file: {told}"]
 
 
 def test_a_text_from_the_network_cannot_read_files_of_the_server() -> None:
