@@ -281,9 +281,14 @@ def test_a_running_service_takes_files_over_its_api(canaries: Path, tmp_path: Pa
 
 
 def test_a_service_refuses_what_a_file_owns(canaries: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "changed.yaml"
+    changed.write_text(canaries.read_text(encoding="utf-8").replace("query: ", "query: now ", 1), encoding="utf-8")
     with coalmine(tmp_path / "data", canaries=canaries, environment={"TOKEN": TOKEN}) as (url, _):
-        said = refused("apply", canaries, "--server", url)
-    assert f"answered 409: suite 'small' is managed by {canaries}:2" in said
+        said = refused("apply", changed, "--server", url)
+        same = run("diff", canaries, "--server", url)
+    assert f"is managed by {canaries}:" in said
+    assert "answered 409: canary 'small/" in said
+    assert "Nothing to do" in same.stdout
 
 
 @pytest.mark.parametrize(
