@@ -14,7 +14,7 @@ from app.domain.addresses import AddressPolicy, hook_policy, retriever_policy
 from app.domain.embeddings import Embedded, cosine
 from app.domain.errors import InvalidInputError
 from app.domain.model import Outcome
-from app.domain.retrievers import Bearer, Embedder, Endpoint
+from app.domain.retrievers import ApiKey, Bearer, Embedder, Endpoint
 from tests.embedders import FakeModel, embedder_at, embedding_server, embeddings_reply, vector
 from tests.http_servers import HANG, SILENCE, Reply, closed_port, reply
 
@@ -93,6 +93,32 @@ def test_what_one_embedder_said_is_not_taken_for_what_another_says(changed: Call
         ask(embedder, ["a"])
         assert ask(changed(embedder), ["a"]).outcome is Outcome.OK
     assert model.texts == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"auth": Bearer(token="right")},
+        {"headers": {"Authorization": "Bearer right"}},
+        {"auth": ApiKey(key="right", prefix="Bearer ", header="Authorization")},
+    ],
+)
+@pytest.mark.parametrize("taken", [{"auth": Bearer(token="wrong")}, {"headers": {"Authorization": "wrong"}}, {}])
+def test_what_one_key_was_answered_is_no_answer_to_another(given: Any, taken: Any) -> None:
+    """Else a wrong key would look fine for as long as everything is remembered."""
+    model = FakeModel(
+        answer=lambda seen: None if seen.headers.get("authorization") == "Bearer right" else reply(b"", 401)
+    )
+    with embedding_server(model) as (server, embedder):
+        ask = embeddings()
+        right = replace(embedder, endpoint=replace(embedder.endpoint, **given))
+        assert ask(right, ["a"]).outcome is Outcome.OK
+        assert ask(right, ["a"]).outcome is Outcome.OK
+        assert len(server.seen) == 1
+        wrong = ask(replace(embedder, endpoint=replace(embedder.endpoint, **taken)), ["a"])
+        assert (wrong.outcome, wrong.http_status, dict(wrong.vectors)) == (Outcome.REFUSED, 401, {})
+        assert ask(right, ["a"]).outcome is Outcome.OK
+        assert len(server.seen) == 2
 
 
 def test_memory_is_bounded_and_the_longest_unused_goes_first() -> None:
@@ -225,6 +251,41 @@ def test_an_answer_that_is_none_is_an_outcome_and_quotes_nothing(
     assert (found.outcome, found.http_status, dict(found.vectors)) == (outcome, status, {})
     assert detail in str(found.detail)
     assert "secret" not in str(found)
+
+
+def test_an_answer_takes_no_more_bytes_than_its_vectors_may_have() -> None:
+    """A number takes many times the memory of its bytes."""
+    answer = embeddings_reply([[1.0] * 40_000])  # 200 kB
+    assert embed(FakeModel(answer=lambda _: answer), "one").outcome is Outcome.OK
+    found = embed(FakeModel(answer=lambda _: answer), "one", dimensions=8)
+    assert (found.outcome, found.detail) == (Outcome.OVERSIZE, "the answer is larger than 100,320 bytes")
+
+
+def test_numbers_with_all_their_digits_on_lines_of_their_own_are_not_too_large() -> None:
+    data = {"data": [{"embedding": [-1.2345678901234567e-05] * 12_000}] * 2}
+    answer = reply(json.dumps(data, indent=2).encode())
+    assert embed(FakeModel(answer=lambda _: answer), "one", "two", dimensions=12_000).outcome is Outcome.OK
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b'{"data": [{"embedding": [%s1]}]}' % (b"1," * 65_536), "a vector has more than 65,536 dimensions"),
+        (b'{"data": [{"embedding": []}%s]}' % (b',{"embedding":0}' * 1_000), "far more objects than vectors came"),
+    ],
+)
+def test_an_answer_of_more_than_was_asked_for_is_not_read_to_its_end(body: bytes, detail: str) -> None:
+    found = embed(FakeModel(answer=lambda _: reply(body)), "one")
+    assert found.outcome is Outcome.MALFORMED
+    assert detail in str(found.detail)
+
+
+def test_the_place_of_what_is_wrong_is_told() -> None:
+    answer = embeddings_reply([[1.0], [1.0, "secret"]])
+    found = embed(FakeModel(answer=lambda _: answer), "one", "two")
+    assert found.detail == (
+        "the answer is not a list of embeddings: Expected float, got str - at $.data[1].embedding[1]"
+    )
 
 
 def test_an_embedder_that_hangs_times_out() -> None:

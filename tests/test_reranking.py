@@ -70,6 +70,19 @@ def test_a_reranker_gets_its_credentials_and_is_told_who_asks() -> None:
     assert (seen.headers["user-agent"], seen.headers["content-type"]) == (AGENT, "application/json")
 
 
+def test_what_one_key_was_answered_is_no_answer_to_another() -> None:
+    """Else a wrong key would look fine for as long as scores are remembered."""
+
+    def answer(seen: Seen) -> Reply:
+        return cohere(0.5) if seen.headers.get("authorization") == "Bearer right" else reply(b"", 401)
+
+    with peer(answer) as server:
+        adapter, pairs = relevance(), [("why?", "because")]
+        for token, score, why in (("right", 0.5, None), ("wrong", None, "the reranker: answered 401 Unauthorized")):
+            endpoint = Endpoint(url=server.url, auth=Bearer(token=token))
+            assert adapter.of_first_hits(rerank("", reranker=endpoint), None, pairs) == ([score], why)
+
+
 @pytest.mark.parametrize(
     ("scale", "score", "expected"),
     [

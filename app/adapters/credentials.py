@@ -10,7 +10,7 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from hashlib import blake2b
 from http import HTTPStatus
 from typing import Any
@@ -26,7 +26,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Outcome
 from app.domain.retrievers import ApiKey, Auth, Basic, Bearer, OAuth2, SigV4, Tls
 
-__all__ = ["CredentialError", "Keyring", "masked"]
+__all__ = ["CredentialError", "Keyring", "credentials_digest", "masked"]
 
 TIMEOUT_SECONDS = 10.0
 MAX_BODY_BYTES = 100_000
@@ -228,6 +228,13 @@ def _basic(user: str, password: str) -> str:
 
 def _encoded(auth: OAuth2) -> tuple[str, str]:
     return quote_plus(auth.client_id), quote_plus(auth.client_secret)  # RFC 6749, section 2.3.1
+
+
+def credentials_digest(auth: Auth | None, tls: Tls | None, headers: Mapping[str, str]) -> bytes:
+    """Name what somebody is asked with, without keeping it: what one key is answered is no answer to another."""
+    parts = [None if one is None else (type(one).__name__, astuple(one)) for one in (auth, tls)]
+    told = repr((parts, sorted(headers.items())))
+    return blake2b(told.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def _key(auth: OAuth2) -> bytes:

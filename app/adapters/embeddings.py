@@ -7,14 +7,15 @@ Shape: https://platform.openai.com/docs/api-reference/embeddings/create
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
-from app.adapters.credentials import Keyring
-from app.adapters.endpoints import Caller
+from app.adapters.credentials import Keyring, credentials_digest
+from app.adapters.endpoints import MAX_BODY_BYTES, Caller
 from app.domain.addresses import AddressPolicy
 from app.domain.embeddings import Embedded, Vector, same_vector
 from app.domain.model import Outcome
@@ -22,13 +23,17 @@ from app.domain.retrievers import Embedder
 
 REMEMBERED_BYTES = 64_000_000
 """How many bytes of vectors are remembered, of all embedders together."""
+MAX_DIMENSIONS = 65_536
+"""Of a vector; models have 256 to 8,192."""
 WITNESSED = 256
 """Of how many embedders it is known how they answered last."""
 
 _ENTRY_BYTES = 300  # what an entry takes besides its numbers
 
-Name = tuple[str, str, int | None]
-"""An embedder: its URL, model and dimensions."""
+T = TypeVar("T")
+
+Name = tuple[str, bytes, str, int | None]
+"""An embedder: its URL, a digest of the credentials it is asked with, its model and dimensions."""
 
 
 class Embeddings:
@@ -51,7 +56,9 @@ class Embeddings:
 
         Raises InvalidInputError for an embedder that cannot be asked at all.
         """
-        name = (embedder.endpoint.url, embedder.model, embedder.dimensions)
+        endpoint = embedder.endpoint
+        secret = credentials_digest(endpoint.auth, endpoint.tls, endpoint.headers)
+        name = (endpoint.url, secret, embedder.model, embedder.dimensions)
         wanted = list(dict.fromkeys(texts))
         known, age = self._memory.look_up(name, wanted)
         if anew:
@@ -80,13 +87,16 @@ class Embeddings:
         batches = [texts[start : start + embedder.batch] for start in range(0, len(texts), embedder.batch)]
         found = _Answers()
         failed = len(batches)
-        for asked in self._caller.ask(embedder.endpoint, [_body(embedder, batch) for batch in batches]):
+        dimensions = embedder.dimensions if declared else None
+        bodies = [_body(embedder, batch) for batch in batches]
+        most = _most_bytes(max(map(len, batches), default=0), dimensions)
+        for asked in replace(self._caller, max_body_bytes=most).ask(embedder.endpoint, bodies):
             found.latency_seconds += asked.latency_seconds
             problem = asked.problem
             if problem is None:
                 try:
                     vectors = read_vectors(asked.body, len(batches[asked.number]))
-                    _expect(len(vectors[0]), embedder.dimensions if declared else None, found.dimensions)
+                    _expect(len(vectors[0]), dimensions, found.dimensions)
                 except _MalformedError as error:
                     problem = Outcome.MALFORMED, str(error)
                 else:
@@ -114,7 +124,8 @@ class _MalformedError(Exception):
 
 
 class _Item(msgspec.Struct, gc=False):
-    embedding: list[float]
+    embedding: msgspec.Raw
+    """Read vector by vector: numbers take 16 times the memory of the bytes they come in, and all at once too much."""
     index: int | None = None
 
 
@@ -127,37 +138,49 @@ def read_vectors(body: bytes, count: int) -> list[Vector]:
 
     Exactly `count`, of one length, finite in single precision, none all zero. Where items have an `index` it decides.
     """
-    try:
-        items = _DECODER.decode(body).data
-    except msgspec.ValidationError as error:
-        raise _MalformedError(f"the answer is not a list of embeddings: {_place(error)}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        told = ", which has no NaN or Infinity" if b"NaN" in body or b"Infinity" in body else ""
-        raise _MalformedError(f"the answer is not JSON{told}") from None
+    if body.count(b"{") > _OBJECTS * (count + _OBJECTS):
+        raise _MalformedError(f"far more objects than vectors came for {count} texts")
+    items = _decoded(_BODY, body, "").data
     if len(items) != count:
         raise _MalformedError(f"{len(items)} vectors came for {count} texts")
-    lengths = {len(item.embedding) for item in items}
+    vectors = _ordered(items, [_vector(item, number) for number, item in enumerate(items)])
+    lengths = {len(vector) for vector in vectors}
     if len(lengths) != 1 or lengths == {0}:
         raise _MalformedError("the vectors are empty" if lengths == {0} else "the vectors are of different lengths")
-    with np.errstate(over="ignore"):  # it is looked at below
-        whole = np.array([item.embedding for item in _ordered(items)], dtype=np.float64).astype(np.float32)
-    if not np.isfinite(whole).all():
-        raise _MalformedError("a vector holds a number that is not finite in single precision")
-    if not whole.any(axis=1).all():
-        raise _MalformedError("a vector is all zero, so that it points nowhere")
-    return [row.copy() for row in whole]  # each by itself: one that is remembered must not hold the batch
+    for vector in vectors:
+        if not np.isfinite(vector).all():
+            raise _MalformedError("a vector holds a number that is not finite in single precision")
+        if not vector.any():
+            raise _MalformedError("a vector is all zero, so that it points nowhere")
+    return vectors
 
 
-def _ordered(items: Sequence[_Item]) -> list[_Item]:
-    places = [item.index for item in items]
-    if all(place is None for place in places):
-        return list(items)
-    ordered: list[_Item | None] = [None] * len(items)
-    for item in items:
-        if item.index is None or not 0 <= item.index < len(items) or ordered[item.index] is not None:
-            raise _MalformedError("the index of the vectors does not say once for each text which is its")
-        ordered[item.index] = item
-    return [item for item in ordered if item is not None]
+def _vector(item: _Item, number: int) -> Vector:
+    told = bytes(item.embedding)
+    if told.count(b",") >= MAX_DIMENSIONS:
+        raise _MalformedError(f"a vector has more than {MAX_DIMENSIONS:,} dimensions")
+    with np.errstate(over="ignore"):  # what is infinite then is found
+        return np.array(_decoded(_NUMBERS, told, f".data[{number}].embedding"), dtype=np.float64).astype(np.float32)
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], told: bytes, where: str) -> T:
+    """Read JSON that stands at `where` in the answer."""
+    try:
+        return decoder.decode(told)
+    except msgspec.ValidationError as error:
+        raise _MalformedError(f"the answer is not a list of embeddings: {_place(error, where)}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        told_so = ", which has no NaN or Infinity" if b"NaN" in told or b"Infinity" in told else ""
+        raise _MalformedError(f"the answer is not JSON{told_so}") from None
+
+
+def _ordered(items: Sequence[_Item], vectors: list[Vector]) -> list[Vector]:
+    if all(item.index is None for item in items):
+        return vectors
+    placed = {item.index: vector for item, vector in zip(items, vectors, strict=True)}
+    if placed.keys() != set(range(len(items))):
+        raise _MalformedError("the index of the vectors does not say once for each text which is its")
+    return [placed[place] for place in range(len(items))]
 
 
 def _expect(dimensions: int, declared: int | None, others: int | None) -> None:
@@ -167,10 +190,15 @@ def _expect(dimensions: int, declared: int | None, others: int | None) -> None:
         raise _MalformedError(f"some vectors have {dimensions} dimensions and others {others}")
 
 
-def _place(error: msgspec.ValidationError) -> str:
+def _place(error: msgspec.ValidationError, where: str) -> str:
     """Say where msgspec stumbled; what it found there it tells by type only."""
-    told = str(error)
-    return told.replace("`", "") if len(told) < _TELLING else "it has another shape"
+    told = str(error).replace("`", "").replace("$", f"${where}", 1)
+    return told if len(told) < _TELLING else "it has another shape"
+
+
+def _most_bytes(texts: int, dimensions: int | None) -> int:
+    """Bound the answer to a batch; with all its digits, on an indented line of its own, a number takes 33 bytes."""
+    return min(MAX_BODY_BYTES, _AROUND_BYTES + texts * (dimensions or MAX_DIMENSIONS) * _NUMBER_BYTES)
 
 
 def _body(embedder: Embedder, texts: Sequence[str]) -> bytes:
@@ -183,7 +211,12 @@ def _clean(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-_DECODER = msgspec.json.Decoder(_Body)
+_BODY = msgspec.json.Decoder(_Body)
+_NUMBERS = msgspec.json.Decoder(list[float])
+_OBJECTS = 16
+"""In an answer there is one object for each vector, and around them a few more."""
+_NUMBER_BYTES = 40
+_AROUND_BYTES = 100_000
 _TELLING = 200
 
 

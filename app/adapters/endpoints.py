@@ -43,6 +43,7 @@ class Caller:
     keyring: Keyring
     user_agent: str
     proxy: str = ""
+    max_body_bytes: int = MAX_BODY_BYTES
 
     def ask(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Iterator[Asked]:
         """Post every body and yield what comes of each, as it comes; whatever the service does is part of that.
@@ -76,7 +77,7 @@ class Caller:
                 headers=lines,
                 body=body,
                 timeout_seconds=endpoint.timeout_seconds,
-                max_body_bytes=MAX_BODY_BYTES,
+                max_body_bytes=self.max_body_bytes,
                 retries=RETRIES,
             )
             for number, body in bodies.items()

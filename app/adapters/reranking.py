@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from app.adapters.credentials import Keyring
+from app.adapters.credentials import Keyring, credentials_digest
 from app.adapters.endpoints import Caller
 from app.domain.addresses import AddressPolicy
 from app.domain.embeddings import Embed, cosine
@@ -85,7 +85,8 @@ class Relevance:
         self, scorer: Scorer, endpoint: Endpoint, pairs: Sequence[Pair]
     ) -> tuple[dict[Pair, float], Counter[str]]:
         scale = scorer.scale or Scale.SIMILARITY
-        name = (endpoint.url, scorer.model, scale)
+        secret = credentials_digest(endpoint.auth, endpoint.tls, endpoint.headers)
+        name = (endpoint.url, secret, scorer.model, scale)
         scores = self._memory.look_up(name, pairs)
         missing = [pair for pair in pairs if pair not in scores]
         why: Counter[str] = Counter()
@@ -158,7 +159,8 @@ def _told(why: Counter[str], relevances: Sequence[float | None]) -> str | None:
 _LIST = msgspec.json.Decoder(list[_Item])
 _RESULTS = msgspec.json.Decoder(_Results)
 
-Name = tuple[str, str | None, Scale]
+Name = tuple[str, bytes, str | None, Scale]
+"""A reranker: its URL, a digest of the credentials it is asked with, its model and scale."""
 
 
 class _Memory:
