@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import queue
 import threading
-import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 
@@ -59,13 +58,13 @@ def in_background(work: Callable[[Hand], Awaitable[None]], name: str) -> Generat
 
 async def in_lanes(retriever: Retriever, asks: Sequence[Ask], lane: Lane, hand: Hand) -> None:
     """Ask everything, as many at once as the retriever takes and no faster; each lane is entered for itself."""
-    waiting = iter(asks)
-    paced = _paced(waiting, retriever.requests_per_second)
+    clock = asyncio.get_running_loop().time
+    paced = _paced(iter(asks), retriever.requests_per_second, clock)
 
     async def walk() -> None:
         async with lane() as ask_one:
             for ask, start in paced:
-                await asyncio.sleep(start - time.monotonic())
+                await asyncio.sleep(start - clock())
                 hand(ask.position, await _asked(ask_one, ask, retriever.retries))
 
     async with asyncio.TaskGroup() as lanes:
@@ -83,13 +82,13 @@ async def _asked(ask_one: AskOne, ask: Ask, retries: int) -> Answer:
     return answer
 
 
-def _paced(asks: Iterator[Ask], rate: float | None) -> Iterator[tuple[Ask, float]]:
-    """Give each ask with the moment it may start, on the monotonic clock; shared by all lanes."""
+def _paced(asks: Iterator[Ask], rate: float | None, clock: Callable[[], float]) -> Iterator[tuple[Ask, float]]:
+    """Give each ask with the moment it may start, by the clock; shared by all lanes."""
     interval = 1 / rate if rate else 0.0
-    start = time.monotonic()
+    start = clock()
     for ask in asks:
         yield ask, start
-        start = max(start + interval, time.monotonic())
+        start = max(start + interval, clock())
 
 
 async def _hold(
