@@ -15,6 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from app.domain.counting import counted
 from app.domain.errors import CoalmineError, InvalidInputError
 from app.domain.model import Verdict
 from app.formats.canary_files import Documents
@@ -91,8 +92,7 @@ def show_documents(documents: Documents) -> None:
         "check": len(documents.checks),
         "hook": len(documents.hooks),
     }
-    plurals = {"canary": "canaries"}
-    told = [f"{count} {name if count == 1 else plurals.get(name, f'{name}s')}" for name, count in counts.items()]
+    told = [counted(count, name) for name, count in counts.items()]
     sys.stdout.write(f"All good: {', '.join(told)}.\n")
 
 
@@ -159,7 +159,7 @@ def _show_report(console: Console, report: Mapping[str, Any]) -> None:
     console.print(Text(headline(run), style=_STYLES.get(run["verdict"], "bold")), soft_wrap=True)
     for reason in run["reasons"]:
         console.print(Text(f"  {plain(str(reason))}"), soft_wrap=True)
-    for line in (*failure_lines(report), *note_lines(run)):
+    for line in (*failure_lines(report), *note_lines(report)):
         console.print(Text(f"  {line}"), soft_wrap=True)
     for line in (counts_line(run), *_compared(report)):
         console.print(Text(line), soft_wrap=True)

@@ -406,6 +406,19 @@ def test_a_series_nobody_can_give_names_the_parameter(service: Api, parameters: 
     assert [error["path"] for error in answer.json()["errors"]] == [path]
 
 
+@pytest.mark.parametrize("parameters", [{"measure": "beauty"}, {"measure": "beauty", "category": "procedural"}])
+def test_a_measure_that_is_not_kept_is_told_with_those_that_are(service: Api, parameters: dict[str, str]) -> None:
+    service.run()
+    answer = service.client.get("/v1/checks/docs/series", params=parameters)
+    (error,) = answer.json()["errors"]
+    told, _, names = error["message"].partition("; there are: ")
+    assert told == "'beauty' is not kept for this check"
+    kept = names.split(", ")
+    assert {"health_score", "coverage"} <= set(kept)
+    for name in kept:
+        assert service.client.get("/v1/checks/docs/series", params=parameters | {"measure": name}).status_code == 200
+
+
 def test_the_history_of_a_canary_has_a_state_per_change(either: Api) -> None:
     first = either.run()
     either.run()

@@ -14,6 +14,7 @@ from markdown_it.token import Token
 from app.formats.reports import (
     UNDEFINED,
     category_table,
+    counts_line,
     cutoff_table,
     failure_lines,
     headline,
@@ -217,14 +218,47 @@ def test_recall_by_id_and_by_passage_have_rows_only_where_they_are_defined() -> 
 def test_chunks_that_came_back_under_other_ids_are_worth_a_word(
     measures: dict[str, float | None], *, told: bool
 ) -> None:
-    assert (len(note_lines({"measures": measures})) == 1) is told
+    assert (len(note_lines(report(measures=measures))) == 1) is told
 
 
 def test_the_note_on_other_ids_names_both_recalls() -> None:
     measures = {"R_id@5": 0.2, "R_passage@5": 0.95}
     note = "recall by id 0.20, by passage 0.95: the chunks were re-indexed under other ids"
-    assert note_lines({"measures": measures}) == [note]
+    assert note_lines(report(measures=measures)) == [note]
     assert f"- {note}\n" in report_markdown(report(measures=measures))
+
+
+def low(key: str, score: float, **changes: Any) -> dict[str, Any]:
+    return result(key=key, verdict="degraded", reasons=["low_relevance"], top_score=score, **changes)
+
+
+def counts(*, measured: int, degraded: int) -> dict[str, int]:
+    return {"total": measured, "measured": measured, "failed": 0, "undefined": 0, "degraded": degraded}
+
+
+def test_a_minimum_above_all_scores_is_told_as_what_may_be_wrong() -> None:
+    two = report(low("a", 0.312), low("b", 0.42), verdict="healthy", canaries=counts(measured=2, degraded=2))
+    told = "degraded by relevance alone: the first hits score 0.31 to 0.42, below min_relevance_score 0.5"
+    assert note_lines(two) == [f"{told}; set it to what the scores of this retriever mean"]
+    one = report(low("a", 0.2, min_relevance_score=0.8), canaries=counts(measured=1, degraded=1))
+    assert "the first hit scores 0.20, below min_relevance_score 0.8;" in note_lines(one)[0]
+
+
+@pytest.mark.parametrize(
+    ("results", "measured"),
+    [
+        ([low("a", 0.3), degraded()], 2),  # one is missing what it expects
+        ([low("a", 0.3), result(), result()], 3),  # most are fine: that one is the news
+        ([], 2),
+    ],
+)
+def test_other_faults_are_not_blamed_on_the_minimum(results: list[dict[str, Any]], measured: int) -> None:
+    bad = sum(one["verdict"] == "degraded" for one in results)
+    assert note_lines(report(*results, canaries=counts(measured=measured, degraded=bad))) == []
+
+
+def test_one_canary_is_not_called_canaries() -> None:
+    assert counts_line(report(canaries=counts(measured=1, degraded=0))["run"]).startswith("1 canary: 1 measured, ")
 
 
 def test_a_run_without_problems_has_no_worst_canaries() -> None:
@@ -306,7 +340,7 @@ def test_junit_tells_the_fate_of_every_canary() -> None:
         "slow": [("error", "refused (503)")],
         "open": [("skipped", "nothing is expected, so nothing is measured")],
         "none": [],
-        "late": [("skipped", "not asked: the run ended first")],
+        "late": [("skipped", "the run ended first (not asked, or under way and not waited for)")],
     }
 
 

@@ -449,13 +449,29 @@ def test_a_generated_key_is_changed_for_a_new_one(data: Path) -> None:
     file = data / KEY_FILE
     old = file.read_text().strip()
     result = run("secrets", "rotate", "--new-key", "--data-dir", data)
-    assert (result.exit_code, "one version" in result.stdout) == (0, True)
+    said = "The secrets of 1 retriever were encrypted anew under the first key, those of their past versions too."
+    assert (result.exit_code, result.stdout) == (0, f"{said} {file} holds that key alone.\n")
     new = file.read_text().strip()
     assert new != old
     assert "," not in new
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert (reads(data, new), reads(data, old)) == (True, False)
     assert [one.name for one in data.glob("secret.key*")] == [KEY_FILE]
+
+
+def test_a_change_of_keys_with_nothing_to_change_says_so(data: Path, tmp_path: Path) -> None:
+    again = run("secrets", "rotate", "--data-dir", data)
+    nothing = "Nothing to rotate: every stored secret was under the first key already."
+    assert (again.exit_code, again.stdout) == (0, f"{nothing} {data / KEY_FILE} holds that key alone.\n")
+    key = (data / KEY_FILE).read_text().strip()
+    named = run("secrets", "rotate", "--data-dir", data, COALMINE_SECRET_KEY=key)
+    assert (named.exit_code, named.stdout) == (0, f"{nothing}\n")
+    (tmp_path / "none.yaml").write_text("suite: s\n")
+    run("apply", tmp_path / "none.yaml", "--data-dir", tmp_path / "empty")
+    empty = run("secrets", "rotate", "--data-dir", tmp_path / "empty", COALMINE_SECRET_KEY=f"{NEW},{OLD}")
+    told = "No secret is stored, so nothing had to be encrypted anew."
+    known = "Once every service knows it, COALMINE_SECRET_KEY needs no other key."
+    assert (empty.exit_code, empty.stdout) == (0, f"{told} {known}\n")
 
 
 def test_what_a_running_service_stores_under_the_old_key_is_not_lost(store: Store, tmp_path: Path) -> None:

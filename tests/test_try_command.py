@@ -52,6 +52,13 @@ def test_command_shows_request_answer_and_hits(files: Path) -> None:
     assert "Suggestion" not in out
 
 
+def test_command_says_what_a_distance_counts_as(files: Path) -> None:
+    files.write_text(files.read_text().replace("text: text}}", "text: text}, scorer: {scale: distance}}"))
+    _, out, _ = run(str(files), "--retriever", "good", QUERY)
+    told = "top score 0.571 by score (1 / (1 + distance): at the default minimum of 0.5 a distance up to 1 is relevant)"
+    assert out.splitlines()[0].endswith(told)
+
+
 def test_command_suggests_what_can_be_pasted(files: Path) -> None:
     code, out, _ = run(str(files), "--retriever", "wrong", QUERY)
     assert code == 3

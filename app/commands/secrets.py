@@ -6,6 +6,7 @@ import typer
 
 from app import serving, terminal
 from app.commands.base import Commands, DataDir, examples, opened
+from app.domain.counting import counted
 from app.domain.errors import ConfigurationError
 from app.main import database_file
 from app.services.rotation import rotate as rotate_store
@@ -56,10 +57,16 @@ def rotate(
             )
         else:
             rotated = rotate_store(store, Vault(settings.secret_key))
-            told = "Leave that one alone in COALMINE_SECRET_KEY once every service knows it."
-    versions = "one version" if rotated.count == 1 else f"{rotated.count} versions"
-    typer.echo(f"The secrets of {versions} of retrievers and hooks are under the first key now. {told}")
+            several = "," in settings.secret_key
+            told = "Once every service knows it, COALMINE_SECRET_KEY needs no other key." if several else ""
+    whose = " and ".join(counted(count, kind) for kind, count in sorted(rotated.moved.items(), reverse=True))
+    if whose:
+        said = f"The secrets of {whose} were encrypted anew under the first key, those of their past versions too."
+    elif rotated.count:
+        said = "Nothing to rotate: every stored secret was under the first key already."
+    else:
+        said = "No secret is stored, so nothing had to be encrypted anew."
+    typer.echo(f"{said} {told}".rstrip())
     if rotated.unreadable:
-        terminal.note(
-            f"{rotated.unreadable} out of force open with none of the keys; they were left as they are, and are lost."
-        )
+        them = counted(rotated.unreadable, "past version")
+        terminal.note(f"The secrets of {them} open with none of the keys: they were left as they are, and are lost.")

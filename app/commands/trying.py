@@ -14,8 +14,10 @@ from app import terminal
 from app.adapters.retrievers.pasted import read_pasted
 from app.commands.base import ServerUrl, examples, read_files, server_at
 from app.config import load_settings
+from app.domain.counting import counted, plural
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Outcome
+from app.domain.retrievers import Scale, ScorerKind
 from app.formats.documents import RetrieverDocument
 from app.formats.fields import suggestion
 from app.formats.reports import Table, plain, shorten
@@ -126,7 +128,7 @@ def _show(trial: Mapping[str, Any]) -> None:
     for number, suggested in enumerate(trial["suggestions"], 1):
         reasons = [f"# {plain(name)}: {plain(reason)}" for name, reason in suggested["reasons"].items()]
         count = plain(str(suggested["hits"]))
-        title = f"Suggestion {number} reads {count} {_hits(suggested['hits'])}; put this under the retriever:"
+        title = f"Suggestion {number} reads {count} {plural(suggested['hits'], 'hit')}; put this under the retriever:"
         _section(title, [*reasons, *map(_harmless, suggested["yaml"].splitlines())])
 
 
@@ -138,11 +140,18 @@ def headline(trial: Mapping[str, Any]) -> str:
     if trial["outcome"] != Outcome.OK:
         return told
     found = len(trial["hits"])
-    told += f", {found} {_hits(found)}"
+    told += f", {counted(found, 'hit')}"
     if trial["returned"] > found:
         told += f" ({trial['returned'] - found} more were duplicates)"
     top, scorer = trial["top_score"], trial["scorer"]
-    return told if top is None else f"{told}, top score {top:.3f} by {plain(str(scorer['kind']))}"
+    return told if top is None else f"{told}, top score {top:.3f} by {plain(str(scorer['kind']))}{_by_scale(scorer)}"
+
+
+def _by_scale(scorer: Mapping[str, Any]) -> str:
+    """Say what a score on a distance scale became: what counts as relevant there is not seen from the scores."""
+    if scorer.get("scale") != Scale.DISTANCE or scorer["kind"] != ScorerKind.SCORE:
+        return ""
+    return " (1 / (1 + distance): at the default minimum of 0.5 a distance up to 1 is relevant)"
 
 
 def _harmless(line: str) -> str:
@@ -154,10 +163,6 @@ def _json_text(trial: Mapping[str, Any]) -> str:
     """Write JSON for programs and terminals: what is no plain character is escaped, as only within texts it can be."""
     text = json.dumps(trial, indent=2, ensure_ascii=False)
     return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
-
-
-def _hits(count: int) -> str:
-    return "hit" if count == 1 else "hits"
 
 
 def _section(title: str, lines: Sequence[str]) -> None:

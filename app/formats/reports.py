@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from app.domain.counting import counted
 from app.domain.measures import RECALL_BY
-from app.domain.model import Category, Outcome, Verdict
+from app.domain.model import Category, Outcome, Reason, Verdict
 from app.domain.rules import ROUNDING
 from app.formats.explanations import not_returned, why_degraded
 
@@ -22,6 +23,7 @@ UNDEFINED = "\N{EN DASH}"
 CUT_MEASURES = ("Hit", "P", "R", "R_id", "R_passage", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
 """The order of rows in the table over k; others follow as they come."""
 _SHOWN_FAILURES = 5
+_NOT_WAITED_FOR = " (not asked, or under way and not waited for)"
 _MOVED = 0.3
 """By how much recall by id is below that by passage where it is worth a word."""
 
@@ -30,9 +32,9 @@ def report_markdown(report: Mapping[str, Any]) -> str:
     """Return the report as GitHub-flavoured Markdown: verdict, reasons, failures, counts, tables."""
     run = report["run"]
     parts = [f"# {_prose(headline(run))}", *(f"- {_prose(str(reason))}" for reason in run.get("reasons") or ())]
-    failures = [*failure_lines(report), *note_lines(run)]
-    if failures:
-        parts += ["", *(f"- {_prose(line)}" for line in failures)]
+    notes = [*failure_lines(report), *note_lines(report)]
+    if notes:
+        parts += ["", *(f"- {_prose(line)}" for line in notes)]
     parts += ["", _prose(counts_line(run))]
     for table in report_tables(report):
         parts += ["", table_markdown(table)]
@@ -116,7 +118,7 @@ def counts_line(run: Mapping[str, Any]) -> str:
     told = ", ".join(f"{counts[name]} {name}" for name in ("measured", "failed", "undefined", "degraded"))
     scores = f"health score {number(run['health_score'])}, coverage {number(run['coverage'])}"
     version = f", index version {plain(str(run['index_version']))}" if run.get("index_version") else ""
-    return f"{counts['total']} canaries: {told}; {scores}{version}"
+    return f"{counted(counts['total'], 'canary')}: {told}; {scores}{version}"
 
 
 def failure_lines(report: Mapping[str, Any]) -> list[str]:
@@ -128,16 +130,19 @@ def failure_lines(report: Mapping[str, Any]) -> list[str]:
         if result["outcome"] != Outcome.OK
     )
     lines = [
-        f"{count} x {outcome}{f': {detail}' if detail else ''}"
+        f"{count} x {outcome}{f': {detail}' if detail else ''}{_NOT_WAITED_FOR if outcome == Outcome.SKIPPED else ''}"
         for (outcome, detail), count in found.most_common(_SHOWN_FAILURES)
     ]
     rest = found.total() - sum(count for _, count in found.most_common(_SHOWN_FAILURES))
     return [*lines, f"{rest} x something else"] if rest else lines
 
 
-def note_lines(run: Mapping[str, Any]) -> list[str]:
-    """Say what the numbers of a run tell only side by side: chunks that are there, but under other ids."""
-    measures = run["measures"]
+def note_lines(report: Mapping[str, Any]) -> list[str]:
+    """Say what the numbers of a report tell only side by side: chunks under other ids, minimums above all scores."""
+    return [*_moved_lines(report["run"]["measures"]), *_minimum_lines(report)]
+
+
+def _moved_lines(measures: Mapping[str, Any]) -> list[str]:
     depths = [
         name[len("R_id@") :] for name, value in measures.items() if name.startswith("R_id@") and value is not None
     ]
@@ -148,6 +153,26 @@ def note_lines(run: Mapping[str, Any]) -> list[str]:
     if by_passage is None or by_passage - by_id < _MOVED - ROUNDING:
         return []
     return [f"recall by id {by_id:.2f}, by passage {by_passage:.2f}: the chunks were re-indexed under other ids"]
+
+
+def _minimum_lines(report: Mapping[str, Any]) -> list[str]:
+    """Say that the minimum may be what is wrong, where nothing is but relevance, and that of half the canaries."""
+    results = report.get("results", report["worst"])
+    low = [result for result in results if result["verdict"] == Verdict.DEGRADED]
+    counts = report["run"]["canaries"]
+    only_relevance = all(list(result["reasons"]) == [Reason.LOW_RELEVANCE] for result in low)
+    if not low or not only_relevance or len(low) != counts["degraded"] or 2 * len(low) < counts["measured"]:
+        return []
+    scores = _span([result["top_score"] for result in low], ".2f")
+    least = _span([result["min_relevance_score"] for result in low], "g")
+    told = f"the first hits score {scores}" if len(low) > 1 else f"the first hit scores {scores}"
+    todo = "set it to what the scores of this retriever mean"
+    return [f"degraded by relevance alone: {told}, below min_relevance_score {least}; {todo}"]
+
+
+def _span(values: Sequence[float], digits: str) -> str:
+    least, most = format(min(values), digits), format(max(values), digits)
+    return least if least == most else f"{least} to {most}"
 
 
 def report_tables(report: Mapping[str, Any]) -> list[Table]:
@@ -244,7 +269,7 @@ def _xml(text: str) -> str:
 def _fate(result: Mapping[str, Any]) -> tuple[str | None, str]:
     """Return the JUnit element of a canary and its message; None = it passed."""
     if result["outcome"] == Outcome.SKIPPED:
-        return "skipped", "not asked: the run ended first"
+        return "skipped", f"the run ended first{_NOT_WAITED_FOR}"
     if result["outcome"] != Outcome.OK or result["verdict"] == Verdict.UNKNOWN:
         return "error", _why(result)
     if result["verdict"] == Verdict.DEGRADED:

@@ -8,6 +8,7 @@ from app.domain.judging import unpack_reasons
 from app.domain.measures import mean_name, parse_measure
 from app.domain.model import Verdict
 from app.formats import shapes
+from app.formats.fields import shortened
 from app.services.reading import find_check, named_numbers
 from app.services.scoring import find_rescoring
 from app.store import catalog, history
@@ -49,8 +50,8 @@ def series(
                 connection, source, name, start, end, seconds=_HOUR if hours <= MAX_POINTS else _DAY
             )
         marks = stored.list_marks(connection, check.id, start, end)
-    if not found and not _is_kept(store, check.id, name):
-        raise InvalidInputError([Problem(path="measure", message=f"'{name}' is not kept for this check")])
+    if not found:
+        _expect_kept(store, check.id, name, category)
     merged = _thinned(found, points)
     return {
         "check": slug,
@@ -116,11 +117,20 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> di
     }
 
 
-def _is_kept(store: Store, check_id: int, name: str) -> bool:
+def _expect_kept(store: Store, check_id: int, name: str, category: str | None) -> None:
+    """Refuse what the newest run, if it measured anything, has no number for; all it has are named."""
     with store.read() as connection:
         newest = history.latest_body(connection, check_id)
         row = history.find_run(connection, newest[0]) if newest else None
-    return row is None or not row.aggregates or name in row.aggregates
+    if row is None or not row.aggregates or name in row.aggregates:
+        return
+    prefix = f"{category}/" if category else ""
+    kept = [
+        one.removeprefix(prefix) for one in row.aggregates if one.startswith(prefix) and ("/" in one) == bool(prefix)
+    ]
+    told = f"there are: {', '.join(kept)}" if kept else f"its suite has no canary of the category {category}"
+    message = f"'{shortened(name.removeprefix(prefix))}' is not kept for this check; {told}"
+    raise InvalidInputError([Problem(path="measure", message=message)])
 
 
 def _thinned(found: Sequence[stored.Point], points: int) -> list[stored.Point]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from app.domain.counting import counted
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.measures import MEASURES_VERSION
 from app.services.reading import find_check
@@ -162,17 +163,13 @@ def _note(store: Store, asked: Rescoring, left_out: int) -> str | None:
     other = {canary for canary, version in changed if queries[version] != queries[now[canary]]}
     told = [_kept(len(other), "asked something else then"), _kept(len(gone), "not in the suite any more")]
     if left_out:
-        told.append(f"{_counted(left_out, 'run', 'runs')} left out: this release cannot read how they were judged")
+        told.append(f"{counted(left_out, 'run')} left out: this release cannot read how they were judged")
     return "; ".join(filter(None, told)) or None
 
 
 def _kept(count: int, why: str) -> str:
     verb = "it was" if count == 1 else "they were"
-    return f"{_counted(count, 'canary', 'canaries')} {why}: kept as {verb} judged" if count else ""
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
+    return f"{counted(count, 'canary')} {why}: kept as {verb} judged" if count else ""
 
 
 def _asked(store: Store, rescoring_id: int) -> Rescoring:

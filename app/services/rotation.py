@@ -5,6 +5,8 @@ Keys themselves are the vault's business.
 """
 
 import os
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,8 @@ class Rotated:
 
     count: int
     """How many versions of retrievers and hooks have their secrets under the first key now."""
+    moved: Mapping[str, int]
+    """Of how many definitions of each kind some version was under another key before."""
     unreadable: int
     """Versions not in force whose secrets no key opens; they stay as they were, as good as gone."""
 
@@ -32,16 +36,19 @@ def rotate(store: Store, vault: Vault) -> Rotated:
     """
     with store.write() as connection:
         renewed: list[tuple[int, bytes]] = []
+        moved: set[tuple[str, str]] = set()
         unreadable = 0
         for sealed in sealed_secrets(connection):
             try:
                 renewed.append((sealed.version_id, vault.renew(sealed.token)))
+                if not vault.is_under_first(sealed.token):
+                    moved.add((sealed.kind, sealed.slug))
             except ConfigurationError as error:
                 if sealed.in_force:
                     raise ConfigurationError(f"{sealed.kind} '{sealed.slug}': {error}; nothing was changed") from error
                 unreadable += 1
         replace_sealed(connection, renewed)
-    return Rotated(count=len(renewed), unreadable=unreadable)
+    return Rotated(count=len(renewed), moved=Counter(kind for kind, _ in moved), unreadable=unreadable)
 
 
 def rotate_key_file(store: Store, data_dir: Path, *, new_key: bool, shared: bool) -> Rotated:

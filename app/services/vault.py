@@ -35,7 +35,8 @@ class Vault:
         keys = [part.strip() for part in key.split(",") if part.strip()]
         if not keys or any(len(part) < _LEAST_KEY for part in keys):
             raise ConfigurationError(f"SECRET_KEY must have at least {_LEAST_KEY} characters")
-        self._fernet = MultiFernet([Fernet(_derived(part)) for part in keys])
+        self._first = Fernet(_derived(keys[0]))
+        self._fernet = MultiFernet([self._first, *[Fernet(_derived(part)) for part in keys[1:]]])
 
     def encrypt(self, secrets: Mapping[str, Any]) -> bytes | None:
         """Encrypt; None stays None where there is nothing to hide."""
@@ -57,6 +58,14 @@ class Vault:
             return self._fernet.rotate(token)
         except InvalidToken as error:
             raise ConfigurationError(_UNREADABLE) from error
+
+    def is_under_first(self, token: bytes) -> bool:
+        """Whether the first key alone opens what `encrypt` gave."""
+        try:
+            self._first.decrypt(bytes(token))
+        except InvalidToken:
+            return False
+        return True
 
     def decrypt_session(self, token: bytes, seconds: int) -> Any:
         """Decrypt a token no older than `seconds`. Raises InvalidToken for any other, ValueError for no JSON."""
