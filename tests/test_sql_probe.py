@@ -85,6 +85,15 @@ def answer_to(server: Database, sql: str, **changes: Any) -> Answer:
     return answers(retriever(server.url, sql, **changes), ["why?"])[0]
 
 
+def test_a_row_that_holds_our_own_password_is_shown_without_it(server: Database) -> None:
+    sql = f"SELECT 'a' AS id, 1.0 AS score, 'it is {PASSWORD}' AS text WHERE :query <> ''"
+    described = retriever(server.url, sql, response=ResponseMapping(hits="@", id="id", text="reverse(text)"))
+    asking = Asking(retriever=described, k=10, run_id="run-7", shows=True)
+    [(_, found)] = [pair for batch in PROBE(asking, [Ask(position=0, query="why?")]) for pair in batch]
+    assert found.ranking is not None
+    assert found.ranking.texts == ("••• si ti",)
+
+
 def test_rows_are_read_like_any_answer(server: Database) -> None:
     mapping = ResponseMapping(hits="@", id="id", text="body", document="meta.source", updated="at")
     found = answer_to(server, "SELECT * FROM docs WHERE body <> :query LIMIT :k", response=mapping)

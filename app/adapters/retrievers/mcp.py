@@ -20,6 +20,7 @@ from app.adapters.credentials import CredentialError, Keyring, masked
 from app.adapters.retrievers.answering import SHOWN_CHARACTERS, answer_of, failed
 from app.adapters.retrievers.compiling import Plan, compile_retriever, headers_of
 from app.adapters.retrievers.lanes import RETRY_SECONDS, Batch, Hand, NoAnswerError, in_background, in_lanes
+from app.adapters.retrievers.redaction import Redaction, credential_headers
 from app.adapters.transport import exchange
 from app.adapters.wire import NOBODY, Failure, Request, Response, header_line
 from app.domain.addresses import AddressPolicy
@@ -87,6 +88,7 @@ class _Run:
         self._plan = plan
         self._asking = asking
         self._identity = NOBODY
+        self._redaction = Redaction.of(NOBODY, thorough=False)
         self._stopping = threading.Event()
         self._threads = ThreadPoolExecutor(asking.retriever.concurrency + 1, "mcp transport")
 
@@ -95,8 +97,11 @@ class _Run:
         from app.adapters.retrievers.mcp_session import opened  # noqa: PLC0415 - an extra, see _check
 
         retriever = self._asking.retriever
-        who = partial(self._probe.keyring.identity, retriever.auth, retriever.tls, retriever.headers)
+        shows = self._asking.shows
+        secret = retriever.headers if shows else credential_headers(retriever.headers)
+        who = partial(self._probe.keyring.identity, retriever.auth, retriever.tls, secret)
         self._identity = await self._in_thread(who)
+        self._redaction = Redaction.of(self._identity, thorough=shows)
         session = opened(
             self._plan.url.render().decode(),
             retriever.tool or "",
@@ -137,7 +142,7 @@ class _Run:
             answer = failed(error.outcome, error.detail, error.http_status, time.perf_counter() - started)
         else:
             seconds = time.perf_counter() - started
-            content = content_of(result)
+            content = self._redaction.body(content_of(result))
             if result.is_error:
                 answer = failed(Outcome.REFUSED, "the tool answered that it failed", None, seconds)
             else:

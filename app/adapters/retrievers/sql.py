@@ -27,10 +27,11 @@ from app.adapters.retrievers.compiling import Attempts, reader_of
 from app.adapters.retrievers.lanes import Batch, Hand, NoAnswerError, in_background, in_lanes
 from app.adapters.retrievers.mapping import Reader
 from app.adapters.retrievers.postgresql import judged_places, received_bytes, target_of, tls_files
+from app.adapters.retrievers.redaction import Redaction
 from app.adapters.retrievers.rows import json_of, too_large
 from app.adapters.retrievers.statements import compile_statement
 from app.adapters.transfer import CONNECT_SECONDS
-from app.adapters.wire import Response
+from app.adapters.wire import Identity, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import EMPTY, Answer, Exchange, Outcome
@@ -98,6 +99,8 @@ class _Line:
         self._policy = policy
         self._plan = plan
         self._asking = asking
+        ours = Identity(secrets=(str(plan.parameters["password"]),))
+        self._redaction = Redaction.of(ours, thorough=asking.shows)
         self._connection: _Connection | None = None
 
     async def ask(self, ask: Ask, vectors: Mapping[str, Sequence[float]]) -> Answer:
@@ -116,6 +119,7 @@ class _Line:
             await self.close()
             answer = failed(*_diagnosed(error, self._timeout), None, seconds)
         else:
+            body = self._redaction.body(body)
             answer = answer_of(Response(body=body, latency_seconds=seconds), self._plan.reader)
         return replace(answer, exchange=self._shown(values, body)) if self._asking.shows else answer
 
