@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.errors import InvalidInputError
 from app.domain.judging import forbidden_ranks, newest_age
-from app.domain.model import Answer, Canary, Judgment, Outcome, Ranking, Reason
+from app.domain.model import Answer, Canary, Category, Judgment, Outcome, Ranking, Reason
 from app.domain.verdicts import judge_timing
 from app.formats.canary_export import write_canary_file
 from app.formats.canary_files import read_canary_files
@@ -85,6 +85,20 @@ def test_any_hit_is_forbidden_to_a_canary_that_must_get_nothing(world: World) ->
     assert why_degraded(result) == ["returned 2 hits where nothing may be returned"]
     assert world.shown(run)["health_score"] == 0.9
     assert world.shown(run)["degraded_queries"] == ["empty"]
+
+
+def test_a_negative_canary_that_must_get_nothing_was_answered_if_it_got_anything(world: World) -> None:
+    """The reason is `forbidden`: how relevant the hits are does not matter. The ratio counts it all the same."""
+    leaky = {"key": "leaky", "query": "leaky", "category": "negative", "expect_empty": True}
+    quiet = {**leaky, "key": "quiet", "query": "quiet"}
+    world.apply({**_page(), "canaries": [*_page()["canaries"], leaky, quiet]})
+    ratios = []
+    for leak in (hits("x", scores=[0.01]), hits()):
+        world.probe.answers |= {"leaky": answered(leak), "quiet": answered(hits())}
+        run = world.run()
+        ratios.append(world.shown(run)["categories"]["negative"]["measures"]["answered_ratio"])
+        assert world.results(run)["leaky"]["reasons"] == (["forbidden"] if leak else [])
+    assert ratios == [0.5, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -173,6 +187,27 @@ def test_without_a_date_nothing_is_called_stale_and_the_run_says_so(world: World
     ]
     world.probe.answers["fresh"] = answered(hits("doc-fresh"))
     assert len(world.shown(world.run())["reasons"]) == 1
+
+
+def test_an_empty_answer_is_stale_where_something_fresh_is_expected(world: World) -> None:
+    for _ in range(2):
+        world.probe.answers["fresh"] = answered(hits())
+        run = world.run()
+        result = world.results(run)["fresh"]
+        assert (result["verdict"], result["reasons"], result["age_seconds"]) == (
+            "degraded",
+            ["low_relevance", "missing", "stale"],
+            None,
+        )
+        assert world.shown(run)["reasons"] == ["coverage 0.75 is below 0.9 (warning)"]  # no word of missing dates
+    assert why_degraded(result)[-1] == "returned nothing, where something no older than 2 min was expected"
+
+
+def test_an_empty_answer_is_stale_also_where_no_chunk_is_expected_but_not_where_none_exists() -> None:
+    aged = Canary(key="a", query="q", max_age_seconds=60)
+    assert judge_timing(aged, age_seconds=None, latency_seconds=0.1, empty=True) == (Reason.STALE,)
+    negative = replace(aged, category=Category.NEGATIVE)
+    assert judge_timing(negative, age_seconds=None, latency_seconds=0.1, empty=True) == ()
 
 
 def test_a_failed_probe_says_nothing_of_age_or_speed(world: World) -> None:

@@ -15,7 +15,7 @@ from app.domain.addresses import retriever_policy
 from app.domain.errors import NotFoundError
 from app.metrics import Exposition
 from app.services import embedding_canaries, retention, runs
-from app.services.plans import Planner
+from app.services.plans import NotExecutableError, Planner
 from app.services.runs import EndedRun
 from app.store.engine import Store
 from tests.embedders import FakeModel, constant, rounded
@@ -63,6 +63,11 @@ class Watch:
             for alert in self.world.alerts()
             if alert["kind"] == "embedding"
         ]
+
+    def alert_reason(self) -> str:
+        """Give what is said of the alert about the embedder."""
+        (alert,) = [alert for alert in self.world.alerts() if alert["kind"] == "embedding"]
+        return str(alert["reason"])
 
 
 @pytest.fixture
@@ -215,6 +220,36 @@ def test_a_changed_embedder_is_said_also_of_a_run_that_measured_nothing(watch: W
     assert shown["verdict"] == "unknown"
     assert any("truncated vectors" in reason for reason in shown["reasons"])
     assert watch.embedding_alerts() == [("embedding", "firing", "critical")]
+
+
+def test_a_run_that_could_not_be_carried_out_closes_no_alert_about_the_embedder(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch.found()
+    watch.model.model = "two"
+    watch.found()
+
+    def refuse(*_: Any) -> None:
+        raise NotExecutableError("it is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Planner, "plan", refuse)
+        assert watch.world.run().status == "failed"
+    assert watch.embedding_alerts() == [("embedding", "firing", "critical")]
+    assert "could not be carried out" in watch.alert_reason()
+
+
+def test_an_unknown_run_closes_no_alert_about_the_embedder(watch: Watch) -> None:
+    watch.found()
+    watch.model.model = "two"
+    watch.found()
+    watch.model.model = "one"
+    watch.world.probe.all_fail()
+    assert watch.found()["kind"] == "same"
+    assert watch.embedding_alerts() == [("embedding", "firing", "critical")]
+    watch.world.probe.all_answer()
+    watch.found()
+    assert watch.embedding_alerts() == [("embedding", "resolved", "critical")]
 
 
 def test_another_configuration_is_learned_by_itself_and_the_old_one_is_remembered(watch: Watch) -> None:

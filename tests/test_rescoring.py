@@ -122,10 +122,10 @@ def test_a_run_says_by_which_version_it_is_measured(world: World) -> None:
     _correct(world, bee={"expected_chunks": ["bee-2024"]})
     version = _rescored(world)["measures_version"]
     run = _run_ids(world)[-1]
-    old, plain, new = (_shown(world, run, named) for named in (None, "1", version))
+    old, plain, new = (_shown(world, run, named) for named in (None, "2", version))
     assert old == plain
-    assert (old["run"]["measures_version"], new["run"]["measures_version"]) == ("1", version)
-    assert version.startswith("1.r")
+    assert (old["run"]["measures_version"], new["run"]["measures_version"]) == ("2", version)
+    assert version.startswith("2.r")
     assert new["run"]["suite_hash"] == _shown(world, world.run().id)["run"]["suite_hash"] != old["run"]["suite_hash"]
 
 
@@ -192,7 +192,7 @@ def test_nothing_changes_where_no_judgment_did(world: World) -> None:
     assert (found["before"], found["note"]) == (found["after"], None)
     for run in _run_ids(world):
         old, new = _shown(world, run), _shown(world, run, found["measures_version"])
-        assert {**new["run"], "measures_version": "1"} == old["run"]
+        assert {**new["run"], "measures_version": "2"} == old["run"]
         assert new["results"] == old["results"]
 
 
@@ -293,12 +293,43 @@ def test_a_run_the_breaker_ended_stays_unknown_for_the_same_reason(store: Store)
 
 
 def test_what_a_scorer_could_not_measure_then_is_still_said(world: World) -> None:
+    world.probe.otherwise = lambda ask: answered(replace(hits(f"doc-{ask.query}"), relevance=0.9))
     world.probe.answers["ant"] = replace(answered(hits("doc-ant")), unscored="the reranker answered 503")
     run = world.run().id
     said = "relevance could not be measured for 1 of 3 canaries: the reranker answered 503"
     assert said in world.shown(run)["reasons"]
     _correct(world, bee={"expected_chunks": ["bee-2024"]})
     assert _shown(world, run, _rescored(world)["measures_version"])["run"]["reasons"] == [said]
+
+
+def test_a_run_whose_scorer_was_away_stays_unknown_and_is_given_no_relevance_of_another(store: Store) -> None:
+    world = World(store=store)
+    retriever = {
+        **RETRIEVER,
+        "response": {**RETRIEVER["response"], "text": "text"},
+        "scorer": {"kind": "rerank", "url": "http://rerank.test/", "model": "m"},
+    }
+    world.apply({**page([canary(key) for key in KEYS], hooks=[]), "retrievers": [retriever]})
+    scored = {key: replace(hits(f"doc-{key}"), relevance=0.2) for key in KEYS}
+    runs = []
+    for away in (False, True, False):
+        world.probe.answers = {
+            key: replace(answered(replace(ranking, relevance=None)), unscored="it is away")
+            if away
+            else answered(ranking)
+            for key, ranking in scored.items()
+        }
+        runs.append(world.run().id)
+    old = [world.shown(run) for run in runs]
+    assert [one["verdict"] for one in old] == ["healthy", "unknown", "healthy"]
+    _correct(world, ant={"expected_chunks": ["other"]})
+    version = _rescored(world)["measures_version"]
+    new = [_shown(world, run, version) for run in runs]
+    assert (new[1]["run"]["verdict"], new[1]["run"]["reasons"]) == ("unknown", old[1]["reasons"])
+    assert [one["run"]["health_score"] for one in new] == [0.2, None, 0.2]
+    for one, low in zip(new, (["low_relevance"], [], ["low_relevance"]), strict=True):
+        reasons = {result["key"]: result["reasons"] for result in one["results"]}
+        assert reasons == {key: [*low, "missing"] if key == "ant" else low for key in KEYS}
 
 
 def test_a_ranking_of_another_retriever_is_not_judged_by_the_scale_of_a_later_one(store: Store) -> None:
@@ -536,10 +567,10 @@ def test_a_version_that_is_none_is_refused_with_those_there_are(world: World) ->
     other = {**page()["checks"][0], "slug": "other", "hooks": []}
     world.apply({**page([canary(key) for key in KEYS], hooks=[]), "checks": [*page(hooks=[])["checks"], other]})
     run = world.run("other").id
-    for wrong in ("1.r999", "2", "1.rx", version.replace("1.", "2.")):
-        with pytest.raises(InvalidInputError, match=f"there is no version '{wrong}'; there are: 1, {version}"):
+    for wrong in ("2.r999", "1", "2.rx", version.replace("2.", "1.")):
+        with pytest.raises(InvalidInputError, match=f"there is no version '{wrong}'; there are: 2, {version}"):
             _series(world, wrong)
-    with pytest.raises(InvalidInputError, match=f"there is no version '{version}'; there are: 1"):
+    with pytest.raises(InvalidInputError, match=f"there is no version '{version}'; there are: 2"):
         reading.run(world.store, str(run), version=version)
 
 
@@ -572,7 +603,7 @@ def test_what_a_canary_has_is_known_though_states_come_in_many_pages(world: Worl
     mine = reading.list_runs(world.store, CHECK, before=None, limit=50)
     for run in mine:
         shown = _shown(world, int(run["id"]), found["measures_version"])["run"]
-        assert {**shown, "measures_version": "1"} == world.shown(int(run["id"]))
+        assert {**shown, "measures_version": "2"} == world.shown(int(run["id"]))
     assert found["progress"]["runs_done"] == len(mine) == 9
 
 

@@ -224,6 +224,25 @@ def test_the_embedder_of_before_or_none_at_all_is_good(kind: EmbedderChange | No
     assert (seen.measured, seen.severity, seen.good_beyond_margin) == (True, None, True)
 
 
+def test_an_unknown_run_never_vouches_for_an_embedder() -> None:
+    for aggregates in (run(), replace(run(), embedder=EmbedderChange.SAME, embedder_reason="it answers")):
+        seen = condition(EMBEDDING, aggregates, unknown=True)
+        assert (seen.measured, seen.severity, seen.good_beyond_margin) == (False, None, False)
+
+
+def test_a_health_score_nobody_measured_is_never_good() -> None:
+    rule = Rule(key="h", kind=RuleKind.THRESHOLD, measure="health_score", critical=Bound(below=0.5))
+    found = condition(rule, replace(run(), health_score=None), unknown=False)
+    assert (found.measured, found.severity, found.good_beyond_margin) == (False, None, False)
+
+
+def test_probe_errors_says_why_a_run_is_unknown_though_its_probes_measured() -> None:
+    rule = Rule(key="p", kind=RuleKind.PROBE_ERRORS)
+    found = condition(rule, replace(run(), unknown_reason="nobody scored it"), unknown=True)
+    assert found.reason == "0 of 10 probes failed, and the run is unknown: nobody scored it (critical)"
+    assert found.severity is Severity.CRITICAL
+
+
 def test_an_embedder_that_did_not_answer_neither_opens_nor_closes() -> None:
     seen = condition(EMBEDDING, replace(run(), embedder_reason="answered 500"), unknown=False)
     assert (seen.measured, seen.severity, seen.good_beyond_margin) == (False, None, False)

@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.domain.model import Answer, Outcome, Step
+from app.services.evidence import worst_canaries
 from app.services.gate import choose_targets, measure
 from app.store import history
 from app.store.engine import Store
@@ -147,6 +148,105 @@ def test_a_canary_whose_relevance_was_known_before_loses_it_for_the_run(world: W
     third = world.run()
     assert [world.results(run)["ant"]["top_score"] for run in (first, second, third)] == [0.8, None, 0.8]
     assert [len(world.shown(run)["reasons"]) for run in (first, second, third)] == [0, 1, 0]
+
+
+def _dead(world: World) -> None:
+    world.probe.otherwise = lambda ask: _unscored(ask.query)
+
+
+def test_a_dead_scorer_makes_a_run_unknown_and_pages_after_the_second(world: World) -> None:
+    for status in ("healthy", "unknown", "unknown"):
+        run = world.shown(world.run())
+        assert run["verdict"] == status
+        _dead(world)
+    assert run["reasons"] == [f"relevance was measured for only 0 of the 4 canaries that got hits: {WHY}"]
+    ((kind, reason),) = [(alert["kind"], alert["reason"]) for alert in world.alerts() if alert["state"] == "firing"]
+    assert kind == "probe_errors"
+    assert f"the run is unknown: {run['reasons'][0]} (critical)" in reason
+
+
+@pytest.mark.parametrize("measure", ["answered_ratio", "health_score", "degraded_share"])
+def test_a_dead_scorer_resolves_no_alert(world: World, measure: str) -> None:
+    bound = {"below": 0.5} if measure == "health_score" else {"above": 0.2}
+    rule = {"kind": "threshold", "measure": measure, "critical": bound}
+    never = {"key": "never", "query": "never", "category": "negative"}
+    world.apply({**page([*map(canary, KEYS), never], rules=[rule]), "retrievers": [RERANKED]})
+    world.probe.otherwise = lambda ask: _scored(ask.query, 0.9 if ask.query == "never" else 0.1)
+    world.run()
+    world.run()
+
+    def states() -> list[str]:
+        return [alert["state"] for alert in world.alerts() if alert["kind"] == "threshold"]
+
+    assert states() == ["firing"]
+    _dead(world)
+    for _ in range(3):
+        world.run()
+    assert states() == ["firing"]
+    world.probe.otherwise = lambda ask: _scored(ask.query, 0.1 if ask.query == "never" else 0.9)
+    world.run()
+    world.run()
+    assert states() == ["resolved"]
+
+
+def test_a_scorer_that_comes_and_goes_writes_no_states_and_ends_none(world: World) -> None:
+    first = world.run()
+    before = world.count("states", "rankings")
+    for _ in range(2):
+        _dead(world)
+        dead = world.run()
+        world.probe.otherwise = lambda ask: _scored(ask.query, 0.8)
+        again = world.run()
+    assert world.count("states", "rankings") == before
+    for run, score in ((first, 0.8), (dead, None), (again, 0.8)):
+        results, shown = world.results(run), world.shown(run)
+        assert {result["top_score"] for result in results.values()} == {score}
+        assert {result["ranking"][0]["relevance"] for result in results.values()} == {score}
+        assert {result["since_run"] for result in results.values()} == {str(first.id)}
+        assert (shown["health_score"], shown["coverage"]) == (score, 1.0)
+
+
+def test_what_was_wrong_with_relevance_is_not_held_against_a_run_that_did_not_measure_it(world: World) -> None:
+    world.probe.answers["ant"] = _scored("ant", 0.1)
+    first = world.run()
+    world.probe.answers["ant"] = _unscored("ant")
+    second = world.run()
+    assert [world.results(run)["ant"]["reasons"] for run in (first, second)] == [["low_relevance"], []]
+    assert [world.shown(run)["degraded_queries"] for run in (first, second)] == [["ant"], []]
+    assert world.shown(second)["health_score"] == 0.8
+    world.probe.answers["ant"] = _scored("ant", 0.1)
+    newest = world.run()
+    assert world.shown(second)["degraded_queries"] == []  # spelled out anew from its states
+    assert world.results(newest)["ant"]["since_run"] == str(first.id)
+
+
+def test_hits_that_changed_are_news_though_nobody_scored_them(world: World) -> None:
+    world.run()
+    world.probe.answers["ant"] = replace(answered(hits("noise")), unscored=WHY)
+    run = world.run()
+    result = world.results(run)["ant"]
+    assert (result["reasons"], result["top_score"], result["since_run"]) == (["missing"], None, str(run.id))
+
+
+def test_worst_canaries_are_not_named_for_relevance_that_was_not_measured(world: World) -> None:
+    world.probe.answers["ant"] = _scored("ant", 0.1)
+    first = world.run()
+    world.probe.answers["ant"] = _unscored("ant")
+    second = world.run()
+    with world.store.read() as connection:
+        run = history.find_run(connection, first.id)
+        assert run is not None
+        named = [worst_canaries(connection, run.check_id, one.id) for one in (first, second)]
+    assert [[worst["key"] for worst in one] for one in named] == [["ant"], []]
+
+
+def test_the_gate_says_the_same_of_a_dead_scorer(world: World) -> None:
+    _dead(world)
+    run = world.shown(world.run())
+    (target,) = choose_targets(documents(_page()))
+    report = measure(target, world.probe, run_id="r", clock=FakeClock())
+    assert (report["run"]["verdict"], report["run"]["reasons"]) == (run["verdict"], run["reasons"])
+    assert run["verdict"] == "unknown"
 
 
 def test_the_gate_says_the_same(world: World) -> None:

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ from app.domain.model import (
 )
 from app.domain.relevance import top_score
 from app.domain.retrievers import Scale, Scorer, ScorerKind
-from app.domain.verdicts import aggregate, judge_canary, run_verdict
+from app.domain.verdicts import aggregate, judge_canary, run_verdict, too_few_scored
 
 SIMILARITY = Scorer(kind=ScorerKind.SCORE, scale=Scale.SIMILARITY)
 EXPECTING = Canary(key="a", query="?", judgments=(Judgment(id="d1"),), floors={"R@5": 0.8})
@@ -215,7 +215,8 @@ def plain_slice(run: Sequence[Row], *, answers: bool) -> Slice:
     measures = {name: mean([row.scores[place] for row in counted]) for place, name in enumerate(NAMES)}
     measures["degraded_share"] = mean([float(row.degraded) for row in measured])
     if answers:
-        measures["answered_ratio"] = mean([float(row.answered) for row in measured])
+        told = [row for row in measured if row.answered or not math.isnan(row.top)]
+        measures["answered_ratio"] = mean([float(row.answered) for row in told])
     return Slice(
         canaries=len(run),
         measured=len(measured),
@@ -314,6 +315,26 @@ def test_the_answered_ratio_is_none_where_confidence_cannot_be_measured() -> Non
     )
     assert columns([row]).categories["negative"].measures["answered_ratio"] == 0.0
     assert "answered_ratio" not in columns([row], measures_relevance=False).categories["negative"].measures
+
+
+def test_a_negative_canary_nobody_scored_was_neither_answered_nor_not() -> None:
+    unscored = Row(
+        outcome=Outcome.OK,
+        category=Category.NEGATIVE,
+        tags=(),
+        expects=False,
+        degraded=False,
+        answered=False,
+        top=math.nan,
+        found=False,
+        scores=(math.nan, math.nan, math.nan),
+    )
+    answered, silent = replace(unscored, top=0.9, answered=True), replace(unscored, top=0.1)
+    ratios = [
+        columns(run).categories["negative"].measures["answered_ratio"]
+        for run in ([unscored] * 3, [answered, unscored], [answered, silent, unscored, unscored])
+    ]
+    assert ratios == [None, 1.0, 0.5]
 
 
 def test_many_groups_are_summed_in_blocks_alike() -> None:
@@ -471,3 +492,19 @@ def test_a_failed_share_of_ones_own_degrades_a_run_that_is_not_unknown() -> None
 def test_what_was_not_measured_degrades_nothing() -> None:
     silent = Rule(key="s", kind=RuleKind.NO_DATA)
     assert run_verdict(figures(4, 4, None), [COVERAGE, silent]) == (Verdict.HEALTHY, [])
+
+
+@pytest.mark.parametrize(("scored", "unscored", "unknown"), [(0, 0, False), (5, 5, False), (4, 5, True), (0, 1, True)])
+def test_a_run_is_unknown_when_fewer_than_half_of_its_hits_were_scored(
+    scored: int, unscored: int, *, unknown: bool
+) -> None:
+    why = too_few_scored(scored=scored, unscored=unscored, why_unscored="it is away")
+    verdict, reasons = run_verdict(figures(10, 10, 0.1), [COVERAGE], too_few_scored=why)
+    assert verdict is (Verdict.UNKNOWN if unknown else Verdict.DEGRADED)
+    told = f"relevance was measured for only {scored} of the {scored + unscored} canaries that got hits: it is away"
+    assert (reasons == [told]) is unknown
+
+
+def test_a_run_that_ended_early_and_was_hardly_scored_says_both() -> None:
+    verdict, reasons = run_verdict(figures(10, 10, 1.0), [], ended_early="it ended", too_few_scored="it is away")
+    assert (verdict, reasons) == (Verdict.UNKNOWN, ["it ended", "it is away"])

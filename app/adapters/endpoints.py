@@ -3,7 +3,7 @@
 What is asked and what an answer means is left to the adapter of each.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -50,18 +50,30 @@ class Caller:
 
         A token that was refused is fetched anew, once. Raises InvalidInputError for an endpoint that cannot be asked.
         """
+        yield from (asked for asked in self.ask_in_peace(endpoint, bodies) if asked is not None)
+
+    def ask_in_peace(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Generator[Asked | None, None, None]:
+        """Do the same, and yield None where nothing came for a while, so that the caller may stop.
+
+        Closing it cancels the rest.
+        """
         lines = self._lines(endpoint)
         refused: list[int] = []
-        for asked in self._round(endpoint, lines, dict(enumerate(bodies))):
-            if isinstance(endpoint.auth, OAuth2) and asked.http_status == HTTPStatus.UNAUTHORIZED:
-                refused.append(asked.number)
-            else:
-                yield asked
+        with closing(self._round(endpoint, lines, dict(enumerate(bodies)))) as answers:
+            for asked in answers:
+                unauthorized = asked is not None and asked.http_status == HTTPStatus.UNAUTHORIZED
+                if asked is not None and unauthorized and isinstance(endpoint.auth, OAuth2):
+                    refused.append(asked.number)
+                else:
+                    yield asked
         if refused:
             self.keyring.forget(endpoint.auth)
-            yield from self._round(endpoint, lines, {number: bodies[number] for number in refused})
+            with closing(self._round(endpoint, lines, {number: bodies[number] for number in refused})) as answers:
+                yield from answers
 
-    def _round(self, endpoint: Endpoint, lines: tuple[bytes, ...], bodies: dict[int, bytes]) -> Iterator[Asked]:
+    def _round(
+        self, endpoint: Endpoint, lines: tuple[bytes, ...], bodies: dict[int, bytes]
+    ) -> Generator[Asked | None, None, None]:
         if not bodies:
             return
         try:
@@ -70,6 +82,7 @@ class Caller:
             problem = error.outcome, error.detail
             yield from (Asked(number=number, http_status=error.http_status, problem=problem) for number in bodies)
             return
+        failed = False
         requests = (
             Request(
                 tag=number,
@@ -78,14 +91,17 @@ class Caller:
                 body=body,
                 timeout_seconds=endpoint.timeout_seconds,
                 max_body_bytes=self.max_body_bytes,
-                retries=RETRIES,
+                retries=0 if failed else RETRIES,  # drawn while answers come in: one that hangs is not waited for twice
             )
             for number, body in bodies.items()
         )
         exchanged = exchange(requests, policy=self.policy, concurrency=CONCURRENCY, identity=identity, proxy=self.proxy)
         with closing(exchanged) as batches:
             for batch in batches:
+                if not batch:
+                    yield None
                 for number, response in batch:
+                    failed = failed or response.failure is not None
                     yield Asked(
                         number=number,
                         body=response.body,

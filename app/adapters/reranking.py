@@ -7,15 +7,18 @@ https://docs.cohere.com/reference/rerank, https://jina.ai/reranker/ and https://
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from hashlib import blake2b
 
 import msgspec
 
 from app.adapters.credentials import Keyring, credentials_digest
-from app.adapters.endpoints import Caller
+from app.adapters.endpoints import Asked, Caller
 from app.domain.addresses import AddressPolicy
 from app.domain.embeddings import Embed, cosine
+from app.domain.model import Outcome
 from app.domain.relevance import on_scale
 from app.domain.retrievers import Embedder, Endpoint, Scale, Scorer, ScorerKind
 
@@ -24,8 +27,34 @@ REMEMBERED = 50_000
 REMEMBERED_SECONDS = 3_600.0
 """For how long: a reranker that changed is heard of within that time."""
 
+PATIENCE = 5
+"""After so many pairs in a row without an answer a scorer is left alone: one that hangs must not hold up a run."""
+
 Pair = tuple[str, str]
 """A query and the text of its first hit."""
+Found = tuple[dict[Pair, float], Counter[str]]
+"""Relevance or scores, and why there are none of the others."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Patience:
+    """What a run has had to bear of its scorer: a circuit breaker that never closes again."""
+
+    failures: int = 0
+    """Pairs in a row that were not answered."""
+    given_up: str | None = None
+    """Why nothing more is asked."""
+
+    def bear(self, reason: str, *, pairs: int = 1) -> str:
+        """Hear that so many pairs were not answered, for this reason; gives what is to be told of them."""
+        self.failures += pairs
+        if self.failures >= PATIENCE and self.given_up is None:
+            self.given_up = f"{reason}; it was left alone for the rest of the run"
+        return self.given_up or reason
+
+    def relax(self) -> None:
+        """Hear that a pair was answered."""
+        self.failures = 0
 
 
 class Relevance:
@@ -49,41 +78,47 @@ class Relevance:
         self._memory = _Memory(clock)
 
     def of_first_hits(
-        self, scorer: Scorer, retriever_embedder: Embedder | None, pairs: Sequence[Pair]
-    ) -> tuple[list[float | None], str | None]:
+        self, scorer: Scorer, retriever_embedder: Embedder | None, pairs: Sequence[Pair], patience: Patience
+    ) -> Generator[None, None, tuple[list[float | None], str | None]]:
         """Give the relevance in [0, 1] of each (query, text), and one sentence why some are None, else None.
 
         A scorer of kind embedding without an embedder of its own takes that of the retriever. A text that is blank
-        has no relevance. Raises ValueError for a scorer that needs nobody outside or lacks whom it needs, and
-        InvalidInputError for one that cannot be asked at all.
+        has no relevance. `patience` is that of the run: once it has given up, nobody is asked. Yields where nothing
+        came for a while, so that the caller may stop. Raises ValueError for a scorer that needs nobody outside or lacks
+        whom it needs, and InvalidInputError for one that cannot be asked at all.
         """
         said = list(dict.fromkeys(pair for pair in pairs if pair[1].strip()))
         blank = Counter(["the first hit has no text"] * sum(not text.strip() for _, text in pairs))
         embedder = scorer.embedder or retriever_embedder
         if scorer.kind is ScorerKind.EMBEDDING and embedder is not None:
-            found, why = self._cosines(embedder, said)
+            found, why = self._cosines(embedder, said, patience)
         elif scorer.kind is ScorerKind.RERANK and scorer.reranker is not None:
-            found, why = self._scores(scorer, scorer.reranker, said)
+            found, why = yield from self._scores(scorer, scorer.reranker, said, patience)
         else:
             raise ValueError(f"A scorer of kind {scorer.kind} without its endpoint measures nothing from outside.")
         relevances = [found.get(pair) for pair in pairs]
         return relevances, _told(blank + why, relevances)
 
-    def _cosines(self, embedder: Embedder, pairs: Sequence[Pair]) -> tuple[dict[Pair, float], Counter[str]]:
+    def _cosines(self, embedder: Embedder, pairs: Sequence[Pair], patience: Patience) -> Found:
+        if patience.given_up is not None:
+            return {}, Counter({patience.given_up: len(pairs)})
         embedded = self._embed(embedder, [text for pair in pairs for text in pair])
         vectors = embedded.vectors
         found: dict[Pair, float] = {}
-        why: Counter[str] = Counter()
         for query, text in pairs:
             if query in vectors and text in vectors:
                 found[query, text] = on_scale(Scale.COSINE, cosine(vectors[query], vectors[text]))
-            else:
-                why[f"the embedder: {embedded.detail or embedded.outcome}"] += 1
-        return found, why
+        reason = f"the embedder: {embedded.detail or embedded.outcome}"
+        if found:
+            patience.relax()
+        elif pairs:
+            # One request holds many pairs. What is refused is refused at once; only what hangs costs the run its time.
+            reason = patience.bear(reason, pairs=len(pairs) if embedded.outcome is Outcome.TIMEOUT else 1)
+        return found, Counter({reason: len(pairs) - len(found)})
 
     def _scores(
-        self, scorer: Scorer, endpoint: Endpoint, pairs: Sequence[Pair]
-    ) -> tuple[dict[Pair, float], Counter[str]]:
+        self, scorer: Scorer, endpoint: Endpoint, pairs: Sequence[Pair], patience: Patience
+    ) -> Generator[None, None, Found]:
         scale = scorer.scale or Scale.SIMILARITY
         secret = credentials_digest(endpoint.auth, endpoint.tls, endpoint.headers)
         name = (endpoint.url, secret, scorer.model, scale)
@@ -91,14 +126,22 @@ class Relevance:
         missing = [pair for pair in pairs if pair not in scores]
         why: Counter[str] = Counter()
         fresh: dict[Pair, float] = {}
-        for asked in self._caller.ask(endpoint, [_body(scorer.model, scale, pair) for pair in missing]):
-            if asked.problem is not None:
-                why[f"the reranker: {asked.problem[1]}"] += 1
-                continue
-            try:
-                fresh[missing[asked.number]] = read_score(asked.body)
-            except _UnscoredError as error:
-                why[f"the reranker: {error}"] += 1
+        bodies = [] if patience.given_up is not None else [_body(scorer.model, scale, pair) for pair in missing]
+        with closing(self._caller.ask_in_peace(endpoint, bodies)) as answers:
+            for asked in answers:
+                if asked is None:
+                    yield
+                    continue
+                try:
+                    fresh[missing[asked.number]] = _read(asked)
+                    patience.relax()
+                except _UnscoredError as error:
+                    why[f"the reranker: {error}"] += 1
+                    patience.bear(f"the reranker: {error}")
+                if patience.given_up is not None:
+                    break
+        if patience.given_up is not None:
+            why = Counter({patience.given_up: len(missing) - len(fresh)})
         self._memory.keep(name, fresh)
         found: dict[Pair, float] = {}
         for pair, score in (scores | fresh).items():
@@ -121,6 +164,12 @@ class _Results(msgspec.Struct):
 
 class _UnscoredError(Exception):
     """There is no score; says why, and quotes nothing."""
+
+
+def _read(asked: Asked) -> float:
+    if asked.problem is not None:
+        raise _UnscoredError(asked.problem[1])
+    return read_score(asked.body)
 
 
 def read_score(body: bytes) -> float:

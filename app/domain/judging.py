@@ -4,6 +4,7 @@ What the parts mean is said in matching, measures, relevance and verdicts; here 
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -65,6 +66,7 @@ class Panel:
         )
         self.expects = np.array([canary.expects for canary in canaries], dtype=np.bool_)
         self.negative = np.array([canary.negative for canary in canaries], dtype=np.bool_)
+        self.expect_empty = np.array([canary.expect_empty for canary in canaries], dtype=np.bool_)
         self.timed = tuple([place for place, canary in enumerate(canaries) if _is_timed(canary)])
         """Where the canaries stand that the moment of an answer can degrade."""
 
@@ -138,7 +140,7 @@ class Timing:
 
     reasons: tuple[Reason, ...]
     undated: bool
-    """The canary sets a maximum age, and none of its top hits says how old it is."""
+    """The canary sets a maximum age, and there are hits of which none at the top says how old it is."""
 
 
 def judge_timings(
@@ -157,8 +159,9 @@ def judge_timings(
         canary = panel.canaries[position]
         aged = canary.max_age_seconds is not None
         age = newest_age(rankings[position], yardstick.k, asked_at) if aged else None
-        reasons = judge_timing(canary, age_seconds=age, latency_seconds=latency)
-        found[position] = Timing(reasons=reasons, undated=aged and age is None)
+        empty = aged and not rankings[position]
+        reasons = judge_timing(canary, age_seconds=age, latency_seconds=latency, empty=empty)
+        found[position] = Timing(reasons=reasons, undated=aged and age is None and not empty)
     return found
 
 
@@ -224,15 +227,30 @@ class Tally:
         for position, timing in found.items():
             self.reasons[position] = int(self.reasons[position]) & ~TIMED | pack_reasons(timing.reasons)
 
+    def without_relevance(self, positions: Sequence[int]) -> "Tally":
+        """Give a tally that says nothing of relevance at these positions: it was measured once, but not in this run."""
+        if not positions:
+            return self
+        top_scores, reasons = self._top_scores.copy(), self.reasons.copy()
+        top_scores[list(positions)] = np.nan
+        reasons[list(positions)] &= ~RELEVANCE
+        tally = copy(self)
+        tally._top_scores, tally.reasons = top_scores, reasons  # noqa: SLF001 - its own kind
+        return tally
+
     def aggregates(self, outcomes: Sequence[Outcome]) -> Aggregates:
-        """Amount to the run's aggregates, given how each probe ended; rows of unmeasured canaries are ignored."""
+        """Amount to the run's aggregates, given how each probe ended; rows of unmeasured canaries are ignored.
+
+        A negative canary that must get nothing was answered if it got anything, though its reason is `forbidden`.
+        """
         yardstick, panel = self._yardstick, self._panel
+        leaked = panel.expect_empty & panel.negative & ((self.reasons & _FORBIDDEN) != 0)
         return aggregate(
             outcomes=outcomes,
             expects=panel.expects,
             negative=panel.negative,
             degraded=self.reasons != 0,
-            answered=(self.reasons & _ANSWERED) != 0,
+            answered=((self.reasons & _ANSWERED) != 0) | leaked,
             top_scores=self._top_scores,
             found=self._vectors[:, yardstick.measures.index(Measure("Hit", yardstick.k))] > 0,
             scores=self._vectors,
@@ -255,7 +273,10 @@ def unpack_reasons(bits: int) -> tuple[Reason, ...]:
 
 TIMED = pack_reasons([Reason.STALE, Reason.SLOW])
 """The bits that depend on when a run was and not on its rankings; see `judge_timings`."""
+RELEVANCE = pack_reasons([Reason.LOW_RELEVANCE, Reason.ANSWERED])
+"""The bits that hang on relevance."""
 _ANSWERED = pack_reasons([Reason.ANSWERED])
+_FORBIDDEN = pack_reasons([Reason.FORBIDDEN])
 
 
 def _is_timed(canary: Canary) -> bool:

@@ -1,6 +1,10 @@
-"""When two rankings are the same ranking: scores settle to the retriever's precision, then everything is hashed."""
+"""When two rankings are the same ranking: scores settle to the retriever's precision, then everything is hashed.
+
+How alike two are that differ is said by `rbo`.
+"""
 
 import math
+from collections.abc import Sequence
 from hashlib import blake2b
 from struct import pack
 
@@ -30,6 +34,34 @@ def settle(ranking: Ranking, decimals: int) -> Ranking:
         relevance=relevance,
         fingerprint=_fingerprint(ranking, scores, relevance),
     )
+
+
+def rbo(a: Sequence[str], b: Sequence[str], p: float = 0.9) -> float:
+    """Rank-biased overlap of two rankings of distinct ids, in [0, 1]: the extrapolated point estimate RBO_ext.
+
+    Webber, Moffat and Zobel, "A similarity measure for indefinite rankings" (TOIS 2010), equation 32, which takes
+    lists of uneven length: agreement beyond the ends is assumed to go on as it was. So a list and its own beginning
+    score 1; that hits went missing at the end is for other figures to say. Two empty rankings are equal (1), one
+    empty ranking shares nothing (0). Raises ValueError unless 0 < p < 1.
+    """
+    if not 0 < p < 1:
+        raise ValueError(f"p lies strictly between 0 and 1, not {p}")
+    short, long = sorted((a, b), key=len)
+    if not short:
+        return 0.0 if long else 1.0
+    s, agreed, overlap, overlap_short, weight = len(short), 0.0, 0, 0, 1.0
+    seen: set[str] = set()
+    for depth, right in enumerate(long, start=1):
+        weight *= p
+        fresh = {right, short[depth - 1]} if depth <= s else {right}
+        overlap += len(fresh & seen) + (depth <= s and len(fresh) == 1)
+        seen |= fresh
+        agreed += overlap / depth * weight
+        if depth <= s:
+            overlap_short = overlap
+        else:
+            agreed += overlap_short * (depth - s) / (s * depth) * weight
+    return (1 - p) / p * agreed + ((overlap - overlap_short) / len(long) + overlap_short / s) * weight
 
 
 def _fingerprint(ranking: Ranking, scores: tuple[float | None, ...], relevance: float | None) -> bytes:

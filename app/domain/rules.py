@@ -14,7 +14,8 @@ from app.domain.model import Aggregates, Bound, Category, EmbedderChange, Rule, 
 DEGRADED_SHARE: Final = "degraded_share"
 """Degraded canaries over measured ones."""
 ANSWERED_RATIO: Final = "answered_ratio"
-"""Of the measured negative canaries, those answered with confidence; an entry of the category `negative` alone."""
+"""Of the measured negative canaries of which it can be told, those answered with confidence or, where nothing may be
+returned, at all; an entry of the category `negative` alone."""
 
 ROUNDING: Final = 1e-9
 """Sums of floats stray by less: a mean of exactly 0.9 is not below 0.9."""
@@ -40,7 +41,7 @@ class Condition:
 
 
 def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
-    """Judge one ended run by one rule. `unknown`: fewer than half of the run's probes measured.
+    """Judge one ended run by one rule. `unknown`: the run's verdict is, because too little of it was measured.
 
     Raises ValueError for `no_data`, which is about runs that never came.
     """
@@ -50,7 +51,7 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition
         case RuleKind.PROBE_ERRORS:
             return _probe_errors(rule, aggregates, unknown=unknown)
         case RuleKind.EMBEDDING:
-            return _embedding(aggregates)
+            return _embedding(aggregates, unknown=unknown)
         case RuleKind.NO_DATA:
             raise ValueError("no_data is not judged by runs; see alerting.no_data_due.")
 
@@ -152,15 +153,16 @@ def _threshold(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Conditio
 def _probe_errors(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
     """Compare the share of failed probes with the rule's, or else with what makes a run unknown; every run counts.
 
-    A run that is unknown though half of its probes measured was ended early, since the last ones failed in a row, or
-    measured none that expects something: it is bad whatever the share, and no other rule could say so.
+    A run that is unknown though half of its probes measured was ended early, since the last ones failed in a row,
+    measured none that expects something, or got too little relevance from outside: it is bad whatever the share, and no
+    other rule could say so.
     """
     value = aggregates.failed / aggregates.total if aggregates.total else None
     counted = f"{aggregates.failed} of {aggregates.total} probes failed"
     if value is None:
         return _bad(Severity.CRITICAL, None, rule.failed_share, "the run has no probes, so nothing is known (critical)")
     if unknown and (rule.failed_share is None or 2 * aggregates.measured >= aggregates.total):
-        return _bad(Severity.CRITICAL, value, rule.failed_share, f"{counted}, so the run is unknown (critical)")
+        return _bad(Severity.CRITICAL, value, rule.failed_share, f"{counted}{_why_unknown(aggregates)} (critical)")
     good = True
     if rule.failed_share is not None:
         if value > rule.failed_share + ROUNDING:
@@ -177,13 +179,26 @@ def _probe_errors(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condi
     )
 
 
-def _embedding(aggregates: Aggregates) -> Condition:
-    """Say whether the embedder still is the one its reference was learned of; where there is none, nothing is wrong."""
+def _why_unknown(aggregates: Aggregates) -> str:
+    """Say after the count of failed probes that the run is unknown, and why where the count does not tell."""
+    if aggregates.unknown_reason is None or 2 * aggregates.measured < aggregates.total:
+        return ", so the run is unknown"
+    return f", and the run is unknown: {aggregates.unknown_reason}"
+
+
+def _embedding(aggregates: Aggregates, *, unknown: bool) -> Condition:
+    """Say whether the embedder still is the one its reference was learned of; where there is none, nothing is wrong.
+
+    An unknown run is bad as well where the embedder answered as another one: that is measured whatever the probes do,
+    and may be why they fail. It is never good: so little of it came about that no alert closes on it.
+    """
     if aggregates.embedder is None and aggregates.embedder_reason is not None:
         return _silent(aggregates.embedder_reason, threshold=None)
     reason = aggregates.embedder_reason or "there is no embedder"
     if aggregates.embedder not in {None, EmbedderChange.SAME, EmbedderChange.DRIFTED}:
         return _bad(Severity.CRITICAL, None, None, f"{reason} (critical)")
+    if unknown:
+        return _silent("the run is unknown", threshold=None)
     return Condition(measured=True, severity=None, value=None, threshold=None, good_beyond_margin=True, reason=reason)
 
 

@@ -21,6 +21,10 @@ BLOCK: Final = 64
 """How many groups are summed at once, so that a thousand tags cost time but no memory."""
 UNSCORED: Final = "relevance could not be measured for"
 """How the remark begins that no judgment can change: whoever judges a run anew takes it over."""
+LACKING: Final = "was found in none of the hits"
+"""How the remark ends on a mapped field that is nowhere; no judgment can change that either."""
+TOO_FEW_SCORED: Final = "relevance was measured for only"
+"""The same of the reason for which a run is unknown."""
 ONE_THREAD: Final = 250_000
 """Multiplications up to which OpenBLAS does not call in other threads (4 x 65,536 in its interface/gemm.c)."""
 
@@ -59,15 +63,19 @@ def judge_canary(
     return tuple(reason for reason, holds in wrong.items() if holds)
 
 
-def judge_timing(canary: Canary, *, age_seconds: float | None, latency_seconds: float | None) -> tuple[Reason, ...]:
+def judge_timing(
+    canary: Canary, *, age_seconds: float | None, latency_seconds: float | None, empty: bool = False
+) -> tuple[Reason, ...]:
     """Say what was wrong with the moment of an answer, whatever its ranking: `stale`, `slow`; () = nothing.
 
     `age_seconds` is the age of the newest of the top k hits. None = no hit says how old it is: then it is not known
-    whether the canary is stale, and it is not called so. Latencies are compared as exactly as runs keep them, to half
+    whether the canary is stale, and it is not called so. An `empty` answer has nothing that is new enough, so it is
+    stale, unless no good answer exists to the query. Latencies are compared as exactly as runs keep them, to half
     a thousandth: so what is called slow is always shown to be.
     """
+    nothing_new = empty and canary.max_age_seconds is not None and not canary.negative
     wrong = {
-        Reason.STALE: _above(age_seconds, canary.max_age_seconds),
+        Reason.STALE: nothing_new or _above(age_seconds, canary.max_age_seconds),
         Reason.SLOW: _above(_kept(latency_seconds), _kept(canary.max_latency_seconds)),
     }
     return tuple(reason for reason, holds in wrong.items() if holds)
@@ -96,15 +104,16 @@ def aggregate(  # noqa: PLR0913 - the columns of a run
 
     Means are over measured canaries that expect something and have the value; None where there is none. Every slice
     carries `degraded_share` among its measures. The slice of the category `negative` also carries `answered_ratio`:
-    of its measured canaries, those answered with confidence, None with a scorer that cannot tell
-    (`measures_relevance`).
+    of its measured canaries that were `answered` or whose relevance is known, those that were; absent with a scorer
+    that cannot tell (`measures_relevance`). One whose relevance could not be measured is not one that was not answered.
     """
     failures = [(position, outcome) for position, outcome in enumerate(outcomes) if outcome != Outcome.OK]
     measured = np.ones(len(outcomes), dtype=np.bool_)
     measured[[position for position, _ in failures]] = False
     counted = measured & expects
     groups = [*categories.values(), *tags.values()]
-    tallies = np.column_stack([measured, counted, measured & degraded, measured & negative, measured & answered])
+    told = negative & (answered | ~np.isnan(top_scores))
+    tallies = np.column_stack([measured, counted, measured & degraded, measured & told, measured & answered])
     values = np.column_stack([top_scores, found, scores])
     means, totals = _tabulate(values, counted, tallies, [np.arange(len(outcomes)), *groups])
     names = [*categories, *tags]
@@ -132,29 +141,44 @@ def aggregate(  # noqa: PLR0913 - the columns of a run
 
 
 def run_verdict(
-    aggregates: Aggregates, rules: Sequence[Rule], *, ended_early: str | None = None
+    aggregates: Aggregates, rules: Sequence[Rule], *, ended_early: str | None = None, too_few_scored: str | None = None
 ) -> tuple[Verdict, list[str]]:
     """Judge a run by the enabled rules of its check; the reasons are sentences without full stops, for people.
 
     Unknown when it was ended early for the reason given, however much had been measured by then, when fewer than half
-    of its probes measured, or none of those that expect something; else degraded when the condition of at least one
-    rule is true on this run; else healthy. What is wrong with the embedder is said of unknown runs too: it may be why.
+    of its probes measured, or none of those that expect something, or relevance could be measured for
+    `too_few_scored`; else degraded when the condition of at least one rule is true on this run; else healthy. What is
+    wrong with the embedder is said of unknown runs too: it may be why.
     """
-    if ended_early is not None or is_unknown(aggregates):
-        why = ended_early or _why_unknown(aggregates)
+    unmeasured = ended_early or (_why_unknown(aggregates) if is_unknown(aggregates) else None)
+    why = [reason for reason in (unmeasured, too_few_scored) if reason is not None]
+    if why:
         asked = [rule for rule in rules if rule.kind is RuleKind.EMBEDDING]
         found = [condition(rule, aggregates, unknown=True) for rule in asked]
-        return Verdict.UNKNOWN, [why, *(one.reason for one in found if one.severity is not None)]
+        return Verdict.UNKNOWN, [*why, *(one.reason for one in found if one.severity is not None)]
     judged = [condition(rule, aggregates, unknown=False) for rule in rules if rule.kind is not RuleKind.NO_DATA]
     reasons = [one.reason for one in judged if one.severity is not None]
     return (Verdict.DEGRADED if reasons else Verdict.HEALTHY), reasons
 
 
-def remarks(aggregates: Aggregates, *, unscored: int, why_unscored: str | None, undated: int) -> list[str]:
+def too_few_scored(*, scored: int, unscored: int, why_unscored: str | None) -> str | None:
+    """Say that a scorer outside the retriever gave a relevance to fewer than half of the answers with hits; None = not.
+
+    Such a run is unknown: canaries nobody scored are neither irrelevant nor answered, so that it would look healthy.
+    """
+    if scored >= unscored:
+        return None
+    why = f": {why_unscored}" if why_unscored else ""
+    return f"{TOO_FEW_SCORED} {scored} of the {scored + unscored} canaries that got hits{why}"
+
+
+def remarks(
+    aggregates: Aggregates, *, unscored: int, why_unscored: str | None, undated: int, lacking: Sequence[str] = ()
+) -> list[str]:
     """Say what a run could not tell though its probes measured; sentences without full stops, beside its reasons.
 
     `unscored` canaries have no relevance, for one of them because of `why_unscored`; `undated` ones have a maximum age
-    and hits that do not say how old they are.
+    and hits that do not say how old they are; no hit of the run had any of the mapped fields `lacking`.
     """
     why = f": {why_unscored}" if why_unscored else ""
     of = f"of {aggregates.total} canaries"
@@ -162,7 +186,10 @@ def remarks(aggregates: Aggregates, *, unscored: int, why_unscored: str | None, 
         f"{UNSCORED} {unscored} {of}{why}": unscored,
         f"whether they are stale could not be told for {undated} {of}: none of their top hits has a date": undated,
     }
-    return [sentence for sentence, count in said.items() if count]
+    return [
+        *(f"`{field}` {LACKING}" for field in lacking),
+        *(sentence for sentence, count in said.items() if count),
+    ]
 
 
 def is_unknown(aggregates: Aggregates) -> bool:

@@ -58,6 +58,8 @@ def _answered(result: Mapping[str, Any]) -> str:
 
 
 def _stale(result: Mapping[str, Any]) -> str:
+    if result["age_seconds"] is None:
+        return f"returned nothing, where something no older than {_duration(result['max_age_seconds'], 2)} was expected"
     age, most = _durations(result["age_seconds"], result["max_age_seconds"])
     return f"the newest of its top {result['k']} hits is {age} old, more than {most}"
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from app.domain.judging import unpack_reasons
 from app.domain.matching import Match
+from app.services.scoring import without_relevance
 from app.store import catalog, history
 from app.store.engine import Connection
 from app.store.history import StateRow
@@ -24,11 +25,14 @@ def worst_canaries(connection: Connection, check_id: int, run_id: int, *, limit:
     members = {member.canary_id: member for member in catalog.suite_version(connection, run.suite_version_id)[1]}
     _, failures = history.probes_of(connection, run_id)
     unknown = {canary_id for position, canary_id in enumerate(members) if position in failures}
-    degraded = [
-        state
+    unscored = set(history.unscored_at(connection, run_id))
+    unscored_ids = {canary_id for position, canary_id in enumerate(members) if position in unscored}
+    found = [
+        without_relevance(state) if state.canary_id in unscored_ids else state
         for state in history.states_at(connection, check_id, run_id, only_degraded=True).values()
         if state.canary_id in members and state.canary_id not in unknown
     ]
+    degraded = [state for state in found if state.reasons]
     degraded.sort(key=lambda state: _badness(state, members[state.canary_id].key))
     return [
         {

@@ -52,6 +52,7 @@ def find_out(store: Store, plan: Plan, gathered: Gathered) -> Findings:
     tally.take_over(kept)
     tally.time(timings)
     closed, opened = _changes(plan, gathered, results, kept, tally.reasons)
+    tally = tally.without_relevance(gathered.unscored_at)  # of what is kept it is that of an earlier run
     return Findings(
         results=results,
         closed=closed,

@@ -14,6 +14,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.domain.judging import Panel, Result, Tally, Yardstick, judge, judge_timings, unpack_reasons
 from app.domain.measures import MEASURES_VERSION
 from app.domain.model import Answer, Outcome, Ranking, RunStatus, Trigger
+from app.domain.presence import lacking, present
 from app.domain.rankings import decimals_of, settle
 from app.domain.retrievers import Ask, Asking, Probe
 from app.domain.verdicts import remarks, run_verdict, too_few_scored
@@ -61,7 +62,8 @@ def measure(
     asked = _ask(panel, probe, Asking(retriever=retriever, k=yardstick.fetch_k, run_id=run_id), answered)
     finished_at = clock()
     judged = _judge(yardstick, panel, asked, decimals_of(retriever.score_precision), started_at)
-    means, counts, verdict, reasons, body = _summary(yardstick, panel, asked, judged)
+    lacks = lacking(retriever.response, present(judged.rankings.values()))
+    means, counts, verdict, reasons, body = _summary(yardstick, panel, asked, judged, lacks)
     versions = [answer.index_version for answer in asked.answers if answer.index_version]
     run = shapes.run_shape(
         id=run_id,
@@ -220,7 +222,7 @@ def _judge(yardstick: Yardstick, panel: Panel, asked: _Asked, decimals: int, sta
 
 
 def _summary(
-    yardstick: Yardstick, panel: Panel, asked: _Asked, judged: _Judged
+    yardstick: Yardstick, panel: Panel, asked: _Asked, judged: _Judged, lacks: Sequence[str]
 ) -> tuple[dict[str, float | None], dict[str, int], str, list[str], dict[str, Any]]:
     """Amount the answers to a run's means, counts, verdict, its reasons, and what its shape spells out besides."""
     outcomes = [answer.outcome for answer in asked.answers]
@@ -230,7 +232,13 @@ def _summary(
     scored = sum(ranking.relevance is not None for ranking in judged.rankings.values())
     too_few = too_few_scored(scored=scored, unscored=len(unscored), why_unscored=told)
     verdict, why = run_verdict(aggregates, yardstick.rules, ended_early=asked.ended_early, too_few_scored=too_few)
-    why += remarks(aggregates, unscored=0 if too_few else len(unscored), why_unscored=told, undated=judged.undated)
+    why += remarks(
+        aggregates,
+        unscored=0 if too_few else len(unscored),
+        why_unscored=told,
+        undated=judged.undated,
+        lacking=lacks,
+    )
     names = vector_names(yardstick, panel)
     means = dict(zip(names, aggregate_vector(names, aggregates).tolist(), strict=True))
     counts = {name: getattr(aggregates, name) for name in ("total", "measured", "failed", "undefined", "degraded")}

@@ -126,6 +126,7 @@ def results(
         setting = scoring.setting_of(connection, row, anew)
         states = scoring.states_of(connection, row, setting, anew)
         latencies, failures = history.probes_of(connection, row.id)
+        unscored = set(history.unscored_at(connection, row.id))
         wanted: list[int] = []
         for position, canary in enumerate(setting.canaries):
             if position <= after or (category and canary.category != category) or (tag and tag not in canary.tags):
@@ -161,7 +162,9 @@ def results(
         shaped.append(
             shapes.result_shape(
                 canary,
-                ranking=rankings[state.ranking_id],
+                ranking=replace(rankings[state.ranking_id], relevance=None)
+                if position in unscored
+                else rankings[state.ranking_id],
                 prepared=prepare(canary.judgments),
                 match=Match.from_bytes(state.matched),
                 measures=named_numbers(names[state.layout_id], state.vector),

@@ -16,7 +16,7 @@ from app.domain.embeddings import Embed
 from app.domain.errors import ConfigurationError, InvalidInputError
 from app.domain.model import Answer, RunStatus, Verdict
 from app.domain.retrievers import Ask, Asking, Probe
-from app.domain.verdicts import remarks, run_verdict
+from app.domain.verdicts import remarks, run_verdict, too_few_scored
 from app.services import alerting, embedding_canaries
 from app.services.embedding_canaries import Watched
 from app.services.findings import find_out
@@ -212,12 +212,16 @@ def _finalise(
     gathered = gather(plan, answered)
     found = find_out(store, plan, gathered)
     found = replace(found, aggregates=with_embedder(found.aggregates, watched.body if watched else None))
-    verdict, reasons = run_verdict(found.aggregates, plan.yardstick.rules, ended_early=gathered.ended_early)
+    too_few = too_few_scored(scored=gathered.scored, unscored=gathered.unscored, why_unscored=gathered.unscored_detail)
+    verdict, reasons = run_verdict(
+        found.aggregates, plan.yardstick.rules, ended_early=gathered.ended_early, too_few_scored=too_few
+    )
     reasons += remarks(
         found.aggregates,
-        unscored=gathered.unscored,
+        unscored=0 if too_few else gathered.unscored,
         why_unscored=gathered.unscored_detail,
         undated=found.undated,
+        lacking=gathered.lacking,
     )
     status = RunStatus.FINISHED if gathered.complete else RunStatus.PARTIAL
     now = clock()
@@ -252,7 +256,7 @@ def _finalise(
         ]
         recording.save_scores(connection, plan.layout_id, rows)
         recording.change_states(connection, check_id, run_id, closed=found.closed, opened=found.opened)
-        recording.save_probes(connection, run_id, gathered.latencies.tobytes(), gathered.failures)
+        recording.save_probes(connection, run_id, gathered.latencies.tobytes(), gathered.failures, gathered.unscored_at)
         recording.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), vector)
         if gathered.index_version is not None:
             recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
-from app.domain.judging import Yardstick
+from app.domain.judging import RELEVANCE, Yardstick
 from app.domain.matching import Match
 from app.domain.measures import MEASURES_VERSION
 from app.domain.model import Canary
@@ -138,9 +138,14 @@ def yardstick_of(connection: Connection, check_version_id: int, retriever_versio
 def states_of(connection: Connection, row: RunRow, setting: Setting, anew: Anew | None = None) -> dict[int, StateRow]:
     """Read what held for each canary at a run, by canary id.
 
-    Judged anew, `first_run` still tells since when the canary has had this ranking: it may have held for longer.
+    Judged anew, `first_run` still tells since when the canary has had this ranking: it may have held for longer. Where
+    the run could not measure relevance, there is none, though what holds may have had some when it began.
     """
     states = history.states_at(connection, row.check_id, row.id)
+    for position in history.unscored_at(connection, row.id):
+        canary_id = setting.members[position].canary_id if position < len(setting.members) else None
+        if canary_id in states:
+            states[canary_id] = without_relevance(states[canary_id])
     if anew is None:
         return states
     layout = anew.run.scores_layout_id
@@ -164,6 +169,11 @@ def states_of(connection: Connection, row: RunRow, setting: Setting, anew: Anew 
             top_score=_top_score(setting.yardstick.scorer, state, matched, setting.canaries[position]),
         )
     return found
+
+
+def without_relevance(state: StateRow) -> StateRow:
+    """Give what is left of a state where relevance could not be measured."""
+    return replace(state, top_score=None, reasons=state.reasons & ~RELEVANCE)
 
 
 def rescoring_shape(found: Rescoring, done: int, total: int) -> dict[str, Any]:

@@ -1,16 +1,18 @@
 """The answers of a run on their way to its verdict: reduced to shards, staged, and put together again."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.breaking import ENDED_FIRST, Breaker
 from app.domain.model import Answer, Outcome, Ranking
+from app.domain.presence import lacking, present
 from app.domain.rankings import settle
 from app.services.plans import Plan
 from app.store.queue import Failure, ShardBody
+from app.store.recording import OpenState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,11 @@ class Batch:
 def stage(
     plan: Plan, number: int, batch: Batch, save: Callable[[Mapping[bytes, Ranking]], dict[bytes, int]]
 ) -> ShardBody:
-    """Reduce the answers of a shard to what is staged; a ranking the canary has already is only referred to."""
+    """Reduce the answers of a shard to what is staged; a ranking the canary has already is only referred to.
+
+    So is one nobody could score, where but for its relevance it is the one the canary has: a scorer that is away for a
+    while is not news of every canary. That its relevance is not of this run is noted beside, by position.
+    """
     answers = batch.shards[number]
     positions = plan.positions(number)
     ended_early = batch.breaker.reason if batch.ended_early else None
@@ -53,7 +59,7 @@ def stage(
         ranking = answer.ranking if answer.ranking.fingerprint else settle(answer.ranking, plan.decimals)
         digest = ranking.fingerprint or b""
         held = plan.held.get(plan.canary_ids[position])
-        if held is not None and held.ranking_hash == digest:
+        if held is not None and (held.ranking_hash == digest or _lacks_relevance(plan, position, answer, held)):
             rankings[place] = held.ranking_id
         else:
             new[digest] = ranking
@@ -64,7 +70,7 @@ def stage(
         for place, digest in hashes.items():
             rankings[place] = ids[digest]
     measured = [answer for answer in answers.values() if answer.ranking is not None]
-    unscored = [answer.unscored for answer in measured if answer.unscored is not None]
+    unscored = {position: answer.unscored for position, answer in answers.items() if answer.unscored is not None}
     versions = [answer.index_version for answer in measured if answer.index_version]
     return ShardBody(
         first=positions.start,
@@ -73,11 +79,22 @@ def stage(
         failures=failures,
         index_version=versions[-1] if versions else None,
         unscored=len(unscored),
-        unscored_detail=unscored[0] if unscored else None,
+        unscored_detail=next(iter(unscored.values()), None),
         arrived=batch.breaker.arrived,
         row=dict(batch.breaker.row),
         ended_early=ended_early,
+        scored=sum(answer.ranking is not None and answer.ranking.relevance is not None for answer in measured),
+        unscored_at=sorted(unscored),
+        present=sorted(present(answer.ranking for answer in measured if answer.ranking is not None)),
     )
+
+
+def _lacks_relevance(plan: Plan, position: int, answer: Answer, held: OpenState) -> bool:
+    """Whether a ranking nobody could score is the one that holds, less the relevance, which is its top score."""
+    if answer.ranking is None or answer.unscored is None or not plan.still_holds(held, held.ranking_id, position):
+        return False
+    scored = settle(replace(answer.ranking, relevance=held.top_score), plan.decimals)
+    return scored.fingerprint == held.ranking_hash
 
 
 def breaker_of(limit: int | None, staged: Mapping[int, ShardBody]) -> Breaker:
@@ -102,8 +119,13 @@ class Gathered:
     complete: bool
     ended_early: str | None
     """Why, where the breaker ended it."""
+    scored: int
     unscored: int
     unscored_detail: str | None
+    unscored_at: list[int]
+    """Positions of answers whose relevance could not be measured."""
+    lacking: tuple[str, ...]
+    """The mapped fields that not one hit had."""
 
     @property
     def measured_latencies(self) -> list[float]:
@@ -146,6 +168,9 @@ def gather(plan: Plan, answered: Mapping[int, ShardBody]) -> Gathered:
         index_version=index_version,
         complete=len(answered) == plan.shard_count and why is None,
         ended_early=why,
+        scored=sum(body.scored for body in answered.values()),
         unscored=sum(body.unscored for body in answered.values()),
+        unscored_at=sorted(position for body in answered.values() for position in body.unscored_at),
         unscored_detail=next((body.unscored_detail for body in answered.values() if body.unscored_detail), None),
+        lacking=lacking(plan.retriever.response, {field for body in answered.values() for field in body.present}),
     )

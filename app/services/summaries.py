@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from app.domain.judging import Panel, Yardstick, unpack_reasons
 from app.domain.measures import mean_name
-from app.domain.model import Aggregates, Category, EmbedderChange, Outcome, Slice, Step
+from app.domain.model import Aggregates, Category, EmbedderChange, Outcome, RunStatus, Slice, Step, Verdict
 from app.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, measure_value
 from app.store.history import RunRow
 
@@ -66,11 +66,18 @@ def stored_aggregates(run: RunRow) -> Aggregates:
             for category, values in slices.items()
         },
     )
+    if run.verdict == Verdict.UNKNOWN and run.reasons:
+        aggregates = replace(aggregates, unknown_reason=run.reasons[0])
+    if run.status == RunStatus.FAILED:  # nobody was asked, whatever embedder there is
+        return replace(aggregates, embedder_reason="the run could not be carried out")
     return with_embedder(aggregates, run.embedder)
 
 
 def with_embedder(aggregates: Aggregates, found: Mapping[str, Any] | None) -> Aggregates:
-    """Add to a run's aggregates what it found of its embedder, `kind` and `reason`; None = it has none."""
+    """Add to the aggregates of a run that was carried out what it found of its embedder, `kind` and `reason`.
+
+    None = it has none.
+    """
     if found is None:
         return aggregates
     kind = None if found["kind"] is None else EmbedderChange(found["kind"])

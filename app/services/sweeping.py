@@ -13,7 +13,7 @@ from app.domain.breaking import ENDED_FIRST
 from app.domain.judging import Panel, Tally, Timing, Yardstick, judge, judge_timings, pack_reasons
 from app.domain.measures import MEASURES_VERSION
 from app.domain.model import Aggregates, Outcome, Ranking, RunStatus, Verdict
-from app.domain.verdicts import UNSCORED, remarks, run_verdict
+from app.domain.verdicts import LACKING, TOO_FEW_SCORED, UNSCORED, remarks, run_verdict
 from app.formats.documents import CanaryDocument
 from app.services.scoring import corrected, yardstick_of
 from app.services.summaries import aggregate_vector, vector_names, with_embedder
@@ -137,11 +137,13 @@ class Sweep:
         failures = run.failed
         self._fill(sheet, failures)
         timings = self._timings(sheet, run, failures)
-        found = self._sum(sheet, run.failures, failures, timings)
+        found = self._sum(sheet, run, failures, timings)
         aggregates = with_embedder(found.aggregates, run.embedder)
         ended_early = _ended_early(run, failures)
-        verdict, reasons = run_verdict(aggregates, sheet.yardstick.rules, ended_early=ended_early)
-        reasons += [sentence for sentence in run.reasons if sentence.startswith(UNSCORED)]
+        too_few = next((reason for reason in run.reasons if reason.startswith(TOO_FEW_SCORED)), None)
+        rules = sheet.yardstick.rules
+        verdict, reasons = run_verdict(aggregates, rules, ended_early=ended_early, too_few_scored=too_few)
+        reasons += [told for told in run.reasons if told.startswith(UNSCORED) or told.endswith(LACKING)]
         undated = sum(timing.undated for timing in timings.values())
         reasons += remarks(aggregates, unscored=0, why_unscored=None, undated=undated)
         return RescoredRun(
@@ -160,11 +162,9 @@ class Sweep:
             scores_layout_id=sheet.layout_id,
         )
 
-    def _sum(
-        self, sheet: _Sheet, packed: bytes | None, failures: Mapping[int, Failure], timings: Mapping[int, Timing]
-    ) -> _Sum:
+    def _sum(self, sheet: _Sheet, run: LeftRun, failures: Mapping[int, Failure], timings: Mapping[int, Timing]) -> _Sum:
         """Amount a run to its aggregates; those of the run before where nothing has changed since."""
-        key = (packed, [timing.reasons for timing in timings.values()])
+        key = (run.failures, run.unscored, [timing.reasons for timing in timings.values()])
         if sheet.sum_of is not None and sheet.sum_of[0] == key:
             return sheet.sum_of[1]
         outcomes = [Outcome.OK] * len(sheet.panel)
@@ -174,14 +174,15 @@ class Sweep:
         for position, failure in failures.items():
             outcomes[position] = Outcome(failure.outcome)
         sheet.tally.time(timings)
-        aggregates = sheet.tally.aggregates(outcomes)
+        tally = sheet.tally.without_relevance(run.unscored_at)
+        aggregates = tally.aggregates(outcomes)
         measured = np.array([outcome is Outcome.OK for outcome in outcomes], dtype=np.bool_)
-        places = np.flatnonzero((sheet.tally.reasons != 0) & measured)
+        places = np.flatnonzero((tally.reasons != 0) & measured)
         found = _Sum(
             aggregates=aggregates,
             vector=aggregate_vector(sheet.names, aggregates).tobytes(),
             positions=places.astype("<u4").tobytes() or None,
-            reasons=sheet.tally.reasons[places].astype("<u2").tobytes() or None,
+            reasons=tally.reasons[places].astype("<u2").tobytes() or None,
         )
         sheet.sum_of = (key, found)
         return found

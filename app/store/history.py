@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from app.domain.model import Ranking
 from app.store.queue import Failure
-from app.store.recording import load_rankings
+from app.store.recording import load_rankings, unpacked_positions
 from app.store.tables import (
     definitions,
     embedder_findings,
@@ -164,6 +164,12 @@ def probes_of(connection: Connection, run_id: int) -> tuple[NDArray[np.float16],
         return np.zeros(0, dtype=np.float16), {}
     failures = msgspec.msgpack.decode(row.failures, type=dict[int, Failure]) if row.failures else {}
     return np.frombuffer(row.latencies, dtype=np.float16), failures
+
+
+def unscored_at(connection: Connection, run_id: int) -> list[int]:
+    """List the positions at which a run could not measure relevance: there the states tell that of an earlier run."""
+    statement = sa.select(run_probes.c.unscored).where(run_probes.c.run_id == run_id)
+    return unpacked_positions(connection.execute(statement).scalar_one_or_none())
 
 
 _STATE = (

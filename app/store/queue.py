@@ -58,6 +58,12 @@ class ShardBody(msgspec.Struct, array_like=True, frozen=True):
     """The probes that had failed in a row by then, counted by the way they failed."""
     ended_early: str | None = None
     """Why nothing more was to be asked from here on."""
+    scored: int = 0
+    """Answers whose relevance a scorer outside the retriever measured."""
+    unscored_at: list[int] = msgspec.field(default_factory=list)
+    """The positions of those it could not measure."""
+    present: list[str] = msgspec.field(default_factory=list)
+    """What the hits had of the fields they may lack, see `presence`."""
 
 
 def enqueue_scheduled(

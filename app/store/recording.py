@@ -263,10 +263,32 @@ def finish_run(connection: Connection, run_id: int, owner: str, **outcome: Any) 
     return connection.execute(sa.update(runs).where(mine).values(**values)).rowcount == 1
 
 
-def save_probes(connection: Connection, run_id: int, latencies: bytes, failures: Mapping[int, Any]) -> None:
+def save_probes(
+    connection: Connection,
+    run_id: int,
+    latencies: bytes,
+    failures: Mapping[int, Any],
+    unscored: Sequence[int] = (),
+) -> None:
     """Store how the probes of a run ended, by position in its suite version."""
     packed = msgspec.msgpack.encode(failures) if failures else None
-    insert_new(connection, run_probes, ("run_id", "latencies", "failures"), [(run_id, latencies, packed)])
+    columns = ("run_id", "latencies", "failures", "unscored")
+    insert_new(connection, run_probes, columns, [(run_id, latencies, packed, packed_positions(unscored))])
+
+
+def packed_positions(positions: Sequence[int]) -> bytes | None:
+    """Pack positions to bits; None = there are none."""
+    if not positions:
+        return None
+    bits = np.zeros(max(positions) + 1, dtype=np.bool_)
+    bits[list(positions)] = True
+    return np.packbits(bits).tobytes()
+
+
+def unpacked_positions(packed: bytes | None) -> list[int]:
+    """Unpack what `packed_positions` packed, in order."""
+    places: list[int] = np.flatnonzero(np.unpackbits(np.frombuffer(packed or b"", dtype=np.uint8))).tolist()
+    return places
 
 
 def save_latest(connection: Connection, check_id: int, run_id: int, body: Mapping[str, Any]) -> None:

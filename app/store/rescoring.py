@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from app.store.engine import insert_one
 from app.store.queue import Failure
+from app.store.recording import unpacked_positions
 from app.store.rescored import summary
 from app.store.tables import (
     definitions,
@@ -67,11 +68,17 @@ class LeftRun:
     embedder: Mapping[str, Any] | None
     latencies: bytes
     failures: bytes | None
+    unscored: bytes | None
 
     @property
     def failed(self) -> dict[int, Failure]:
         """How the probes ended that did not measure, by position."""
         return msgspec.msgpack.decode(self.failures, type=dict[int, Failure]) if self.failures else {}
+
+    @property
+    def unscored_at(self) -> list[int]:
+        """The positions at which relevance could not be measured."""
+        return unpacked_positions(self.unscored)
 
 
 def ask(
@@ -168,7 +175,13 @@ def finish(connection: Connection, rescoring: Rescoring, *, note: str | None, no
 def runs_left(connection: Connection, rescoring: Rescoring, *, after: int, limit: int) -> list[LeftRun]:
     """Read runs that are not re-scored yet, in the order they ran, those with an id above `after`."""
     statement = (
-        sa.select(runs, embedder_findings.c.body.label("embedder"), run_probes.c.latencies, run_probes.c.failures)
+        sa.select(
+            runs,
+            embedder_findings.c.body.label("embedder"),
+            run_probes.c.latencies,
+            run_probes.c.failures,
+            run_probes.c.unscored,
+        )
         .outerjoin(run_probes, run_probes.c.run_id == runs.c.id)
         .outerjoin(run_embedders, run_embedders.c.run_id == runs.c.id)
         .outerjoin(embedder_findings, embedder_findings.c.id == run_embedders.c.finding_id)
@@ -190,6 +203,7 @@ def runs_left(connection: Connection, rescoring: Rescoring, *, after: int, limit
             embedder=json.loads(row.embedder) if row.embedder else None,
             latencies=row.latencies or b"",
             failures=row.failures,
+            unscored=row.unscored,
         )
         for row in connection.execute(statement)
     ]

@@ -1,13 +1,13 @@
 """The real `Probe`: whatever a retriever speaks, with the embedder before it and the scorer behind it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Protocol
 
 from app.adapters.credentials import Keyring
 from app.adapters.embeddings import Embeddings
-from app.adapters.reranking import Relevance
+from app.adapters.reranking import Patience, Relevance
 from app.adapters.retrievers.compiling import asks_by_vector
 from app.adapters.retrievers.http import Answers, HttpProbe, Vectors
 from app.adapters.retrievers.mcp import McpProbe
@@ -19,6 +19,10 @@ from app.domain.retrievers import Ask, Asking, Dialect, Embedder, ScorerKind
 
 EMBEDDED_TOGETHER = 256
 """Queries embedded before the caller gets a chance to stop."""
+
+
+Scored = tuple[list[float | None], str | None]
+"""Relevance by place, and why some have none."""
 
 
 class Speaker(Protocol):
@@ -73,10 +77,11 @@ class RetrieverProbe:
             yield from batches
 
     def _scored(self, asking: Asking, asks: Sequence[Ask], answers: Iterator[Answers]) -> Iterator[Answers]:
-        """Have the first hits judged by the scorer outside the retriever."""
+        """Have the first hits judged by the scorer outside the retriever, for as long as there is patience with it."""
         retriever = asking.retriever
         decimals = decimals_of(retriever.score_precision)
         queries = {ask.position: ask.query for ask in asks}
+        patience = Patience()
         with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
             for batch in batches:
                 texts = {
@@ -86,7 +91,8 @@ class RetrieverProbe:
                 }
                 known = [(position, text) for position, text in texts.items() if text is not None]
                 pairs = [(queries[position], text) for position, text in known]
-                scores, why = self._relevance.of_first_hits(retriever.scorer, retriever.embedder, pairs)
+                scoring = self._relevance.of_first_hits(retriever.scorer, retriever.embedder, pairs, patience)
+                scores, why = yield from _pausing(scoring)
                 relevance = dict(zip([position for position, _ in known], scores, strict=True))
                 yield [
                     (position, _with_relevance(answer, relevance.get(position), why, decimals))
@@ -94,6 +100,18 @@ class RetrieverProbe:
                     else (position, answer)
                     for position, answer in batch
                 ]
+
+
+def _pausing(scoring: Generator[None, None, Scored]) -> Generator[Answers, None, Scored]:
+    """Wait for scores; yields no answers now and then, which lets the caller stop."""
+    with closing(scoring):
+        while True:
+            try:
+                next(scoring)
+            except StopIteration as stop:
+                scored: Scored = stop.value
+                return scored
+            yield []
 
 
 def _with_relevance(answer: Answer, relevance: float | None, why: str | None, decimals: int) -> Answer:

@@ -102,6 +102,7 @@ run_probes = Table(
     Column("run_id", Id, ForeignKey("runs.id"), primary_key=True, autoincrement=False),
     Column("latencies", LargeBinary, nullable=False),
     Column("failures", LargeBinary),  # msgpack {position: [outcome, http_status, detail, step]}; NULL = all ok
+    Column("unscored", LargeBinary),  # one bit a position: relevance was to be measured and was not; NULL = none
 )
 
 # The newest ended run of each check in full, so that health and /metrics never look further.
