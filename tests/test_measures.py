@@ -17,9 +17,10 @@ from app.domain.measures import (
     mean_name,
     measures_for,
     parse_measure,
-    rbo,
 )
 from app.domain.model import Judgment, Ranking
+from app.domain.rankings import rbo
+from tests.plain_measures import plain_measure
 from tests.random_rankings import judgment_lists, ranking_of, rankings
 
 
@@ -336,3 +337,20 @@ def test_rbo_of_even_lists_is_the_weighted_agreement_of_their_tops(a: list[str],
 def test_rbo_refuses_a_persistence_that_is_none(p: float) -> None:
     with pytest.raises(ValueError, match="strictly between"):
         rbo("a", "a", p)
+
+
+def test_measures_count_more_judgments_in_one_hit_than_a_byte_holds_beside_rankings_of_few() -> None:
+    many = [Judgment(document="doc")] * 300 + [Judgment(id="b", grade=2), Judgment(document="gone")]
+    few = [Judgment(id="a")]
+    ranking = Ranking(
+        ids=("a", "b", "c"),
+        documents=(None, "x", "doc"),
+        texts=(None,) * 3,
+        scores=(None,) * 3,
+        returned=3,
+    )
+    measures = [measure for measure in measures_for(CUTOFFS) if not measure.name.startswith("R_")]
+    ready = [prepare(many), prepare(few)]
+    batch = Batch.of([match(one, ranking) for one in ready], ready, [3, 3])
+    wanted = [[plain_measure(one.name, one.k, judged, ranking) for one in measures] for judged in (many, few)]
+    assert compute(batch, measures, 20) == pytest.approx(np.array(wanted))

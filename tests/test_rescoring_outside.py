@@ -67,11 +67,11 @@ def test_every_way_of_reading_a_run_takes_the_version(service: Api) -> None:
         old, new = service.get(path), service.get(path, measures_version=version)
         assert (old["coverage"], old["measures_version"], new["coverage"], new["measures_version"]) == (
             0.5,
-            "1",
+            "2",
             1.0,
             version,
         )
-        assert service.get(path, measures_version="1") == old
+        assert service.get(path, measures_version="2") == old
     results = service.get(f"/v1/runs/{run}/results", measures_version=version, verdict="degraded")
     assert results["items"] == []
     series = service.get("/v1/checks/docs/series", measures_version=version)
@@ -84,9 +84,9 @@ def test_every_way_of_reading_a_run_takes_the_version(service: Api) -> None:
 def test_what_cannot_be_is_said_and_how_it_should_be(service: Api) -> None:
     run = service.get("/v1/checks/docs/health")["id"]
     for path in (f"/v1/runs/{run}", f"/v1/runs/{run}/results", "/v1/checks/docs/series", "/v1/checks/docs/health"):
-        answer = service.client.get(path, params={"measures_version": "1.r7"})
+        answer = service.client.get(path, params={"measures_version": "2.r7"})
         assert answer.status_code == 422
-        told = {"path": "measures_version", "message": "there is no version '1.r7'; there are: 1"}
+        told = {"path": "measures_version", "message": "there is no version '2.r7'; there are: 2"}
         assert answer.json()["errors"] == [told]
     for since in ("yesterday", "2026-01-01T00:00:00", 7):
         answer = service.client.post("/v1/checks/docs/rescorings", json={"since": since})
@@ -97,9 +97,9 @@ def test_what_cannot_be_is_said_and_how_it_should_be(service: Api) -> None:
         answer = service.client.get(f"/v1/rescorings/{wrong}")
         assert (answer.status_code, answer.json()["detail"]) == (404, f"there is no re-scoring '{wrong}'")
     service.client.post("/v1/checks/docs/rescorings")
-    answer = service.client.get(f"/v1/runs/{run}", params={"measures_version": "1.r1"})
+    answer = service.client.get(f"/v1/runs/{run}", params={"measures_version": "2.r1"})
     assert answer.status_code == 404
-    assert answer.json()["detail"] == f"run '{run}' is not in measures version 1.r1, or not yet: the re-scoring goes on"
+    assert answer.json()["detail"] == f"run '{run}' is not in measures version 2.r1, or not yet: the re-scoring goes on"
 
 
 def test_the_worker_does_it_without_asking_anybody(tmp_path: Path, database_url: str) -> None:
@@ -129,12 +129,32 @@ def test_the_command_shows_before_and_after(tmp_path: Path) -> None:
     result = _rescore("docs", "--since", "30d", "--data-dir", tmp_path)
     assert result.exit_code == 0, result.stderr
     lines = [line.split() for line in result.stdout.splitlines() if line.strip()]
-    assert lines[0] == ["docs:", "1", "run", "as", "measures", "version", "1.r1"]
-    assert lines[1] == ["before", "after"]
+    assert lines[0][:4] == ["docs:", "1", "run", "since"]
+    assert lines[0][-2:] == ["judged", "anew"]
+    assert lines[1] == ["measures", "version", "2.r1"]
+    assert lines[2] == ["before", "after"]
     assert ["coverage", "0.500", "1.000"] in lines
-    assert ["degraded", "canaries", "1", "0"] in lines
+    assert ["degraded", "canaries,", "summed", "over", "runs", "1", "0"] in lines
     assert ["healthy", "runs", "0", "1"] in lines
-    assert _rescore("docs", "--data-dir", tmp_path).stdout == result.stdout
+    whole = _rescore("docs", "--data-dir", tmp_path)
+    assert whole.stdout.splitlines()[0] == "docs: 1 run, judged anew"
+    assert whole.stdout.splitlines()[1:] == result.stdout.splitlines()[1:]
+    wider = _rescore("docs", "--since", "1d", "--data-dir", tmp_path)
+    assert wider.stdout == whole.stdout
+    assert "asked for from further back before; all of its runs are counted" in wider.stderr
+
+
+def test_the_command_says_that_there_are_no_runs_in_its_range(tmp_path: Path) -> None:
+    with api(tmp_path) as opened:
+        opened.docs()
+        assert _rescore("docs", "--data-dir", tmp_path).stdout == (
+            "docs: no run has ended, so there is nothing to judge anew.\n"
+        )
+        opened.docs(canaries=CORRECTED)
+        result = _rescore("docs", "--since", "1h", "--data-dir", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith("docs: no run has ended since 20")
+    assert result.stdout.endswith("Z, so there is nothing to judge anew.\n")
 
 
 @pytest.mark.parametrize(
@@ -166,6 +186,7 @@ def test_the_command_follows_a_service_until_it_has_finished() -> None:
         "id": "7",
         "check": "docs",
         "measures_version": "1.r7",
+        "since": None,
         "note": None,
         "before": None,
         "after": None,

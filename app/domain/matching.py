@@ -19,7 +19,8 @@ LEVELS = tuple(Level)
 _ID, _DOCUMENT = 1, 2
 _CODES = {level: code for code, level in enumerate(LEVELS, start=1)}
 
-_MAX_TOGETHER = 254
+_MOST_CODES = 254
+"""So many judgments have codes of one byte, 0 being none."""
 
 
 def match(prepared: "Prepared", ranking: Ranking) -> "Match":
@@ -33,7 +34,7 @@ def match(prepared: "Prepared", ranking: Ranking) -> "Match":
     """
     if prepared.codes is not None:
         return _match_ids(prepared, prepared.codes, ranking)
-    judgment, level, grade, found = [], bytearray(), bytearray(), bytearray()
+    judgment, level, grade, found = [], bytearray(), bytearray(), list[int]()
     first: list[int | None] = [None] * len(prepared.judgments)
     first_by_id = first.copy()
     first_level = bytearray(len(first))
@@ -60,7 +61,7 @@ def match(prepared: "Prepared", ranking: Ranking) -> "Match":
         judgment=tuple(judgment),
         level=bytes(level),
         grade=bytes(grade),
-        found=bytes(found),
+        found=_counts(found),
         first=tuple(first),
         first_level=bytes(first_level),
         first_by_id=tuple(first_by_id),
@@ -72,9 +73,8 @@ def prepare(judgments: Sequence[Judgment], *, verbatim: bool = False) -> "Prepar
 
     With `verbatim` a text must be contained as it is: so the corrected version of a withdrawn text is not taken for it.
 
-    A text without a letter, digit or symbol matches nothing. Raises ValueError for a judgment without an identity,
-    a grade outside 0-3, or more than 254 judgments that one hit could satisfy together (by document, text or the
-    same id; there is no limit on judgments with an id of their own and nothing else).
+    A text without a letter, digit or symbol matches nothing. Raises ValueError for a judgment without an identity, or a
+    grade outside 0-3.
     """
     for judgment in judgments:
         if judgment.id is None and judgment.document is None and judgment.text is None:
@@ -83,9 +83,7 @@ def prepare(judgments: Sequence[Judgment], *, verbatim: bool = False) -> "Prepar
             raise ValueError(f"a grade is between 0 and {MAX_GRADE}, not {judgment.grade}")
     uses = Counter(judgment.id for judgment in judgments)
     alone = sum(j.document is None and j.text is None and uses[j.id] == 1 for j in judgments)
-    if len(judgments) - alone > _MAX_TOGETHER:
-        raise ValueError(f"at most {_MAX_TOGETHER} judgments may be met by document, text or a shared id")
-    plain = alone == len(judgments) <= _MAX_TOGETHER
+    plain = alone == len(judgments) <= _MOST_CODES
     grades = bytes(judgment.grade for judgment in judgments)
     return Prepared(
         judgments=tuple(judgments),
@@ -128,7 +126,8 @@ class Prepared:
     ideal: bytes
     """The grades of at least 1, best first: what a perfect ranking gains."""
     codes: Mapping[str, int] | None
-    """Where every judgment is an id of its own and nothing else (the common case): id -> index + 1; else None."""
+    """Where every judgment is an id of its own and nothing else, and at most 254 are (the common case): id -> index
+    + 1; else None."""
     by_id: Mapping[str, tuple[int, ...]]
     by_document: Mapping[str, tuple[int, ...]]
     passages: tuple[tuple[int, Passage], ...]
@@ -153,8 +152,8 @@ class Match:
     """The code of the level that recognised it: place in `LEVELS` plus one, 0 = none."""
     grade: bytes
     """The grade of the credited judgment, 0 also where there is none."""
-    found: bytes
-    """How many judgments of grade 1 or better are found here for the first time."""
+    found: bytes | tuple[int, ...]
+    """How many judgments of grade 1 or better are found here for the first time; bytes where each count fits in one."""
     first: tuple[int | None, ...]
     """For each judgment the best rank (from 1) that satisfies it, None = not in the ranking."""
     first_level: bytes
@@ -224,7 +223,8 @@ class Match:
             judgment = [-1] * positions
             first: list[int | None] = [None] * judgments
             first_by_id = first.copy()
-            level, grade, found, first_level = map(bytearray, (positions, positions, positions, judgments))
+            level, grade, first_level = map(bytearray, (positions, positions, judgments))
+            found = [0] * positions
             for _ in range(judged):
                 position, bits, judgment[position], found[position] = islice(numbers, 4)
                 level[position], grade[position] = bits >> 2, bits & 3
@@ -242,7 +242,7 @@ class Match:
             judgment=tuple(judgment),
             level=bytes(level),
             grade=bytes(grade),
-            found=bytes(found),
+            found=_counts(found),
             first=tuple(first),
             first_level=bytes(first_level),
             first_by_id=tuple(first_by_id),
@@ -284,11 +284,16 @@ def _satisfied(prepared: Prepared, chunk: str, document: str | None, text: str |
 
 def _index(keys: Iterator[str | None]) -> dict[str, tuple[int, ...]]:
     """Map each key to the places where it stands."""
-    places: dict[str, tuple[int, ...]] = {}
+    places: dict[str, list[int]] = {}
     for place, key in enumerate(keys):
         if key is not None:
-            places[key] = (*places.get(key, ()), place)
-    return places
+            places.setdefault(key, []).append(place)
+    return {key: tuple(found) for key, found in places.items()}
+
+
+def _counts(found: Sequence[int]) -> bytes | tuple[int, ...]:
+    """Keep counts in a byte each where they fit: they nearly always do, and many matches are stacked at once."""
+    return bytes(found) if max(found, default=0) <= _LARGEST_BYTE else tuple(found)
 
 
 @lru_cache(maxsize=1024)
@@ -299,6 +304,7 @@ def _tables(grades: bytes) -> tuple[bytes, bytes]:
 
 
 _FORMAT_1, _FORMAT = 1, 2
+_LARGEST_BYTE = 255
 _MORE = 128
 """The bit that says another 7-bit group follows."""
 _IS_SET = bytes(1) + b"\1" * 255

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from app.domain.matching import Match, Prepared
 from app.domain.model import MAX_GRADE
 
-MEASURES_VERSION = "1"
+MEASURES_VERSION = "2"
+"""2: numbers must agree where a passage is recognised by its letters, and signs that belong to numbers count."""
 CUTOFFS = (1, 3, 5, 10, 20)
 RECALL_BY: Mapping[str, str] = MappingProxyType({"R_id": "id", "R_passage": "passage"})
 """The two recalls that tell chunks re-indexed under other ids from chunks lost, and what each goes by."""
@@ -112,7 +113,7 @@ class Batch:
     """(Q, K) best grade among the judgments first found here, 0-3."""
     relevant: Bytes
     """(Q, K) 1 where any judgment of grade 1 or better is satisfied."""
-    found: Bytes
+    found: Bytes | Counts
     """(Q, K) number of judgments of grade 1 or better first found here."""
     judged: Bytes
     """(Q, K) 1 where any judgment is satisfied."""
@@ -142,7 +143,7 @@ class Batch:
             raise ValueError("matches, prepared and returned must be parallel")
         grades, distinct = _stack([match.grade for match in matches])
         levels, _ = _stack([match.level for match in matches])
-        found, _ = _stack([match.found for match in matches])
+        found = _stack_counts([match.found for match in matches])
         ideal, n_relevant = _stack([one.ideal for one in prepared])
         twofold = [
             (row, match.first_by_id[index] or 0, match.first[index] or 0)
@@ -166,34 +167,6 @@ class Batch:
         )
 
 
-def rbo(a: Sequence[str], b: Sequence[str], p: float = 0.9) -> float:
-    """Rank-biased overlap of two rankings of distinct ids, in [0, 1]: the extrapolated point estimate RBO_ext.
-
-    Webber, Moffat and Zobel, "A similarity measure for indefinite rankings" (TOIS 2010), equation 32, which takes
-    lists of uneven length: agreement beyond the ends is assumed to go on as it was. So a list and its own beginning
-    score 1; that hits went missing at the end is for other figures to say. Two empty rankings are equal (1), one
-    empty ranking shares nothing (0). Raises ValueError unless 0 < p < 1.
-    """
-    if not 0 < p < 1:
-        raise ValueError(f"p lies strictly between 0 and 1, not {p}")
-    short, long = sorted((a, b), key=len)
-    if not short:
-        return 0.0 if long else 1.0
-    s, agreed, overlap, overlap_short, weight = len(short), 0.0, 0, 0, 1.0
-    seen: set[str] = set()
-    for depth, right in enumerate(long, start=1):
-        weight *= p
-        fresh = {right, short[depth - 1]} if depth <= s else {right}
-        overlap += len(fresh & seen) + (depth <= s and len(fresh) == 1)
-        seen |= fresh
-        agreed += overlap / depth * weight
-        if depth <= s:
-            overlap_short = overlap
-        else:
-            agreed += overlap_short * (depth - s) / (s * depth) * weight
-    return (1 - p) / p * agreed + ((overlap - overlap_short) / len(long) + overlap_short / s) * weight
-
-
 class _Block:
     """Some rows of a batch, with what several measures share computed when first asked for: (B, C) over cut-offs."""
 
@@ -208,7 +181,7 @@ class _Block:
         self.cutoffs = np.array(cutoffs, dtype=np.int64)
         self.deepest = max(cutoffs, default=0)
 
-    def top(self, values: Floats | Bytes, *, discounted: bool = False) -> Floats:
+    def top(self, values: Floats | Bytes | Counts, *, discounted: bool = False) -> Floats:
         """Sum each row over its first k positions, for each k; weighted by 1 / log2(rank + 1) if discounted."""
         values = values[:, : self.deepest]
         ranks = _ranks(values)
@@ -310,7 +283,7 @@ def _ratio(part: Floats | Counts, whole: Floats | Counts) -> Floats:
     return np.divide(part, whole, out=np.zeros(part.shape), where=whole != 0)
 
 
-def _ranks(rows: Floats | Bytes) -> Counts:
+def _ranks(rows: Floats | Bytes | Counts) -> Counts:
     """Give the rank of each position, from 1."""
     return np.arange(1, rows.shape[1] + 1)
 
@@ -325,6 +298,17 @@ def _stack(rows: Sequence[bytes]) -> tuple[Bytes, Counts]:
     stacked = np.zeros((len(rows), width), dtype=np.uint8)
     stacked[np.arange(width) < lengths[:, None]] = flat
     return stacked, lengths
+
+
+def _stack_counts(rows: Sequence[bytes | tuple[int, ...]]) -> Bytes | Counts:
+    """Stack counts likewise, wider than a byte where one of them is."""
+    narrow = [row for row in rows if isinstance(row, bytes)]
+    if len(narrow) == len(rows):
+        return _stack(narrow)[0]
+    stacked = np.zeros((len(rows), max(map(len, rows))), dtype=np.int64)
+    for row, counts in zip(stacked, rows, strict=True):
+        row[: len(counts)] = list(counts)
+    return stacked
 
 
 _BLOCK = 4096

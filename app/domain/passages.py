@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, pairwise
 
+from app.domain.alignment import alignments
+from app.domain.damage import FIRST_UNSPACED, NUMBER_SIGNS, is_damage, may_begin, may_end, splits_word
 from app.domain.model import Level
 
 _WHOLE_WORDS_BELOW = 20
@@ -27,17 +29,15 @@ _SMALLEST_PART = 3
 def recognise(passage: "Passage", body: str) -> Level | None:
     """Say by which level a normalised text agrees with an expected passage; None = it does not hold it.
 
-    Equal is `text`, all else is `passage`: contained, if below 20 characters as whole words ("30 days" is not in "130
-    days"), else also cut inside a word, as chunks cut by size are; from 20 to 300 characters with at most one edit per
-    20 of them or part thereof; beyond, where six in ten of the shorter text's word 3-grams are in both and the hit has
-    at least a third as many of them as the passage.
+    Equal is `text`, all else is `passage`: contained, if below 20 characters or verbatim as whole words ("30 days" is
+    not in "130 days"), else also cut inside a word, as chunks cut by size are; from 20 to 300 characters with at most
+    one edit per 20 of them or part thereof, as far as these are damage and leave its numbers as they were; beyond,
+    where six in ten of the shorter text's word 3-grams are in both and the hit has at least a third as many of them as
+    the passage, whatever its numbers.
     """
     if passage.text == body:
         return Level.TEXT
-    if len(passage.text) < _WHOLE_WORDS_BELOW:
-        held = _holds_words(body, passage.text)
-    else:
-        held = passage.text in body or _nearly(passage, body) or _mostly(passage, body)
+    held = _contained(passage, body) or _nearly(passage, body) or _mostly(passage, body)
     return Level.PASSAGE if held else None
 
 
@@ -50,7 +50,7 @@ def prepare_passage(text: str, *, verbatim: bool = False) -> "Passage | None":
     if not text:
         return None
     if len(text) < _WHOLE_WORDS_BELOW or verbatim:
-        return Passage(text=text)
+        return Passage(text=text, whole_words=True)
     if len(text) > _COMPARED_BY_LETTERS:
         return Passage(text=text, shingles=array("q", _shingles(text)))
     count = -(-len(text) // _LETTERS_PER_EDIT) + 1
@@ -62,7 +62,8 @@ def normalise(text: str) -> str:
     """Reduce a text to what survives reformatting: its words, in NFKC, case-folded, one space apart.
 
     Punctuation, quotes included, becomes a space. A hyphen inside a word goes, and a line break after it with it,
-    so a word broken at a line end equals the whole one. Signs that carry meaning (currency, +, =, <) stay.
+    so a word broken at a line end equals the whole one. Signs that carry meaning (currency, +, =, <) stay, and so do
+    those of a number: a point or comma inside it, a minus before it, a percent sign after it.
     """
     return _normalised_before(text) if len(text) <= _REMEMBERED_UP_TO else _normalised(text)
 
@@ -73,6 +74,8 @@ class Passage:
 
     text: str
     """Normalised."""
+    whole_words: bool = False
+    """Whether it must be contained as it is, and begin and end where words do."""
     pieces: tuple[str, ...] = ()
     """The text of up to 300 characters in one piece more than edits are allowed, so that one stays whole; else ()."""
     shingles: Sequence[int] = ()
@@ -83,28 +86,32 @@ def _normalised(text: str) -> str:
     plain = text.isascii()
     if not plain:
         text = unicodedata.normalize("NFKC", text)
-    text = _HYPHEN.sub("", text).casefold().translate(_PUNCTUATION)
+    text = _MINUS.sub("-", _HYPHEN.sub("", text))
+    if "%" in text or "\u2030" in text:
+        text = _SPACED_PERCENT.sub("", text)
+    text = _LOOSE.sub(" ", text)
+    text = text.casefold().translate(_PUNCTUATION)
     if not plain:
         text = unicodedata.normalize("NFKC", text)  # folding and dropping marks can undo it
     return " ".join(text.split())
 
 
-def _holds_words(body: str, passage: str) -> bool:
-    start = body.find(passage)
+def _contained(passage: Passage, body: str) -> bool:
+    begins, ends = (_parts_words, _parts_words) if passage.whole_words else (may_begin, may_end)
+    start = body.find(passage.text)
     while start >= 0:
-        if not _splits_word(body, start) and not _splits_word(body, start + len(passage)):
+        if begins(body, start) and ends(body, start + len(passage.text)):
             return True
-        start = body.find(passage, start + 1)
+        start = body.find(passage.text, start + 1)
     return False
 
 
-def _splits_word(body: str, at: int) -> bool:
-    """Say whether a cut falls inside a word; see `_FIRST_UNSPACED`."""
-    return 0 < at < len(body) and all(sign.isalnum() and sign < _FIRST_UNSPACED for sign in body[at - 1 : at + 1])
+def _parts_words(body: str, at: int) -> bool:
+    return not splits_word(body, at)
 
 
 def _nearly(passage: Passage, body: str) -> bool:
-    """Decide whether some part of the body is the passage but for few edits: inserted, lost or wrong characters.
+    """Decide whether some part of the body is the passage but for few edits that are damage.
 
     Where e edits are allowed and the passage is cut into e + 1 pieces, one of them must stand there untouched (the
     pigeonhole principle; Wu and Manber, CACM 1992). So only what lies around such pieces is compared, and most texts
@@ -121,7 +128,8 @@ def _nearly(passage: Passage, body: str) -> bool:
     for start, end in _merged(places):
         if left <= 0:
             break
-        if _occurs(passage.text, body[start : min(end, start + left)], edits):
+        found = alignments(passage.text, body, edits, start, min(end, start + left))
+        if any(is_damage(passage.text, body, one) for one in islice(found, _MOST_ALIGNED)):
             return True
         left -= end - start
     return False
@@ -153,32 +161,6 @@ def _merged(places: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         yield reach
 
 
-def _occurs(pattern: str, text: str, edits: int) -> bool:
-    """Decide whether some part of the text is within so many edits of the pattern.
-
-    The dynamic programme of Sellers (J. Algorithms 1980), a column at a time in two integers that hold where it steps
-    up and down: Myers, JACM 1999, as Hyyrö (2003) writes it.
-    """
-    masks: dict[str, int] = {}
-    for place, sign in enumerate(pattern):
-        masks[sign] = masks.get(sign, 0) | 1 << place
-    last, full = 1 << len(pattern) - 1, (1 << len(pattern)) - 1
-    up, down, distance = full, 0, len(pattern)
-    for sign in text:
-        equal = masks.get(sign, 0)
-        diagonal = (((equal & up) + up) ^ up) | equal | down
-        right, left = down | ~(diagonal | up), up & diagonal
-        if right & last:
-            distance += 1
-        elif left & last:
-            distance -= 1
-            if distance <= edits:
-                return True
-        right, left = right << 1, left << 1
-        up, down = (left | ~(diagonal | right)) & full, right & diagonal & full
-    return False
-
-
 def _mostly(passage: Passage, body: str) -> bool:
     """Decide whether two texts share most of the shorter one's word 3-grams (Broder 1997: shingles, containment)."""
     if not passage.shingles:
@@ -192,7 +174,7 @@ def _mostly(passage: Passage, body: str) -> bool:
 
 def _shingles(body: str) -> frozenset[int]:
     """Hash each three words in a row. Where words are not told apart by spaces, each sign stands for one."""
-    spaced = body.isascii() or max(body, default="") < _FIRST_UNSPACED
+    spaced = body.isascii() or max(body, default="") < FIRST_UNSPACED
     words = body.split() if spaced else _WORDS.findall(body)
     return frozenset(map(hash, zip(words, words[1:], words[2:], strict=False)))
 
@@ -203,7 +185,7 @@ class _Punctuation(dict[int, str | None]):
     def __missing__(self, code: int) -> str | None:
         sign = chr(code)
         category = unicodedata.category(sign)
-        typographic = category.startswith("P") or sign in "`|"
+        typographic = (category.startswith("P") and sign not in NUMBER_SIGNS) or sign in "`|"
         self[code] = answer = " " if typographic else None if category == "Cf" else sign
         return answer
 
@@ -211,11 +193,16 @@ class _Punctuation(dict[int, str | None]):
 _MOST_PLACES = 1_000
 _MOST_COMPARED = 20_000
 _REMEMBERED_UP_TO = 8_192
+_MOST_ALIGNED = 100
 _PUNCTUATION = _Punctuation()
-_HYPHEN = re.compile(r"[-\u00ad\u2010-\u2013](?<=\w.)(?:[^\S\n]*\n\s*)?(?=\w)")
-_FIRST_UNSPACED = "\u0e00"
-"""From Thai on there are scripts, Chinese among them, that do not put spaces between words."""
-_WORDS = re.compile(f"[^\\s{_FIRST_UNSPACED}-\U0010ffff]+|[{_FIRST_UNSPACED}-\U0010ffff]")
+_LINE_END = r"(?:[^\S\n]*\n\s*)?"
+_HYPHEN = re.compile(rf"[-\u00ad\u2010-\u2013](?:(?<=[^\W\d].){_LINE_END}(?=\w)|(?<=\d.){_LINE_END}(?=[^\W\d]))")
+_BEFORE_MINUS = r"\s(\[{<=>+\u00b1~$|`\"'\u2018\u201c\u201e\u00ab"
+_MINUS = re.compile(rf"\u2212|[\u2010-\u2013](?<![^{_BEFORE_MINUS}].)(?=\d)")
+_SPACED_PERCENT = re.compile(r"(?<=\d)\s+(?=[%\u2030])")
+_LOOSE = re.compile(rf"[.,%\u2030-](?!(?<=\d[.,])\d|(?<=\d[%\u2030])|(?<![^{_BEFORE_MINUS}]-)(?<=-)\d)")
+"""Such signs where they do not belong to a number."""
+_WORDS = re.compile(f"[^\\s{FIRST_UNSPACED}-\U0010ffff]+|[{FIRST_UNSPACED}-\U0010ffff]")
 
 # The same chunks answer many canaries of a run, and every judgment of one.
 _normalised_before = lru_cache(maxsize=1024)(_normalised)
