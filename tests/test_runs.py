@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,9 +14,11 @@ from app.domain.matching import Match
 from app.domain.model import Outcome, Ranking, Verdict
 from app.domain.rankings import settle
 from app.formats import shapes
+from app.formats.comparisons import compare_reports
 from app.formats.documents import CanaryDocument, RetrieverDocument
 from app.services import charts, reading
 from app.store.engine import Store
+from app.store.tables import canary_versions, layouts
 from tests.fakes import answered, failed, hits
 from tests.test_store_recording import any_rankings
 from tests.world import CHECK, RETRIEVER, World, canary, page
@@ -377,3 +380,48 @@ def test_what_was_never_run_is_not_found(world: World) -> None:
 def _timeline(world: World, key: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = charts.canary_history(world.store, CHECK, key)["items"]
     return items
+
+
+# --- what releases before left, and large canaries -----------------------------------------------------------
+
+
+def test_runs_of_a_measures_version_before_read_as_they_were_and_are_said_not_to_compare(world: World) -> None:
+    world.run()
+    world.probe.answers["bee"] = answered(hits("noise"))
+    old = world.run()
+    before = reading.report(world.store, str(old.id))
+    with world.store.write() as connection:  # as the release before stored it
+        for row in connection.execute(sa.select(layouts.c.id, layouts.c.hash)).all():
+            was = sa.update(layouts).where(layouts.c.id == row.id)
+            connection.execute(was.values(measures_version="1", hash=bytes(row.hash)[::-1]))
+    for named in (None, "1"):
+        read = reading.report(world.store, str(old.id), version=named)
+        assert read == {**before, "run": {**before["run"], "measures_version": "1"}}
+    new = reading.report(world.store, str(world.run().id))
+    assert new["run"]["measures_version"] == "2"
+    assert compare_reports(read, new)["differences"] == ["the numbers are of different measures versions"]
+    assert reading.report(world.store, str(old.id)) == read
+
+
+def test_a_run_over_stored_definitions_this_release_refuses_fails_with_the_reason(world: World) -> None:
+    with world.store.write() as connection:
+        connection.execute(
+            sa.update(canary_versions).values(
+                body=sa.func.replace(canary_versions.c.body, '"query": "bee"', '"query": 7')
+            )
+        )
+    ended = world.run()
+    assert ended.status == "failed"
+    reasons = reading.report(world.store, str(ended.id))["run"]["reasons"]
+    assert reasons == [
+        "canary 'bee' cannot be used as it is defined: query: must be text, not a number; put it in quotes"
+    ]
+
+
+def test_a_canary_of_thousands_of_judgments_by_document_is_run_and_read(world: World) -> None:
+    expected = [{"document": f"d{number}"} for number in range(4_999)]
+    world.apply(page([canary("ant", expected_chunks=[{"id": "doc-ant"}, *expected])]))
+    ended = world.run()
+    assert ended.status == "finished"
+    (result,) = reading.report(world.store, str(ended.id))["results"]
+    assert (result["measures"]["R@5"], result["any_match"]) == (round(1 / 5_000, 6), True)

@@ -1,7 +1,7 @@
 """What a run works with, frozen when it starts, so that editing definitions never changes a run under way."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 from app.domain.errors import CoalmineError, InvalidInputError
 from app.domain.judging import Panel, Yardstick
 from app.domain.measures import MEASURES_VERSION
-from app.domain.model import Ranking
+from app.domain.model import Canary, Ranking
 from app.domain.rankings import decimals_of
 from app.domain.retrievers import Retriever
 from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument
+from app.formats.fields import Document
 from app.formats.secret_fields import config_hash, join_secrets
 from app.services.summaries import vector_names
 from app.services.vault import Vault
@@ -28,6 +29,7 @@ SHARD = 100
 _KEPT = 64
 
 ValueT = TypeVar("ValueT")
+DocumentT = TypeVar("DocumentT", bound=Document)
 
 
 class NotExecutableError(CoalmineError):
@@ -140,7 +142,7 @@ class Planner:
             ids = (run.check_version_id, run.retriever_version_id, run.suite_version_id)
         check_version_id, retriever_version_id, suite_version_id = ids
         check_content, retriever_content = (catalog.version_body(connection, version) for version in ids[:2])
-        check = self._keep(("check", check_version_id), lambda: CheckDocument.model_validate(check_content.body))
+        check = self._keep(("check", check_version_id), lambda: _stored("the check", CheckDocument, check_content.body))
         # Secrets may be renewed without a new version: what they are encrypted to is part of the name.
         retriever = self._keep(
             ("retriever", retriever_version_id, retriever_content.secrets), lambda: self._retriever(retriever_content)
@@ -149,18 +151,16 @@ class Planner:
 
     def _retriever(self, content: catalog.Content) -> Retriever:
         whole = join_secrets(content.body, self._vault.decrypt(content.secrets))
-        try:
-            return parse_document(RetrieverDocument, whole).to_domain()
-        except InvalidInputError as error:  # stored by a release that allowed it
-            raise NotExecutableError(f"the retriever cannot be used as it is defined: {error}") from None
+        return _stored("the retriever", RetrieverDocument, whole).to_domain()
 
     def _suite(self, connection: Connection, slug: str, version_id: int) -> _Suite:
         def read() -> _Suite:
             digest, members = catalog.suite_version(connection, version_id)
+            documents = [_stored(f"canary '{member.key}'", CanaryDocument, member.body) for member in members]
             return _Suite(
                 slug=slug,
                 hash=digest,
-                panel=Panel([CanaryDocument.model_validate(member.body).to_domain() for member in members]),
+                panel=_panel([document.to_domain() for document in documents]),
                 canary_ids=tuple(member.canary_id for member in members),
                 version_ids=tuple(member.version_id for member in members),
             )
@@ -175,6 +175,21 @@ class Planner:
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return value
+
+
+def _stored(name: str, model: type[DocumentT], body: Mapping[str, Any]) -> DocumentT:
+    """Read a document of the store, where a release may have left it that allowed what this one refuses."""
+    try:
+        return parse_document(model, body)
+    except InvalidInputError as error:
+        raise NotExecutableError(f"{name} cannot be used as it is defined: {error}") from None
+
+
+def _panel(canaries: Sequence[Canary]) -> Panel:
+    try:
+        return Panel(canaries)
+    except ValueError as error:
+        raise NotExecutableError(f"the suite cannot be judged: {error}") from error
 
 
 def _freeze(connection: Connection, run: history.RunRow, now: datetime) -> tuple[int, int, int]:
