@@ -31,7 +31,7 @@ _FIRST_YEAR, _LAST_YEAR = 1970, 9999
 Before = Annotated[int | None, Query(alias="after", ge=1, le=_LARGEST, description="the `next` of the page before")]
 Slug = Annotated[str | None, Query(pattern="^[a-z0-9-]{1,64}$")]
 Version = Annotated[
-    str | None, Query(alias="measures_version", max_length=40, description="that of a re-scoring, such as 1.r7")
+    str | None, Query(alias="measures_version", max_length=40, description="that of a re-scoring, such as 2.r7")
 ]
 
 
@@ -84,9 +84,11 @@ def get_health(store: StoreDep, slug: str, version: Version = None) -> dict[str,
 
 
 @router.get("/checks/{slug}/runs")
-def list_runs(store: StoreDep, slug: str, before: Before = None, limit: Limit = 50) -> dict[str, Any]:
-    """List the runs of a check, newest first."""
-    found = reading.list_runs(store, slug, before=before, limit=limit + 1)
+def list_runs(
+    store: StoreDep, slug: str, before: Before = None, limit: Limit = 50, version: Version = None
+) -> dict[str, Any]:
+    """List the runs of a check, newest first; of a re-scoring, those that are in it."""
+    found = reading.list_runs(store, slug, before=before, limit=limit + 1, version=version)
     return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
 
 
