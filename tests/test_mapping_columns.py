@@ -53,6 +53,16 @@ def test_columns_are_read_side_by_side_and_nulls_keep_their_place() -> None:
     )
 
 
+def test_objects_under_their_ids_are_read_in_the_order_of_their_keys_and_nulls_keep_their_place() -> None:
+    mapping = ResponseMapping(hits=None, id="keys(docs)", text="docs.*.text", document="docs.*.meta.source.file")
+    docs = {"b": {"text": "one"}, "c": None, "a": {"meta": {"source": {"file": "a.md"}}}, "d": {"text": None}}
+    ranking = read({"docs": docs}, mapping).ranking
+    assert (ranking.ids, ranking.texts) == (("b", "c", "a", "d"), ("one", None, None, None))
+    assert ranking.documents == (None, None, "a.md", None)
+    assert read({"docs": {}}, mapping).ranking.ids == ()
+    assert complaint({"docs": []}, mapping) == "keys(docs): the expression does not fit the answer"
+
+
 def test_columns_without_hits_are_an_empty_ranking() -> None:
     empty: dict[str, Any] = {"ids": [[]], "distances": [[]], "documents": [[]], "metadatas": [[]]}
     assert read(empty).ranking == Ranking(ids=(), scores=(), texts=(), documents=(), returned=0)

@@ -130,6 +130,69 @@ def test_answers_of_the_field_are_understood(answer: Any, mapping: ResponseMappi
     assert best(answer).mapping == mapping
 
 
+def test_hits_paired_with_their_scores_are_understood() -> None:
+    """So are LangChain's `similarity_search_with_score` and its like, whichever comes first."""
+    pairs = [[{"page_content": text, "metadata": {"id": f"c{at}"}}, 0.5] for at, text in enumerate(PROSE)]
+    mapping = ResponseMapping(hits="@", id="[0].metadata.id", score="[1]", text="[0].page_content")
+    assert best(pairs).mapping == mapping
+    assert best(pairs).reasons["score"] == "the number beside each hit, a number"
+    turned = {"results": [[score, hit] for hit, score in pairs]}
+    mapping = ResponseMapping(hits="results", id="[1].metadata.id", score="[0]", text="[1].page_content")
+    assert best(turned).mapping == mapping
+    assert best([[text, 0.5] for text in PROSE]).mapping == ResponseMapping(hits="@", score="[1]", text="[0]")
+
+
+@pytest.mark.parametrize("answer", [[[0.5, 0.25]] * 3, [[{}, 0.5], [{}, 0.25, 1]], [[{}, True]], [["a", "b"]], [[]]])
+def test_what_is_no_pair_of_a_hit_and_its_score_is_not_taken_for_one(answer: Any) -> None:
+    assert suggest(answer) == []
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_hits_under_their_ids_are_read_as_columns_of_all_of_them(count: int) -> None:
+    hits = {
+        f"hr/leave.md#{at}": {"text": text, "score": 0.9 - at / 4, "meta": {"file": f"{at}.md"}, "tags": ["x"]}
+        for at, text in enumerate(PROSE[:count])
+    }
+    (suggestion,) = suggest({"docs": hits, "took": 3})
+    assert suggestion.mapping == ResponseMapping(
+        hits=None, id="keys(docs)", score="docs.*.score", text="docs.*.text", document="docs.*.meta.file"
+    )
+    ranking = read(suggestion, {"docs": hits}).ranking
+    assert ranking.ids == tuple(hits)
+    assert (ranking.texts, ranking.documents) == (PROSE[:count], tuple(f"{at}.md" for at in range(count)))
+    assert best(hits).mapping.id == "keys(@)"
+
+
+def test_objects_that_are_not_alike_are_no_hits() -> None:
+    models = {"m-1": {"url": "http://a/", "title": "a"}, "m-2": {"url": "http://b/", "title": "b"}}
+    assert suggest({"models": models}) == []
+    answer = {"query": {"text": "logs"}, "best": {"hits": rows("text", id=["a", "b", "c"])}}
+    assert best(answer).mapping == ResponseMapping(hits="best.hits", id="id", text="text")
+    named = {"dense": {"hits": rows("text", id=["a", "b", "c"])}, "sparse": {"hits": rows("text", id=["d", "e", "f"])}}
+    assert {one.mapping.hits for one in suggest(named)} == {"dense.hits", "sparse.hits"}
+
+
+@pytest.mark.parametrize("ranks", [[0, 1, 2], [1, 2, 3], ["0", "1", "2"]])
+def test_an_id_that_only_counts_the_hits_gives_way_to_another(ranks: list[Any]) -> None:
+    entities = [
+        {"pk": rank, "entity": {"ref": f"r-{rank}", "text": text}} for rank, text in zip(ranks, PROSE, strict=True)
+    ]
+    assert best({"hits": entities}).mapping.id == "entity.ref"
+    assert best({"hits": rows("text", pk=[7, 8, 9])}).reasons["id"] == "named pk, different in each of 3 hits"
+    suspect = best({"hits": rows("text", pk=ranks)})
+    assert suspect.mapping.id == "pk"
+    assert suspect.reasons["id"].endswith("but only as the hits are counted: it may be the rank")
+
+
+def test_scores_written_as_text_are_no_column_that_could_be_read() -> None:
+    answer = {"ids": ["a", "b", "c"], "texts": list(PROSE), "scores": ["0.9", "0.8", "0.7"]}
+    assert best(answer).mapping == ResponseMapping(hits=None, id="ids", text="texts")
+    assert (
+        best({"hits": rows("text", id=["a", "b", "c"], score=["0.9", "0.8", "0.7"])}).mapping.score
+        == "to_number(score)"
+    )
+
+
 def test_times_are_found_where_they_can_be_read() -> None:
     stamps = ["2026-01-31T12:00:00Z", "2025-12-01", None]
     answer = {"results": rows("text", id=["a", "b", "c"], last_modified=stamps, timestamp=[12.5, 80.0, 190.25])}

@@ -26,6 +26,9 @@ class Field:
     path: str
     parts: tuple[Part, ...]
     values: Sequence[Any]
+    role: str | None = None
+    """What its place alone says it is, whatever it is called, and in `told` how."""
+    told: str = ""
 
     @property
     def depth(self) -> int:
@@ -106,7 +109,9 @@ def _as_id(field: Field, _words: frozenset[str]) -> Guess | None:
     if name in _COUNTER_NAMES or not all(map(_could_name, values)):
         return None
     named, distinct = _named(field, _ID_NAMES), len(set(map(str, values)))
-    if name not in _ID_NAMES:
+    if field.role == "id":
+        named = _PLACED
+    elif name not in _ID_NAMES:
         named = 0.0 if name in _DOCUMENT_NAMES else named / 2  # several chunks share the id of a file
     looks = len(values) >= _SOME and all(isinstance(value, str) and _CODE.fullmatch(value) for value in values)
     if (named == 0 and not (looks and distinct == len(values))) or (
@@ -117,12 +122,15 @@ def _as_id(field: Field, _words: frozenset[str]) -> Guess | None:
         weight, told = named or 0.25, f"different in each of {len(values)} hits" if len(values) > 1 else "short"
     else:
         weight, told = named * 0.3, f"though only {distinct} of {len(values)} differ"
+    if counts_hits(values):
+        weight, told = weight * 0.3, f"{told}, but only as the hits are counted: it may be the rank"
     reason = f"{_how_named(field, named)}{told}"
     return Guess(path=field.path, weight=weight - _DEEP * field.depth, reason=reason, values=values)
 
 
 def _as_score(field: Field, _words: frozenset[str]) -> Guess | None:
-    named, path, numbers = _named(field, _SCORE_NAMES), field.path, list(field.values)
+    named = _PLACED if field.role == "score" else _named(field, _SCORE_NAMES)
+    path, numbers = field.path, list(field.values)
     if named and all(isinstance(value, str) and _DECIMAL.fullmatch(value) for value in numbers):
         path, numbers = f"to_number({path})", list(map(float, numbers))
     if not all(map(_is_number, numbers)) or plain_name(str(field.parts[-1])) in _COUNTER_NAMES:
@@ -207,6 +215,12 @@ def trend(numbers: Sequence[float]) -> str:
     return "rising" if all(one <= two for one, two in pairs) else "in no order"
 
 
+def counts_hits(values: Sequence[Any]) -> bool:
+    """Whether these only count the hits, from 0 or from 1: ranks rather than names."""
+    told = [str(value) for value in values]
+    return len(told) > 1 and any(told == [str(at) for at in range(first, first + len(told))] for first in (0, 1))
+
+
 def _named(field: Field, names: Mapping[str, float]) -> float:
     """Say how well a field's name fits: by itself, by its end, or for `text.value` and the like by the one above."""
     parts = [plain_name(part) for part in [part for part in field.parts if isinstance(part, str)][-2:]]
@@ -222,6 +236,8 @@ def _named(field: Field, names: Mapping[str, float]) -> float:
 
 
 def _how_named(field: Field, named: float) -> str:
+    if field.role is not None:
+        return f"{field.told}, "
     name = next((part for part in reversed(field.parts) if isinstance(part, str)), "")
     return f"named {name[:60]}, " if named else ""
 
@@ -254,6 +270,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 _DEEP = 0.02
+_PLACED = 0.95
 _NAME = 500
 _NAME_WORDS = 4  # no name below has more; names of strangers may have a hundred thousand
 _PASSAGE, _PASSAGE_WORDS, _SOME = 40, 6, 3

@@ -84,6 +84,11 @@ def _places(node: Any, parts: tuple[Part, ...], depth: int) -> Iterator[_Place]:
             field = Field(path=path_text(parts), parts=parts or ("text",), values=[node])
             yield _Place(parts=parts, hits=None, fields=[field], count=1, told="a lone text")
     elif isinstance(node, dict):
+        keyed = _keyed(node, parts)
+        if keyed is not None:
+            yield keyed
+            if any(isinstance(value, str) and is_prose(value) for field in keyed.fields for value in field.values):
+                return  # what is in it is one hit only, which is not always there
         yield from _columns(node, parts)
         for key, value in _items(node):
             yield from _places(value, (*parts, key), depth - 1)
@@ -103,6 +108,54 @@ def _rows(items: list[Any], parts: tuple[Part, ...]) -> Iterator[_Place]:
     elif all(isinstance(item, str) for item in items):
         field = Field(path="@", parts=parts or ("text",), values=items)
         yield _Place(parts=parts, hits=path, fields=[field], count=len(items), told=f"a list of {len(items)} texts")
+    elif all(isinstance(item, list) for item in items):
+        fields = _paired(items)
+        if fields:
+            told = f"a list of {len(items)} {'pair' if len(items) == 1 else 'pairs'}"
+            yield _Place(parts=parts, hits=path, fields=fields, count=len(items), told=told)
+
+
+def _paired(items: list[list[Any]]) -> list[Field]:
+    """Lay out the fields of hits that are pairs of an object, or of a text, and a number; none where they are not."""
+    if any(len(item) != _PAIR for item in items):
+        return []
+    for one, other in ((0, 1), (1, 0)):
+        hits, numbers = [item[one] for item in items], [item[other] for item in items]
+        if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
+            continue
+        told = "the number beside each hit"
+        score = Field(path=f"[{other}]", parts=(other,), values=numbers, role="score", told=told)
+        if all(isinstance(hit, str) for hit in hits):
+            return [Field(path=f"[{one}]", parts=("text",), values=hits), score]
+        if all(isinstance(hit, dict) for hit in hits):
+            inner = [
+                Field(path=f"[{one}].{field.path}", parts=(one, *field.parts), values=field.values)
+                for field in _fields(hits)
+            ]
+            return [*inner, score]
+    return []
+
+
+def _keyed(node: Mapping[str, Any], parts: tuple[Part, ...]) -> _Place | None:
+    """Find hits that are the values of an object, each under its own name: objects that are much alike."""
+    keys, hits = list(islice(node, _ITEMS)), list(islice(node.values(), _ITEMS))
+    if not hits or len(node) > _ITEMS or not all(isinstance(hit, dict) for hit in hits):
+        return None
+    if len(hits) == 1 and not _UNLIKE_A_FIELD.search(keys[0]):
+        return None
+    shared, names = set(hits[0]).intersection(*hits[1:]), set(hits[0]).union(*hits[1:])
+    if not shared or 2 * len(shared) < len(names) or not all(0 < len(key) <= _KEY for key in keys):
+        return None
+    base = path_text(parts) if parts else ""
+    inner = [
+        Field(path=f"{base}{'.' if base else ''}*.{field.path}", parts=(*parts, *field.parts), values=field.values)
+        for field in _fields(hits)
+    ]
+    named = Field(
+        path=f"keys({base or '@'})", parts=(*parts, "key"), values=keys, role="id", told="the keys of the object"
+    )
+    told = f"an object of {len(hits)} objects that are alike" if len(hits) > 1 else "an object of one object"
+    return _Place(parts=parts, hits=None, fields=[named, *inner], count=len(hits), told=told)
 
 
 def _grouped(groups: list[dict[str, Any]], parts: tuple[Part, ...]) -> Iterator[_Place]:
@@ -182,7 +235,10 @@ def _items(node: Mapping[str, ValueT]) -> list[tuple[str, ValueT]]:
 
 def _suggested(place: _Place, query: str) -> Suggestion | None:
     guesses = guess_fields(place.fields, query)
-    text, named = guesses.get("text"), guesses.get("id")
+    text, named, score = guesses.get("text"), guesses.get("id"), guesses.get("score")
+    if score is not None and place.hits is None and score.path.startswith("to_number("):
+        del guesses["score"]  # it takes one text, not a column of them
+        score = None
     if place.hits is not None and len(place.hits) > LONGEST_PATH:
         return None
     if named is None and (text is None or not all(map(_tells_apart, text.values))):
@@ -190,6 +246,9 @@ def _suggested(place: _Place, query: str) -> Suggestion | None:
     telling = {guess.path for guess in (text, named) if guess is not None}
     if place.own is not None and (not place.own & telling or len(guesses) == 1):
         return None
+    speaks = text is not None and any(isinstance(value, str) and is_prose(value) for value in text.values)
+    if score is None and not speaks and any(field.role == "id" for field in place.fields):
+        return None  # things of all kinds have names
     names = [plain_name(part) for part in place.parts if isinstance(part, str)]
     if _NEVER.intersection(names):
         return None
@@ -197,7 +256,6 @@ def _suggested(place: _Place, query: str) -> Suggestion | None:
     weight += 0.5 * bool(names and names[-1] in _CONTAINERS) + min(place.count, 10) / 20 - 0.05 * len(place.parts)
     if _SELDOM.intersection(names):
         weight *= 0.5
-    score = guesses.get("score")
     return Suggestion(
         mapping=ResponseMapping(hits=place.hits, **{role: guess.path for role, guess in guesses.items()}),
         reasons={"hits": place.told, **{role: guess.reason for role, guess in guesses.items()}},
@@ -238,6 +296,8 @@ def _key(name: str) -> str:
 
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_UNLIKE_A_FIELD = re.compile(r"[0-9/#:.]")  # so is c3, hr/leave.md or a UUID
+_PAIR = 2
 _DEPTH, _WIDTH, _ITEMS, _FIELDS, _KEY = 8, 200, 200, 200, 200
 _EFFORT, _PLACE = 200_000, 100  # in values; what there is to do at a place without any is worth so many
 _WORTH_TELLING = 0.4

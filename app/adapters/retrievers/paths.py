@@ -46,7 +46,8 @@ class Path:
             raise ValueError(f"{field}: {problem}")
         steps = _steps(node)
         search = compiled.search if steps is None else partial(_walk, steps)
-        column = partial(_projected, node) if node["type"] in _PROJECTIONS else partial(_listed, search)
+        whole = _continued(node)
+        column = partial(_projected, whole) if whole["type"] in _PROJECTIONS else partial(_listed, search)
         return cls(text=expression, search=search, steps=steps, column=column)
 
 
@@ -126,13 +127,24 @@ def _listed(search: Callable[[Any], Any], answer: Any, most: int) -> tuple[list[
     return found[:most], len(found)
 
 
+def _continued(node: Any) -> Any:
+    """Let `docs.*.meta.source` go on to its end, as JMESPath says; the parser lets it end after `meta`."""
+    if node["type"] != "subexpression" or node["children"][0]["type"] != "value_projection":
+        return node
+    projection, *rest = node["children"]
+    source, item = projection["children"]
+    return {**projection, "children": [source, {"type": "subexpression", "children": [item, *rest]}]}
+
+
 def _projected(node: Any, answer: Any, most: int) -> tuple[list[Any], int] | None:
     """Read a column that is a projection, item by item."""
     interpreter = TreeInterpreter()
     source, item, *condition = node["children"]
-    if node["type"] != "projection":
+    if condition:
         source = {**node, "children": [source, _ITSELF, *condition]}
     items = interpreter.visit(source, answer)
+    if node["type"] == "value_projection" and isinstance(items, dict):
+        items = list(items.values())  # in the order in which keys() gives their names; null keeps its place
     return ([interpreter.visit(item, one) for one in items[:most]], len(items)) if isinstance(items, list) else None
 
 
