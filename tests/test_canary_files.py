@@ -336,6 +336,45 @@ def test_a_secret_file_that_cannot_be_read_is_told_on_its_line() -> None:
     ]
 
 
+SECRETS = (
+    "sk-a1b2c3",
+    "hunter.2",
+    "aGVsbG8gd29ybGQ/aGVsbG8gd29ybGQ=",
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abc",
+    "whsec_ZGVtby1zZWNyZXQtZGVtby1zZWNyZXQ.txt",
+)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_a_secret_written_where_its_file_belongs_is_not_quoted(secret: str) -> None:
+    text = f"retrievers:\n  - slug: r\n    url: http://x/\n    auth: {{kind: bearer, token_file: '{secret}'}}\n"
+    (told,) = problems(text, read_secret=unreadable)
+    assert told == (
+        "a.yaml:4: retrievers[0].auth.token_file: the file it names cannot be read: No such file or directory"
+    )
+
+
+@pytest.mark.parametrize("name", ["pw.txt", "secrets/token", "./pw", "/var/run/secrets/kubernetes.io/serviceaccount/t"])
+def test_what_looks_like_a_path_is_quoted(name: str) -> None:
+    text = f"retrievers:\n  - slug: r\n    url: http://x/\n    auth: {{kind: bearer, token_file: '{name}'}}\n"
+    (told,) = problems(text, read_secret=unreadable)
+    assert f"the file '{name}' cannot be read" in told
+
+
+def test_a_key_given_twice_is_quoted_only_where_it_cannot_be_a_secret() -> None:
+    text = "retrievers:\n  - slug: r\n    auth:\n      sk-a1: x\n      sk-a1: y\n    tiemout: 1\n    tiemout: 2\n"
+    told = problems(text)
+    assert "a.yaml:5: this key is given twice, first on line 4" in told
+    assert "a.yaml:7: the key 'tiemout' is given twice, first on line 6" in told
+    assert "sk-a1" not in str(told)
+
+
+def test_what_only_looks_like_a_variable_is_not_quoted_where_secrets_are() -> None:
+    told = problems("retrievers:\n  - slug: r\n    url: http://x/\n    auth: {kind: bearer, token: '${s3cret'}\n")
+    assert told[0].startswith("a.yaml:4: this is not a variable; write ${NAME}")
+    assert "s3cret" not in str(told)
+
+
 def test_a_secret_file_that_is_not_there_is_told_with_its_whole_path_and_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,10 +74,10 @@ ServerUrl = Annotated[
 ]
 
 
-def read_files(paths: Sequence[Path]) -> Documents:
-    """Read canary files and folders of them. Raises InvalidInputError with every problem."""
+def read_files(paths: Sequence[Path], *, retrievers_alone: bool = False) -> Documents:
+    """Read canary files and folders of them, or the retrievers in them. Raises InvalidInputError with every problem."""
     texts = {name: text for path in paths for name, text in canary_texts(path)}  # a file once, however often named
-    return read_canary_files(list(texts.items()), os.environ, read_secret)
+    return read_canary_files(list(texts.items()), os.environ, read_secret, retrievers_alone=retrievers_alone)
 
 
 @contextmanager

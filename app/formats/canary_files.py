@@ -3,6 +3,7 @@
 Reads no file itself: the texts, the environment and a reader of secret files are given. `canary_export` writes them.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,21 +54,25 @@ def read_canary_files(
     read_secret: Callable[[str], str] | None,
     *,
     known: Mapping[str, Collection[str]] = NOTHING_KNOWN,
+    retrievers_alone: bool = False,
 ) -> Documents:
     """Return what (name, text) pairs define together; raise InvalidInputError with all problems, in file order.
 
     `environment` fills `${NAME}`. `read_secret` returns the text of the file a `*_file` key names (OSError or
     ValueError if it cannot); None refuses such keys, as texts that came over the network must be. Whatever a check
-    names must be defined in the files or be in `known`, slugs by kind: "suite", "retriever", "hook".
+    names must be defined in the files or be in `known`, slugs by kind: "suite", "retriever", "hook". With
+    `retrievers_alone` nothing else in the files is looked at, whatever is wrong with it.
     """
     pages: list[_Page] = []
     problems: list[Problem] = []
     unreadable = False
     for name, text in files:
         located, found = read_yaml(name, text, environment)
+        if retrievers_alone:
+            located, found = _retrievers_alone(located, found)
         problems += found
         unreadable = unreadable or (bool(found) and not located)
-        if not found and not any(document.data for document in located):
+        if not found and not retrievers_alone and not any(document.data for document in located):
             # A file cut short while it was written would else archive everything it defined, and say nothing.
             problems.append(Problem(message="is empty; delete it to archive what it defined", file=name, line=1))
         pages += [_Page(file=name, located=document) for document in located if document.data is not None]
@@ -85,6 +90,19 @@ def read_canary_files(
         order = {name: position for position, (name, _) in reversed(list(enumerate(files)))}
         raise InvalidInputError(sorted(problems, key=lambda problem: (order[str(problem.file)], problem.line or 0)))
     return _joined([page.valid for page in pages], definitions)
+
+
+def _retrievers_alone(located: Sequence[Located], found: Sequence[Problem]) -> tuple[list[Located], list[Problem]]:
+    """Leave out what is not about retrievers, and what is wrong with it: a variable that is not set, for example."""
+    elsewhere = {
+        document.line_of(place) for document in located for place in document.broken if place[:1] != ("retrievers",)
+    }
+    kept = [
+        replace(document, data={name: part for name, part in document.data.items() if name == "retrievers"})
+        for document in located
+        if isinstance(document.data, dict)
+    ]
+    return kept, [problem for problem in found if problem.line not in elsewhere]
 
 
 def _none_is_empty(value: Any) -> Any:
@@ -168,9 +186,23 @@ def _resolve_secret_files(page: _Page, read_secret: Callable[[str], str] | None)
 
 def _why_unreadable(name: str, error: OSError | ValueError) -> str:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+    if not _looks_like_path(name):  # then it may be the secret itself, written where its file belongs
+        return f"the file it names cannot be read: {reason}"
     tried = error.filename if isinstance(error, OSError) and error.filename else name
     where = "" if str(tried) == name else f" (a path is relative to the working directory, so this is {tried})"
     return f"the file '{shortened(name)}' cannot be read: {reason}{where}"
+
+
+def _looks_like_path(name: str) -> bool:
+    if len(name) > _LONGEST_NAME or _RANDOM.search(name):
+        return False
+    return name.startswith(("/", "./", "../", "~/")) or _FILE_NAME.fullmatch(name) is not None
+
+
+_LONGEST_NAME = 500
+_FILE_NAME = re.compile(r"[\w ./\\:-]*\.[a-zA-Z]{2,8}|[a-z0-9_. -]+(/[a-z0-9_. -]+)+")
+_RANDOM = re.compile(r"(?=[a-z]*[A-Z0-9])[A-Za-z0-9+]{20,}|[A-Za-z0-9+]{32,}")
+"""A long run of letters in which there is more than small ones, or that is no word any more."""
 
 
 def _secret_files(page: _Page) -> Iterator[tuple[dict[Any, Any], Place, dict[Any, Any], Place]]:

@@ -174,7 +174,7 @@ class _Reader:
         if isinstance(node, _List):
             lined = [(position, item.line, item) for position, item in enumerate(node.items)]
         else:
-            lined = list(self._pairs(node))
+            lined = list(self._pairs(node, place))
         values: dict[str | int, Any] = {}
         for part, line, item in lined:
             inner = (*place, part)
@@ -182,7 +182,7 @@ class _Reader:
             values[part] = self._value(item, inner, located, expanding=expanding)
         return list(values.values()) if isinstance(node, _List) else values
 
-    def _pairs(self, node: _Mapping) -> Iterator[tuple[str, int, _Node]]:
+    def _pairs(self, node: _Mapping, place: Place) -> Iterator[tuple[str, int, _Node]]:
         """Yield (key, its line, value) of a mapping, keys of merged mappings (`<<: *base`) last, each key once."""
         first: dict[str, int] = {}
         merged: list[_Node] = []
@@ -192,8 +192,8 @@ class _Reader:
             elif key.text == "<<" and key.plain:
                 merged += value.items if isinstance(value, _List) else [value]
             elif key.text in first:
-                told = f"the key '{shortened(key.text)}' is given twice, first on line {first[key.text]}"
-                self.complain(key.line, told)
+                named = "this key" if _may_hold_secrets(place) else f"the key '{shortened(key.text)}'"
+                self.complain(key.line, f"{named} is given twice, first on line {first[key.text]}")
             else:
                 first[key.text] = key.line
                 yield key.text, key.line, value
@@ -202,7 +202,7 @@ class _Reader:
             if not isinstance(base, _Mapping):
                 self.complain(base.line, "only mappings can be merged with <<")
                 continue
-            for name, line, value in self._pairs(base):
+            for name, line, value in self._pairs(base, place):
                 if name not in first:
                     first[name] = line
                     yield name, line, value
@@ -222,7 +222,8 @@ class _Reader:
                 return "$"
             body = _VARIABLE_BODY.fullmatch(found[1]) if found[2] else None
             if body is None:
-                missing.append(f"'{shortened(found[0])}' is not a variable; {_HOW_TO}")
+                shown = "this" if _may_hold_secrets(place) else f"'{shortened(found[0])}'"
+                missing.append(f"{shown} is not a variable; {_HOW_TO}")
                 return ""
             name, default = body[1], body[2]
             value = self.environment.get(name)
@@ -240,6 +241,12 @@ class _Reader:
         return Substituted(filled)
 
 
+def _may_hold_secrets(place: Place) -> bool:
+    """Whether what stands here may be a secret, or one that was written where a key belongs: it is not quoted."""
+    return not _SECRETIVE.isdisjoint(place)
+
+
+_SECRETIVE = frozenset({"auth", "tls", "headers", "headers_file", "secret", "secret_file"})
 _HOW_TO = "write ${NAME} or ${NAME:-default}, or $$ for a dollar sign"
 
 
