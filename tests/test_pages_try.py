@@ -157,8 +157,15 @@ def test_suggestions_come_on_request(pages: Site) -> None:
 
 def test_an_answer_that_holds_nothing_is_told_so(pages: Site) -> None:
     shown = asked(pages, answer='{"count": 0}')
-    assert "Nothing in the answer looks like hits" in shown.text
+    assert "no list of hits was recognised in this answer" in shown.text
     assert "The list of hits is empty" in asked(pages, answer='{"hits": []}').text
+
+
+def test_a_field_that_no_hit_has_is_told_with_a_mapping_that_finds_it(pages: Site) -> None:
+    answer = json.dumps({"hits": [{"id": "a", "score": 0.5, "text": PROSE}]})
+    shown = asked(pages, answer=answer, hits="hits", id="id", score="score", text="body")
+    assert "mapped `text: body` was found in 0 of 1 hit" in shown.one("section", class_="headline").text
+    assert "1 hit" in shown.one("article", class_="suggestion").text
 
 
 def test_a_failure_is_said_as_probes_say_it(pages: Site) -> None:

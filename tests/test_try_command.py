@@ -119,16 +119,17 @@ def test_a_hostile_service_moves_no_cursor_and_paints_nothing() -> None:
     document = parse_document(RetrieverDocument, {"slug": "search", "url": "http://127.0.0.1:1"})
     trial: dict[str, Any] = trying.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)
     evil = "\x1b[2J\x9b31m\u202e\x7fevil"
-    trial |= {"retriever": evil, "outcome": evil, "http_status": evil, "detail": evil, "unscored": evil}
-    trial["response"] |= {"status": evil, "body": evil}
+    trial |= {"retriever": evil, "outcome": evil, "detail": evil, "unscored": evil, "index_version": evil}
+    trial["remarks"] = [evil]
+    trial["response"]["body"] = evil
     (suggested,) = trial["suggestions"]
-    suggested |= {"hits": evil, "reasons": {evil: evil}, "yaml": f"response:\n  hits: a  b\n  {evil}\n"}
+    suggested |= {"reasons": {evil: evil}, "yaml": f"response:\n  hits: a  b\n  {evil}\n"}
     ok = {
         **trial,
         "outcome": "ok",
-        "hits": [{**dict.fromkeys(("id", "document", "updated", "text"), evil), "rank": evil}],
+        "hits": [{**dict.fromkeys(("id", "document", "updated", "text"), evil), "rank": 1}],
     }
-    ok["hits"][0] |= {"score": evil, "relevance": evil}
+    ok["hits"][0] |= {"score": 0.5, "relevance": None}
     ok |= {"returned": 1, "top_score": 0.5, "scorer": {"kind": evil}}
     for answer in (trial, ok):
         with peer(reply(json.dumps(answer).encode())) as server:
@@ -140,3 +141,93 @@ def test_a_hostile_service_moves_no_cursor_and_paints_nothing() -> None:
                     assert json.loads(out) == answer
                 else:
                     assert "\n    hits: a  b\n" in out
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"latency_seconds": "soon"},
+        {"latency_seconds": 10**400},
+        {"http_status": [200]},
+        {"outcome": None},
+        {"hits": {"id": "a"}},
+        {"hits": [{"id": "a"}]},
+        {"request": "GET /"},
+        {"response": {"status": "200", "body": "", "bytes": 0}},
+        {"suggestions": [{"yaml": 5, "hits": 1, "reasons": {}}]},
+        {"remarks": "none"},
+        {"top_score": "high", "outcome": "ok"},
+        [],
+    ],
+)
+def test_a_service_that_answers_otherwise_than_coalmine_does_is_told_so(wrong: Any) -> None:
+    document = parse_document(RetrieverDocument, {"slug": "search", "url": "http://127.0.0.1:1"})
+    trial = trying.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)
+    with peer(reply(json.dumps({**trial, **wrong} if wrong else wrong).encode())) as server:
+        code, out, err = run("--server", server.url, "--retriever", "search", QUERY)
+    assert (code, out) == (2, "")
+    assert "did not answer as Coalmine does" in err
+
+
+def test_a_service_of_a_release_before_is_understood() -> None:
+    document = parse_document(RetrieverDocument, {"slug": "search", "url": "http://127.0.0.1:1"})
+    trial = trying.try_answer(read_pasted, document, json.dumps({"data": HITS}), QUERY, k=3)
+    del trial["remarks"]
+    with peer(reply(json.dumps(trial).encode())) as server:
+        code, out, _ = run("--server", server.url, "--retriever", "search", QUERY)
+    assert code == 3
+    assert "hits: data" in out
+
+
+def test_command_needs_only_the_retriever_of_the_files(tmp_path: Path) -> None:
+    with peer(reply(json.dumps(ANSWER).encode())) as retriever:
+        (tmp_path / "canaries.yaml").write_text(f"""
+suite: s
+canaries:
+  - {{key: a, query: q, expected_chunks: [{{text: Logs are kept for thirty days.}}], max_age: 2d}}
+  - {{query: without a key}}
+retrievers:
+  - {{slug: r, url: "{retriever.url}", response: {{hits: results, id: id, index_version: took}}}}
+checks:
+  - {{slug: c, suite: s, retriever: r, schedule: {{every: 5m}}, hooks: [none]}}
+hooks:
+  - {{slug: ops, kind: webhook, url: "${{NOT_SET_ANYWHERE}}", secret_file: /not/there}}
+""")
+        code, out, err = run(str(tmp_path / "canaries.yaml"), QUERY)
+    assert (code, err) == (0, "")
+    assert "2 hits" in out
+    assert "  index version 3\n" in out
+
+
+def test_what_is_wrong_with_a_retriever_itself_is_still_told(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text('retrievers:\n  - {slug: r, url: "${NOT_SET_ANYWHERE}"}\n')
+    code, _, err = run(str(tmp_path / "a.yaml"), QUERY)
+    assert code == 2
+    assert "a.yaml:2: the variable NOT_SET_ANYWHERE is not set" in err
+    (tmp_path / "a.yaml").write_text("suite: s\ncanaries: []\n")
+    code, _, err = run(str(tmp_path / "a.yaml"), QUERY)
+    assert code == 2
+    assert "the files define no retriever" in err
+
+
+def test_a_text_that_no_hit_has_is_told_and_the_right_path_suggested(tmp_path: Path) -> None:
+    with peer(reply(json.dumps(ANSWER).encode())) as retriever:
+        text = f'retrievers: [{{slug: r, url: "{retriever.url}", response: {{hits: results, id: id, text: body}}}}]'
+        (tmp_path / "a.yaml").write_text(text)
+        code, out, _ = run(str(tmp_path / "a.yaml"), QUERY)
+    assert code == 0
+    assert "  mapped `text: body` was found in 0 of 2 hits\n" in out
+    assert "\n    text: text\n" in out
+
+
+def test_a_redirect_is_shown_with_where_it_points_but_without_secrets(tmp_path: Path) -> None:
+    secret = "a-token-that-nobody-may-see"
+    answer = reply(b"", status=307, headers={"location": f"/elsewhere?key={secret}"})
+    with peer(answer) as retriever:
+        text = f'retrievers: [{{slug: r, url: "{retriever.url}", auth: {{kind: bearer, token: {secret}}}}}]'
+        (tmp_path / "a.yaml").write_text(text)
+        code, out, _ = run(str(tmp_path / "a.yaml"), QUERY)
+    assert code == 3
+    assert "answered 307 Temporary Redirect; redirects are not followed" in out
+    assert "  it points to /elsewhere?key=•••\n" in out
+    assert secret not in out

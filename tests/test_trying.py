@@ -137,6 +137,60 @@ def test_an_answer_without_hits_gets_suggestions_where_others_would_find_some() 
     assert tried({"results": []})["suggestions"] == []
 
 
+@pytest.mark.parametrize(
+    ("more", "remarks"),
+    [
+        ({"text": "body"}, ["mapped `text: body` was found in 0 of 2 hits"]),
+        (
+            {"document": "source", "updated": "meta.changed"},
+            [
+                "mapped `document: source` was found in 0 of 2 hits",
+                "mapped `updated: meta.changed` was found in 0 of 2 hits",
+            ],
+        ),
+        ({"index_version": "version"}, ["mapped `index_version: version` was not found"]),
+        ({"index_version": "header:x-index"}, []),
+        ({"index_version": "took", "updated": "meta.at"}, []),
+    ],
+)
+def test_a_mapped_field_that_no_hit_has_is_told(more: dict[str, str], remarks: list[str]) -> None:
+    trial = tried(ANSWER, response={**RESPONSE, **more})
+    assert trial["remarks"] == remarks
+    wants_more = any("of 2 hits" in remark for remark in remarks)
+    assert [one["response"]["text"] for one in trial["suggestions"]] == ["text"] * wants_more
+
+
+def test_an_answer_without_hits_lacks_no_field() -> None:
+    assert tried({"results": []})["remarks"] == ["no list of hits was recognised in this answer"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "scale", "remark"),
+    [
+        ([0.5, 0.9, 0.7], "cosine", "the hits are not in order of score: ranks follow the answer's order"),
+        ([0.5, 0.7, 0.9], "cosine", "the lowest scores come first, though the scale is cosine: are they distances?"),
+        ([0.9, 0.7, 0.5], "distance", "the largest distances come first: are these scores similarities?"),
+        ([0.9, 0.7, 0.7], "cosine", None),
+        ([0.5, 0.5, 0.7], "distance", None),
+        ([0.5, 0.5, 0.5], "cosine", None),
+    ],
+)
+def test_scores_that_do_not_follow_the_ranks_are_told(scores: list[float], scale: str, remark: str | None) -> None:
+    answer = {"results": [{**HITS[0], "id": f"c-{score}-{at}", "score": score} for at, score in enumerate(scores)]}
+    assert tried(answer, scorer={"scale": scale})["remarks"] == ([] if remark is None else [remark])
+
+
+def test_scores_that_are_not_looked_at_may_rise() -> None:
+    answer = {"results": [{**HITS[0], "id": f"c-{at}", "score": at} for at in range(3)]}
+    assert tried(answer, scorer={"kind": "judged"})["remarks"] == []
+
+
+def test_ids_that_only_count_the_hits_are_told() -> None:
+    told = "the ids only count the hits, as ranks do: in another answer they may be those of other chunks"
+    answers = [{"results": [{**HITS[0], "id": first + at} for at in range(3)]} for first in (0, 1, 2)]
+    assert [tried(answer)["remarks"] for answer in answers] == [[told], [told], []]
+
+
 def test_suggestions_are_made_where_they_are_asked_for() -> None:
     assert tried(ANSWER)["suggestions"] == []
     assert tried(ANSWER, suggests=True)["suggestions"][0]["response"] == RESPONSE

@@ -6,7 +6,10 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import msgspec
+
 from app.adapters.transport import send_one
+from app.adapters.trials import Trial
 from app.adapters.wire import Request, Response, header_line
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import (
@@ -78,8 +81,8 @@ class Server:
         answer = self._ask("POST", f"/v1/retrievers/{quote(slug, safe='')}/try", json.dumps(wish).encode())
         try:
             trial: dict[str, Any] = json.loads(answer.body)
-            _ = trial["outcome"], trial["hits"], trial["suggestions"]
-        except (ValueError, KeyError, TypeError) as error:
+            msgspec.convert(trial, Trial)
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
         return trial
 

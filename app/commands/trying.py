@@ -63,7 +63,8 @@ def try_(  # noqa: PLR0913 - options of a command
 ) -> None:
     """Ask a retriever one query: show the request, the raw answer, and the hits the mapping finds in it.
 
-    Where it finds none, mappings that do are suggested as YAML to paste. Secrets are masked. Exit code 0: answered, 2:
+    Where it finds none, or not all that is mapped, mappings that do are suggested as YAML to paste. Of the files only
+    the retrievers are looked at. Secrets are masked. Exit code 0: answered, 2:
     unusable input, 3: no answer that could be read.
     """
     body = None if answer is None else answer.read_bytes().decode(errors="replace")
@@ -99,7 +100,7 @@ def _named(paths: Sequence[Path] | None, retriever: str | None) -> str:
 def _chosen(paths: Sequence[Path] | None, named: str | None) -> RetrieverDocument:
     if not paths:
         raise InvalidInputError([Problem(message="name the canary files of the retriever, or a service with --server")])
-    known = {document.slug: document for document in read_files(paths).retrievers}
+    known = {document.slug: document for document in read_files(paths, retrievers_alone=True).retrievers}
     if named is not None and named not in known:
         told = f"the files define no retriever '{named}'{suggestion(named, known)}"
         raise InvalidInputError([Problem(path="--retriever", message=told)])
@@ -118,6 +119,10 @@ def _show(trial: Mapping[str, Any]) -> None:
     for name in ("detail", "unscored"):
         if trial[name]:
             typer.echo(f"  {plain(trial[name])}")
+    if trial["index_version"]:
+        typer.echo(f"  index version {plain(trial['index_version'])}")
+    for remark in trial.get("remarks", ()):
+        typer.echo(f"  {plain(remark)}")
     if trial["request"]:
         _section("Request", _request_lines(trial["request"]))
     if trial["response"]:
@@ -141,7 +146,7 @@ def headline(trial: Mapping[str, Any]) -> str:
         return told
     found = len(trial["hits"])
     told += f", {counted(found, 'hit')}"
-    if trial["returned"] > found:
+    if (trial["returned"] or 0) > found:
         told += f" ({trial['returned'] - found} more were duplicates)"
     top, scorer = trial["top_score"], trial["scorer"]
     return told if top is None else f"{told}, top score {top:.3f} by {plain(str(scorer['kind']))}{_by_scale(scorer)}"

@@ -1,18 +1,22 @@
 """Trying a retriever: one query put to it, and all that is between the request and the hits, for people to look at.
 
-Nothing is stored. Where the mapping finds nothing, mappings are suggested that would.
+Nothing is stored. Where the mapping finds nothing, or not all of it, mappings are suggested that would.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any
 
+from app.domain.counting import counted
 from app.domain.errors import InvalidInputError, Problem
+from app.domain.guessing import counts_hits, trend
 from app.domain.model import Answer, Exchange, Outcome, Ranking
+from app.domain.presence import lacking, present
 from app.domain.relevance import asks_outside, relevance_of, top_score
-from app.domain.retrievers import Ask, Asking, Probe, Retriever, Scorer, ScorerKind
+from app.domain.retrievers import Ask, Asking, Probe, Retriever, Scale, Scorer, ScorerKind
 from app.domain.suggesting import suggest
 from app.formats.complaints import parse_document
 from app.formats.cut_json import parse_cut
@@ -29,6 +33,7 @@ SHOWN_CHARACTERS = 20_000
 SUGGESTED_FROM = 200_000
 """How many characters of a pasted answer mappings are suggested from; of one that came, the probe gives no more."""
 NOT_ASKED = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="the probe ended without an answer")
+_SOME, _LONGEST_ADDRESS = 3, 2_000
 _HARMLESS: Mapping[str, frozenset[str] | None] = {
     "response": None,
     "scorer": frozenset({"kind", "scale", "anchor"}),
@@ -98,11 +103,20 @@ def asks_otherwise(overrides: Mapping[str, Any]) -> bool:
 def _shape(document: RetrieverDocument, answer: Answer, query: str, *, suggests: bool) -> dict[str, Any]:
     """Shape what came of it; `hits` are empty unless the outcome is ok, `suggestions` unless they may help.
 
-    They may where an answer came that the mapping does not read, or reads no hit from, or where they were asked for.
+    They may where an answer came that the mapping does not read, or reads no hit or no text from, for example, or where
+    they were asked for. `remarks` are sentences without full stops on what deserves a second look.
     """
-    scorer = document.to_domain().scorer
+    retriever = document.to_domain()
+    scorer = retriever.scorer
     ranking, exchange = answer.ranking, answer.exchange
-    wanted = suggests or answer.outcome is Outcome.MALFORMED or (ranking is not None and not ranking)
+    lacks = () if ranking is None else lacking(retriever.response, present([ranking]))
+    wanted = suggests or answer.outcome is Outcome.MALFORMED or (ranking is not None and not ranking) or bool(lacks)
+    suggestions = _suggestions(document, exchange, query) if wanted and exchange is not None else []
+    remarks = [f"mapped `{field}` was found in 0 of {counted(len(ranking or ()), 'hit')}" for field in lacks]
+    remarks += [] if ranking is None else _doubts(retriever, ranking)
+    remarks += [] if exchange is None else _whereabouts(retriever, answer, exchange)
+    if wanted and not suggestions and exchange is not None and exchange.response_body and (suggests or not lacks):
+        remarks.append("no list of hits was recognised in this answer")
     return {
         "retriever": document.slug,
         "query": query,
@@ -119,8 +133,37 @@ def _shape(document: RetrieverDocument, answer: Answer, query: str, *, suggests:
         "scorer": {"kind": str(scorer.kind), "scale": None if scorer.scale is None else str(scorer.scale)},
         "top_score": None if ranking is None else _top_score(scorer, ranking),
         "unscored": answer.unscored,
-        "suggestions": _suggestions(document, exchange, query) if wanted and exchange is not None else [],
+        "remarks": remarks,
+        "suggestions": suggestions,
     }
+
+
+def _doubts(retriever: Retriever, ranking: Ranking) -> list[str]:
+    """Say what speaks against ids and scores being what they are mapped as."""
+    doubts = []
+    if retriever.response.id is not None and len(ranking) >= _SOME and counts_hits(ranking.ids):
+        doubts.append("the ids only count the hits, as ranks do: in another answer they may be those of other chunks")
+    order = trend([score for score in ranking.scores if score is not None])
+    scale = retriever.scorer.scale if retriever.scorer.kind is ScorerKind.SCORE else None
+    if order == "in no order":
+        doubts.append("the hits are not in order of score: ranks follow the answer's order")
+    elif scale is Scale.DISTANCE and order == "falling":
+        doubts.append("the largest distances come first: are these scores similarities?")
+    elif scale not in {None, Scale.DISTANCE} and order == "rising":
+        doubts.append(f"the lowest scores come first, though the scale is {scale}: are they distances?")
+    return doubts
+
+
+def _whereabouts(retriever: Retriever, answer: Answer, exchange: Exchange) -> list[str]:
+    """Say where an answer points instead, and that it does not tell its index version."""
+    status, target = exchange.http_status or 0, exchange.response_headers.get("location")
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST and target:
+        return [f"it points to {target[:_LONGEST_ADDRESS]}"]
+    version = retriever.response.index_version
+    unseen = version is not None and version.startswith("header:") and not exchange.url
+    if version is None or unseen or answer.ranking is None or answer.index_version is not None:
+        return []
+    return [f"mapped `index_version: {version}` was not found"]
 
 
 def _top_score(scorer: Scorer, ranking: Ranking) -> float | None:
