@@ -56,7 +56,8 @@ def _page() -> dict[str, Any]:
 
 def _content() -> dict[str, Answer]:
     fresh = dated(hits("doc-fresh", "noise", "new"), 30, None, -3600)
-    return {"empty": answered(hits()), "fresh": fresh}
+    plain = dated(replace(hits("doc-plain", texts={"doc-plain": "All there is."}), documents=("a.md",)), 30)
+    return {"empty": answered(hits()), "fresh": fresh, "plain": plain}
 
 
 def _states(world: World, key: str) -> list[list[str]]:

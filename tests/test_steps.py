@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from app.domain.model import Answer, Outcome, Step
+from app.domain.model import Answer, Outcome, Ranking, Step
 from app.services.evidence import worst_canaries
 from app.services.gate import choose_targets, measure
 from app.store import history
@@ -40,11 +40,15 @@ def world(store: Store) -> World:
 
 
 def _scored(key: str, relevance: float) -> Answer:
-    return answered(replace(hits(f"doc-{key}", "noise"), relevance=relevance))
+    return answered(replace(_hits(key), relevance=relevance))
 
 
 def _unscored(key: str) -> Answer:
-    return replace(answered(hits(f"doc-{key}", "noise")), unscored=WHY)
+    return replace(answered(_hits(key)), unscored=WHY)
+
+
+def _hits(key: str) -> Ranking:
+    return hits(f"doc-{key}", "noise", texts={f"doc-{key}": "What was asked for."})
 
 
 # --- whose failure -------------------------------------------------------------------------------------------
