@@ -202,7 +202,8 @@ def _console() -> Console:
 
 
 def _draw(console: Console, table: Table) -> None:
-    drawn = RichTable(title=Text(table.title, style="bold"), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    title = Text(table.title, style="bold") if table.title else None
+    drawn = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in table.columns:
         drawn.add_column(Text(column), overflow="fold")
     for row in table.rows:

@@ -419,6 +419,14 @@ def test_a_measure_that_is_not_kept_is_told_with_those_that_are(service: Api, pa
         assert service.client.get("/v1/checks/docs/series", params=parameters | {"measure": name}).status_code == 200
 
 
+def test_a_list_that_has_no_numbers_of_a_rescoring_says_where_they_are(service: Api) -> None:
+    parameters = {"measures_version": "1.r1"}
+    answer = service.client.get("/v1/checks/docs/canaries/oauth/history", params=parameters)
+    (error,) = answer.json()["errors"]
+    assert (answer.status_code, error["path"]) == (422, "measures_version")
+    assert error["message"].startswith("is for the health, runs and series of a check, and for a run with its results")
+
+
 def test_the_history_of_a_canary_has_a_state_per_change(either: Api) -> None:
     first = either.run()
     either.run()

@@ -11,7 +11,8 @@ from app.domain.counting import counted, plural
         (0, "run", "0 runs"),
         (1, "run", "1 run"),
         (1, "canary", "1 canary"),
-        (2, "canary", "2 canaries"),
+        (2, "measured canary", "2 measured canaries"),
+        (2, "key", "2 keys"),
         (1_200, "judgment", "1,200 judgments"),
     ],
 )

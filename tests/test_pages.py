@@ -148,6 +148,23 @@ def test_a_degraded_query_is_shown_with_its_reasons_in_numbers_and_its_ranks(deg
     assert "answered with top score 0.900 though no good answer exists (at most 0.4)" in answered_anyway
 
 
+def test_a_canary_that_was_never_healthy_is_not_said_to_be_seen_for_the_first_time(pages: Site) -> None:
+    pages.world.apply(canary_page([canary("a", min_relevance_score=0.8)]))
+    pages.world.probe.answers["a"] = answered(hits("x", "doc-a", scores=[0.7, 0.6]))
+    for _ in range(3):
+        pages.world.run()
+    told = pages.page("/checks/watch").one("details", class_="canary").text
+    assert "never healthy before, rank 2 now" in told
+
+
+def test_what_must_not_be_returned_has_no_rank_of_what_should(pages: Site) -> None:
+    pages.world.apply(canary_page([{"key": "a", "query": "a", "forbidden_chunks": ["leak"]}]))
+    pages.world.probe.answers["a"] = answered(hits("leak"))
+    pages.world.run()
+    told = pages.page("/checks/watch").one("details", class_="canary").text
+    assert "a · simple factual Top score" in told
+
+
 def test_an_alert_is_shown_with_its_why_and_who_was_told(degraded: Site) -> None:
     for path in ("/alerts", "/checks/watch"):
         card = degraded.page(path).one("article", class_="alert").text

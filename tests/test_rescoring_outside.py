@@ -154,7 +154,7 @@ def test_the_command_says_that_there_are_no_runs_in_its_range(tmp_path: Path) ->
         result = _rescore("docs", "--since", "1h", "--data-dir", tmp_path)
     assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith("docs: no run has ended since 20")
-    assert result.stdout.endswith("Z, so there is nothing to judge anew.\n")
+    assert result.stdout.endswith(" UTC, so there is nothing to judge anew.\n")
 
 
 @pytest.mark.parametrize(

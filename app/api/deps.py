@@ -90,11 +90,20 @@ async def authorise(request: Request) -> None:
     request.state.identity = identity
 
 
+_ELSEWHERE = {
+    "measures_version": (
+        "is for the health, runs and series of a check, and for a run with its results and report; elsewhere numbers "
+        "are those of the day"
+    )
+}
+"""What to say of a parameter where it is not known though others know it."""
+
+
 async def known_parameters(request: Request) -> None:
     """Refuse parameters the route does not know: a misspelt one would silently do nothing. Raises InvalidInputError."""
     known = [field.alias for field in request.scope["route"].dependant.query_params]
     problems = [
-        Problem(path=name[:60], message=f"unknown parameter{suggestion(name, known)}")
+        Problem(path=name[:60], message=_ELSEWHERE.get(name) or f"unknown parameter{suggestion(name, known)}")
         for name in request.query_params
         if name not in known and name != CSRF_FIELD
     ]

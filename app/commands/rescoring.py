@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -11,6 +11,7 @@ import typer
 
 from app import terminal
 from app.commands.base import DataDir, ServerUrl, examples, now, opened, server_at
+from app.domain.counting import counted
 from app.formats.fields import parse_duration
 from app.formats.reports import Table, number, plain
 from app.formats.shapes import time_text
@@ -49,7 +50,7 @@ def rescore(
     else:
         with opened(data_dir) as (_, store), terminal.counting(check) as moved:
             found = _here(store, rescoring.ask(store, check, since=start, now=now()), moved)
-    _show(found)
+    _show(found, start)
 
 
 def _here(store: Store, rescoring_id: int, moved: _Moved) -> Mapping[str, Any]:
@@ -78,20 +79,27 @@ def _followed(found: Mapping[str, Any], look: Callable[[], Mapping[str, Any]], m
         found = look()
 
 
-def _show(found: Mapping[str, Any]) -> None:
+def _show(found: Mapping[str, Any], start: datetime | None) -> None:
+    count = int(found["progress"]["runs_done"])
+    reaches = datetime.fromisoformat(found["since"]) if found["since"] else None
+    since = f" since {reaches:%Y-%m-%d %H:%M} UTC" if reaches else ""
+    if not count and not found["note"]:
+        typer.echo(f"{plain(str(found['check']))}: no run has ended{since}, so there is nothing to judge anew.")
+        return
+    typer.echo(f"{plain(str(found['check']))}: {counted(count, 'run')}{since}, judged anew")
+    typer.echo(f"measures version {plain(str(found['measures_version']))}")
     sides = [found["before"] or {}, found["after"] or {}]
     rows = [
         ("coverage", *[number(side.get("coverage")) for side in sides]),
         ("health_score", *[number(side.get("health_score")) for side in sides]),
-        ("degraded canaries", *[f"{side.get('degraded', 0):,}" for side in sides]),
+        ("degraded canaries, summed over runs", *[f"{side.get('degraded', 0):,}" for side in sides]),
     ]
     verdicts = [side.get("verdicts", {}) for side in sides]
     named = [name for name in ("healthy", "degraded", "unknown") if any(name in one for one in verdicts)]
     rows += [(f"{name} runs", *[f"{one.get(name, 0):,}" for one in verdicts]) for name in named]
-    count = int(found["progress"]["runs_done"])
-    counted = f"{count:,} {'run' if count == 1 else 'runs'}"
-    title = f"{found['check']}: {counted} as measures version {found['measures_version']}"
-    terminal.show_table(Table(title=plain(title), columns=("", "before", "after"), rows=tuple(rows)))
+    terminal.show_table(Table(title="", columns=("", "before", "after"), rows=tuple(rows)))
+    if start is not None and (reaches is None or reaches < start):
+        terminal.note("Note: it was asked for from further back before; all of its runs are counted.")
     if found["note"]:
         terminal.note(f"Note: {plain(str(found['note']))}.")
 

@@ -10,17 +10,19 @@ from typing import Any
 
 from app.domain.model import RunStatus, Verdict
 from app.domain.schedules import next_due, spread
-from app.services import alert_reading, evidence, reading
+from app.services import alert_reading, evidence, reading, scoring
 from app.services.scheduling import schedule_of, silence
-from app.store import alerts, catalog, history
+from app.store import alerts, catalog, history, rescored, rescoring
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us
 from app.store.history import RunRow
+from app.store.rescoring import Rescoring
 
 SPARK_RUNS = 30
 SHOWN_CANARIES = 10
 _RECENT_RUNS = 15
 _RECENT_ALERTS = 5
+_SHOWN_VERSIONS = 5
 _UNRESOLVED = ("firing", "recovering", "pending")
 _UNDER_WAY = (RunStatus.QUEUED, RunStatus.RUNNING)
 _ORDER = (Verdict.DEGRADED, Verdict.UNKNOWN, None, Verdict.HEALTHY)
@@ -76,6 +78,16 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A re-scoring by whose judgments history can be shown."""
+
+    name: str
+    """The measures version."""
+    goes_on: bool
+    """Not all runs are judged yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckDetail:
     """A check with the evidence of its newest ended run, in the API's shapes."""
 
@@ -93,6 +105,9 @@ class CheckDetail:
     unresolved: Sequence[Mapping[str, Any]]
     resolved: Sequence[Mapping[str, Any]]
     runs: Sequence[Mapping[str, Any]]
+    """The newest ones; where a re-scoring is asked for, those that are in it with its numbers."""
+    versions: Sequence[Version]
+    """The re-scorings of the check, newest first."""
 
 
 def all_checks(store: Store, now: datetime) -> list[CheckLine]:
@@ -106,10 +121,15 @@ def all_checks(store: Store, now: datetime) -> list[CheckLine]:
     return sorted(lines, key=_urgency)
 
 
-def one_check(store: Store, slug: str, now: datetime) -> CheckDetail:
-    """Read a check with what its newest ended run found, archived ones included. Raises NotFoundError."""
+def one_check(store: Store, slug: str, now: datetime, *, version: str | None = None) -> CheckDetail:
+    """Read a check with what its newest ended run found, archived ones included.
+
+    A measures `version` is that of the runs it lists; all else is of the day. Raises NotFoundError, and
+    InvalidInputError where there is no such version.
+    """
     with store.read() as connection:
         check = reading.find_check(connection, slug)
+        versions = [_version(one) for one in rescoring.list_all(connection, check.id, limit=_SHOWN_VERSIONS)]
         line = _line(connection, check, _open_alerts(connection).get(check.id, {}), now)
     run = reading.run(store, line.newest.id) if line.newest else None
     states = [alert_reading.list_alerts(store, check=slug, state=state, before=None, limit=50) for state in _UNRESOLVED]
@@ -124,19 +144,34 @@ def one_check(store: Store, slug: str, now: datetime) -> CheckDetail:
         failed=_failed(store, run["id"]) if run else (),
         unresolved=[alert for found in states for alert in found],
         resolved=alert_reading.list_alerts(store, check=slug, state="resolved", before=None, limit=_RECENT_ALERTS),
-        runs=reading.list_runs(store, slug, before=None, limit=_RECENT_RUNS),
+        runs=reading.list_runs(store, slug, before=None, limit=_RECENT_RUNS, version=version),
+        versions=versions,
     )
 
 
-def asked_of(store: Store, run_id: str) -> Asked | None:
-    """Read what a run asked; None where it has not started."""
+def versions_of(store: Store, run_id: str) -> list[Version]:
+    """Read the re-scorings a run is in, newest first."""
+    with store.read() as connection:
+        row = reading.find_run(connection, run_id)
+        mine = rescored.rescorings_of(connection, row.id)
+        there = rescoring.list_all(connection, row.check_id) if mine else []
+        return [_version(one) for one in there if one.id in mine]
+
+
+def asked_of(store: Store, run_id: str, *, version: str | None = None) -> Asked | None:
+    """Read what a run asked, with the judgments of a measures version; None where it has not started."""
     with store.read() as connection:
         row = reading.find_run(connection, run_id)
         if row.suite_version_id is None or row.check_version_id is None:
             return None
-        members = catalog.suite_version(connection, row.suite_version_id)[1]
         k = catalog.version_body(connection, row.check_version_id).body["k"]
+        row, anew = scoring.in_version(connection, row, version)
+        members = scoring.setting_of(connection, row, anew).members
     return Asked(k=k, canaries={member.key: member.body for member in members})
+
+
+def _version(found: Rescoring) -> Version:
+    return Version(name=found.name, goes_on=found.finished_at is None)
 
 
 def _line(connection: Connection, check: Definition, open_alerts: Mapping[str, int], now: datetime) -> CheckLine:

@@ -83,18 +83,24 @@ def full_run(connection: Connection, row: RunRow, version: str | None = None) ->
     return {**_run(connection, row, body), "progress": _progress(connection, row)}
 
 
-def list_runs(store: Store, slug: str, *, before: int | None, limit: int) -> list[dict[str, Any]]:
-    """List the runs of a check, newest first.
+def list_runs(
+    store: Store, slug: str, *, before: int | None, limit: int, version: str | None = None
+) -> list[dict[str, Any]]:
+    """List the runs of a check, newest first; of another measures version those that are in it.
 
     What only a single run spells out is left out: tags, probes, latency and how many canaries a category has.
     """
     with store.read() as connection:
         check = find_check(connection, slug)
-        rows = history.list_runs(connection, check.id, before=before, limit=limit)
+        anew = scoring.find_rescoring(connection, check.id, version)
+        if anew is not None:
+            rows = scoring.runs_in_version(connection, anew, before=before, limit=limit)
+        else:
+            rows = history.list_runs(connection, check.id, before=before, limit=limit)
         queries: dict[int, list[str]] = {}
-        for version in {row.suite_version_id for row in rows if row.degraded_positions}:
-            if version is not None:
-                queries[version] = [member.body["query"] for member in catalog.suite_version(connection, version)[1]]
+        for suite in {row.suite_version_id for row in rows if row.degraded_positions}:
+            if suite is not None:
+                queries[suite] = [member.body["query"] for member in catalog.suite_version(connection, suite)[1]]
         found = []
         for row in rows:
             asked = queries.get(row.suite_version_id or 0, [])

@@ -41,7 +41,7 @@ class Setting:
     @property
     def suite_hash(self) -> str:
         """The name of this canary list."""
-        return catalog.suite_hash([(member.key, member.hash) for member in self.members])
+        return _hash_of(self.members)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,26 @@ def in_version(connection: Connection, row: RunRow, version: str | None) -> tupl
         why = ", or not yet: the re-scoring goes on" if goes_on else ": ask for the re-scoring again to take it in"
         raise NotFoundError(f"run '{row.id}' is not in measures version {found.name}{why}")
     names = history.layout_names(connection, run.layout_id)
-    anew = replace(
+    return _judged_anew(row, found, run, names), Anew(rescoring=found, run=run)
+
+
+def runs_in_version(connection: Connection, found: Rescoring, *, before: int | None, limit: int) -> list[RunRow]:
+    """Read the runs of a re-scoring with its numbers, newest first, those with an id below `before`."""
+    rows = history.list_runs(connection, found.check_id, before=before, limit=limit, rescoring_id=found.id)
+    judged = rescored.find_runs(connection, found.id, [row.id for row in rows])
+    names = {layout: history.layout_names(connection, layout) for layout in {run.layout_id for run in judged.values()}}
+    by = catalog.suite_version(connection, found.suite_version_id)[1]
+    asked = {row.suite_version_id for row in rows if row.suite_version_id is not None}
+    hashes = {version: _hash_of(corrected(catalog.suite_version(connection, version)[1], by)) for version in asked}
+    return [
+        replace(_judged_anew(row, found, run, names[run.layout_id]), suite_hash=hashes.get(row.suite_version_id or 0))
+        for row in rows
+        if (run := judged.get(row.id)) is not None
+    ]
+
+
+def _judged_anew(row: RunRow, found: Rescoring, run: RescoredRun, names: Sequence[str]) -> RunRow:
+    return replace(
         row,
         verdict=run.verdict,
         reasons=list(run.reasons),
@@ -80,7 +99,6 @@ def in_version(connection: Connection, row: RunRow, version: str | None) -> tupl
         layout_id=run.layout_id,
         measures_version=found.name,
     )
-    return anew, Anew(rescoring=found, run=run)
 
 
 def find_rescoring(
@@ -125,6 +143,10 @@ def corrected(asked: Sequence[Member], judged_by: Sequence[Member]) -> list[Memb
     now = {member.canary_id: member for member in judged_by}
     replaced = [now.get(member.canary_id, member) for member in asked]
     return [new if new.body["query"] == old.body["query"] else old for old, new in zip(asked, replaced, strict=True)]
+
+
+def _hash_of(members: Sequence[Member]) -> str:
+    return catalog.suite_hash([(member.key, member.hash) for member in members])
 
 
 def yardstick_of(connection: Connection, check_version_id: int, retriever_version_id: int) -> Yardstick:

@@ -23,6 +23,7 @@ from app.store.tables import (
     embedder_findings,
     latest,
     layouts,
+    rescored_runs,
     run_embedders,
     run_probes,
     runs,
@@ -110,9 +111,19 @@ def find_run(connection: Connection, run_id: int) -> RunRow | None:
     return _run(row) if row else None
 
 
-def list_runs(connection: Connection, check_id: int, *, before: int | None = None, limit: int = 50) -> list[RunRow]:
-    """List the runs of a check, newest first, those with an id below `before`."""
+def list_runs(
+    connection: Connection,
+    check_id: int,
+    *,
+    before: int | None = None,
+    limit: int = 50,
+    rescoring_id: int | None = None,
+) -> list[RunRow]:
+    """List the runs of a check, or those of them a re-scoring has, newest first; those with an id below `before`."""
     statement = _RUN.where(runs.c.check_id == check_id).order_by(runs.c.id.desc()).limit(limit)
+    if rescoring_id is not None:
+        mine = sa.and_(rescored_runs.c.run_id == runs.c.id, rescored_runs.c.rescoring_id == rescoring_id)
+        statement = statement.join(rescored_runs, mine)
     if before is not None:
         statement = statement.where(runs.c.id < before)
     return [_run(row) for row in connection.execute(statement)]

@@ -110,12 +110,24 @@ def save(connection: Connection, rescoring_id: int, rows: Sequence[tuple[Rescore
 
 def find_run(connection: Connection, rescoring_id: int, run_id: int) -> RescoredRun | None:
     """Find what a run amounts to by a re-scoring."""
-    place = sa.and_(rescored_runs.c.rescoring_id == rescoring_id, rescored_runs.c.run_id == run_id)
-    row = connection.execute(sa.select(rescored_runs).where(place)).one_or_none()
-    if row is None:
-        return None
-    values = {name: getattr(row, name) for name in RescoredRun.__dataclass_fields__}
-    return RescoredRun(**{**values, "reasons": json.loads(row.reasons)})
+    return find_runs(connection, rescoring_id, [run_id]).get(run_id)
+
+
+def find_runs(connection: Connection, rescoring_id: int, run_ids: Sequence[int]) -> dict[int, RescoredRun]:
+    """Find what runs amount to by a re-scoring, by their ids; those that are in it."""
+    found: dict[int, RescoredRun] = {}
+    for block in _blocks(run_ids):
+        place = sa.and_(rescored_runs.c.rescoring_id == rescoring_id, rescored_runs.c.run_id.in_(block))
+        for row in connection.execute(sa.select(rescored_runs).where(place)):
+            values = {name: getattr(row, name) for name in RescoredRun.__dataclass_fields__}
+            found[row.run_id] = RescoredRun(**{**values, "reasons": json.loads(row.reasons)})
+    return found
+
+
+def rescorings_of(connection: Connection, run_id: int) -> set[int]:
+    """Give the re-scorings a run is in."""
+    mine = sa.select(rescored_runs.c.rescoring_id).where(rescored_runs.c.run_id == run_id)
+    return set(connection.execute(mine).scalars())
 
 
 def newest_run(connection: Connection, rescoring_id: int) -> int | None:

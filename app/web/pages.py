@@ -31,6 +31,7 @@ _RESULTS = 25
 _ALERTS = 20
 _OUTBOX_STUCK_SECONDS = 600
 
+Version = Annotated[str, Query(alias="measures_version", max_length=40)]
 ChoiceT = TypeVar("ChoiceT", Verdict, Category)
 
 
@@ -50,15 +51,16 @@ def show_overview(request: Request, store: StoreDep) -> HTMLResponse:
 
 
 @router.get("/checks/{slug}")
-def show_check(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+def show_check(request: Request, store: StoreDep, slug: str, version: Version = "") -> HTMLResponse:
     """Show a check: its verdict with reasons, its measures over time, what is degraded and why."""
-    detail = overview.one_check(store, slug, datetime.now(UTC))
+    detail = overview.one_check(store, slug, datetime.now(UTC), version=version or None)
     run, k = detail.run, detail.asked.k if detail.asked else detail.definition["k"]
     return render(
         request,
         "check.html",
         detail=detail,
         line=detail.line,
+        chosen=version,
         run=run,
         k=k,
         unresolved=[alert_reading.alert(store, int(alert["id"])) for alert in detail.unresolved],
@@ -79,9 +81,10 @@ def show_run(
     verdict: str = "",
     category: str = "",
     after: Annotated[int, Query(ge=-1)] = -1,
+    version: Version = "",
 ) -> HTMLResponse:
-    """Show a run and its results with their evidence."""
-    run = reading.run(store, run_id)
+    """Show a run and its results with their evidence, as judged on the day or by a re-scoring."""
+    run = reading.run(store, run_id, version=version or None)
     found, following = reading.results(
         store,
         run_id,
@@ -89,13 +92,16 @@ def show_run(
         category=_chosen(Category, category, "category"),
         after=after,
         limit=_RESULTS,
+        version=version or None,
     )
     return render(
         request,
         "run.html",
         run=run,
         results=found,
-        asked=overview.asked_of(store, run_id),
+        asked=overview.asked_of(store, run_id, version=version or None),
+        versions=overview.versions_of(store, run_id),
+        chosen=version,
         following=following,
         after=after,
         verdict=verdict,

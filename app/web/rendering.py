@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app import __version__
 from app.api.deps import csrf_token
+from app.domain.counting import counted
 from app.formats import explanations
 from app.services.keys import Identity, Scope
 from app.web import wording
@@ -62,6 +63,7 @@ def _environment() -> Environment:
         rank=explanations.first_expected,
         absent=explanations.not_returned,
         bound=wording.bound,
+        counted=counted,
     )
     return environment
 

@@ -39,6 +39,7 @@
 
   const series = async (measure, since, until) => {
     const query = new URLSearchParams({ measure, from: since.toISOString(), to: until.toISOString(), points: "300" });
+    if (host.dataset.version) query.set("measures_version", host.dataset.version);
     const response = await fetch(`/v1/checks/${encodeURIComponent(host.dataset.check)}/series?${query}`);
     const body = await response.json();
     if (!response.ok) throw new Error(body.detail || `HTTP ${response.status}`);
@@ -94,13 +95,14 @@
       host,
     );
     const count = found.reduce((sum, { points }) => Math.max(sum, points.length), 0);
+    const points = `${count} ${count === 1 ? "point" : "points"}`;
     const versions = found[0].marks.length;
     note.textContent = count
-      ? `${count} points${single && found[0].points.some((point) => point.runs > 1) ? ", each the mean of several runs with their lowest and highest" : ""}${
+      ? `${points}${single && found[0].points.some((point) => point.runs > 1) ? ", each the mean of several runs with their lowest and highest" : ""}${
           versions ? `; dotted lines: the index version changed (${versions})` : ""
         }. Drag to zoom, double-click to zoom out.`
       : "No run in this period.";
-    host.setAttribute("aria-label", `Chart of ${lines.map(({ label }) => label).join(" and ")}, ${count} points; the table below holds the last ones`);
+    host.setAttribute("aria-label", `Chart of ${lines.map(({ label }) => label).join(" and ")}, ${points}; the table below holds the last ones`);
   };
 
   // Where nothing ran in the first half of a period, the chart begins with the first run, or two minutes ago.
