@@ -66,6 +66,8 @@ def test_the_reason_tells_how_probes_failed_and_at_whom() -> None:
     at_embedder = Answer(outcome=Outcome.TIMEOUT, latency_seconds=1.0, step=Step.EMBEDDER)
     breaker = Breaker(limit=3).after([failed(Outcome.REFUSED), at_embedder, at_embedder])
     assert breaker.reason.endswith("3 probes in a row failed (2 timeout at the embedder, 1 refused)")
+    impatient = Breaker(limit=1).after([at_embedder])
+    assert impatient.reason.endswith("ended early: 1 probe in a row failed (1 timeout at the embedder)")
 
 
 # --- runs ----------------------------------------------------------------------------------------------------

@@ -163,7 +163,7 @@ def test_a_dead_scorer_makes_a_run_unknown_and_pages_after_the_second(world: Wor
         run = world.shown(world.run())
         assert run["verdict"] == status
         _dead(world)
-    assert run["reasons"] == [f"relevance was measured for only 0 of the 4 canaries that got hits: {WHY}"]
+    assert run["reasons"] == [f"relevance was measured for only 0 of 4 canaries that got hits: {WHY}"]
     ((kind, reason),) = [(alert["kind"], alert["reason"]) for alert in world.alerts() if alert["state"] == "firing"]
     assert kind == "probe_errors"
     assert f"the run is unknown: {run['reasons'][0]} (critical)" in reason

@@ -26,7 +26,7 @@ from app.domain.model import (
 )
 from app.domain.relevance import top_score
 from app.domain.retrievers import Scale, Scorer, ScorerKind
-from app.domain.verdicts import aggregate, judge_canary, run_verdict, too_few_scored
+from app.domain.verdicts import aggregate, judge_canary, remarks, run_verdict, too_few_scored
 
 SIMILARITY = Scorer(kind=ScorerKind.SCORE, scale=Scale.SIMILARITY)
 EXPECTING = Canary(key="a", query="?", judgments=(Judgment(id="d1"),), floors={"R@5": 0.8})
@@ -489,6 +489,12 @@ def test_a_failed_share_of_ones_own_degrades_a_run_that_is_not_unknown() -> None
     )
 
 
+def test_reasons_of_a_run_of_one_canary_are_in_the_singular() -> None:
+    assert run_verdict(figures(1, 0, None), []) == (Verdict.UNKNOWN, ["only 0 of 1 probe measured"])
+    (remark,) = remarks(figures(1, 1, 1.0), unscored=1, why_unscored=None, undated=0)
+    assert remark.endswith("1 of 1 canary")
+
+
 def test_what_was_not_measured_degrades_nothing() -> None:
     silent = Rule(key="s", kind=RuleKind.NO_DATA)
     assert run_verdict(figures(4, 4, None), [COVERAGE, silent]) == (Verdict.HEALTHY, [])
@@ -501,8 +507,8 @@ def test_a_run_is_unknown_when_fewer_than_half_of_its_hits_were_scored(
     why = too_few_scored(scored=scored, unscored=unscored, why_unscored="it is away")
     verdict, reasons = run_verdict(figures(10, 10, 0.1), [COVERAGE], too_few_scored=why)
     assert verdict is (Verdict.UNKNOWN if unknown else Verdict.DEGRADED)
-    told = f"relevance was measured for only {scored} of the {scored + unscored} canaries that got hits: it is away"
-    assert (reasons == [told]) is unknown
+    of = "1 canary" if scored + unscored == 1 else f"{scored + unscored} canaries"
+    assert (reasons == [f"relevance was measured for only {scored} of {of} that got hits: it is away"]) is unknown
 
 
 def test_a_run_that_ended_early_and_was_hardly_scored_says_both() -> None:

@@ -147,7 +147,8 @@ def headline(trial: Mapping[str, Any]) -> str:
     found = len(trial["hits"])
     told += f", {counted(found, 'hit')}"
     if (trial["returned"] or 0) > found:
-        told += f" ({trial['returned'] - found} more were duplicates)"
+        more = trial["returned"] - found
+        told += f" ({more} more {'was a duplicate' if more == 1 else 'were duplicates'})"
     top, scorer = trial["top_score"], trial["scorer"]
     return told if top is None else f"{told}, top score {top:.3f} by {plain(str(scorer['kind']))}{_by_scale(scorer)}"
 
@@ -195,7 +196,7 @@ def _body_lines(body: str | None) -> list[str]:
         text = body or ""
     lines = [" " * (len(line) - len(line.lstrip(" "))) + shorten(line, _WIDEST) for line in text.splitlines()]
     more = len(lines) - _SHOWN_LINES
-    return [*lines[:_SHOWN_LINES], f"... {more} more lines; --format json has more"] if more > 0 else lines
+    return [*lines[:_SHOWN_LINES], f"... {counted(more, 'more line')}; --format json has more"] if more > 0 else lines
 
 
 def _hits_table(hits: Sequence[Mapping[str, Any]]) -> Table:

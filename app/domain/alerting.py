@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from app.domain.counting import plural
 from app.domain.model import Bound, Rule, RuleKind, RunStatus, Severity
 from app.domain.rules import Condition
 from app.domain.schedules import Schedule, next_due
@@ -230,10 +231,10 @@ def _open(rule: Rule, alert: OpenAlert, current: Condition | None, worst: Severi
             return AlertState.FIRING, worst, (TransitionType.ESCALATED,), why
         return AlertState.FIRING, alert.severity, (), "the alert is firing"
     if good >= rule.close:
-        why = f"{good} good {_plural(good)} in a row, enough to resolve"
+        why = f"{good} good {plural(good, 'run')} in a row, enough to resolve"
         return AlertState.RESOLVED, alert.severity, (TransitionType.RESOLVED,), why
     if good:
-        why = f"{good} good {_plural(good)} in a row, {rule.close} resolve"
+        why = f"{good} good {plural(good, 'run')} in a row, {rule.close} resolve"
         return AlertState.RECOVERING, alert.severity, (), why
     return alert.state, alert.severity, (), f"neither bad nor good enough to count, the alert is {alert.state}"
 
@@ -305,7 +306,3 @@ def _bound(bound: Bound | None) -> dict[str, float] | None:
 
 def _runs(rule: Rule) -> str:
     return "runs" if rule.kind is RuleKind.PROBE_ERRORS else "measured runs"
-
-
-def _plural(count: int) -> str:
-    return "run" if count == 1 else "runs"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from app.domain.counting import counted
 from app.domain.model import EMPTY, Answer, Outcome, Step
 
 ENDED_FIRST: Final = "the run ended first"
@@ -60,7 +61,7 @@ class Breaker:
             )
         ways = sorted(self.row.items(), key=lambda way: (-way[1], way[0]))
         listed = ", ".join(f"{count} {way}" for way, count in ways)
-        return f"the run was ended early: {sum(self.row.values())} probes in a row failed ({listed})"
+        return f"the run was ended early: {counted(sum(self.row.values()), 'probe')} in a row failed ({listed})"
 
     def _opens(self, row: Mapping[str, int], leave_alone_seconds: float | None) -> bool:
         return self.limit is not None and (leave_alone_seconds is not None or sum(row.values()) >= self.limit)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+from app.domain.counting import plural
 from app.domain.model import Aggregates, Bound, Category, EmbedderChange, Rule, RuleKind, Severity
 
 DEGRADED_SHARE: Final = "degraded_share"
@@ -158,7 +159,7 @@ def _probe_errors(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condi
     other rule could say so.
     """
     value = aggregates.failed / aggregates.total if aggregates.total else None
-    counted = f"{aggregates.failed} of {aggregates.total} probes failed"
+    counted = f"{aggregates.failed} of {aggregates.total} {plural(aggregates.total, 'probe')} failed"
     if value is None:
         return _bad(Severity.CRITICAL, None, rule.failed_share, "the run has no probes, so nothing is known (critical)")
     if unknown and (rule.failed_share is None or 2 * aggregates.measured >= aggregates.total):

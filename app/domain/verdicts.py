@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.counting import counted
 from app.domain.model import Aggregates, Canary, Category, Outcome, Reason, Rule, RuleKind, Slice, Verdict
 from app.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, ROUNDING, condition
 
@@ -169,7 +170,7 @@ def too_few_scored(*, scored: int, unscored: int, why_unscored: str | None) -> s
     if scored >= unscored:
         return None
     why = f": {why_unscored}" if why_unscored else ""
-    return f"{TOO_FEW_SCORED} {scored} of the {scored + unscored} canaries that got hits{why}"
+    return f"{TOO_FEW_SCORED} {scored} of {counted(scored + unscored, 'canary')} that got hits{why}"
 
 
 def remarks(
@@ -181,7 +182,7 @@ def remarks(
     and hits that do not say how old they are; no hit of the run had any of the mapped fields `lacking`.
     """
     why = f": {why_unscored}" if why_unscored else ""
-    of = f"of {aggregates.total} canaries"
+    of = f"of {counted(aggregates.total, 'canary')}"
     said = {
         f"{UNSCORED} {unscored} {of}{why}": unscored,
         f"whether they are stale could not be told for {undated} {of}: none of their top hits has a date": undated,
@@ -273,5 +274,7 @@ def _why_unknown(aggregates: Aggregates) -> str:
     failures = [f"{count} {outcome}" for outcome, count in aggregates.probes.items() if outcome != Outcome.OK]
     listed = f": {', '.join(failures)}" if failures else ""
     if 2 * aggregates.measured >= aggregates.total:
-        return f"none of the {aggregates.expecting} canaries that expect something measured{listed}"
-    return f"only {aggregates.measured} of {aggregates.total} probes measured{listed}"
+        if aggregates.expecting == 1:
+            return f"the one canary that expects something did not measure{listed}"
+        return f"none of the {counted(aggregates.expecting, 'canary')} that expect something measured{listed}"
+    return f"only {aggregates.measured} of {counted(aggregates.total, 'probe')} measured{listed}"
