@@ -127,9 +127,9 @@ def test_what_a_run_cannot_tell_is_left_out_and_said_never_healthy_or_missing(tm
     report = json.loads(result.stdout)
     assert {one["key"] for one in report["results"]} == {"by-id", "withdrawn", "fast"}
     assert report["run"]["coverage"] == 1.0
-    assert "2 canaries expect nothing by id and were left out" in result.stderr
-    assert "1 canaries forbid chunks by other than id, which was not judged" in result.stderr
-    assert "1 canaries limit age or latency, which was not judged" in result.stderr
+    assert "2 canaries: expects nothing by id, left out" in result.stderr
+    assert "1 canary: forbids chunks by other than id, which was not judged" in result.stderr
+    assert "1 canary: limits age or latency, which was not judged" in result.stderr
     by_document = run("check", suite, "--rankings", ranked, "--as-documents", "--format", "json")
     assert {one["key"] for one in json.loads(by_document.stdout)["results"]} == {"by-document", "leak"}
 

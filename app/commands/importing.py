@@ -11,6 +11,7 @@ import typer
 
 from app import terminal
 from app.commands.base import DataDir, ServerUrl, examples, expect_own_key, now, opened, server_at
+from app.domain.counting import counted
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.canary_export import import_pages, write_canary_file
 from app.formats.canary_files import Documents
@@ -76,8 +77,8 @@ def import_suite(  # noqa: PLR0913 - options of a command
         terminal.show_plan([asdict(change) for change in found], applied=not dry_run, most=_SHOWN)
     for line in imported.notes:
         terminal.note(f"Note: {line}.")
-    canaries = len(imported.suite.canaries or ())
-    terminal.note(f"Suite {imported.suite.slug}: {canaries:,} canaries, {imported.judgments:,} judgments.")
+    size = f"{counted(len(imported.suite.canaries or ()), 'canary')}, {counted(imported.judgments, 'judgment')}"
+    terminal.note(f"Suite {imported.suite.slug}: {size}.")
 
 
 def source_of(path: Path, moved: Callable[[int], None] = lambda _: None) -> Source:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from app.domain.counting import counted
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.retrievers import ScorerKind
 from app.formats.canary_documents import CanaryDocument
@@ -40,8 +41,10 @@ def judged_by_rank(
         )
         raise InvalidInputError([Problem(message=told, file=file)])
     strangers = len(set(topics) - keys)
-    notes = [f"{count} {what}" for what, count in lost.items()]
-    return tuple(judged), notes + ([f"{strangers} topics of the run are no canary's"] if strangers else [])
+    notes = [f"{counted(count, 'canary')}: {what}" for what, count in lost.items()]
+    return tuple(judged), notes + (
+        [f"{counted(strangers, 'topic')} of the run: no canary has it for its key"] if strangers else []
+    )
 
 
 def _by_name(canary: CanaryDocument, lost: Counter[str], *, as_documents: bool) -> CanaryDocument | None:
@@ -57,14 +60,14 @@ def _by_name(canary: CanaryDocument, lost: Counter[str], *, as_documents: bool) 
 
     expected, forbidden = named(canary.expected_chunks), named(canary.forbidden_chunks)
     if len(forbidden) < len(canary.forbidden_chunks):
-        lost[f"canaries forbid chunks by other than {identity}, which was not judged"] += 1
+        lost[f"forbids chunks by other than {identity}, which was not judged"] += 1
     if canary.max_age is not None or canary.max_latency is not None:
-        lost["canaries limit age or latency, which was not judged"] += 1
+        lost["limits age or latency, which was not judged"] += 1
     if canary.expected_chunks and not expected:
-        lost[f"canaries expect nothing by {identity} and were left out"] += 1
+        lost[f"expects nothing by {identity}, left out"] += 1
         return None
     if not expected and not forbidden and not canary.expect_empty:
-        lost["canaries have nothing that ranks could answer and were left out"] += 1
+        lost["has nothing that ranks could answer, left out"] += 1
         return None
     return canary.model_copy(
         update={"expected_chunks": expected, "forbidden_chunks": forbidden, "max_age": None, "max_latency": None}
