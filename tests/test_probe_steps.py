@@ -146,7 +146,7 @@ def test_a_reranker_that_hangs_is_left_alone_and_does_not_keep_the_run_from_stop
         scorer = Scorer(kind=ScorerKind.RERANK, scale=Scale.SIMILARITY, reranker=endpoint, model="r")
         one = retriever(server.url, scorer=scorer)
         answers = asked(one, *[f"query {number}" for number in range(150)])
-        assert len(reranker.seen) < 50  # of 150, twice each; how many were under way when patience ended may differ
+        assert len(reranker.seen) < 20
         assert all(answer.ranking is not None and answer.ranking.relevance is None for answer in answers)
         assert all("left alone for the rest of the run" in str(answer.unscored) for answer in answers[-1:])
         probe = RetrieverProbe(retriever_policy(), "coalmine/1.0")

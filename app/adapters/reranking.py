@@ -126,20 +126,22 @@ class Relevance:
         missing = [pair for pair in pairs if pair not in scores]
         why: Counter[str] = Counter()
         fresh: dict[Pair, float] = {}
-        bodies = [] if patience.given_up is not None else [_body(scorer.model, scale, pair) for pair in missing]
-        with closing(self._caller.ask_in_peace(endpoint, bodies)) as answers:
-            for asked in answers:
-                if asked is None:
-                    yield
-                    continue
-                try:
-                    fresh[missing[asked.number]] = _read(asked)
-                    patience.relax()
-                except _UnscoredError as error:
-                    why[f"the reranker: {error}"] += 1
-                    patience.bear(f"the reranker: {error}")
-                if patience.given_up is not None:
-                    break
+        # First as many as patience can bear: who fails is not sent everything before the first failure is heard.
+        for some in (missing[:PATIENCE], missing[PATIENCE:]):
+            bodies = [] if patience.given_up is not None else [_body(scorer.model, scale, pair) for pair in some]
+            with closing(self._caller.ask_in_peace(endpoint, bodies)) as answers:
+                for asked in answers:
+                    if asked is None:
+                        yield
+                        continue
+                    try:
+                        fresh[some[asked.number]] = _read(asked)
+                        patience.relax()
+                    except _UnscoredError as error:
+                        why[f"the reranker: {error}"] += 1
+                        patience.bear(f"the reranker: {error}")
+                    if patience.given_up is not None:
+                        break
         if patience.given_up is not None:
             why = Counter({patience.given_up: len(missing) - len(fresh)})
         self._memory.keep(name, fresh)
