@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from app.adapters.retrievers.probe import RetrieverProbe
+from app.adapters.retrievers.redaction import Redaction
+from app.adapters.wire import Identity
 from app.domain.addresses import retriever_policy
 from app.domain.model import Answer, Outcome, Step
 from app.domain.retrievers import (
@@ -197,6 +199,11 @@ def test_an_answer_that_echoes_a_secret_is_read_without_it_whatever_the_mapping_
     told = f"{answer.ranking.ids} {answer.ranking.texts} {answer.index_version}"
     assert "s3cret" not in told
     assert "terc3s" not in told
+
+
+def test_of_a_secret_that_holds_another_nothing_is_left() -> None:
+    ours = Identity(secrets=("inner-secret-1", "outer-inner-secret-1-end"))
+    assert Redaction.of(ours, thorough=False).body(b"it is outer-inner-secret-1-end.") == "it is •••.".encode()
 
 
 def test_what_merely_looks_like_a_short_password_or_a_plain_header_stays_in_the_texts() -> None:

@@ -29,7 +29,9 @@ class Redaction:
         """Prepare for the answers to an identity."""
         secrets = identity.secrets if thorough else tuple(one for one in identity.secrets if len(one) >= LEAST)
         forms = {form for one in secrets for form in (one, json.dumps(one)[1:-1], one.replace("/", "\\/"))}
-        return cls(secrets, thorough, tuple(form.encode(errors="replace") for form in forms))
+        # The longest first: of a secret that holds another nothing may be left, and equal answers must read equal.
+        longest = sorted(forms, key=lambda form: (-len(form), form))
+        return cls(secrets, thorough, tuple(form.encode(errors="replace") for form in longest))
 
     def body(self, body: bytes) -> bytes:
         """Return a body without them; the same object where none is in it."""

@@ -5,8 +5,6 @@ from collections.abc import Collection, Iterable
 
 from app.formats.documents import CanaryDocument, SuiteDocument
 
-_CHUNKS = {"expected_chunks", "forbidden_chunks"}
-
 
 def losses(
     suite: SuiteDocument,
