@@ -13,6 +13,8 @@ from app.store.tables.catalog import (
     definitions,
     suite_versions,
 )
+from app.store.tables.detection import baseline_choices, baselines, detections, detectors
+from app.store.tables.diagnosis import diagnoses, reanchors
 from app.store.tables.embedders import embedder_findings, embedders, run_embedders
 from app.store.tables.history import (
     chunks,
@@ -34,12 +36,17 @@ __all__ = [
     "alerts",
     "api_keys",
     "attempts",
+    "baseline_choices",
+    "baselines",
     "canaries",
     "canary_versions",
     "chunks",
     "definition_versions",
     "definitions",
     "deliveries",
+    "detections",
+    "detectors",
+    "diagnoses",
     "embedder_findings",
     "embedders",
     "idempotency_keys",
@@ -48,6 +55,7 @@ __all__ = [
     "marks",
     "metadata",
     "rankings",
+    "reanchors",
     "rescored_rollups",
     "rescored_runs",
     "rescorings",

@@ -60,6 +60,7 @@ transitions = Table(
     Column("run_id", Id),
     Column("evidence", Text, nullable=False),
     Column("suppressed", Text),  # why it was not sent, where it was not
+    Column("silence", Text),  # the slug of the silence that kept it back, where one did
 )
 
 deliveries = Table(
@@ -80,6 +81,7 @@ deliveries = Table(
     Column("reason", Text),  # why it ended as it did
     Column("claimed_by", Text),
     Column("lease_until", BigInteger),
+    Column("refresh_at", BigInteger),  # delivered, but the receiver forgets unless it is told again by then
     UniqueConstraint("transition_id", "hook_id"),
     # The outbox: what is left to send, oldest first.
     Index(
@@ -89,6 +91,12 @@ deliveries = Table(
         postgresql_where=text("state = 'pending'"),
     ),
     Index("ix_deliveries_alert", "alert_id"),
+    Index(
+        "ix_deliveries_refresh",
+        "refresh_at",
+        sqlite_where=text("refresh_at is not null"),
+        postgresql_where=text("refresh_at is not null"),
+    ),
 )
 
 attempts = Table(

@@ -1,0 +1,59 @@
+"""What detectors learned and saw: baselines, one detector a check, and what each run said to it."""
+
+from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, LargeBinary, Table, Text
+
+from app.store.tables.base import Id, id_column, metadata
+
+# What a check's canaries did while all was well, learned of its runs `first_run` to `last_run`.
+baselines = Table(
+    "baselines",
+    metadata,
+    id_column(),
+    Column("check_id", Id, ForeignKey("definitions.id"), nullable=False, index=True),
+    Column("first_run", Id, nullable=False),
+    Column("last_run", Id, nullable=False),
+    Column("runs", Integer, nullable=False),  # of those between, the ones it was learned of
+    Column("deterministic", Boolean, nullable=False),
+    Column("learned_at", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),  # rates and floors, by canary
+    Column("failures", LargeBinary, nullable=False),  # who failed in which run; looked at while an alarm stands
+    Column("means", LargeBinary, nullable=False),  # mean measures by canary, for rules that compare with them
+)
+
+# Whom somebody chose to compare a check with; the newest row is in force, the others are the record.
+baseline_choices = Table(
+    "baseline_choices",
+    metadata,
+    id_column(),
+    Column("check_id", Id, ForeignKey("definitions.id"), nullable=False, index=True),
+    Column("action", Text, nullable=False),  # accepted, pinned, moving
+    Column("run_id", Id),  # the run pinned, or the first one of the new normal
+    Column("at", BigInteger, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("note", Text),
+)
+
+detectors = Table(
+    "detectors",
+    metadata,
+    Column("check_id", Id, ForeignKey("definitions.id"), primary_key=True, autoincrement=False),
+    Column("run_id", Id, nullable=False),  # the last run it has seen
+    Column("baseline_id", Id, ForeignKey("baselines.id")),  # NULL = it is warming up
+    Column("body", LargeBinary, nullable=False),  # accounts, counts and last states, by canary
+)
+
+detections = Table(
+    "detections",
+    metadata,
+    Column("run_id", Id, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("check_id", Id, ForeignKey("definitions.id"), nullable=False),
+    Column("baseline_id", Id),  # that it was compared with; NULL = it was warming up
+    Column("evidence", Float(53)),  # the average account; NULL = this run was no evidence
+    Column("lost", Integer, nullable=False),
+    Column("worse", Integer, nullable=False),
+    Column("open", Boolean, nullable=False),  # an alarm stands after this run
+    Column("since_run", Id),  # while it stands: the first run that is part of it
+    Column("learns", Boolean, nullable=False),  # whether baselines may be learned of this run
+    Column("body", Text),  # JSON: what else there is to say of it; NULL = nothing
+    Index("ix_detections_check", "check_id", "run_id"),
+)

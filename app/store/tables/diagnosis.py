@@ -1,0 +1,49 @@
+"""Why canaries degraded, as found by asking again; and judgments proposed in the place of those that were renamed."""
+
+from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, LargeBinary, Table, Text, text
+
+from app.store.tables.base import Id, id_column, metadata
+
+diagnoses = Table(
+    "diagnoses",
+    metadata,
+    id_column(),
+    Column("check_id", Id, ForeignKey("definitions.id"), nullable=False),
+    Column("canary_id", Id, ForeignKey("canaries.id"), nullable=False),
+    Column("canary_version_id", Id, ForeignKey("canary_versions.id"), nullable=False),
+    Column("run_id", Id, nullable=False, index=True),  # the run whose result was asked about
+    Column("at", BigInteger, nullable=False),
+    Column("requested_by", Text),  # NULL = nobody: the canary newly degraded
+    Column("cause", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("evidence", Text, nullable=False),  # JSON: what the extra probes brought
+    Index("ix_diagnoses_canary", "check_id", "canary_id", "id"),
+)
+
+reanchors = Table(
+    "reanchors",
+    metadata,
+    id_column(),
+    Column("diagnosis_id", Id, ForeignKey("diagnoses.id"), nullable=False, index=True),
+    Column("check_id", Id, ForeignKey("definitions.id"), nullable=False),
+    Column("canary_id", Id, ForeignKey("canaries.id"), nullable=False),
+    Column("canary_version_id", Id, ForeignKey("canary_versions.id"), nullable=False),
+    Column("hash", LargeBinary, nullable=False),  # of the judgment to be replaced
+    Column("judgment", Text, nullable=False),  # JSON, as it stands in the canary
+    Column("proposal", Text, nullable=False),  # JSON, what should stand there
+    Column("similarity", Float(53), nullable=False),
+    Column("state", Text, nullable=False),  # proposed, accepted, rejected, outdated
+    Column("created_at", BigInteger, nullable=False),
+    Column("decided_at", BigInteger),
+    Column("decided_by", Text),
+    Index("ix_reanchors_check", "check_id", "state", "id"),
+    # One proposal a judgment waits for an answer, however often and by whomever it is diagnosed.
+    Index(
+        "uq_reanchors_proposed",
+        "canary_id",
+        "hash",
+        unique=True,
+        sqlite_where=text("state = 'proposed'"),
+        postgresql_where=text("state = 'proposed'"),
+    ),
+)
