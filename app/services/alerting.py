@@ -1,11 +1,10 @@
-"""What a verdict means for people: alerts opened and resolved, and the deliveries that tell of it.
+"""What a verdict means for people: alerts opened and resolved; announcing writes the deliveries that tell of it.
 
 Called inside the transaction that ends a run (or changes a definition), so that a verdict, its alert and its
 deliveries are written together or not at all. The deciding is done in the domain, from rows.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -13,37 +12,34 @@ from app.domain.alerting import (
     OPEN,
     AlertState,
     Decision,
-    Observation,
     OpenAlert,
     Overdue,
     Retirement,
-    TransitionType,
     completes,
     decide,
     decide_no_data,
     retire,
-    window_length,
 )
-from app.domain.announcing import AlertView, Announcement, PastDelivery, Suppression, announce
-from app.domain.delivering import DeliveryState
-from app.domain.model import Rule, RuleKind, RunStatus, Severity, Verdict
-from app.domain.rules import condition, dedupe_key
+from app.domain.model import Rule, RuleKind, RunStatus, Severity
+from app.domain.rules import dedupe_key
 from app.formats.documents import CheckDocument
 from app.formats.rule_documents import rules_in_force
+from app.services import announcing, facts
+from app.services.announcing import Known
 from app.services.evidence import worst_canaries
-from app.services.summaries import stored_aggregates
-from app.store import alerts, catalog, history, outbox
-from app.store.alerts import AlertRow, TransitionRow
+from app.store import alerts, catalog
+from app.store.alerts import AlertRow
 from app.store.catalog import Definition
 from app.store.engine import Connection, from_us, to_us
-from app.store.history import RunRow
-
-_TYPE = "alert."
-_FURTHEST_BACK = 2_000
 
 
-def after_run(connection: Connection, check_id: int, run_id: int, *, now: datetime) -> None:
-    """Let every rule of the check look at the run that just ended, and tell of what changes."""
+def after_run(
+    connection: Connection, check_id: int, run_id: int, *, now: datetime, hold_until: datetime | None = None
+) -> None:
+    """Let every rule of the check look at the run that just ended, and tell of what changes.
+
+    News of something wrong is not sent before `hold_until`, where given: more is being found out about it.
+    """
     check = catalog.definition_by_id(connection, check_id)
     evaluation = _Evaluation(connection, check, run_id, now)
     gone = _gone(check)
@@ -52,16 +48,16 @@ def after_run(connection: Connection, check_id: int, run_id: int, *, now: dateti
         evaluation.announce()
         return
     rules = _rules(check)
-    window = _window(connection, check_id, rules)
-    completed = bool(window) and completes(RunStatus(window[-1].status))
+    seen = facts.gather(connection, check_id, rules)
+    completed = seen.newest is not None and completes(RunStatus(seen.newest.status))
     for rule in rules:
         alert = evaluation.open_alert(rule)
         if rule.kind is not RuleKind.NO_DATA:
-            evaluation.apply(rule, alert, decide(rule, _observed(rule, window), evaluation.as_open(alert), now))
+            evaluation.apply(rule, alert, decide(rule, seen.of(rule), evaluation.as_open(alert), now))
         elif completed:
             evaluation.apply(rule, alert, decide_no_data(None, evaluation.as_open(alert), now))
     evaluation.retire_others(rules, Retirement.RULE_REMOVED)
-    evaluation.announce()
+    evaluation.announce(hold_until=hold_until)
 
 
 def open_no_data(connection: Connection, check_id: int, overdue: Overdue, *, now: datetime) -> bool:
@@ -90,17 +86,6 @@ def follow_definitions(connection: Connection, *, now: datetime) -> None:
         evaluation.announce()
 
 
-@dataclass(slots=True, kw_only=True)
-class _Known:
-    """An alert of the evaluation as it stands, with what has just happened to it."""
-
-    id: int
-    severity: Severity
-    state: AlertState
-    change: TransitionType | None = None
-    transition_id: int | None = None
-
-
 class _Evaluation:
     """One evaluation of a check's alerts: decisions are applied one by one, then announced together."""
 
@@ -111,8 +96,8 @@ class _Evaluation:
         self._now = now
         self._rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id)}
         self._opening_runs = alerts.opening_runs(connection, [row.id for row in self._rows.values()])
-        self._known: dict[int, _Known] = {
-            row.id: _Known(id=row.id, severity=Severity(row.severity), state=AlertState(row.state))
+        self._known: dict[int, Known] = {
+            row.id: Known(id=row.id, severity=Severity(row.severity), state=AlertState(row.state))
             for row in self._rows.values()
         }
         self._worst: list[dict[str, Any]] | None = None
@@ -142,7 +127,7 @@ class _Evaluation:
         alert_id = self._begun(rule, decision) if alert is None else self._changed(alert, decision)
         if alert_id is None or decision.severity is None:
             return  # another replica was faster; what it wrote stands
-        known = _Known(id=alert_id, severity=decision.severity, state=decision.state)
+        known = Known(id=alert_id, severity=decision.severity, state=decision.state)
         for transition in decision.transitions:
             known.change = transition
             known.transition_id = alerts.append_transition(
@@ -168,73 +153,9 @@ class _Evaluation:
             if opened is not None:
                 self.apply(gone, row, retire(opened, why, self._now))
 
-    def announce(self) -> None:
+    def announce(self, *, hold_until: datetime | None = None) -> None:
         """Write the deliveries of all that changed, or why there are none."""
-        if not any(known.change or known.state in OPEN for known in self._known.values()):
-            return
-        history_of = alerts.list_transitions(self._connection, list(self._known))
-        views = [self._view(known, history_of[known.id]) for known in self._known.values()]
-        hooks = [_found_hook(self._connection, slug) for slug in self._check.body["hooks"]]
-        heard = {one.hook for view in views for one in view.deliveries} - {hook.id for hook in hooks}
-        known = [*hooks, *(catalog.definition_by_id(self._connection, hook) for hook in heard)]
-        unreachable = {hook.id for hook in known if self._is_unreachable(hook)}
-        for announcement in announce(views, [hook.id for hook in hooks], unreachable=unreachable):
-            self._write(announcement, self._known[announcement.alert_id], history_of[announcement.alert_id])
-
-    def _is_unreachable(self, hook: Definition) -> bool:
-        # One archived in this very change still hears the end of what ends with it.
-        archived = hook.archived_at is not None and hook.archived_at < to_us(self._now)
-        return archived or hook.disabled_reason is not None
-
-    def _write(self, announcement: Announcement, known: _Known, before: Sequence[TransitionRow]) -> None:
-        if announcement.cancel:
-            outbox.cancel_deliveries(self._connection, announcement.cancel, announcement.reason)
-        transition_id = known.transition_id
-        if announcement.late:
-            transition_id = next(row.id for row in reversed(before) if row.suppressed is not None)
-            alerts.suppress(self._connection, transition_id, None)
-        if transition_id is None:
-            return
-        if announcement.suppressed is not None:
-            alerts.suppress(self._connection, transition_id, announcement.suppressed)
-        at = to_us(self._now)
-        rows = [
-            {
-                "hook_id": hook,
-                "alert_id": announcement.alert_id,
-                "transition_id": transition_id,
-                # With the time in it, for receivers that hear of several installations or of one begun anew.
-                "message_id": f"msg_{at}_{transition_id}_{hook}",
-                "type": _TYPE + announcement.type,
-                "state": DeliveryState.PENDING,
-                "created_at": at,
-                "next_attempt_at": at,
-                "attempts": 0,
-            }
-            for hook in announcement.send
-        ]
-        outbox.enqueue_deliveries(self._connection, rows)
-
-    def _view(self, known: _Known, before: Sequence[TransitionRow]) -> AlertView:
-        past = [
-            PastDelivery(
-                id=row.id,
-                hook=row.hook_id,
-                type=TransitionType(row.type.removeprefix(_TYPE)),
-                state=DeliveryState(row.state),
-                attempts=max(row.attempts, row.body is not None),  # replayed: counted anew, but it was begun once
-            )
-            for row in outbox.deliveries_of_alert(self._connection, known.id, hold=True)
-        ]
-        suppressed = [row.suppressed for row in before if row.suppressed is not None]
-        return AlertView(
-            alert_id=known.id,
-            severity=known.severity,
-            state=known.state,
-            change=known.change,
-            suppressed=Suppression(suppressed[-1]) if suppressed else None,
-            deliveries=past,
-        )
+        announcing.tell(self._connection, self._check, self._known, now=self._now, hold_until=hold_until)
 
     def _begun(self, rule: Rule, decision: Decision) -> int | None:
         opened = decision.state in OPEN
@@ -286,34 +207,5 @@ def _rules(check: Definition) -> tuple[Rule, ...]:
     return rules_in_force(CheckDocument.model_validate(check.body).rules)
 
 
-def _window(connection: Connection, check_id: int, rules: Sequence[Rule]) -> list[RunRow]:
-    """Read as many of the newest ended runs as every rule needs to see its measured ones."""
-    needed = max((window_length(rule) for rule in rules), default=1)
-    limit = needed
-    while True:
-        rows = history.ended_runs(connection, check_id, limit=limit)
-        known = sum(row.verdict != Verdict.UNKNOWN for row in rows)
-        if known >= needed or len(rows) < limit or limit >= _FURTHEST_BACK:
-            return rows
-        limit *= 4
-
-
-def _observed(rule: Rule, window: Sequence[RunRow]) -> list[Observation]:
-    return [
-        Observation(
-            run_id=row.id,
-            at=from_us(row.finished_at or row.created_at),
-            condition=condition(rule, stored_aggregates(row), unknown=row.verdict == Verdict.UNKNOWN),
-        )
-        for row in window
-    ]
-
-
 def _scope(rule: Rule) -> str:
     return str(rule.category) if rule.category is not None else ""
-
-
-def _found_hook(connection: Connection, slug: str) -> Definition:
-    hook = catalog.find_definition(connection, "hook", slug)
-    assert hook is not None  # noqa: S101 - a check is only saved with hooks that exist, and nothing is deleted
-    return hook
