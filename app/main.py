@@ -34,7 +34,7 @@ from app.formats.canary_files import read_canary_files
 from app.formats.files import canary_texts, read_secret
 from app.services import applying, keys
 from app.services.changes import Change
-from app.services.deliveries import Links
+from app.services.notices import Links
 from app.services.references import FILE
 from app.services.vault import Vault, expect_key, open_vault
 from app.store.engine import Store

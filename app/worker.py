@@ -21,7 +21,7 @@ from app.domain.model import Send
 from app.domain.retrievers import Probe
 from app.domain.schedules import trigger
 from app.services import deliveries, rescoring, retention, runs, scheduling
-from app.services.deliveries import Links
+from app.services.notices import Links
 from app.services.plans import Planner
 from app.services.runs import EndedRun
 from app.services.scheduling import ScheduledCheck

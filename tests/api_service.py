@@ -14,8 +14,8 @@ from app.domain.model import Answer, Hook, Message, Outcome, Ranking, Receipt
 from app.domain.retrievers import Ask, Asking
 from app.main import Service, create_app, open_service
 from app.services import deliveries, keys, runs
-from app.services.deliveries import Links
 from app.services.keys import Scope
+from app.services.notices import Links
 from app.services.plans import Planner
 
 BASE = "http://127.0.0.1:8000"

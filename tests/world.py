@@ -17,7 +17,8 @@ from app.formats.complaints import parse_document
 from app.formats.documents import SuiteDocument
 from app.services import alert_reading, applying, deliveries, reading, runs, scheduling
 from app.services.changes import Change
-from app.services.deliveries import Links, SentDelivery
+from app.services.deliveries import SentDelivery
+from app.services.notices import Links
 from app.services.plans import Planner
 from app.services.references import FILE
 from app.services.runs import EndedRun

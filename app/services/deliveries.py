@@ -4,43 +4,32 @@ Three transactions around one network call, so that no transaction waits for a r
 leads to another attempt with the same bytes and the same idempotency key.
 """
 
-import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import SystemRandom
-from typing import Any
 
 from app.domain.delivering import DeliveryState, after_attempt
 from app.domain.errors import ConfigurationError, ConflictError, NotFoundError, StoreUnavailableError
 from app.domain.model import Hook, Message, Receipt, Send
-from app.formats import shapes
 from app.formats.documents import HookDocument
+from app.formats.notices import body_of
 from app.formats.secret_fields import join_secrets
+from app.services.notices import Links, notice
 from app.services.vault import Vault
-from app.store import alerts, catalog, history, outbox
+from app.store import catalog, outbox
 from app.store.catalog import Definition
-from app.store.engine import Connection, Store, from_us, to_us
+from app.store.engine import Store, from_us, to_us
 from app.store.outbox import AttemptRow, DeliveryRow
 
 logger = logging.getLogger("coalmine.deliveries")
 
-_LONGEST_QUERY = 300
 _ARCHIVED = "The hook was archived."
 _RANDOM = SystemRandom()  # jitter, without a say in anybody's seeded sequence
 TEST = "hook.test"
 UNPREPARED = "configuration"
 BUG = "bug"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
-    """Where the links of a notification lead; `{check}` and `{rule}` are replaced."""
-
-    public_url: str
-    dashboard_url: str | None = None
-    runbook_url: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +94,7 @@ def _prepare(
         if (why := _unreachable(definition)) is not None and not _is_farewell(claimed, definition):
             raise ConfigurationError(why)
         hook = _hook(vault, definition)
-        body = claimed.body or render(connection, claimed, hook.slug, links, now)
+        body = claimed.body or body_of(hook, notice(connection, claimed, hook.slug, links, now))
         # The lease outlives the slowest receiver, so that nobody else attempts the same meanwhile.
         until = to_us(now + lease + timedelta(seconds=hook.timeout_seconds))
         if not outbox.prepare_delivery(connection, claimed.id, owner=owner, body=body, lease_until=until):
@@ -187,74 +176,6 @@ def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
             raise ConflictError("a later delivery about this alert has reached the hook or is on its way")
         if not outbox.replay_delivery(connection, delivery_id, to_us(now)):
             raise ConflictError("only a dead delivery can be replayed")
-
-
-def render(connection: Connection, delivery: DeliveryRow, hook: str, links: Links, now: datetime) -> bytes:
-    """Write the body of a delivery, to be frozen."""
-    if delivery.alert_id is None or delivery.transition_id is None:
-        data: dict[str, Any] = {
-            "summary": f"Test message from Coalmine to hook {hook}",
-            "links": {"check": None, "run": None, "dashboard": None, "runbook": None},
-        }
-    else:
-        data = _alert_data(connection, delivery.alert_id, delivery.transition_id, delivery.type, links)
-    body = {"type": delivery.type, "version": 1, "timestamp": shapes.time_text(now), "data": data}
-    return json.dumps(body, ensure_ascii=True, separators=(",", ":")).encode()
-
-
-def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind: str, links: Links) -> dict[str, Any]:
-    alert = alerts.find_alert(connection, alert_id)
-    assert alert is not None  # noqa: S101 - the delivery's foreign key
-    transition = alerts.find_transition(connection, transition_id)
-    check = catalog.definition_by_id(connection, alert.check_id)
-    run = history.find_run(connection, transition.run_id) if transition.run_id is not None else None
-    seen = transition.evidence.get("window") or [{}]
-    degraded = [_worst(canary) for canary in transition.evidence.get("canaries", [])]
-    total = run.degraded if run is not None else None
-    return {
-        "alert_id": str(alert.id),
-        "dedupe_key": alert.dedupe_key,
-        "severity": transition.severity,
-        "summary": _summary(kind, alert.check, transition.severity, transition.reason, total),
-        "reason": transition.reason,
-        "check": alert.check,
-        "suite": check.body["suite"],
-        "retriever": check.body["retriever"],
-        "rule": alert.rule_key,
-        "run_id": str(run.id) if run is not None else None,
-        "health_score": shapes.number(run.aggregates.get("health_score")) if run is not None else None,
-        "coverage": shapes.number(run.aggregates.get("coverage")) if run is not None else None,
-        "measure": transition.evidence.get("measure"),
-        "value": shapes.number(seen[-1].get("value")),
-        "threshold": shapes.number(seen[-1].get("threshold")),
-        "baseline": None,
-        "degraded_queries": [canary["query"] for canary in degraded],
-        "degraded": degraded,
-        "degraded_total": total,
-        "links": _links(links, alert.check, alert.rule_key, transition.run_id),
-    }
-
-
-def _worst(canary: Mapping[str, Any]) -> dict[str, Any]:
-    return {**canary, "query": canary["query"][:_LONGEST_QUERY], "cause": canary.get("cause")}
-
-
-def _summary(kind: str, check: str, severity: str, reason: str, degraded: int | None) -> str:
-    what = kind.removeprefix("alert.")
-    count = f" ({degraded} degraded canaries)" if degraded else ""
-    return f"[{what.upper()}] {severity} on {check}: {reason.rstrip('.')}{count}"
-
-
-def _links(links: Links, check: str, rule: str, run_id: int | None) -> dict[str, str | None]:
-    def filled(template: str | None) -> str | None:
-        return template.replace("{check}", check).replace("{rule}", rule) if template else None
-
-    return {
-        "check": f"{links.public_url}/checks/{check}",
-        "run": f"{links.public_url}/runs/{run_id}" if run_id is not None else None,
-        "dashboard": filled(links.dashboard_url),
-        "runbook": filled(links.runbook_url),
-    }
 
 
 def _hook(vault: Vault, definition: Definition) -> Hook:
