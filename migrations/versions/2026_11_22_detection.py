@@ -17,6 +17,7 @@ def upgrade() -> None:
         sa.Column("check_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("action", sa.Text(), nullable=False),
         sa.Column("run_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True),
+        sa.Column("after_run", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.Column("by", sa.Text(), nullable=False),
         sa.Column("note", sa.Text(), nullable=True),

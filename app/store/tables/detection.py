@@ -28,6 +28,7 @@ baseline_choices = Table(
     Column("check_id", Id, ForeignKey("definitions.id"), nullable=False, index=True),
     Column("action", Text, nullable=False),  # accepted, pinned, moving
     Column("run_id", Id),  # the run pinned, or the first one of the new normal
+    Column("after_run", Id, nullable=False),  # the newest run that had ended by then: what it says holds after that
     Column("at", BigInteger, nullable=False),
     Column("by", Text, nullable=False),
     Column("note", Text),
