@@ -1,0 +1,220 @@
+"""What detectors learned and saw: baselines, one detector a check, what each run said, and what people chose.
+
+What canaries did in past runs, of which baselines are learned, is read by past.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.engine import insert_new, upsert
+from app.store.tables import alerts, baseline_choices, baselines, detections, detectors
+
+_BLOCK = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineRow:
+    """What was learned of a check's runs `first_run` to `last_run`, of `runs` of them; its means are read apart."""
+
+    id: int
+    check_id: int
+    first_run: int
+    last_run: int
+    runs: int
+    deterministic: bool
+    learned_at: int
+    body: bytes
+    failures: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceRow:
+    """What somebody chose to compare a check with; it holds for the runs after `after_run`."""
+
+    id: int
+    check_id: int
+    action: str
+    run_id: int | None
+    after_run: int
+    at: int
+    by: str
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectorRow:
+    """The detector of a check after the run `run_id`."""
+
+    check_id: int
+    run_id: int
+    baseline_id: int | None
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectionRow:
+    """What the detector made of one run."""
+
+    run_id: int
+    check_id: int
+    baseline_id: int | None
+    evidence: float | None
+    lost: int
+    worse: int
+    open: bool
+    since_run: int | None
+    learns: bool
+    body: Mapping[str, Any]
+    """Empty where there is nothing else to say."""
+
+
+def find_detector(connection: Connection, check_id: int) -> DetectorRow | None:
+    """Read the detector of a check; None = it has seen no run yet."""
+    row = connection.execute(sa.select(detectors).where(detectors.c.check_id == check_id)).one_or_none()
+    return DetectorRow(**row._mapping) if row else None  # noqa: SLF001 - the public name of it
+
+
+def is_at(connection: Connection, check_id: int, detector: DetectorRow | None, choice: ChoiceRow | None) -> bool:
+    """Whether a check's detector, and what it is compared with, still are as they were read."""
+    now = connection.execute(
+        sa.select(detectors.c.run_id, detectors.c.baseline_id).where(detectors.c.check_id == check_id)
+    ).one_or_none()
+    newest = connection.execute(
+        sa.select(sa.func.max(baseline_choices.c.id)).where(baseline_choices.c.check_id == check_id)
+    ).scalar_one()
+    there = None if now is None else (now.run_id, now.baseline_id)
+    return there == (None if detector is None else (detector.run_id, detector.baseline_id)) and newest == (
+        None if choice is None else choice.id
+    )
+
+
+def save_detector(connection: Connection, check_id: int, *, run_id: int, baseline_id: int | None, body: bytes) -> None:
+    """Keep the detector of a check as it is after a run."""
+    upsert(connection, detectors, ["check_id"], check_id=check_id, run_id=run_id, baseline_id=baseline_id, body=body)
+
+
+def find_baseline(connection: Connection, baseline_id: int) -> BaselineRow | None:
+    """Read a baseline without its means."""
+    statement = sa.select(*_BASELINE).where(baselines.c.id == baseline_id)
+    row = connection.execute(statement).one_or_none()
+    return BaselineRow(**row._mapping) if row else None  # noqa: SLF001 - as above
+
+
+_BASELINE = [column for column in baselines.c if column.name != "means"]
+
+
+def means_of(connection: Connection, baseline_id: int) -> bytes | None:
+    """Read the mean measures of a baseline, packed."""
+    statement = sa.select(baselines.c.means).where(baselines.c.id == baseline_id)
+    return connection.execute(statement).scalar_one_or_none()
+
+
+def save_baseline(connection: Connection, **values: Any) -> int:
+    """Keep what was learned; gives its id."""
+    result = connection.execute(sa.insert(baselines).values(**values).returning(baselines.c.id))
+    return int(result.scalar_one())
+
+
+def newest_choice(connection: Connection, check_id: int) -> ChoiceRow | None:
+    """Read the choice in force; None = nobody chose, which is a moving window."""
+    return next(iter(list_choices(connection, check_id, limit=1)), None)
+
+
+def list_choices(connection: Connection, check_id: int, *, limit: int | None = None) -> list[ChoiceRow]:
+    """Read what people chose, newest first."""
+    statement = sa.select(baseline_choices).where(baseline_choices.c.check_id == check_id)
+    rows = connection.execute(statement.order_by(baseline_choices.c.id.desc()).limit(limit))
+    return [ChoiceRow(**row._mapping) for row in rows]  # noqa: SLF001 - as above
+
+
+def newest_accepted(connection: Connection, check_id: int) -> ChoiceRow | None:
+    """Read the newest choice that called the present the new normal: nothing before it is learned of any more."""
+    accepted = sa.and_(baseline_choices.c.check_id == check_id, baseline_choices.c.action == "accepted")
+    statement = sa.select(baseline_choices).where(accepted).order_by(baseline_choices.c.id.desc()).limit(1)
+    row = connection.execute(statement).one_or_none()
+    return ChoiceRow(**row._mapping) if row else None  # noqa: SLF001 - as above
+
+
+def append_choice(connection: Connection, **values: Any) -> int:
+    """Write down what somebody chose; gives its id."""
+    result = connection.execute(sa.insert(baseline_choices).values(**values).returning(baseline_choices.c.id))
+    return int(result.scalar_one())
+
+
+def save_detection(connection: Connection, row: DetectionRow) -> None:
+    """Write what the detector made of a run."""
+    values = {name: getattr(row, name) for name in DetectionRow.__dataclass_fields__ if name != "body"}
+    body = json.dumps(row.body) if row.body else None
+    insert_new(connection, detections, (*values, "body"), [(*values.values(), body)])
+
+
+def set_learns(connection: Connection, run_id: int, *, learns: bool) -> None:
+    """Say whether baselines may be learned of a run."""
+    connection.execute(sa.update(detections).where(detections.c.run_id == run_id).values(learns=learns))
+
+
+def unlearn(connection: Connection, check_id: int, since_run: int) -> None:
+    """Keep baselines from being learned of the runs from `since_run` on."""
+    mine = sa.and_(detections.c.check_id == check_id, detections.c.run_id >= since_run, detections.c.learns)
+    connection.execute(sa.update(detections).where(mine).values(learns=False))
+
+
+def detections_of(connection: Connection, run_ids: Sequence[int]) -> dict[int, DetectionRow]:
+    """Read what the detector made of these runs, by run id; runs it never saw are left out."""
+    found: dict[int, DetectionRow] = {}
+    for start in range(0, len(run_ids), _BLOCK):
+        block = list(run_ids[start : start + _BLOCK])
+        rows = connection.execute(sa.select(detections).where(detections.c.run_id.in_(block)))
+        found.update((row.run_id, _detection(row)) for row in rows)
+    return found
+
+
+def all_detections(connection: Connection, check_id: int) -> list[DetectionRow]:
+    """Read what the detector made of all runs of a check that are still there, oldest first."""
+    statement = sa.select(detections).where(detections.c.check_id == check_id).order_by(detections.c.run_id)
+    return [_detection(row) for row in connection.execute(statement)]
+
+
+def newest_detection(connection: Connection, check_id: int) -> DetectionRow | None:
+    """Read what the detector made of the newest run."""
+    statement = sa.select(detections).where(detections.c.check_id == check_id)
+    row = connection.execute(statement.order_by(detections.c.run_id.desc()).limit(1)).one_or_none()
+    return _detection(row) if row else None
+
+
+def newest_detections(connection: Connection) -> dict[int, DetectionRow]:
+    """Read what the detectors of all checks made of the last run each has seen, by check id."""
+    statement = sa.select(detections).join(detectors, detectors.c.run_id == detections.c.run_id)
+    return {row.check_id: _detection(row) for row in connection.execute(statement)}
+
+
+def learnable(
+    connection: Connection, check_id: int, *, since: int = 0, until: int | None = None, limit: int | None = None
+) -> list[int]:
+    """List the newest runs from `since` to `until` that baselines may be learned of, oldest first."""
+    mine = sa.and_(detections.c.check_id == check_id, detections.c.learns, detections.c.run_id >= since)
+    statement = sa.select(detections.c.run_id).where(mine)
+    if until is not None:
+        statement = statement.where(detections.c.run_id <= until)
+    rows = connection.execute(statement.order_by(detections.c.run_id.desc()).limit(limit)).scalars().all()
+    return list(reversed(rows))
+
+
+def is_alerted(connection: Connection, check_id: int) -> bool:
+    """Whether an alert of the check stands that is about what its runs found."""
+    standing = sa.and_(
+        alerts.c.check_id == check_id,
+        alerts.c.state.in_(("firing", "recovering")),
+        alerts.c.kind != "no_data",
+    )
+    return connection.execute(sa.select(sa.exists().where(standing))).scalar_one() is True
+
+
+def _detection(row: Any) -> DetectionRow:
+    values = {name: getattr(row, name) for name in DetectionRow.__dataclass_fields__ if name != "body"}
+    return DetectionRow(body=json.loads(row.body) if row.body else {}, **values)
