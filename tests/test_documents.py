@@ -400,14 +400,10 @@ def test_a_rule_becomes_the_domain_value_with_the_measure_named_as_a_mean() -> N
     ("rules", "told"),
     [
         (
-            [{"kind": "drop"}],
-            "rules[0].kind: rule kind 'drop' is not built yet; built are: threshold, probe_errors, no_data, embedding",
-        ),
-        (
             [{"kind": "treshold"}],
             (
-                "rules[0].kind: unknown rule kind 'treshold'; did you mean 'threshold'?; "
-                "built are: threshold, probe_errors, no_data, embedding"
+                "rules[0].kind: unknown rule kind 'treshold'; did you mean 'threshold'?; built are: "
+                "threshold, drop, regression, canary, latency, probe_errors, no_data, embedding"
             ),
         ),
         ([threshold(measure="coverge")], "rules[0].measure: unknown measure 'coverge'; did you mean 'coverage'?"),

@@ -232,17 +232,30 @@ class RuleKind(StrEnum):
     """What a rule looks at."""
 
     THRESHOLD = "threshold"
+    DROP = "drop"
+    REGRESSION = "regression"
+    CANARY = "canary"
+    LATENCY = "latency"
     PROBE_ERRORS = "probe_errors"
     NO_DATA = "no_data"
     EMBEDDING = "embedding"
 
 
+class Percentile(StrEnum):
+    """Which of a run's latencies a rule watches: the median, that of the slowest twentieth, the slowest."""
+
+    P50 = "p50"
+    P95 = "p95"
+    MAX = "max"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """The side on which a value is bad: strictly below, or strictly above."""
+    """Where a value is bad: strictly below, strictly above, or at least `by` so much below its baseline."""
 
     below: float | None = None
     above: float | None = None
+    by: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,6 +276,16 @@ class Rule:
     """A value must be this far on the good side of its bound to count towards closing."""
     failed_share: float | None = None
     """For `probe_errors`: a run is bad when a larger share of its probes failed; None = when it is unknown."""
+    canary: str | None = None
+    """For `canary`: the key of the one it is about."""
+    severity: Severity = Severity.CRITICAL
+    """For `canary`: how loud it speaks."""
+    percentile: Percentile | None = None
+    """For `latency`; its bounds and its margin are seconds."""
+    confidence: float = 0.95
+    """For `drop`: that of the interval which must leave out zero."""
+    detector_close: int = 2
+    """For `regression`: after how many good runs in a row the detector ends its alarm; the alert then ends at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

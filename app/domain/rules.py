@@ -5,12 +5,27 @@ How many runs it takes to open or close an alert is decided in alerting.
 
 import hashlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+from app.domain.conditions import ROUNDING, Condition, bad, bounded, good, mildest, silent
 from app.domain.counting import plural
+from app.domain.facts import NO_FACTS, RunFacts, judge_facts
 from app.domain.model import Aggregates, Bound, Category, EmbedderChange, Rule, RuleKind, Severity
+
+__all__ = [
+    "ALWAYS",
+    "ANSWERED_RATIO",
+    "DEGRADED_SHARE",
+    "LONGEST_KEY",
+    "ROUNDING",
+    "Condition",
+    "condition",
+    "dedupe_key",
+    "default_rule_key",
+    "measure_value",
+    "with_default_rules",
+]
 
 DEGRADED_SHARE: Final = "degraded_share"
 """Degraded canaries over measured ones."""
@@ -18,31 +33,16 @@ ANSWERED_RATIO: Final = "answered_ratio"
 """Of the measured negative canaries of which it can be told, those answered with confidence or, where nothing may be
 returned, at all; an entry of the category `negative` alone."""
 
-ROUNDING: Final = 1e-9
-"""Sums of floats stray by less: a mean of exactly 0.9 is not below 0.9."""
 LONGEST_KEY: Final = 255
 
 ALWAYS: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING})
 """The kinds every check has without asking."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """What a rule says about one run: bad (with a severity), good beyond the margin, or neither."""
-
-    measured: bool
-    """False: this run says nothing about the rule and enters no window."""
-    severity: Severity | None
-    value: float | None
-    threshold: float | None
-    """The bound that was crossed, else the mildest one."""
-    good_beyond_margin: bool
-    reason: str
-    """A sentence without its full stop, for people."""
-
-
-def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
+def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFacts = NO_FACTS) -> Condition:
     """Judge one ended run by one rule. `unknown`: the run's verdict is, because too little of it was measured.
+
+    `facts`: what is known of the run beside its aggregates; what is not known is never taken for healthy.
 
     Raises ValueError for `no_data`, which is about runs that never came.
     """
@@ -53,6 +53,8 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition
             return _probe_errors(rule, aggregates, unknown=unknown)
         case RuleKind.EMBEDDING:
             return _embedding(aggregates, unknown=unknown)
+        case RuleKind.DROP | RuleKind.REGRESSION | RuleKind.CANARY | RuleKind.LATENCY:
+            return judge_facts(rule, facts, unknown=unknown)
         case RuleKind.NO_DATA:
             raise ValueError("no_data is not judged by runs; see alerting.no_data_due.")
 
@@ -125,30 +127,12 @@ def dedupe_key(check: str, rule_key: str, scope: str = "") -> str:
 
 
 def _threshold(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
-    """Compare an aggregate with the rule's bounds, the worst first."""
+    """Compare an aggregate with the rule's bounds."""
     name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
-    mild = rule.warning or rule.critical or Bound()
-    mildest = mild.below if mild.below is not None else mild.above
     value = None if unknown or rule.measure is None else measure_value(aggregates, rule.measure, rule.category)
     if value is None:
-        why = "the run is unknown" if unknown else f"{name} was not measured"
-        return _silent(why, threshold=mildest)
-    for severity, bound in ((Severity.CRITICAL, rule.critical), (Severity.WARNING, rule.warning)):
-        crossed = None if bound is None else _crossed(value, bound)
-        if crossed is not None:
-            side = "below" if value < crossed else "above"
-            reason = f"{name} {_shown(value, crossed)} is {side} {crossed:g} ({severity})"
-            return _bad(severity, value, crossed, reason)
-    good = all(_clear(value, bound, rule.margin) for bound in (rule.warning, rule.critical) if bound is not None)
-    shown = f"{name} {value:.4g} is {_wanted(mild)}"
-    return Condition(
-        measured=True,
-        severity=None,
-        value=value,
-        threshold=mildest,
-        good_beyond_margin=good,
-        reason=shown if good else f"{shown}, but within the margin of {rule.margin:g}",
-    )
+        return silent("the run is unknown" if unknown else f"{name} was not measured", threshold=mildest(rule))
+    return bounded(rule, name, value)
 
 
 def _probe_errors(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
@@ -161,23 +145,17 @@ def _probe_errors(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condi
     value = aggregates.failed / aggregates.total if aggregates.total else None
     counted = f"{aggregates.failed} of {aggregates.total} {plural(aggregates.total, 'probe')} failed"
     if value is None:
-        return _bad(Severity.CRITICAL, None, rule.failed_share, "the run has no probes, so nothing is known (critical)")
+        return bad(Severity.CRITICAL, None, rule.failed_share, "the run has no probes, so nothing is known (critical)")
     if unknown and (rule.failed_share is None or 2 * aggregates.measured >= aggregates.total):
-        return _bad(Severity.CRITICAL, value, rule.failed_share, f"{counted}{_why_unknown(aggregates)} (critical)")
-    good = True
+        return bad(Severity.CRITICAL, value, rule.failed_share, f"{counted}{_why_unknown(aggregates)} (critical)")
+    clear = True
     if rule.failed_share is not None:
         if value > rule.failed_share + ROUNDING:
             reason = f"{counted}, more than {rule.failed_share:g} of them (critical)"
-            return _bad(Severity.CRITICAL, value, rule.failed_share, reason)
-        good = value <= rule.failed_share - rule.margin + ROUNDING
-    return Condition(
-        measured=True,
-        severity=None,
-        value=value,
-        threshold=rule.failed_share,
-        good_beyond_margin=good,
-        reason=counted if good else f"{counted}, within the margin of {rule.margin:g}",
-    )
+            return bad(Severity.CRITICAL, value, rule.failed_share, reason)
+        clear = value <= rule.failed_share - rule.margin + ROUNDING
+    reason = counted if clear else f"{counted}, within the margin of {rule.margin:g}"
+    return good(value, rule.failed_share, reason, beyond_margin=clear)
 
 
 def _why_unknown(aggregates: Aggregates) -> str:
@@ -194,53 +172,10 @@ def _embedding(aggregates: Aggregates, *, unknown: bool) -> Condition:
     and may be why they fail. It is never good: so little of it came about that no alert closes on it.
     """
     if aggregates.embedder is None and aggregates.embedder_reason is not None:
-        return _silent(aggregates.embedder_reason, threshold=None)
+        return silent(aggregates.embedder_reason)
     reason = aggregates.embedder_reason or "there is no embedder"
     if aggregates.embedder not in {None, EmbedderChange.SAME, EmbedderChange.DRIFTED}:
-        return _bad(Severity.CRITICAL, None, None, f"{reason} (critical)")
+        return bad(Severity.CRITICAL, None, None, f"{reason} (critical)")
     if unknown:
-        return _silent("the run is unknown", threshold=None)
-    return Condition(measured=True, severity=None, value=None, threshold=None, good_beyond_margin=True, reason=reason)
-
-
-def _bad(severity: Severity, value: float | None, threshold: float | None, reason: str) -> Condition:
-    return Condition(
-        measured=True, severity=severity, value=value, threshold=threshold, good_beyond_margin=False, reason=reason
-    )
-
-
-def _silent(reason: str, *, threshold: float | None) -> Condition:
-    return Condition(
-        measured=False, severity=None, value=None, threshold=threshold, good_beyond_margin=False, reason=reason
-    )
-
-
-def _crossed(value: float, bound: Bound) -> float | None:
-    """Return the number a bad value crossed, None if it crossed none."""
-    if bound.below is not None and value < bound.below - ROUNDING:
-        return bound.below
-    if bound.above is not None and value > bound.above + ROUNDING:
-        return bound.above
-    return None
-
-
-def _clear(value: float, bound: Bound, margin: float) -> bool:
-    """Whether a value keeps the margin on the good side of a bound."""
-    high_enough = bound.below is None or value >= bound.below + margin - ROUNDING
-    return high_enough and (bound.above is None or value <= bound.above - margin + ROUNDING)
-
-
-def _wanted(bound: Bound) -> str:
-    """Say where a good value lies."""
-    sides = [f"not below {bound.below:g}" if bound.below is not None else ""]
-    sides.append(f"not above {bound.above:g}" if bound.above is not None else "")
-    return " and ".join(side for side in sides if side) or "not bounded"
-
-
-def _shown(value: float, crossed: float) -> str:
-    """Write a bad value with as many digits as it takes to differ from the bound it crossed."""
-    for digits in range(3, 17):
-        text = f"{value:.{digits}g}"
-        if (float(text) < crossed) == (value < crossed) and float(text) != crossed:
-            return text
-    return repr(value)
+        return silent("the run is unknown")
+    return good(None, None, reason)

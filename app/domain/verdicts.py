@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.counting import counted
+from app.domain.facts import NO_FACTS, RunFacts
 from app.domain.model import Aggregates, Canary, Category, Outcome, Reason, Rule, RuleKind, Slice, Verdict
 from app.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, ROUNDING, condition
 
@@ -142,14 +143,19 @@ def aggregate(  # noqa: PLR0913 - the columns of a run
 
 
 def run_verdict(
-    aggregates: Aggregates, rules: Sequence[Rule], *, ended_early: str | None = None, too_few_scored: str | None = None
+    aggregates: Aggregates,
+    rules: Sequence[Rule],
+    *,
+    ended_early: str | None = None,
+    too_few_scored: str | None = None,
+    facts: RunFacts = NO_FACTS,
 ) -> tuple[Verdict, list[str]]:
     """Judge a run by the enabled rules of its check; the reasons are sentences without full stops, for people.
 
     Unknown when it was ended early for the reason given, however much had been measured by then, when fewer than half
     of its probes measured, or none of those that expect something, or relevance could be measured for
     `too_few_scored`; else degraded when the condition of at least one rule is true on this run; else healthy. What is
-    wrong with the embedder is said of unknown runs too: it may be why.
+    wrong with the embedder is said of unknown runs too: it may be why. `facts`: what the rules look at besides.
     """
     unmeasured = ended_early or (_why_unknown(aggregates) if is_unknown(aggregates) else None)
     why = [reason for reason in (unmeasured, too_few_scored) if reason is not None]
@@ -157,7 +163,8 @@ def run_verdict(
         asked = [rule for rule in rules if rule.kind is RuleKind.EMBEDDING]
         found = [condition(rule, aggregates, unknown=True) for rule in asked]
         return Verdict.UNKNOWN, [*why, *(one.reason for one in found if one.severity is not None)]
-    judged = [condition(rule, aggregates, unknown=False) for rule in rules if rule.kind is not RuleKind.NO_DATA]
+    asked = [rule for rule in rules if rule.kind is not RuleKind.NO_DATA]
+    judged = [condition(rule, aggregates, unknown=False, facts=facts) for rule in asked]
     reasons = [one.reason for one in judged if one.severity is not None]
     return (Verdict.DEGRADED if reasons else Verdict.HEALTHY), reasons
 

@@ -4,7 +4,7 @@ What a rule then decides is the domain's business.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -12,14 +12,19 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
     field_validator,
     model_validator,
 )
 
 from app.domain.measures import mean_name, parse_measure
-from app.domain.model import Bound, Category, Rule, RuleKind
+from app.domain.model import Bound, Category, Percentile, Rule, RuleKind, Severity
 from app.domain.rules import ALWAYS, ANSWERED_RATIO, DEGRADED_SHARE, ROUNDING, default_rule_key, with_default_rules
+from app.formats.canary_documents import MaxLatency
 from app.formats.fields import (
+    CanaryKey,
     Document,
     Flag,
     Number,
@@ -28,14 +33,15 @@ from app.formats.fields import (
     Whole,
     complaint,
     complaints,
+    refuse_seconds,
     refuse_unbuilt,
     repeated,
+    seconds_of,
     shortened,
     suggestion,
 )
 
 BUILT = tuple(kind.value for kind in RuleKind)
-PLANNED = ("drop", "regression", "canary", "latency")
 
 OWN_MEASURES = ("health_score", "coverage", DEGRADED_SHARE, ANSWERED_RATIO)
 """What a threshold can watch besides the means of IR measures."""
@@ -47,27 +53,80 @@ def rules_in_force(rules: Sequence["RuleDocument"]) -> tuple[Rule, ...]:
     return with_default_rules([rule.to_domain() for rule in rules], disabled=disabled)
 
 
+_DURATION = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
+_SECONDS = {"anyOf": [{"type": "number", "minimum": 0, "maximum": 300}, _DURATION]}
+
+
 class BoundDocument(Document):
-    """The side on which a value is bad: strictly below, or strictly above. Values are shares, so 0 to 1."""
+    """Where a value is bad: strictly below, or strictly above, a share of 0 to 1.
+
+    Of a drop: at least `by` so much below the baseline. Of a latency: `above` so many seconds, or `800ms`.
+    """
+
+    SIDES: ClassVar[tuple[str, ...]] = ("below", "above")
+    WANTED: ClassVar[str] = "must have either 'below' or 'above'"
 
     below: Annotated[Number, Field(gt=0, le=1)] | None = None
-    above: Annotated[Number, Field(ge=0, lt=1)] | None = None
+    above: Annotated[Annotated[Number, Field(ge=0, lt=1)] | None, WithJsonSchema(_SECONDS)] = None
+    by: Annotated[Number, Field(gt=0, le=1)] | None = None
 
     @model_validator(mode="after")
     def _one_side(self) -> Self:
-        if (self.below is None) == (self.above is None):
-            raise complaint("must have either 'below' or 'above'")
+        said = [side for side in ("below", "above", "by") if getattr(self, side) is not None]
+        if len(said) != 1 or said[0] not in self.SIDES:
+            raise complaint(self.WANTED)
         return self
 
     def to_domain(self) -> Bound:
         """Return the value the domain works with."""
-        return Bound(below=self.below, above=self.above)
+        return Bound(below=self.below, above=self.above, by=self.by)
 
     def milder_than(self, other: "BoundDocument") -> bool:
         """Whether a value can be bad by the other bound and not by this one; both are on one side."""
         if self.below is not None and other.below is not None:
             return self.below > other.below
+        if self.by is not None and other.by is not None:
+            return self.by < other.by
         return self.above is not None and other.above is not None and self.above < other.above
+
+
+class DropBound(BoundDocument):
+    """How far below its baseline a value is bad."""
+
+    SIDES: ClassVar[tuple[str, ...]] = ("by",)
+    WANTED: ClassVar[str] = "must say by how much, for example {by: 0.05}"
+
+
+class LatencyBound(BoundDocument):
+    """Above how many seconds a latency is bad."""
+
+    SIDES: ClassVar[tuple[str, ...]] = ("above",)
+    WANTED: ClassVar[str] = "must say above how many seconds, for example {above: 800ms}"
+
+    above: MaxLatency | None = None
+
+
+_BOUNDS = {RuleKind.DROP: DropBound, RuleKind.LATENCY: LatencyBound}
+
+
+def _bound_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    bound = _BOUNDS.get(info.data.get("kind", RuleKind.THRESHOLD))
+    return handler(value) if bound is None else bound.model_validate(value)
+
+
+def _margin_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    """Read the margin of a latency as seconds; every other is a share."""
+    if info.data.get("kind") is not RuleKind.LATENCY:
+        return handler(value)
+    seconds = seconds_of(value)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return handler(value)
+    refuse_seconds(value, seconds, least=0, most=300)
+    return float(seconds)
+
+
+BoundOfKind = Annotated[BoundDocument, WrapValidator(_bound_of_kind)]
+MarginOfKind = Annotated[Annotated[Number, Field(ge=0, lt=1)], WrapValidator(_margin_of_kind), WithJsonSchema(_SECONDS)]
 
 
 class OpenDocument(Document):
@@ -84,7 +143,7 @@ class OpenDocument(Document):
 
 
 def _kind(value: Any) -> Any:
-    refuse_unbuilt("rule kind", value, BUILT, PLANNED)
+    refuse_unbuilt("rule kind", value, BUILT, ())
     return value
 
 
@@ -101,33 +160,49 @@ def _measure(text: str) -> str:
 class RuleDocument(Document):
     """When a check should raise its voice. The key is the identity: bounds may change under it.
 
-    A key that is not said is kind, measure and category, those present, joined by `-`.
+    A key that is not said is kind, measure (of a latency, its percentile), category and canary, those present, joined
+    by `-`.
     """
 
     kind: Annotated[RuleKind, BeforeValidator(_kind)]
     measure: Annotated[str, StringConstraints(max_length=64), AfterValidator(_measure)] | None = None
     category: Category | None = None
-    warning: BoundDocument | None = None
-    critical: BoundDocument | None = None
+    canary: CanaryKey | None = None
+    percentile: Annotated[Percentile | None, Field(validate_default=True)] = None
+    """Of a latency; filled with p95 when it is not said."""
+    severity: Severity = Severity.CRITICAL
+    warning: BoundOfKind | None = None
+    critical: BoundOfKind | None = None
+    confidence: Annotated[Number, Field(ge=0.5, lt=1)] = 0.95
     open: OpenDocument = OpenDocument()
     close: Annotated[Whole, Field(ge=1, le=100)] = 2
-    margin: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+    margin: MarginOfKind = 0.0
     failed_share: Annotated[Number, Field(ge=0, lt=1)] | None = None
     enabled: Flag = True
     key: Annotated[RuleKey | None, Field(validate_default=True)] = None
+
+    @field_validator("percentile")
+    @classmethod
+    def _default_percentile(cls, percentile: Percentile | None, info: ValidationInfo) -> Percentile | None:
+        return Percentile.P95 if percentile is None and info.data.get("kind") is RuleKind.LATENCY else percentile
 
     @field_validator("key")
     @classmethod
     def _default_key(cls, key: str | None, info: ValidationInfo) -> str | None:
         if key is not None:
             return key
-        return default_rule_key(info.data.get("kind", ""), info.data.get("measure"), info.data.get("category"))
+        watched = info.data.get("measure") or info.data.get("percentile")
+        return default_rule_key(info.data.get("kind", ""), watched, info.data.get("category"), info.data.get("canary"))
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
         wrong = list(self._strangers())
-        if self.kind is RuleKind.THRESHOLD:
-            wrong += [*self._threshold(), *self._closable(), *self._measurable()]
+        if {"warning", "critical"} <= _OPTIONS[self.kind]:
+            wrong += [*self._ordered(), *self._closable()]
+        if self.kind in {RuleKind.THRESHOLD, RuleKind.DROP}:
+            wrong += self._measurable()
+        if self.kind is RuleKind.CANARY and self.canary is None:
+            wrong.append((("canary",), "is missing; a canary rule is about one of them"))
         if self.kind is RuleKind.PROBE_ERRORS and self.margin > (self.failed_share or 0):
             wrong.append((("margin",), _NEVER_CLOSES if self.failed_share else "needs a failed_share"))
         if wrong:
@@ -141,9 +216,7 @@ class RuleDocument(Document):
             if name not in understood and getattr(self, name) != field.default:
                 yield (name,), f"says nothing to a {self.kind} rule"
 
-    def _threshold(self) -> Iterator[tuple[Place, str]]:
-        if self.measure is None:
-            yield ("measure",), "is missing; a threshold rule watches one"
+    def _ordered(self) -> Iterator[tuple[Place, str]]:
         if self.warning is None and self.critical is None:
             yield (), "must have a bound: warning or critical"
         if self.warning is not None and self.critical is not None:
@@ -154,15 +227,24 @@ class RuleDocument(Document):
 
     def _closable(self) -> Iterator[tuple[Place, str]]:
         for bound in (self.warning, self.critical):
-            room = 1 - bound.below if bound and bound.below is not None else (bound and bound.above) or 0
-            if bound is not None and self.margin > room + ROUNDING:
+            if bound is None:
+                continue
+            room = 1 - bound.below if bound.below is not None else bound.above or bound.by or 0
+            if self.margin > room + ROUNDING:
                 yield ("margin",), _NEVER_CLOSES
                 return
 
     def _measurable(self) -> Iterator[tuple[Place, str]]:
         """Yield what no run ever has, so that such a rule would stay silent for ever."""
+        if self.measure is None:
+            yield ("measure",), f"is missing; a {self.kind} rule watches one"
+        if self.kind is RuleKind.DROP and self.measure in OWN_MEASURES and self.measure != "coverage":
+            yield (
+                ("measure",),
+                "must be coverage or a measure of single canaries, such as NDCG@10: a drop is told of pairs",
+            )
         negative = self.category is Category.NEGATIVE
-        if negative and self.measure not in {DEGRADED_SHARE, ANSWERED_RATIO}:
+        if negative and (self.kind is RuleKind.DROP or self.measure not in {DEGRADED_SHARE, ANSWERED_RATIO}):
             yield ("category",), f"negative canaries expect nothing, so they have no {self.measure or 'such measure'}"
         if self.category is not None and not negative and self.measure == ANSWERED_RATIO:
             yield ("category",), "only negative canaries have an answered_ratio"
@@ -170,12 +252,18 @@ class RuleDocument(Document):
     def to_domain(self) -> Rule:
         """Return the value the domain works with."""
         # What never came opens at once, and what came closes at once; so does what known texts say of an embedder.
-        once = self.kind in {RuleKind.NO_DATA, RuleKind.EMBEDDING}
+        # What a detector says it has counted itself.
+        once = self.kind in {RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.REGRESSION}
         return Rule(
             key=str(self.key),
             kind=self.kind,
-            measure=self.measure,
+            measure=self.measure if self.percentile is None else f"latency_{self.percentile}",
             category=self.category,
+            canary=self.canary,
+            percentile=self.percentile,
+            severity=self.severity,
+            confidence=self.confidence,
+            detector_close=self.close if self.kind is RuleKind.REGRESSION else 2,
             warning=self.warning.to_domain() if self.warning else None,
             critical=self.critical.to_domain() if self.critical else None,
             open_bad=1 if once else self.open.bad,
@@ -190,6 +278,10 @@ _NEVER_CLOSES = "is so large that the alert could never close"
 _ALWAYS = {"kind", "key", "enabled"}
 _OPTIONS = {
     RuleKind.THRESHOLD: _ALWAYS | {"measure", "category", "warning", "critical", "open", "close", "margin"},
+    RuleKind.DROP: _ALWAYS | {"measure", "category", "warning", "critical", "confidence", "open", "close", "margin"},
+    RuleKind.REGRESSION: _ALWAYS | {"close"},
+    RuleKind.CANARY: _ALWAYS | {"canary", "severity", "open", "close"},
+    RuleKind.LATENCY: _ALWAYS | {"percentile", "warning", "critical", "open", "close", "margin"},
     RuleKind.PROBE_ERRORS: _ALWAYS | {"failed_share", "open", "close", "margin"},
     RuleKind.NO_DATA: _ALWAYS,
     RuleKind.EMBEDDING: _ALWAYS,
@@ -202,6 +294,9 @@ def problems_of_rules(
     """Yield what is wrong with the rules of one check together: a key twice, a measure its runs never compute."""
     for position in repeated(rule.key for rule in rules):
         yield (position, "key"), f"the rule key '{rules[position].key}' is used twice in this check"
+    detectors = [position for position, rule in enumerate(rules) if rule.kind is RuleKind.REGRESSION]
+    for position in detectors[1:]:
+        yield (position, "kind"), "a check has one detector, so one regression rule"
     for position, rule in enumerate(rules):
         if rule.key in ALWAYS and rule.key != rule.kind:
             yield (position, "key"), f"'{rule.key}' is the key of a rule every check has"
