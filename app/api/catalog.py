@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.bodies import Content
 from app.api.deps import StoreDep, VaultDep, known_parameters, needs
-from app.api.schemas import RescoringRequest, RunRequest, TryRequest, page
+from app.api.schemas import ReanchorRequest, RescoringRequest, RunRequest, TryRequest, page
 from app.domain.errors import InvalidInputError, Problem
 from app.formats import shapes
 from app.formats.canary_files import CanaryFile
@@ -34,6 +34,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     RunRequest,
     RescoringRequest,
     TryRequest,
+    ReanchorRequest,
 )
 
 _READ_ONLY = frozenset(

@@ -55,6 +55,18 @@ class TryRequest(Document):
     """Suggest mappings though hits were found."""
 
 
+Proposals = (
+    Literal["all"] | Annotated[tuple[Annotated[str, StringConstraints(max_length=18)], ...], Field(max_length=1_000)]
+)
+
+
+class ReanchorRequest(Document):
+    """What is said to judgments proposed in the place of others: their ids, or all that wait for an answer."""
+
+    accept: Proposals = ()
+    reject: Proposals = ()
+
+
 def page(items: list[Any], following: str | None) -> dict[str, Any]:
     """Shape a page of a list: `next` goes into `after` of the next request; null at the end."""
     return {"items": items, "next": following}

@@ -1,0 +1,217 @@
+"""Why canaries degraded, as rows: diagnoses, and judgments proposed in the place of those whose chunks were renamed.
+
+What is asked and concluded is diagnosis's in services; who accepts a proposal, reanchoring's.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.engine import insert_one, said
+from app.store.tables import canaries, deliveries, diagnoses, reanchors, runs, states, transitions
+
+_BLOCK = 400  # bound values in one IN list, below every driver's limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisRow:
+    """Why a canary degraded, as found at one moment."""
+
+    id: int
+    check_id: int
+    canary_id: int
+    canary_version_id: int
+    run_id: int
+    at: int
+    requested_by: str | None
+    cause: str
+    reason: str
+    evidence: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReanchorRow:
+    """A judgment that is proposed to stand in the place of another."""
+
+    id: int
+    diagnosis_id: int
+    check_id: int
+    canary_id: int
+    canary_version_id: int
+    key: str
+    hash: bytes
+    judgment: Mapping[str, Any]
+    proposals: Sequence[Mapping[str, Any]]
+    """What should stand in its place: one judgment, or two where its passage was cut in two."""
+    similarity: float
+    state: str
+    created_at: int
+    decided_at: int | None
+    decided_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degraded:
+    """A canary that is degraded at a run: since which run without a break, and when it was last asked about."""
+
+    canary_id: int
+    since_run: int
+    ever_healthy: bool
+    """Whether any state that is remembered was healthy."""
+
+
+def save_diagnosis(connection: Connection, **values: Any) -> int:
+    """Append what was found of a canary."""
+    values["evidence"] = json.dumps(values["evidence"])
+    return int(connection.execute(sa.insert(diagnoses).values(**values).returning(diagnoses.c.id)).scalar_one())
+
+
+def last_diagnosis(connection: Connection, check_id: int, canary_id: int) -> DiagnosisRow | None:
+    """Read the newest diagnosis of a canary."""
+    return newest_diagnoses(connection, check_id, [canary_id]).get(canary_id)
+
+
+def newest_diagnoses(
+    connection: Connection, check_id: int, canary_ids: Collection[int], *, until_run: int | None = None
+) -> dict[int, DiagnosisRow]:
+    """Read the newest diagnosis of each of these canaries, by canary id; only those of runs up to `until_run`."""
+    wanted = sorted(set(canary_ids))
+    found: dict[int, DiagnosisRow] = {}
+    for start in range(0, len(wanted), _BLOCK):
+        mine = sa.and_(diagnoses.c.check_id == check_id, diagnoses.c.canary_id.in_(wanted[start : start + _BLOCK]))
+        if until_run is not None:
+            mine = sa.and_(mine, diagnoses.c.run_id <= until_run)
+        newest = sa.select(sa.func.max(diagnoses.c.id)).where(mine).group_by(diagnoses.c.canary_id)
+        for row in connection.execute(sa.select(diagnoses).where(diagnoses.c.id.in_(newest))):
+            found[row.canary_id] = _diagnosis(row)
+    return found
+
+
+def previous_states(
+    connection: Connection, check_id: int, canary_ids: Collection[int], run_id: int
+) -> dict[int, list[tuple[int, int, int | None, int]]]:
+    """Read what each canary went through before a state that holds at a run, newest first.
+
+    Rows of (first run, reasons, ranking id, canary version id), by canary id.
+    """
+    wanted = sorted(set(canary_ids))
+    found: dict[int, list[tuple[int, int, int | None, int]]] = {canary_id: [] for canary_id in wanted}
+    for start in range(0, len(wanted), _BLOCK):
+        statement = (
+            sa.select(
+                states.c.canary_id,
+                states.c.first_run,
+                states.c.reasons,
+                states.c.ranking_id,
+                states.c.canary_version_id,
+            )
+            .where(
+                states.c.check_id == check_id,
+                states.c.canary_id.in_(wanted[start : start + _BLOCK]),
+                states.c.first_run <= run_id,
+            )
+            .order_by(states.c.first_run.desc())
+        )
+        for canary_id, *row in connection.execute(statement):
+            found[canary_id].append((row[0], row[1], row[2], row[3]))
+    return found
+
+
+# --- proposals -----------------------------------------------------------------------------------------------
+
+
+_REANCHOR = sa.select(reanchors, canaries.c.key).join(canaries, canaries.c.id == reanchors.c.canary_id)
+
+
+def propose(connection: Connection, **values: Any) -> int | None:
+    """Propose a judgment in the place of another; None where one for it waits for an answer already."""
+    values["judgment"] = json.dumps(values["judgment"])
+    values["proposal"] = json.dumps(values.pop("proposals"))
+    return insert_one(connection, reanchors, state="proposed", **values)
+
+
+def find_reanchors(connection: Connection, check_id: int, ids: Collection[int]) -> list[ReanchorRow]:
+    """Read these proposals of a check, oldest first; their rows stay locked for the transaction."""
+    wanted = sorted(set(ids))
+    found: list[ReanchorRow] = []
+    for start in range(0, len(wanted), _BLOCK):
+        statement = _REANCHOR.where(
+            reanchors.c.check_id == check_id, reanchors.c.id.in_(wanted[start : start + _BLOCK])
+        )
+        rows = connection.execute(statement.order_by(reanchors.c.id).with_for_update(of=reanchors))
+        found += [_reanchor(row) for row in rows]
+    return found
+
+
+def list_reanchors(
+    connection: Connection, check_id: int, *, state: str | None, before: int | None = None, limit: int
+) -> list[ReanchorRow]:
+    """List the proposals of a check, newest first, those with an id below `before`."""
+    statement = _REANCHOR.where(reanchors.c.check_id == check_id).order_by(reanchors.c.id.desc()).limit(limit)
+    if state is not None:
+        statement = statement.where(reanchors.c.state == state)
+    if before is not None:
+        statement = statement.where(reanchors.c.id < before)
+    return [_reanchor(row) for row in connection.execute(statement)]
+
+
+def proposals_of(connection: Connection, canary_ids: Collection[int], states_: Sequence[str]) -> list[ReanchorRow]:
+    """Read the proposals of these canaries that are in one of these states, of whichever check, oldest first."""
+    wanted = sorted(set(canary_ids))
+    found: list[ReanchorRow] = []
+    for start in range(0, len(wanted), _BLOCK):
+        mine = reanchors.c.canary_id.in_(wanted[start : start + _BLOCK])
+        statement = _REANCHOR.where(mine, reanchors.c.state.in_(list(states_))).order_by(reanchors.c.id)
+        found += [_reanchor(row) for row in connection.execute(statement)]
+    return found
+
+
+def decide_reanchors(connection: Connection, ids: Collection[int], *, state: str, at: int, by: str | None) -> int:
+    """End these proposals, those that still wait for an answer; gives how many that were."""
+    waiting = sa.and_(reanchors.c.id.in_(sorted(set(ids))), reanchors.c.state == said("proposed"))
+    values = {"state": state, "decided_at": at, "decided_by": by}
+    return connection.execute(sa.update(reanchors).where(waiting).values(**values)).rowcount
+
+
+# --- deliveries that wait for names --------------------------------------------------------------------------
+
+
+def release_deliveries(connection: Connection, run_id: int, now: int) -> int:
+    """Let go of what waits to be sent about a run and was never attempted; gives how many that were."""
+    of_run = sa.select(transitions.c.id).where(transitions.c.run_id == run_id)
+    waiting = sa.and_(
+        deliveries.c.transition_id.in_(of_run),
+        deliveries.c.state == said("pending"),
+        deliveries.c.attempts == 0,
+        deliveries.c.next_attempt_at > now,
+    )
+    return connection.execute(sa.update(deliveries).where(waiting).values(next_attempt_at=now)).rowcount
+
+
+def opened_at_run(connection: Connection, run_id: int) -> bool:
+    """Whether a run opened an alert or made one worse."""
+    mine = sa.and_(transitions.c.run_id == run_id, transitions.c.type.in_(("opened", "escalated")))
+    return connection.execute(sa.select(transitions.c.id).where(mine).limit(1)).scalar_one_or_none() is not None
+
+
+def newest_run(connection: Connection, check_id: int) -> int | None:
+    """Give the newest run of a check of which there are results."""
+    ended = sa.and_(runs.c.check_id == check_id, runs.c.status.in_(("finished", "partial")))
+    return connection.execute(sa.select(sa.func.max(runs.c.id)).where(ended)).scalar_one_or_none()
+
+
+_JSON = frozenset({"judgment", "proposals"})
+
+
+def _diagnosis(row: Any) -> DiagnosisRow:
+    values = {name: getattr(row, name) for name in DiagnosisRow.__dataclass_fields__ if name != "evidence"}
+    return DiagnosisRow(evidence=json.loads(row.evidence), **values)
+
+
+def _reanchor(row: Any) -> ReanchorRow:
+    values = {name: getattr(row, name) for name in ReanchorRow.__dataclass_fields__ if name not in _JSON}
+    return ReanchorRow(judgment=json.loads(row.judgment), proposals=json.loads(row.proposal), **values)
