@@ -31,7 +31,7 @@ format: $(VENV)/.dev-installed ## let ruff format and fix what it can
 
 lock: $(VENV)/.dev-installed ## compile the lock files anew (universal, hashed, without index addresses)
 	$(COMPILE) pyproject.toml -o requirements.lock
-	$(COMPILE) -c requirements.lock pyproject.toml --extra mcp --group dev -o requirements-dev.lock
+	$(COMPILE) -c requirements.lock pyproject.toml --extra mcp --extra apprise --group dev -o requirements-dev.lock
 	$(COMPILE) --group servers -o requirements-servers.lock
 
 clean: ## remove the environments and caches, never the data
