@@ -1,0 +1,63 @@
+"""Which extra probes tell why a canary degraded: its query thrice more and once deep, and its expected passages.
+
+Seven probes a canary by default. What their answers mean is causes'.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from app.domain.diagnosis.expected import Search, Wanted, search_for, targets
+from app.domain.diagnosis.values import Case, Kind, Question
+
+REPEATS = 3
+DEEP = 50
+KNOWN_ITEMS = 3
+
+
+def questions(case: Case, *, repeats: int = REPEATS, known_items: int = KNOWN_ITEMS) -> tuple[Question, ...]:
+    """Say what to ask, most important first, so that a budget may cut the end off.
+
+    Known items are asked for where an expected chunk is nowhere in what the run retrieved and its text is known: each
+    whole, then, as long as there is room for more, in halves. Those find a passage that was cut in two, or that an
+    approximate index happened to miss, or whose whole is longer than the retriever takes.
+    """
+    query, fetch_k = case.canary.query, max(case.fetch_k, case.k, 1)
+    asked = [Question(kind=Kind.REPEAT, query=query, k=fetch_k) for _ in range(repeats)]
+    asked.insert(1, Question(kind=Kind.DEEP, query=query, k=max(DEEP, fetch_k)))
+    items = islice(_known_items(case), max(0, known_items))
+    known = [Question(kind=Kind.KNOWN_ITEM, query=text, k=fetch_k, judgment=index) for index, text in items]
+    return (*asked[:2], *known[:1], *asked[2:], *known[1:])
+
+
+def _known_items(case: Case) -> Iterator[tuple[int, str]]:
+    search = search_for(case)
+    passages = [(one.index, passage) for one, passage in _unseen(case, search)]
+    for index, passage in passages:
+        yield index, _shortened(passage)
+    for index, passage in passages:
+        words = passage.split()
+        if len(words) >= _WORTH_HALVING:
+            yield index, _shortened(" ".join(words[: len(words) // 2]))
+            yield index, _shortened(" ".join(words[len(words) // 2 :]))
+
+
+def _unseen(case: Case, search: Search) -> Iterator[tuple[Wanted, str]]:
+    ranks = search.ranks(case.now)
+    for place in targets(search, case.now, case.k):
+        one = search.wanted[place]
+        if ranks[place] is None and one.passage is not None:
+            yield one, one.passage
+
+
+def _shortened(text: str) -> str:
+    """Put a passage on one line and cut it after a word: encoders and query strings end somewhere."""
+    line = " ".join(text.split())
+    if len(line) <= _LONGEST:
+        return line
+    head, _, rest = line[: _LONGEST + 1].rpartition(" ")
+    return head or rest[:_LONGEST]
+
+
+_LONGEST = 1_000
+"""Characters; about the 256 word pieces that small encoders take."""
+_WORTH_HALVING = 16

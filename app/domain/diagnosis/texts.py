@@ -1,0 +1,69 @@
+"""How much of one text another holds, in word 3-grams: whether a passage moved house, whether two hits are copies.
+
+Whether a hit satisfies a judgment is matching's to say; this is coarser on purpose.
+"""
+
+import re
+from functools import lru_cache
+
+from app.domain.damage import FIRST_UNSPACED
+from app.domain.passages import normalise
+
+Grams = frozenset[tuple[str, ...]]
+
+
+def held(passage: str, text: str) -> float:
+    """Give the share of a passage's word 3-grams that a text holds, in [0, 1] (Broder 1997: containment)."""
+    wanted = grams(passage)
+    return len(wanted & grams(text)) / len(wanted) if wanted else 0.0
+
+
+def alike(one: str, other: str) -> float:
+    """Give the share of the shorter text's word 3-grams that are in both, in [0, 1]; 0 where either has none."""
+    a, b = grams(one), grams(other)
+    shorter = min(len(a), len(b))
+    return len(a & b) / shorter if shorter else 0.0
+
+
+@lru_cache(maxsize=1024)
+def grams(text: str) -> Grams:
+    """List each three words in a row; a text of one or two words is one gram."""
+    words = words_of(text)
+    if not words:
+        return frozenset()
+    return frozenset(zip(words, words[1:], words[2:], strict=False)) or frozenset([tuple(words)])
+
+
+def words_of(text: str) -> list[str]:
+    """Split a normalised text into words; where spaces do not tell words apart, each sign is one."""
+    body = normalise(text)
+    return body.split() if max(body, default="") < FIRST_UNSPACED else _WORDS.findall(body)
+
+
+def part_held(passage: str, text: str) -> str | None:
+    """Cut out of a passage the longest stretch that a text holds, as it is written there; None = no 3-gram of it.
+
+    A word counts as held where it is part of a 3-gram that both have.
+    """
+    tokens = list(_TOKEN.finditer(passage))
+    words, owner = list[str](), list[int]()
+    for place, token in enumerate(tokens):
+        own = words_of(token.group())
+        words += own
+        owner += [place] * len(own)
+    wanted, size = grams(text), min(3, len(words))
+    longest, start, end = (0, 0), -1, -1
+    for at in range(len(words) - size + 1):
+        if not size or tuple(words[at : at + size]) not in wanted:
+            continue
+        start = start if at <= end else at
+        end = at + size
+        longest = max(longest, (end - start, -start))
+    length, first = longest[0], -longest[1]
+    if not length:
+        return None
+    return passage[tokens[owner[first]].start() : tokens[owner[first + length - 1]].end()]
+
+
+_TOKEN = re.compile(r"\S+")
+_WORDS = re.compile(f"[^\\s{FIRST_UNSPACED}-\U0010ffff]+|[{FIRST_UNSPACED}-\U0010ffff]")
