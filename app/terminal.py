@@ -92,6 +92,8 @@ def show_documents(documents: Documents) -> None:
         "check": len(documents.checks),
         "hook": len(documents.hooks),
     }
+    if documents.silences:
+        counts["silence"] = len(documents.silences)
     told = [counted(count, name) for name, count in counts.items()]
     sys.stdout.write(f"All good: {', '.join(told)}.\n")
 

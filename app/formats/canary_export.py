@@ -31,6 +31,7 @@ def write_canary_file(documents: Documents) -> str:
     pages[-1]["retrievers"] = [_retriever(retriever, variables) for retriever in documents.retrievers]
     pages[-1]["checks"] = [_check(check) for check in documents.checks]
     pages[-1]["hooks"] = [_hook(hook, variables) for hook in documents.hooks]
+    pages[-1]["silences"] = [_lean(silence) for silence in documents.silences]
     full = [{key: value for key, value in page.items() if value != []} for page in pages]
     return "---\n".join(_dump(page) for page in full if page)
 
@@ -41,7 +42,12 @@ def import_pages(documents: Documents) -> list[dict[str, Any]]:
         {"suite": suite.slug, "canaries": [canary.data() for canary in suite.canaries or ()]}
         for suite in documents.suites
     ]
-    rest = {"retrievers": documents.retrievers, "checks": documents.checks, "hooks": documents.hooks}
+    rest: dict[str, Iterable[Document]] = {
+        "retrievers": documents.retrievers,
+        "checks": documents.checks,
+        "hooks": documents.hooks,
+        "silences": documents.silences,
+    }
     return [*pages, {kind: [document.data() for document in listed] for kind, listed in rest.items()}]
 
 

@@ -8,32 +8,26 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Annotated, Any, Self
-
-from pydantic import BeforeValidator, ValidationError, model_validator
+from typing import Any
 
 from app.domain.errors import InvalidInputError, Problem
-from app.formats.complaints import message_of, path_of, place_of
+from app.formats.canary_pages import CanaryFile, Page, Source
 from app.formats.documents import (
     CanaryDocument,
     CheckDocument,
     HookDocument,
     RetrieverDocument,
+    SilenceDocument,
     SuiteDocument,
 )
-from app.formats.fields import Document, Place, Slug, Substituted, complaints, shortened, suggestion
+from app.formats.fields import Place, Substituted, shortened
+from app.formats.file_references import problems_between
 from app.formats.secret_fields import header_places, key_places
 from app.formats.yaml_source import Located, read_yaml
 
+__all__ = ["CanaryFile", "Documents", "Source", "read_canary_files"]
+
 NOTHING_KNOWN: Mapping[str, Collection[str]] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Where something is defined."""
-
-    file: str
-    line: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +38,9 @@ class Documents:
     retrievers: tuple[RetrieverDocument, ...] = ()
     checks: tuple[CheckDocument, ...] = ()
     hooks: tuple[HookDocument, ...] = ()
+    silences: tuple[SilenceDocument, ...] = ()
     sources: Mapping[tuple[str, ...], Source] = field(default_factory=dict, compare=False)
-    """By ("suite", slug), ("canary", suite, key), ("retriever", slug), ("check", slug), ("hook", slug)."""
+    """By ("suite", slug), ("canary", suite, key), ("retriever", slug), ("check", slug) and so on."""
 
 
 def read_canary_files(
@@ -63,7 +58,7 @@ def read_canary_files(
     names must be defined in the files or be in `known`, slugs by kind: "suite", "retriever", "hook". With
     `retrievers_alone` nothing else in the files is looked at, whatever is wrong with it.
     """
-    pages: list[_Page] = []
+    pages: list[Page] = []
     problems: list[Problem] = []
     unreadable = False
     for name, text in files:
@@ -75,17 +70,14 @@ def read_canary_files(
         if not found and not retrievers_alone and not any(document.data for document in located):
             # A file cut short while it was written would else archive everything it defined, and say nothing.
             problems.append(Problem(message="is empty; delete it to archive what it defined", file=name, line=1))
-        pages += [_Page(file=name, located=document) for document in located if document.data is not None]
+        pages += [Page(file=name, located=document) for document in located if document.data is not None]
     for page in pages:
         problems += _resolve_secret_files(page, read_secret)
         problems += page.validate()
     definitions, repeated = _definitions(pages)
     problems += repeated
     if not unreadable:  # else what seems to be missing may be defined where nobody could read it
-        problems += _dangling(pages, definitions, known)
-        problems += _uncomputed_floors(pages)
-        problems += _unrecognisable_chunks(pages)
-        problems += _undatable(pages)
+        problems += problems_between(pages, definitions, known)
     if problems:
         order = {name: position for position, (name, _) in reversed(list(enumerate(files)))}
         raise InvalidInputError(sorted(problems, key=lambda problem: (order[str(problem.file)], problem.line or 0)))
@@ -105,60 +97,7 @@ def _retrievers_alone(located: Sequence[Located], found: Sequence[Problem]) -> t
     return kept, [problem for problem in found if problem.line not in elsewhere]
 
 
-def _none_is_empty(value: Any) -> Any:
-    return () if value is None else value
-
-
-class CanaryFile(Document):
-    """One document of a canary file: a suite with its canaries, retrievers, checks, hooks; all of them optional."""
-
-    suite: Slug | None = None
-    canaries: Annotated[tuple[CanaryDocument, ...], BeforeValidator(_none_is_empty)] = ()
-    retrievers: Annotated[tuple[RetrieverDocument, ...], BeforeValidator(_none_is_empty)] = ()
-    checks: Annotated[tuple[CheckDocument, ...], BeforeValidator(_none_is_empty)] = ()
-    hooks: Annotated[tuple[HookDocument, ...], BeforeValidator(_none_is_empty)] = ()
-
-    @model_validator(mode="after")
-    def _canaries_have_a_suite(self) -> Self:
-        if self.canaries and self.suite is None:
-            raise complaints([(("canaries",), "need a suite; add 'suite: NAME'")])
-        return self
-
-
-@dataclass(slots=True, kw_only=True)
-class _Page:
-    """One YAML document of one file."""
-
-    file: str
-    located: Located
-    valid: CanaryFile = field(default_factory=CanaryFile)
-
-    def validate(self) -> list[Problem]:
-        try:
-            self.valid = CanaryFile.model_validate(self.located.data)
-        except ValidationError as error:
-            return [
-                replace(self.problem(one["loc"], message_of(CanaryFile, one)), path=path_of(place_of(one)) or None)
-                for one in error.errors(include_url=False)
-                if not self.located.touches_broken(one["loc"])
-            ]
-        return []
-
-    def problem(self, place: Place, message: str) -> Problem:
-        return Problem(message=message, path=path_of(place) or None, file=self.file, line=self.line_of(place))
-
-    def line_of(self, place: Place) -> int:
-        return self.located.line_of(place)
-
-    def items(self, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (position, raw mapping) of a list of the page, whether or not it is valid."""
-        listed = self.located.data.get(kind) if isinstance(self.located.data, dict) else None
-        for position, item in enumerate(listed if isinstance(listed, list) else ()):
-            if isinstance(item, dict):
-                yield position, item
-
-
-def _resolve_secret_files(page: _Page, read_secret: Callable[[str], str] | None) -> Iterator[Problem]:
+def _resolve_secret_files(page: Page, read_secret: Callable[[str], str] | None) -> Iterator[Problem]:
     """Put what files hold, less the line break at their end, in place of `secret_file`, `headers_file` and the like."""
     for position, retriever in page.items("retrievers"):
         for holder, place in header_places(retriever):
@@ -205,7 +144,7 @@ _RANDOM = re.compile(r"(?=[a-z]*[A-Z0-9])[A-Za-z0-9+]{20,}|[A-Za-z0-9+]{32,}")
 """A long run of letters in which there is more than small ones, or that is no word any more."""
 
 
-def _secret_files(page: _Page) -> Iterator[tuple[dict[Any, Any], Place, dict[Any, Any], Place]]:
+def _secret_files(page: Page) -> Iterator[tuple[dict[Any, Any], Place, dict[Any, Any], Place]]:
     """Yield (mapping with the path of a file, its place, mapping the content belongs into, its place)."""
     for kind in ("hooks", "retrievers"):
         for position, item in page.items(kind):
@@ -225,10 +164,10 @@ def _secret_files(page: _Page) -> Iterator[tuple[dict[Any, Any], Place, dict[Any
                 yield files, (*place, "headers_file", name), headers, (*place, "headers", name)
 
 
-_LISTS = {"retrievers": "retriever", "checks": "check", "hooks": "hook"}
+_LISTS = {"retrievers": "retriever", "checks": "check", "hooks": "hook", "silences": "silence"}
 
 
-def _definitions(pages: Sequence[_Page]) -> tuple[dict[tuple[str, ...], Source], list[Problem]]:
+def _definitions(pages: Sequence[Page]) -> tuple[dict[tuple[str, ...], Source], list[Problem]]:
     """Return what is defined where, by its raw slug or key, and the problems of what is defined twice."""
     defined: dict[tuple[str, ...], Source] = {}
     problems = []
@@ -247,7 +186,7 @@ def _definitions(pages: Sequence[_Page]) -> tuple[dict[tuple[str, ...], Source],
     return defined, problems
 
 
-def _identities(page: _Page, suite: str) -> Iterator[tuple[str, Place, tuple[str, ...]]]:
+def _identities(page: Page, suite: str) -> Iterator[tuple[str, Place, tuple[str, ...]]]:
     """Yield (kind, place of the name, identity) of everything a page defines but its suite."""
     for position, canary in page.items("canaries"):
         if isinstance(canary.get("key"), str):
@@ -256,83 +195,6 @@ def _identities(page: _Page, suite: str) -> Iterator[tuple[str, Place, tuple[str
         for position, item in page.items(listed):
             if isinstance(item.get("slug"), str):
                 yield kind, (listed, position, "slug"), (kind, str(item["slug"]))
-
-
-def _dangling(
-    pages: Sequence[_Page], defined: Mapping[tuple[str, ...], Source], known: Mapping[str, Collection[str]]
-) -> Iterator[Problem]:
-    """Yield a problem for everything a check names that nobody defines."""
-    slugs: dict[str, set[str]] = defaultdict(set)
-    for kind, *names in defined:
-        slugs[kind].add(names[-1])
-    for page in pages:
-        for position, check in page.items("checks"):
-            named: list[tuple[str, Place, Any]] = [
-                ("suite", ("suite",), check.get("suite")),
-                ("retriever", ("retriever",), check.get("retriever")),
-            ]
-            hooks = check.get("hooks")
-            if isinstance(hooks, list):
-                named += [("hook", ("hooks", number), hook) for number, hook in enumerate(hooks)]
-            for kind, inner, name in named:
-                place = ("checks", position, *inner)
-                there = slugs[kind] | set(known.get(kind, ()))
-                if isinstance(name, str) and name not in there and not page.located.touches_broken(place):
-                    yield page.problem(place, f"there is no {kind} '{shortened(name)}'{suggestion(name, there)}")
-
-
-def _uncomputed_floors(pages: Sequence[_Page]) -> Iterator[Problem]:
-    """Yield a problem for every floor on a measure that a check of the files does not compute."""
-    checks: dict[str, list[CheckDocument]] = defaultdict(list)
-    for page in pages:
-        for check in page.valid.checks:
-            checks[check.suite].append(check)
-    for page in pages:
-        for position, canary in enumerate(page.valid.canaries):
-            for measure in canary.floors:
-                told = (check.why_uncomputed(measure) for check in checks[str(page.valid.suite)])
-                place: Place = ("canaries", position, "floors", measure)
-                yield from (page.problem(place, why) for why in told if why is not None)
-
-
-def _unrecognisable_chunks(pages: Sequence[_Page]) -> Iterator[Problem]:
-    """Yield a problem for every chunk by which no hit of a check's retriever could ever be recognised."""
-    mapped = {
-        retriever.slug: {name for name in ("id", "document", "text") if getattr(retriever.response, name) is not None}
-        for page in pages
-        for retriever in page.valid.retrievers
-    }
-    asked: dict[str, list[str]] = defaultdict(list)
-    for page in pages:
-        for check in page.valid.checks:
-            if check.retriever in mapped:
-                asked[check.suite].append(check.retriever)
-    for page in pages:
-        for position, canary in enumerate(page.valid.canaries):
-            for listed in ("expected_chunks", "forbidden_chunks"):
-                for number, chunk in enumerate(getattr(canary, listed)):
-                    said = [name for name in ("id", "document", "text") if getattr(chunk, name) is not None]
-                    for slug in asked[str(page.valid.suite)]:
-                        if not mapped[slug].intersection(said):
-                            ways = " or ".join(f"'{name}'" for name in said)
-                            yield page.problem(
-                                ("canaries", position, listed, number),
-                                f"can never be recognised: retriever '{slug}' maps no {ways} under 'response'",
-                            )
-
-
-def _undatable(pages: Sequence[_Page]) -> Iterator[Problem]:
-    """Yield a problem for every maximum age of hits whose age a check's retriever does not tell."""
-    retrievers = {retriever.slug: retriever for page in pages for retriever in page.valid.retrievers}
-    asked: dict[str, list[RetrieverDocument]] = defaultdict(list)
-    for page in pages:
-        for check in page.valid.checks:
-            if check.retriever in retrievers:
-                asked[check.suite].append(retrievers[check.retriever])
-    for page in pages:
-        for position, canary in enumerate(page.valid.canaries):
-            told = (canary.why_undatable(retriever) for retriever in asked[str(page.valid.suite)])
-            yield from (page.problem(("canaries", position, "max_age"), why) for why in told if why is not None)
 
 
 def _joined(files: Sequence[CanaryFile], sources: Mapping[tuple[str, ...], Source]) -> Documents:
@@ -346,5 +208,6 @@ def _joined(files: Sequence[CanaryFile], sources: Mapping[tuple[str, ...], Sourc
         retrievers=tuple(retriever for file in files for retriever in file.retrievers),
         checks=tuple(check for file in files for check in file.checks),
         hooks=tuple(hook for file in files for hook in file.hooks),
+        silences=tuple(silence for file in files for silence in file.silences),
         sources=sources,
     )

@@ -1,41 +1,24 @@
 """The documents that canary files and the REST API both speak: what a user says should be.
 
-Here are checks; canaries, retrievers, hooks and rules have modules of their own, as have hashing and secrets.
+Here are checks; canaries, retrievers, hooks, silences and rules have modules of their own, as have hashing and secrets.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Self
+from datetime import timedelta
+from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    StringConstraints,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator
 
 from app.domain.judging import Yardstick
 from app.domain.measures import CUTOFFS
 from app.domain.retrievers import Scorer
-from app.domain.schedules import Schedule, parse_schedule
 from app.formats.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
-from app.formats.fields import (
-    Document,
-    Flag,
-    Slug,
-    Whole,
-    complaint,
-    complaints,
-    format_duration,
-    refuse_seconds,
-    repeated,
-)
+from app.formats.fields import Document, Flag, Slug, Whole, complaint, complaints, repeated
 from app.formats.hook_documents import HookDocument
 from app.formats.retriever_documents import RetrieverDocument
 from app.formats.rule_documents import RuleDocument, problems_of_rules, rules_in_force, why_uncomputed
+from app.formats.schedule_documents import RemindAfter, ScheduleDocument, duration_of
+from app.formats.silence_documents import SilenceDocument
 
 __all__ = [
     "CanaryDocument",
@@ -46,62 +29,9 @@ __all__ = [
     "RetrieverDocument",
     "RuleDocument",
     "ScheduleDocument",
+    "SilenceDocument",
     "SuiteDocument",
 ]
-
-
-def _interval(value: Any) -> str:
-    seconds = _schedule(every=str(value) if isinstance(value, str) else value).every_seconds or 0
-    refuse_seconds(value, seconds, least=10, most=31 * 86_400, units=("s", "m", "h", "d"))
-    return format_duration(seconds)
-
-
-def _cron(text: str) -> str:
-    return str(_schedule(cron=text).cron)
-
-
-def _zone(name: str) -> str:
-    return _schedule(cron="* * * * *", timezone=name).timezone
-
-
-def _schedule(**parts: Any) -> Schedule:
-    try:
-        return parse_schedule(**parts)
-    except ValueError as error:
-        raise complaint(str(error)) from None
-
-
-Interval = Annotated[
-    str, BeforeValidator(_interval), WithJsonSchema({"type": "string", "pattern": "^([0-9]+[dhms])+$"})
-]
-
-
-class ScheduleDocument(Document):
-    """When a check runs: `{every: 5m}`, or `{cron: "*/5 * * * *", timezone: Europe/Berlin}`."""
-
-    every: Interval | None = None
-    cron: Annotated[str, StringConstraints(max_length=256), AfterValidator(_cron)] | None = None
-    timezone: Annotated[
-        Annotated[str, StringConstraints(max_length=64), AfterValidator(_zone)] | None, Field(validate_default=True)
-    ] = None
-    """Of a cron; filled with UTC when it is not said."""
-
-    @field_validator("timezone")
-    @classmethod
-    def _of_a_cron(cls, timezone: str | None, info: ValidationInfo) -> str | None:
-        if timezone is not None and info.data.get("every") is not None:
-            raise complaint("belongs to 'cron'; an interval has no time zone")
-        return "UTC" if timezone is None and info.data.get("cron") is not None else timezone
-
-    @model_validator(mode="after")
-    def _one_of_two(self) -> Self:
-        if (self.every is None) == (self.cron is None):
-            raise complaint("must have either 'every' or 'cron'")
-        return self
-
-    def to_domain(self) -> Schedule:
-        """Return the value the domain works with."""
-        return parse_schedule(every=self.every, cron=self.cron, timezone=self.timezone)
 
 
 Cutoff = Annotated[Whole, Field(ge=1, le=100)]
@@ -125,6 +55,8 @@ class CheckDocument(Document):
     cutoffs: Annotated[tuple[Cutoff, ...], Field(min_length=1, max_length=20)] = CUTOFFS
     rules: Annotated[tuple[RuleDocument, ...], Field(max_length=100)] = ()
     hooks: Annotated[tuple[Slug, ...], Field(max_length=20)] = ()
+    remind: RemindAfter | None = "1d"
+    """How long after the last word of it people are reminded of an alert that fires; null = never."""
     enabled: Flag = True
 
     @field_validator("fetch_k", mode="before")
@@ -163,6 +95,11 @@ class CheckDocument(Document):
         if again:
             raise complaints(again)
         return hooks
+
+    @property
+    def remind_after(self) -> timedelta | None:
+        """How long after the last word of it people are reminded of an alert that fires; None = never."""
+        return duration_of(self.remind) if self.remind is not None else None
 
     def why_uncomputed(self, measure: str) -> str | None:
         """Say why the check's runs have no such IR measure; None = they have it."""

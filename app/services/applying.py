@@ -11,7 +11,7 @@ from typing import Any
 
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.canary_files import Documents
-from app.formats.documents import CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
+from app.formats.documents import CheckDocument, HookDocument, RetrieverDocument, SilenceDocument, SuiteDocument
 from app.services import alerting
 from app.services.changes import (
     Change,
@@ -56,7 +56,7 @@ def apply(store: Store, vault: Vault, wanted: Documents, *, managed_by: str, now
         return changes
 
 
-_Named = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument
+_Named = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument | SilenceDocument
 
 
 class _Applying:
@@ -98,6 +98,7 @@ class _Applying:
             "retriever": wanted.retrievers,
             "hook": wanted.hooks,
             "check": wanted.checks,
+            "silence": wanted.silences,
         }
 
     def _source(self, *identity: str) -> str | None:

@@ -55,7 +55,8 @@ def definition_change(
     note = _taken_over(before, managed_by)
     if note is None and before.disabled_reason is not None:
         note = "was disabled"
-    fields = _changed_fields(before.body, content.body)
+    # By its hash first, which leaves defaults out: a field that a release adds is no change of a check.
+    fields = () if before.hash == content.hash else _changed_fields(before.body, content.body)
     if _secrets_differ(vault, before, content):
         fields = (*fields, "secrets")
     if fields or note:

@@ -4,7 +4,14 @@ from typing import Any
 
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
 from app.formats.canary_files import Documents
-from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
+from app.formats.documents import (
+    CanaryDocument,
+    CheckDocument,
+    HookDocument,
+    RetrieverDocument,
+    SilenceDocument,
+    SuiteDocument,
+)
 from app.formats.fields import Document
 from app.formats.secret_fields import with_placeholders
 from app.store import catalog
@@ -19,6 +26,7 @@ def in_force(store: Store) -> Documents:
             retrievers=_documents(connection, "retriever", RetrieverDocument),
             hooks=_documents(connection, "hook", HookDocument),
             checks=_documents(connection, "check", CheckDocument),
+            silences=_documents(connection, "silence", SilenceDocument),
         )
 
 

@@ -1,0 +1,84 @@
+"""Schedules and durations as users write them: `{every: 5m}`, or `{cron: "*/5 * * * *", timezone: Europe/Berlin}`."""
+
+from datetime import timedelta
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+
+from app.domain.schedules import Schedule, parse_schedule
+from app.formats.fields import Document, complaint, format_duration, refuse_seconds
+
+
+def duration_text(least: float, most: float) -> BeforeValidator:
+    """Read a duration in whole seconds between these bounds; it is kept as the shortest text."""
+
+    def read(value: Any) -> str:
+        seconds = _schedule(every=str(value) if isinstance(value, str) else value).every_seconds or 0
+        refuse_seconds(value, seconds, least=least, most=most, units=("s", "m", "h", "d"))
+        return format_duration(seconds)
+
+    return BeforeValidator(read)
+
+
+def duration_of(text: str) -> timedelta:
+    """Return what a text `duration_text` let through means."""
+    return timedelta(seconds=parse_schedule(every=text).every_seconds or 0)
+
+
+def _cron(text: str) -> str:
+    return str(_schedule(cron=text).cron)
+
+
+def _zone(name: str) -> str:
+    return _schedule(cron="* * * * *", timezone=name).timezone
+
+
+def _schedule(**parts: Any) -> Schedule:
+    try:
+        return parse_schedule(**parts)
+    except ValueError as error:
+        raise complaint(str(error)) from None
+
+
+DURATION_SCHEMA = WithJsonSchema({"type": "string", "pattern": "^([0-9]+[dhms])+$"})
+_DAY = 86_400
+Interval = Annotated[str, duration_text(10, 31 * _DAY), DURATION_SCHEMA]
+RemindAfter = Annotated[str, duration_text(300, 31 * _DAY), DURATION_SCHEMA]
+WindowLength = Annotated[str, duration_text(60, 31 * _DAY), DURATION_SCHEMA]
+Cron = Annotated[str, StringConstraints(max_length=256), AfterValidator(_cron)]
+Zone = Annotated[str, StringConstraints(max_length=64), AfterValidator(_zone)]
+
+
+class ScheduleDocument(Document):
+    """When a check runs: `{every: 5m}`, or `{cron: "*/5 * * * *", timezone: Europe/Berlin}`."""
+
+    every: Interval | None = None
+    cron: Cron | None = None
+    timezone: Annotated[Zone | None, Field(validate_default=True)] = None
+    """Of a cron; filled with UTC when it is not said."""
+
+    @field_validator("timezone")
+    @classmethod
+    def _of_a_cron(cls, timezone: str | None, info: ValidationInfo) -> str | None:
+        if timezone is not None and info.data.get("every") is not None:
+            raise complaint("belongs to 'cron'; an interval has no time zone")
+        return "UTC" if timezone is None and info.data.get("cron") is not None else timezone
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.every is None) == (self.cron is None):
+            raise complaint("must have either 'every' or 'cron'")
+        return self
+
+    def to_domain(self) -> Schedule:
+        """Return the value the domain works with."""
+        return parse_schedule(every=self.every, cron=self.cron, timezone=self.timezone)
