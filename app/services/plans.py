@@ -88,6 +88,18 @@ class Plan:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What an ended run worked with, ready to ask the retriever more. Positions count along the frozen canary list."""
+
+    panel: Panel
+    canary_ids: tuple[int, ...]
+    version_ids: tuple[int, ...]
+    retriever: Retriever
+    yardstick: Yardstick
+    decimals: int
+
+
 class Planner:
     """Makes plans; keeps prepared suites and retrievers of recent runs, which never change under their version."""
 
@@ -133,6 +145,23 @@ class Planner:
             held=held,
         )
 
+    def setup(self, connection: Connection, run: history.RunRow) -> Setup:
+        """Give what a run worked with. Raises NotExecutableError where that cannot be used any more."""
+        if run.check_version_id is None or run.retriever_version_id is None or run.suite_version_id is None:
+            raise NotExecutableError("the run has not started")
+        check, retriever, suite_version_id, _ = self._frozen(
+            connection, (run.check_version_id, run.retriever_version_id, run.suite_version_id)
+        )
+        suite = self._suite(connection, check.suite, suite_version_id)
+        return Setup(
+            panel=suite.panel,
+            canary_ids=suite.canary_ids,
+            version_ids=suite.version_ids,
+            retriever=retriever,
+            yardstick=check.yardstick(retriever.scorer),
+            decimals=decimals_of(retriever.score_precision),
+        )
+
     def _definitions(
         self, connection: Connection, run: history.RunRow, now: datetime
     ) -> tuple[CheckDocument, Retriever, int, str]:
@@ -140,6 +169,9 @@ class Planner:
             ids = _freeze(connection, run, now)
         else:
             ids = (run.check_version_id, run.retriever_version_id, run.suite_version_id)
+        return self._frozen(connection, ids)
+
+    def _frozen(self, connection: Connection, ids: tuple[int, int, int]) -> tuple[CheckDocument, Retriever, int, str]:
         check_version_id, retriever_version_id, suite_version_id = ids
         check_content, retriever_content = (catalog.version_body(connection, version) for version in ids[:2])
         check = self._keep(("check", check_version_id), lambda: _stored("the check", CheckDocument, check_content.body))
