@@ -346,7 +346,9 @@ def test_import_applies_everything_once_and_says_what_changed(service: Api) -> N
     assert {change["action"] for change in applied["changes"]} == {"create"}
     assert ("check", "docs") in {(change["kind"], change["name"]) for change in applied["changes"]}
     assert service.get("/v1/checks/docs")["managed_by"] == "api"
-    assert service.client.post("/v1/import", json=IMPORTED).json() == {"applied": True, "changes": [], "notes": []}
+    assert [note.split(":")[0] for note in applied["notes"]] == ["suite 'docs' is thin"]
+    again = service.client.post("/v1/import", json=IMPORTED).json()
+    assert again == {"applied": True, "changes": [], "notes": applied["notes"]}
 
 
 def test_import_is_all_or_nothing(service: Api) -> None:

@@ -49,15 +49,21 @@ class Server:
         except ValueError as error:
             raise ConfigurationError("COALMINE_API_KEY cannot be a key: it is not one line of text") from error
 
-    def import_documents(self, pages: list[dict[str, Any]], *, dry_run: bool) -> list[Mapping[str, Any]]:
-        """Apply documents in one transaction, or say what that would change: `kind, name, action, fields, note`."""
+    def import_documents(
+        self, pages: list[dict[str, Any]], *, dry_run: bool
+    ) -> tuple[list[Mapping[str, Any]], list[str]]:
+        """Apply documents in one transaction, or say what that would change: `kind, name, action, fields, note`.
+
+        Beside the changes it gives what there is to note of them; nothing, where the service is of an older release.
+        """
         body = json.dumps(pages).encode()
         answer = self._ask("POST", f"/v1/import?dry_run={'true' if dry_run else 'false'}", body)
         try:
-            changes: list[Mapping[str, Any]] = json.loads(answer.body)["changes"]
-        except (ValueError, KeyError, TypeError) as error:
+            told = json.loads(answer.body)
+            changes: list[Mapping[str, Any]] = told["changes"]
+            return changes, [str(line) for line in told.get("notes", ())]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
-        return changes
 
     def export(self) -> str:
         """Read everything in force as a canary file."""

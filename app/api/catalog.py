@@ -16,7 +16,7 @@ from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
 from app.formats.fields import Document
 from app.formats.secret_fields import public_json
-from app.services import definitions
+from app.services import definitions, thinness
 from app.services.keys import Scope
 from app.store.catalog import CanaryRow, Definition
 
@@ -38,7 +38,18 @@ DOCUMENTS: tuple[type[Document], ...] = (
 )
 
 _READ_ONLY = frozenset(
-    {"managed_by", "source", "hash", "disabled_reason", "created_at", "updated_at", "secrets_set", "canary_count"}
+    {
+        "managed_by",
+        "source",
+        "hash",
+        "disabled_reason",
+        "created_at",
+        "updated_at",
+        "secrets_set",
+        "canary_count",
+        "coverage_note",
+        "reach",
+    }
 )
 
 
@@ -59,9 +70,8 @@ def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[s
 
 @router.get("/suites/{suite}")
 def get_suite(store: StoreDep, suite: str) -> dict[str, Any]:
-    """Show a suite and how many canaries it has."""
-    shape = _definition(definitions.find(store, "suite", suite))
-    return {**shape, "canary_count": len(definitions.list_canaries(store, suite))}
+    """Show a suite, how many canaries it has and what damage they can see."""
+    return {**_definition(definitions.find(store, "suite", suite)), **thinness.of_suite(store, suite)}
 
 
 @router.put("/suites/{suite}", openapi_extra=describes(SuiteDocument))
@@ -70,7 +80,7 @@ def put_suite(store: StoreDep, response: Response, suite: str, body: Content) ->
     document = parse_document(SuiteDocument, _named(body, "slug", suite))
     saved, created = definitions.put_suite(store, document, now=_now())
     response.status_code = 201 if created else 200
-    return {**_definition(saved), "canary_count": len(definitions.list_canaries(store, suite))}
+    return {**_definition(saved), **thinness.of_suite(store, suite)}
 
 
 @router.delete("/suites/{suite}", status_code=204)

@@ -1,5 +1,6 @@
 """Everything at once: canary-file documents in and out, and suites from and to other tools' files."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from io import StringIO
@@ -18,7 +19,7 @@ from app.formats.canary_files import CanaryFile, Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, SuiteDocument
 from app.formats.exchange import FORMATS, Gathering, Source
-from app.services import applying, exporting
+from app.services import applying, exporting, thinness
 from app.services.keys import Scope
 from app.services.references import API
 
@@ -43,9 +44,10 @@ def import_documents(
     """Apply documents as API-managed objects, in one transaction; `dry_run` only says what would change.
 
     Without a format the body is a canary file as JSON, or a list of them. With one it is `{"files": {name: text}}`,
-    the files of another tool, which become the suite named by `suite`; `notes` say what of them was left out.
+    the files of another tool, which become the suite named by `suite`; `notes` say what of them was left out, and which
+    suites are too thin to see much.
     """
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
     if form == "coalmine":
         wanted = _joined([parse_document(CanaryFile, one) for one in (body if isinstance(body, list) else [body])])
     else:
@@ -65,7 +67,8 @@ def import_documents(
         }
         for change in changes
     ]
-    return {"applied": not dry_run, "changes": told, "notes": list(notes)}
+    notes = [*notes, *thinness.notes_on_plan(store, wanted, managed_by=API)]
+    return {"applied": not dry_run, "changes": told, "notes": notes}
 
 
 @router.get("/export", response_class=PlainTextResponse)
@@ -105,4 +108,5 @@ def _joined(pages: list[CanaryFile]) -> Documents:
         retrievers=tuple(document for one in pages for document in one.retrievers),
         checks=tuple(document for one in pages for document in one.checks),
         hooks=tuple(document for one in pages for document in one.hooks),
+        silences=tuple(document for one in pages for document in one.silences),
     )

@@ -20,7 +20,7 @@ from app.formats.canary_export import import_pages, write_canary_file
 from app.formats.exchange import FORMATS
 from app.formats.reports import plain
 from app.main import make_room
-from app.services import applying, exporting
+from app.services import applying, exporting, thinness
 from app.services.references import FILE
 from app.services.vault import open_vault
 from app.store.engine import Store
@@ -36,7 +36,10 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command(epilog=examples("coalmine validate canaries"))
 def validate(paths: Paths) -> None:
     """Say everything that is wrong with canary files, each with file and line."""
-    terminal.show_documents(read_files(paths))
+    documents = read_files(paths)
+    terminal.show_documents(documents)
+    for line in thinness.notes_on_files(documents):
+        terminal.note(f"Note: {plain(line)}.")
 
 
 @app.command(epilog=examples("coalmine diff canaries", "coalmine diff canaries --server https://coalmine.example"))
@@ -155,7 +158,7 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
     documents = read_files(paths)
     changes: Sequence[Mapping[str, Any]]
     if server is not None:
-        changes = server_at(server).import_documents(import_pages(documents), dry_run=dry_run)
+        changes, notes = server_at(server).import_documents(import_pages(documents), dry_run=dry_run)
     else:
         with opened(data_dir, create=not dry_run) as (settings, store):
             expect_own_key(settings)
@@ -166,6 +169,9 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
                 found = applying.diff(store, vault, documents, managed_by=FILE)
             else:
                 found = applying.apply(store, vault, documents, managed_by=FILE, now=now())
+            notes = thinness.notes_on_plan(store, documents, managed_by=FILE)
         changes = [asdict(change) for change in found]
     terminal.show_plan(changes, applied=not dry_run)
+    for line in notes:
+        terminal.note(f"Note: {plain(line)}.")
     return bool(changes)

@@ -17,7 +17,8 @@ from app.formats.canary_export import import_pages, write_canary_file
 from app.formats.canary_files import Documents
 from app.formats.exchange import FORMATS, Gathering, Source
 from app.formats.exchange.gathering import Imported
-from app.services import applying
+from app.formats.reports import plain
+from app.services import applying, thinness
 from app.services.references import API
 from app.services.vault import open_vault
 
@@ -61,10 +62,12 @@ def import_suite(  # noqa: PLR0913 - options of a command
         raise typer.BadParameter(f"'{form}' is not a format; there are: {', '.join(FORMATS)}", param_hint="--from")
     imported = _read(form, _files(paths, split), suite or _slug(paths[0]), as_documents=as_documents)
     documents = Documents(suites=(imported.suite,))
+    notes: Sequence[str] = ()
     if to is not None:
         _write(to, write_canary_file(documents))
+        notes = thinness.notes_on_files(documents)
     elif server is not None:
-        changes = server_at(server).import_documents(import_pages(documents), dry_run=dry_run)
+        changes, notes = server_at(server).import_documents(import_pages(documents), dry_run=dry_run)
         terminal.show_plan(changes, applied=not dry_run, most=_SHOWN)
     else:
         with opened(data_dir, create=not dry_run) as (settings, store):
@@ -74,9 +77,10 @@ def import_suite(  # noqa: PLR0913 - options of a command
                 found = applying.diff(store, vault, documents, managed_by=API)
             else:
                 found = applying.apply(store, vault, documents, managed_by=API, now=now())
+            notes = thinness.notes_on_plan(store, documents, managed_by=API)
         terminal.show_plan([asdict(change) for change in found], applied=not dry_run, most=_SHOWN)
-    for line in imported.notes:
-        terminal.note(f"Note: {line}.")
+    for line in (*imported.notes, *notes):
+        terminal.note(f"Note: {plain(line)}.")
     size = f"{counted(len(imported.suite.canaries or ()), 'canary')}, {counted(imported.judgments, 'judgment')}"
     terminal.note(f"Suite {imported.suite.slug}: {size}.")
 
