@@ -1,0 +1,290 @@
+"""The cause of a degraded canary: nine rules in a fixed order, over what the extra probes brought.
+
+The rules and their limits were measured (see benchmarks/diagnosis.py). What to ask is asking's.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.domain.counting import counted
+from app.domain.diagnosis.copies import near_copies
+from app.domain.diagnosis.evidence import Evidence, gather
+from app.domain.diagnosis.reanchoring import reanchor
+from app.domain.diagnosis.scores import beats, change_of, limit_of, scores_of
+from app.domain.diagnosis.values import Case, Cause, Diagnosis, Kind, Question, Reanchor
+from app.domain.model import EMPTY, Answer
+
+
+def classify(case: Case, asked: Sequence[Question], answers: Sequence[Answer | None]) -> Diagnosis:
+    """Say why a canary degraded. `answers` are in the order of what was asked; None = it was not asked after all.
+
+    Always a cause: the first of these rules that holds.
+    """
+    seen = gather(case, asked, answers)
+    found = next(finding for rule in RULES if (finding := rule(seen)) is not None)
+    persistent = any(map(seen.fails, seen.repeats)) if seen.repeats else None
+    if not seen.repeats and any(kind is Kind.REPEAT for kind, _ in seen.failures):
+        persistent = True if case.now is None else None
+    reason = found.reason
+    if persistent is False:
+        reason += f"; asked again {counted(len(seen.repeats), 'time')}, the retriever answered well"
+    return Diagnosis(
+        cause=found.cause,
+        reason=reason,
+        evidence={**_basics(seen), **found.evidence},
+        persistent=persistent,
+        rank_before=seen.before,
+        rank_now=_rank_now(seen),
+        reanchors=found.reanchors,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Finding:
+    cause: Cause
+    reason: str
+    evidence: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    reanchors: tuple[Reanchor, ...] = ()
+
+
+def _failed(seen: Evidence) -> _Finding | None:
+    """The run's probe failed, or none of the repeats was answered; a question beyond what runs ask may be refused."""
+    failed = [answer for kind, answer in seen.failures if kind is Kind.REPEAT]
+    if seen.case.now is not None and (seen.repeats or not failed):
+        return None
+    reason = "The retriever did not answer the run's probe"
+    if failed:
+        outcomes = ", ".join(dict.fromkeys(_outcome(answer) for answer in failed))
+        again = f"{len(failed)} of {counted(seen.asked[Kind.REPEAT], 'repeat')} failed ({outcomes})"
+        reason = f"{reason}, and {again}" if seen.case.now is None else f"The retriever does not answer: {again}"
+    return _Finding(cause=Cause.RETRIEVER_ERROR, reason=reason)
+
+
+def _truncated(seen: Evidence) -> _Finding | None:
+    """Answers are shorter than they were, or than was asked, and that is what the expected chunk fell to.
+
+    A short answer alone says little: a small index has no more, and word search brings only what shares a word.
+    """
+    if not seen.repeats:
+        return None
+    longest = max(seen.repeats, key=lambda ranking: ranking.returned)
+    healthy, asks = seen.case.healthy, seen.case.fetch_k
+    usual = min(asks, healthy.returned) if healthy is not None else asks
+    if longest.returned >= usual or not seen.search.wanted or seen.best(longest) is not None:
+        return None
+    if healthy is not None and seen.before is not None:
+        # Were the end cut off, nothing that stood below the expected chunk could still be there.
+        survivors = set(longest.ids)
+        if not survivors.isdisjoint(healthy.ids[seen.before :]):
+            return None
+        if not survivors.issuperset(healthy.ids[: min(len(longest), seen.before - 1)]) and len(longest):
+            return None
+    others = [ranking for found in seen.known.values() for ranking in found]
+    reached = any(seen.best(ranking) is not None for ranking in others)
+    fuller = any(ranking.returned > longest.returned for ranking in others)
+    if not reached and fuller:
+        return None
+    if healthy is None and not others and longest.returned >= seen.case.k:
+        return None
+    said = "nothing at all" if not longest.returned else f"only {counted(longest.returned, 'hit')}"
+    reason = f"The retriever returns {said} where {asks} were asked for"
+    if healthy is not None:
+        reason += f"; it returned {healthy.returned} when the canary was healthy"
+        if seen.before is not None:
+            reason += f", the expected chunk at rank {seen.before}"
+    return _Finding(cause=Cause.TRUNCATED, reason=reason)
+
+
+def _drifted(seen: Evidence) -> _Finding | None:
+    """The chunks that are still there have other scores: the encoder or the scoring changed."""
+    healthy = seen.case.healthy
+    change = change_of(healthy, seen.today) if healthy is not None else None
+    if change is None or change.median <= limit_of(seen.case.scale):
+        return None
+    reason = (
+        f"The same chunks have other scores than when the canary was healthy: {change.median:.0%} off in the median "
+        f"of {counted(change.chunks, 'chunk')}, so the encoder or the scoring changed"
+    )
+    return _Finding(cause=Cause.SCORE_DRIFT, reason=reason)
+
+
+def _gone(seen: Evidence) -> _Finding | None:
+    """An expected chunk is nowhere: its passage is found under another id, or not at all."""
+    gone = [place for place in seen.targets if _is_gone(seen, place)]
+    if not gone:
+        return None
+    healthy = seen.case.healthy
+    moved = [
+        found
+        for place in gone
+        if (found := reanchor(seen.search.wanted[place], seen.answers_for(place), healthy)) is not None
+    ]
+    indices = [seen.search.wanted[place].index for place in gone]
+    if moved:
+        best = max(moved, key=lambda one: one.similarity)
+        where = "another chunk" if len(best.found) == 1 else f"{len(best.found)} other chunks"
+        reason = f"The expected chunk is gone, and {where} {'holds' if len(best.found) == 1 else 'hold'} its text"
+        reason += f" ({best.similarity:.0%} of its word 3-grams): the documents were cut anew"
+        matches = [
+            {"judgment": one.index, "id": part.id, "document": part.document, "similarity": part.similarity}
+            for one in moved
+            for part in one.found
+        ]
+        return _Finding(
+            cause=Cause.RECHUNKED,
+            reason=reason,
+            evidence={"gone": indices, "matches": matches},
+            reanchors=tuple(moved),
+        )
+    asked = sum(len(seen.known.get(index, ())) for index in indices)
+    deepest = max((ranking.returned for ranking in seen.today), default=0)
+    if asked:
+        reason = "The expected chunk is gone from the index: asked for its own text, the retriever does not bring it"
+    else:
+        reason = (
+            f"The expected chunk is not among the {counted(deepest, 'hit')} of the deepest answer and seems gone; "
+            "its text is not known, so the index could not be asked for it"
+        )
+    return _Finding(cause=Cause.MISSING, reason=reason, evidence={"gone": indices})
+
+
+def _is_gone(seen: Evidence, place: int) -> bool:
+    """Whether no answer brings a wanted chunk, and answers that should have came."""
+    one = seen.search.wanted[place]
+    known = seen.known.get(one.index, ())
+    if any(seen.search.ranks(ranking)[place] is not None for ranking in (*known, *seen.today)):
+        return False
+    if known:
+        return True
+    return seen.deep is not None and (one.before is not None or seen.case.ever_passed) and one.passage is None
+
+
+def _never_passed(seen: Evidence) -> _Finding | None:
+    """The canary never found what it expects: its words, or its vector, do not meet the chunk's."""
+    if seen.case.ever_passed or not seen.search.wanted:
+        return None
+    reason = (
+        f"The canary never found what it expects among the top {seen.case.k}: query and chunk do not share a language"
+    )
+    rank = _rank_now(seen)
+    reason += f"; the chunk stands at rank {rank}" if rank is not None else ""
+    return _Finding(cause=Cause.VOCABULARY_MISMATCH, reason=reason)
+
+
+def _duplicated(seen: Evidence) -> _Finding | None:
+    """Near copies of one another take the places."""
+    pairs = near_copies(seen.shown, seen.case.healthy) if seen.shown is not None else ()
+    if not pairs:
+        return None
+    copies = {name for pair in pairs for name in (pair.one, pair.other)}
+    reason = f"{len(copies)} of the top 5 hits are near copies of one another{_fell(seen)}"
+    found = [[pair.one, pair.other, round(pair.similarity, 3)] for pair in pairs]
+    return _Finding(cause=Cause.DUPLICATES, reason=reason, evidence={"near_copies": found})
+
+
+def _unstable(seen: Evidence) -> _Finding | None:
+    """The retriever answers differently from one asking to the next, or passes over a chunk it should bring."""
+    if seen.case.now is None:
+        return None
+    well = sum(not seen.fails(ranking) for ranking in seen.repeats)
+    if well:
+        reason = f"The expected chunk is back on {well} of {counted(len(seen.repeats), 'repeat')}: answers vary"
+        return _Finding(cause=Cause.UNSTABLE, reason=reason, evidence={"well_on_repeats": well})
+    if seen.deep is not None and not seen.fails(seen.deep):
+        return _Finding(
+            cause=Cause.UNSTABLE,
+            reason="The expected chunk is in its place when more hits are asked for: approximate search passes over it",
+        )
+    return _passed_over(seen)
+
+
+def _passed_over(seen: Evidence) -> _Finding | None:
+    shown, k = seen.shown, seen.case.k
+    cut = shown.scores[k - 1] if shown is not None and 0 < k <= len(shown) else None
+    if cut is None:
+        return None
+    today = scores_of(*seen.today)
+    for place in seen.targets:
+        one = seen.search.wanted[place]
+        if one.score is None or any(seen.search.ranks(ranking)[place] is not None for ranking in seen.today):
+            continue  # without a score it cannot be told; with one of today, that is what counts
+        if beats(seen.case.scale, one.score, cut):
+            reason = (
+                f"The expected chunk is passed over: its score when last healthy, {one.score:.4g}, "
+                f"would beat today's rank {k} ({cut:.4g})"
+            )
+            return _Finding(
+                cause=Cause.UNSTABLE, reason=reason, evidence={"score_before": one.score, "score_at_k": cut}
+            )
+    del today
+    return None
+
+
+def _outranked(seen: Evidence) -> _Finding:
+    """Nothing else holds: other chunks score better."""
+    if not seen.search.wanted:
+        reason = "Nothing is expected of this canary, and what it retrieves ranks where it should not"
+    elif not seen.targets:
+        reason = "The expected chunks stand where they stood; the canary degraded by something else than their ranks"
+    else:
+        reason = f"Other chunks rank before the expected one{_fell(seen)}"
+    return _Finding(cause=Cause.OUTRANKED, reason=reason)
+
+
+RULES: tuple[Callable[[Evidence], _Finding | None], ...] = (
+    _failed,
+    _truncated,
+    _drifted,
+    _gone,
+    _never_passed,
+    _duplicated,
+    _unstable,
+    _outranked,
+)
+"""In the order they are tried; the last one always holds."""
+
+
+def _rank_now(seen: Evidence) -> int | None:
+    ranks = (seen.best(ranking) for ranking in (*seen.repeats, seen.deep, seen.case.now))
+    return next((rank for rank in ranks if rank is not None), None)
+
+
+def _fell(seen: Evidence) -> str:
+    """Say how far the expected chunk fell."""
+    now, before = _rank_now(seen), seen.before
+    since = f" from rank {before}" if before is not None else ""
+    if now is not None:
+        return f": it fell{since} to rank {now}"
+    deepest = max((ranking.returned for ranking in seen.today), default=0)
+    return f": it fell{since} below the {deepest} best" if deepest else ""
+
+
+def _outcome(answer: Answer) -> str:
+    return f"{answer.outcome}, HTTP {answer.http_status}" if answer.http_status is not None else str(answer.outcome)
+
+
+def _basics(seen: Evidence) -> dict[str, Any]:
+    """Tell what every diagnosis tells: ranks, counts and scores, by what was asked."""
+    healthy = seen.case.healthy
+    change = change_of(healthy, seen.today) if healthy is not None else None
+    known = [ranking for found in seen.known.values() for ranking in found]
+    return {
+        "asked": {str(kind): count for kind, count in seen.asked.items()},
+        "failed": [_outcome(answer) for _, answer in seen.failures],
+        "ranks": {
+            "before": seen.before,
+            "run": seen.best(seen.case.now),
+            "repeats": [seen.best(ranking) for ranking in seen.repeats],
+            "deep": seen.best(seen.deep),
+            "known_items": [seen.best(ranking) for ranking in known],
+        },
+        "returned": {
+            "before": None if healthy is None else healthy.returned,
+            "run": None if seen.case.now is None else seen.case.now.returned,
+            "repeats": [ranking.returned for ranking in seen.repeats],
+            "deep": None if seen.deep is None else seen.deep.returned,
+        },
+        "score_change": None if change is None else round(change.median, 4),
+        "scores_compared": 0 if change is None else change.chunks,
+    }

@@ -1,0 +1,97 @@
+"""What the answers to the questions show, gathered once and read by every rule of causes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from app.domain.diagnosis.expected import Search, lost, search_for, targets
+from app.domain.diagnosis.values import Case, Kind, Question
+from app.domain.model import Answer, Outcome, Ranking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A case and its answers. Rankings that failed to come are left out; ranks are those of `search.wanted`."""
+
+    case: Case
+    search: Search
+    targets: tuple[int, ...]
+    """Places in `search.wanted` of what the diagnosis is about, most telling first."""
+    repeats: tuple[Ranking, ...]
+    deep: Ranking | None
+    known: Mapping[int, tuple[Ranking, ...]]
+    """Answers to known items, by the judgment's place in the canary."""
+    failures: tuple[tuple[Kind, Answer], ...]
+    """What was asked and not answered."""
+    asked: Mapping[Kind, int]
+
+    def ranks_of(self, ranking: Ranking | None) -> tuple[int | None, ...]:
+        """Give the rank of each target; None = not there."""
+        ranks = self.search.ranks(ranking)
+        return tuple(ranks[place] for place in self.targets)
+
+    def best(self, ranking: Ranking | None) -> int | None:
+        """Give the rank of the best placed target."""
+        return min((rank for rank in self.ranks_of(ranking) if rank is not None), default=None)
+
+    @property
+    def before(self) -> int | None:
+        """Where the best placed target stood when the canary was last healthy."""
+        ranks = (self.search.wanted[place].before for place in self.targets)
+        return min((rank for rank in ranks if rank is not None), default=None)
+
+    @property
+    def today(self) -> Sequence[Ranking]:
+        """The answers to the canary's own query, those as deep as its runs ask first."""
+        return (*self.repeats, *([self.deep] if self.deep is not None else ()))
+
+    @property
+    def shown(self) -> Ranking | None:
+        """What the retriever shows for the query today: the first repeat or, where none came, what the run saw."""
+        return self.repeats[0] if self.repeats else self.case.now or self.deep
+
+    def fails(self, ranking: Ranking) -> bool:
+        """Whether an answer still shows what degraded the canary."""
+        now, k = self.case.now, self.case.k
+        if self.search.wanted and lost(self.search, now, k):
+            return lost(self.search, ranking, k)
+        if self.targets:
+            ranks = zip(self.ranks_of(ranking), self.targets, strict=True)
+            return any(rank is None or rank > (self.search.wanted[place].before or k) for rank, place in ranks)
+        return now is None or (ranking.ids[:k], ranking.scores[:1]) == (now.ids[:k], now.scores[:1])
+
+    def answers_for(self, place: int) -> Iterator[Ranking]:
+        """Yield every answer in which this wanted chunk should be, most telling first."""
+        yield from self.known.get(self.search.wanted[place].index, ())
+        yield from reversed(self.today)
+
+
+def gather(case: Case, asked: Sequence[Question], answers: Sequence[Answer | None]) -> Evidence:
+    """Sort answers, given in the order of the questions, by what was asked; None = it was not asked after all."""
+    search = search_for(case)
+    repeats, known, failures = list[Ranking](), dict[int, list[Ranking]](), list[tuple[Kind, Answer]]()
+    deep: Ranking | None = None
+    counts = dict.fromkeys(Kind, 0)
+    for question, answer in zip_longest(asked, answers[: len(asked)]):
+        if answer is None:
+            continue
+        counts[question.kind] += 1
+        ranking = answer.ranking if answer.outcome is Outcome.OK else None
+        if ranking is None:
+            failures.append((question.kind, answer))
+        elif question.kind is Kind.REPEAT:
+            repeats.append(ranking)
+        elif question.kind is Kind.DEEP:
+            deep = ranking
+        elif question.judgment is not None:
+            known.setdefault(question.judgment, []).append(ranking)
+    return Evidence(
+        case=case,
+        search=search,
+        targets=targets(search, case.now, case.k),
+        repeats=tuple(repeats),
+        deep=deep,
+        known={index: tuple(found) for index, found in known.items()},
+        failures=tuple(failures),
+        asked=counts,
+    )
