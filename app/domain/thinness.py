@@ -94,8 +94,9 @@ def coverage_note(suite: str, found: Reach) -> str | None:
 
     Thin is a suite that does not see damage to 5 % of an index, or has a topic with fewer than three canaries.
     """
-    thin, told = found.thin_topics, list[str]()
+    told: list[str] = []
     fraction = found.smallest_fraction
+    thin = found.thin_topics if fraction is not None else ()  # else every one is
     if fraction is None or fraction > WANTED_FRACTION:
         told.append(_whole(found.canaries, fraction))
     if thin:
