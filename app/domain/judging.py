@@ -67,6 +67,8 @@ class Panel:
         self.expects = np.array([canary.expects for canary in canaries], dtype=np.bool_)
         self.negative = np.array([canary.negative for canary in canaries], dtype=np.bool_)
         self.expect_empty = np.array([canary.expect_empty for canary in canaries], dtype=np.bool_)
+        self.watched = np.flatnonzero(self.expects)
+        """Where the canaries stand that expect something: those a detector watches."""
         self.timed = tuple([place for place, canary in enumerate(canaries) if _is_timed(canary)])
         """Where the canaries stand that the moment of an answer can degrade."""
 
@@ -77,6 +79,12 @@ class Panel:
     def categories(self) -> dict[str, NDArray[np.intp]]:
         """The positions of each category's canaries."""
         return _groups([(str(canary.category),) for canary in self.canaries])
+
+    @cached_property
+    def documents(self) -> dict[str, NDArray[np.intp]]:
+        """The positions of the canaries that expect something of each document."""
+        relevant = [[one.document for one in canary.judgments if one.grade >= 1] for canary in self.canaries]
+        return _groups([sorted({name for name in names if name is not None}) for names in relevant])
 
     @cached_property
     def tags(self) -> dict[str, NDArray[np.intp]]:
@@ -227,6 +235,16 @@ class Tally:
         for position, timing in found.items():
             self.reasons[position] = int(self.reasons[position]) & ~TIMED | pack_reasons(timing.reasons)
 
+    def regress(self, positions: NDArray[np.intp]) -> None:
+        """Call these canaries regressed, in place of those a result taken over was called so with."""
+        self.reasons &= ~REGRESSED
+        self.reasons[positions] |= REGRESSED
+
+    def scores(self, name: str) -> NDArray[np.float64]:
+        """Give one measure of every canary; NaN = undefined, or not measured."""
+        column: NDArray[np.float64] = self._vectors[:, [str(one) for one in self._yardstick.measures].index(name)]
+        return column
+
     def without_relevance(self, positions: Sequence[int]) -> "Tally":
         """Give a tally that says nothing of relevance at these positions: it was measured once, but not in this run."""
         if not positions:
@@ -273,6 +291,8 @@ def unpack_reasons(bits: int) -> tuple[Reason, ...]:
 
 TIMED = pack_reasons([Reason.STALE, Reason.SLOW])
 """The bits that depend on when a run was and not on its rankings; see `judge_timings`."""
+REGRESSED = pack_reasons([Reason.REGRESSED])
+"""The bit that takes more than one run."""
 RELEVANCE = pack_reasons([Reason.LOW_RELEVANCE, Reason.ANSWERED])
 """The bits that hang on relevance."""
 _ANSWERED = pack_reasons([Reason.ANSWERED])

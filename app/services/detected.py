@@ -1,0 +1,97 @@
+"""What a detector said of a run, as JSON beside the run, and read back as what rules look at."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from typing import Any, Final
+
+from app.domain.detection import Reading
+from app.domain.facts import Alarm
+from app.domain.model import Severity
+from app.domain.significance import Difference
+from app.store.detection import DetectionRow
+
+CULPRITS: Final = 50
+"""At most so many are named; how many there are is said."""
+_LONGEST_VERSION: Final = 80
+
+
+def body_of(
+    reading: Reading,
+    keys: Sequence[str],
+    *,
+    since_run: int | None,
+    index_change: Mapping[str, Any] | None,
+    drops: Mapping[str, Difference | str],
+    drift: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Write down what there is to say of a run besides the columns; `keys` are those of the watched canaries."""
+    body: dict[str, Any] = {"reason": reason_of(reading, since_run, index_change)}
+    told: dict[str, Any] = {
+        "scopes": {name: float(f"{value:.6g}") for name, value in reading.scopes.items()},
+        "severity": reading.severity,
+        "change": reading.change,
+        "good": reading.good,
+        "groups": list(reading.groups),
+        "warming": reading.warming,
+        "unknown": reading.unknown,
+        "usual": reading.usual and list(reading.usual),
+        "index_change": index_change,
+        "drops": {key: found if isinstance(found, str) else asdict(found) for key, found in drops.items()},
+        "drift": drift,
+    }
+    body |= {name: value for name, value in told.items() if value}
+    if reading.culprits:
+        named = [
+            {"key": keys[one.position], "signal": str(one.signal), "evidence": one.evidence}
+            for one in reading.culprits[:CULPRITS]
+        ]
+        body["culprits"] = {"total": len(reading.culprits), "named": named}
+    return body
+
+
+def reason_of(reading: Reading, since_run: int | None, index_change: Mapping[str, Any] | None) -> str:
+    """Give the sentence of a reading without its full stop, with since when that holds."""
+    told = reading.reason.removesuffix(".")
+    if not reading.open or since_run is None:
+        return told
+    told += f", since run {since_run}"
+    if index_change is None:
+        return told
+    changed = f"index version {index_change['before']} -> {index_change['now']}"
+    same = index_change["run"] == str(since_run)
+    return f"{told}, when {changed}" if same else f"{told}; {changed} came with run {index_change['run']}"
+
+
+def index_change_of(
+    marks: Sequence[tuple[int, str]], since_run: int, run_id: int, now: str | None
+) -> dict[str, str] | None:
+    """Find the first change of the index version from `since_run` on; None = there was none.
+
+    `marks` are the runs with which versions came, oldest first; `now` is what the run itself says, which has no mark.
+    """
+    told = [*marks]
+    if now is not None and (not told or told[-1][1] != now):
+        told.append((run_id, now))
+    for (_, before), (run, version) in pairwise(told):
+        if run >= since_run:
+            return {"run": str(run), "before": before[:_LONGEST_VERSION], "now": version[:_LONGEST_VERSION]}
+    return None
+
+
+def alarm_of(row: DetectionRow) -> Alarm:
+    """Give what rules look at of what a detector said."""
+    severity = row.body.get("severity")
+    return Alarm(
+        open=row.open,
+        good=not row.open or bool(row.body.get("good")),
+        severity=Severity(severity) if severity else Severity.CRITICAL,
+        evidence=row.evidence,
+        reason=row.body.get("reason", ""),
+    )
+
+
+def drops_of(row: DetectionRow) -> dict[str, Difference | str]:
+    """Give how a run differed from the baseline, by the keys of the rules that asked, or why nobody knows."""
+    told = row.body.get("drops", {})
+    return {key: found if isinstance(found, str) else Difference(**found) for key, found in told.items()}
