@@ -683,7 +683,8 @@ def test_the_example_and_the_shipped_canaries_fit_the_schema_and_are_read() -> N
         {"suite": "S"},
         {"suite": "s", "canaries": [{"key": "a", "query": "q", "min_relevance_score": "0.5"}]},
         {"suite": "s", "canaries": [{"key": "a", "query": "q", "expected_chunks": [5]}]},
-        {"hooks": [{"slug": "h", "kind": "slack", "url": "http://x/"}]},
+        {"hooks": [{"slug": "h", "kind": "irc", "url": "http://x/"}]},
+        {"hooks": [{"slug": "h", "kind": "slack", "url": "http://x/", "username": "me"}]},
     ],
 )
 def test_the_schema_refuses_what_the_reader_refuses(page: dict[str, Any]) -> None:

@@ -470,7 +470,11 @@ def test_a_hook_becomes_the_domain_value() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"kind": "slack"}, "kind: hook kind 'slack' is not built yet; built are: webhook"),
+        (
+            {"kind": "slak"},
+            "kind: unknown hook kind 'slak'; did you mean 'slack'?; built are: "
+            "webhook, slack, pagerduty, alertmanager, email, apprise",
+        ),
         ({"secret": "abc"}, "secret: must begin with whsec_"),
         ({"secret": "whsec_!"}, "secret: must be whsec_ followed by base64"),
         ({"secret": "whsec_YWJj"}, "secret: must be whsec_ followed by the base64 of 24 to 64 bytes, not 3"),

@@ -336,14 +336,52 @@ class Message:
     body: bytes
 
 
+class HookKind(StrEnum):
+    """How a hook is spoken to."""
+
+    WEBHOOK = "webhook"
+    SLACK = "slack"
+    PAGERDUTY = "pagerduty"
+    ALERTMANAGER = "alertmanager"
+    EMAIL = "email"
+    APPRISE = "apprise"
+
+
+class MailTls(StrEnum):
+    """How a connection to a mail server is encrypted; `starttls` never goes on without."""
+
+    STARTTLS = "starttls"
+    IMPLICIT = "implicit"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mail:
+    """The way of news by email: to which server, and from whom to whom."""
+
+    host: str
+    port: int
+    tls: MailTls
+    sender: str
+    recipients: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
     """Where news goes."""
 
     slug: str
     kind: str
-    url: str
+    """A `HookKind`."""
+    url: str = field(default="", repr=False)
+    """Of some kinds a secret. Empty for email."""
     secret: str | None = field(default=None, repr=False)
+    """What it is proven with: a signing secret, a routing key or a password, as the kind wants it."""
+    username: str | None = None
+    labels: Mapping[str, str] = field(default_factory=_empty)
+    """Constant labels beside those of the alert, where the kind has labels."""
+    mail: Mail | None = None
+    """Set exactly for email."""
     timeout_seconds: float = 15.0
 
 

@@ -122,9 +122,8 @@ def _explicit(retriever: RetrieverDocument, lean: Mapping[str, Any]) -> dict[str
 
 def _hook(hook: HookDocument, variables: _Variables) -> dict[str, Any]:
     lean = _lean(hook)
-    if hook.secret is not None:
-        lean["secret"] = f"${{{variables['hook', hook.slug, 'secret']}}}"
-    return lean
+    secrets = {name: f"${{{variables['hook', hook.slug, name]}}}" for name in split_secrets(hook)[1]}
+    return {**lean, **secrets}
 
 
 def _check(check: CheckDocument) -> dict[str, Any]:

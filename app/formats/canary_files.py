@@ -22,6 +22,7 @@ from app.formats.documents import (
 )
 from app.formats.fields import Place, Substituted, shortened
 from app.formats.file_references import problems_between
+from app.formats.hook_documents import HOOK_TEXTS
 from app.formats.secret_fields import header_places, key_places
 from app.formats.yaml_source import Located, read_yaml
 
@@ -148,7 +149,7 @@ def _secret_files(page: Page) -> Iterator[tuple[dict[Any, Any], Place, dict[Any,
     """Yield (mapping with the path of a file, its place, mapping the content belongs into, its place)."""
     for kind in ("hooks", "retrievers"):
         for position, item in page.items(kind):
-            for mapping, inner, keys in [(item, (), ("secret",))] if kind == "hooks" else key_places(item):
+            for mapping, inner, keys in [(item, (), HOOK_TEXTS)] if kind == "hooks" else key_places(item):
                 for key in keys:
                     place: Place = (kind, position, *inner)
                     if f"{key}_file" in mapping:

@@ -15,7 +15,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.formats.auth_documents import AUTH_SECRETS, NAMES, TLS_TEXTS
 from app.formats.fields import PATTERN_WORDS, Document, Place, shortened, suggestion
 
-FILE_TWINS = {f"{key}_file": key for key in ("secret", "headers", *AUTH_SECRETS, *TLS_TEXTS)}
+FILE_TWINS = {f"{key}_file": key for key in ("secret", "routing_key", "headers", *AUTH_SECRETS, *TLS_TEXTS)}
 """Keys of canary files that name a file holding the value of the key on the right."""
 
 _MOST = 100  # nobody mends more at once, and a hostile body can hold millions

@@ -10,11 +10,12 @@ from typing import Any
 
 from app.formats.auth_documents import AUTH_KINDS, AUTH_SECRETS, TLS_TEXTS
 from app.formats.canary_files import CanaryFile
+from app.formats.hook_documents import HOOK_TEXTS
 
 SCHEMA_FILE = Path(__file__).with_name("canary-file.schema.json")
 
 _FILE_KEYS: Mapping[str, tuple[str, ...]] = {
-    "HookDocument": ("secret",),
+    "HookDocument": HOOK_TEXTS,
     "TlsDocument": TLS_TEXTS,
     **{kind.__name__: AUTH_SECRETS for kind in AUTH_KINDS.values()},
 }

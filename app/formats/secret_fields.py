@@ -1,7 +1,8 @@
 """Keeps the secrets of documents apart from what may be shown and stored in the clear, and names what a document says.
 
-Secret are the secret of a hook and, of a retriever and each endpoint beside it, the values of headers, what `auth`
-proves itself with, and the private key of `tls`. Encrypting them is the store's work.
+Secret are, as its kind has it, the secret, URL, routing key or password of a hook and, of a retriever and each endpoint
+beside it, the values of headers, what `auth` proves itself with, and the private key of `tls`. Encrypting them is the
+store's work.
 """
 
 import copy
@@ -13,6 +14,7 @@ from typing import Any
 
 from app.formats.auth_documents import AUTH_SECRETS, TLS_TEXTS
 from app.formats.fields import Document, Place
+from app.formats.hook_documents import HOOK_SECRETS, PAGERDUTY_URL
 from app.formats.http_fields import origin_of
 from app.formats.presets import PRESETS
 from app.formats.retriever_documents import RetrieverDocument
@@ -22,6 +24,8 @@ ENDPOINTS = ("", "embedding", "scorer")
 
 _PLACEHOLDERS = {
     "secret": "whsec_" + 32 * "A",
+    "url": "https://hidden.invalid/",
+    "routing_key": 32 * "0",
     "tls.key": "-----BEGIN PRIVATE KEY-----\nhidden\n-----END PRIVATE KEY-----\n",
 }
 """What has the form of a secret, where it must have one, and is none."""
@@ -87,22 +91,33 @@ def replaced_secrets(whole: Mapping[str, Any], texts: Mapping[str, str]) -> dict
 
 def public_json(public: Mapping[str, Any], *, secrets_set: bool) -> dict[str, Any]:
     """Return what the API shows: the public JSON and, where a document can have secrets, the names of those set."""
-    if "secret" not in public and "request" not in public:
+    if _hook_secret(public) is None and "request" not in public:
         return dict(public)
     return {**public, "secrets_set": sorted(secret_names(public)) if secrets_set else []}
 
 
-def destinations(retriever: Mapping[str, Any], secret: str) -> frozenset[str]:
-    """Say whom a secret of a retriever's JSON, which must be valid, is shown to: scheme, host and port of each.
+def destinations(public: Mapping[str, Any], secret: str) -> frozenset[str]:
+    """Say whom a secret of a retriever's or a hook's JSON, which must be valid, is shown to: scheme, host and port.
 
-    A client secret goes to where tokens are made, and what is made of it to the endpoint.
+    A client secret goes to where tokens are made, and what is made of it to the endpoint. A signing secret is shown to
+    nobody, and a URL that is a secret says itself where it goes.
     """
+    if "kind" in public:
+        return _destinations_of_hook(public, secret)
     name = secret.partition(".")[0]
-    endpoint = retriever[name] if name in ENDPOINTS else retriever
+    endpoint = public[name] if name in ENDPOINTS else public
     urls = [endpoint["url"]]
     if _of_an_endpoint(secret, "auth.client_secret"):
         urls.append(endpoint["auth"]["token_url"])
     return frozenset(map(origin_of, urls))
+
+
+def _destinations_of_hook(hook: Mapping[str, Any], secret: str) -> frozenset[str]:
+    if secret in ("secret", "url"):
+        return frozenset()
+    if "host" in hook:
+        return frozenset({f"{hook['tls']}://{hook['host']}:{hook['port']}".lower()})
+    return frozenset({origin_of(hook["url"] or PAGERDUTY_URL)})
 
 
 def key_places(retriever: Any) -> Iterator[tuple[dict[Any, Any], Place, tuple[str, ...]]]:
@@ -135,8 +150,9 @@ def _secrets_in(whole: Any) -> Iterator[tuple[dict[Any, Any], str, str]]:
     """Yield (mapping, key, name) of every secret a JSON says something of, be it null."""
     if not isinstance(whole, dict):
         return
-    if "secret" in whole:
-        yield whole, "secret", "secret"
+    of_hook = _hook_secret(whole)
+    if of_hook is not None and of_hook in whole:
+        yield whole, of_hook, of_hook
     for holder, place in header_places(whole):
         headers = holder.get("headers")
         if not isinstance(headers, dict):
@@ -148,6 +164,11 @@ def _secrets_in(whole: Any) -> Iterator[tuple[dict[Any, Any], str, str]]:
         for key in keys:
             if key in mapping and (key == "key" or place[-1] == "auth"):
                 yield mapping, key, ".".join(map(str, (*place, key)))
+
+
+def _hook_secret(whole: Mapping[str, Any]) -> str | None:
+    """Name the secret of a hook's JSON, which need not be valid; None where it is that of something else."""
+    return HOOK_SECRETS.get(str(whole.get("kind")), "secret" if "secret" in whole else None)
 
 
 def _by_preset(retriever: Mapping[str, Any], header: Any, value: Any) -> bool:

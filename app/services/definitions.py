@@ -9,7 +9,7 @@ from typing import Any
 
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.formats.complaints import AnyDocument, parse_document
-from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument, SuiteDocument
+from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
 from app.formats.fields import Document
 from app.formats.secret_fields import destinations, join_secrets, secret_names
 from app.services import alerting
@@ -137,7 +137,7 @@ def complete(
 
     Gives it and the revision they are of, which `put` wants to know; None where there are none.
 
-    Raises InvalidInputError for what is wrong with it, and where a retriever's secrets would go elsewhere than they
+    Raises InvalidInputError for what is wrong with it, and where secrets would go elsewhere than they
     were stored for: whoever moves an address has to say the secrets again. ConfigurationError as `stored_secrets`.
     """
     # Only where they are needed: secrets stored under another key must not keep fresh ones from taking their place.
@@ -147,7 +147,7 @@ def complete(
     document = parse_document(model, join_secrets(body, kept))
     if before is None or not kept:
         return document, None
-    if isinstance(document, RetrieverDocument):
+    if isinstance(document, RetrieverDocument | HookDocument):
         refuse_moving(before, document, [name for name in left if name in kept])
     return document, before.revision
 
@@ -161,7 +161,7 @@ def _kept(vault: Vault, before: Definition | None) -> dict[str, Any]:
     return vault.decrypt(before.secrets) if before is not None and before.managed_by == API else {}
 
 
-def refuse_moving(before: Definition, document: RetrieverDocument, kept: Iterable[str]) -> None:
+def refuse_moving(before: Definition, document: RetrieverDocument | HookDocument, kept: Iterable[str]) -> None:
     """Raise InvalidInputError where stored secrets, `kept` as they were, would go elsewhere than they were stored for.
 
     Whoever may change an address could else have them sent to a server of their own.
