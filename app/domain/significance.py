@@ -52,8 +52,8 @@ def paired_difference(
     """Compare two columns of scores of the same canaries; a pair of which either is NaN is left out.
 
     The interval is the bias-corrected and accelerated bootstrap of Efron, "Better bootstrap confidence intervals"
-    (JASA 1987), widened for few pairs: the same for the same scores and seed. None with fewer than `FEWEST_PAIRS` pairs. Raises ValueError
-    for columns of different lengths, and unless 0 < confidence < 1.
+    (JASA 1987), widened for few pairs: the same for the same scores and seed. None with fewer than `FEWEST_PAIRS`
+    pairs. Raises ValueError for columns of different lengths, and unless 0 < confidence < 1.
     """
     old, new = _paired(before, now)
     if not 0 < confidence < 1:

@@ -3,14 +3,22 @@
 How many bad ones open an alert is decided in the domain, by alerting.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from app.domain.alerting import Observation, window_length
-from app.domain.model import Rule, Verdict
+from app.domain.drops import drop_from_json
+from app.domain.facts import NO_FACTS, Alarm, RunFacts
+from app.domain.judging import RELEVANCE, Panel, unpack_reasons
+from app.domain.model import Reason, Rule, RuleKind, Severity, Verdict
 from app.domain.rules import condition
-from app.services.summaries import stored_aggregates
-from app.store import history
+from app.domain.significance import Difference
+from app.services.summaries import latency_summary, stored_aggregates
+from app.store import catalog, detection, history
+from app.store.detection import DetectionRow
 from app.store.engine import Connection, from_us
 from app.store.history import RunRow
 
@@ -22,6 +30,8 @@ class Facts:
     """The newest ended runs of a check, oldest first: as many as every rule needs."""
 
     runs: Sequence[RunRow]
+    known: Mapping[int, RunFacts]
+    """By run id, what the rules look at beside the aggregates; of unknown runs they say nothing."""
 
     @property
     def newest(self) -> RunRow | None:
@@ -34,7 +44,12 @@ class Facts:
             Observation(
                 run_id=row.id,
                 at=from_us(row.finished_at or row.created_at),
-                condition=condition(rule, stored_aggregates(row), unknown=row.verdict == Verdict.UNKNOWN),
+                condition=condition(
+                    rule,
+                    stored_aggregates(row),
+                    unknown=row.verdict == Verdict.UNKNOWN,
+                    facts=self.known.get(row.id, NO_FACTS),
+                ),
             )
             for row in self.runs
         ]
@@ -46,7 +61,121 @@ def gather(connection: Connection, check_id: int, rules: Sequence[Rule]) -> Fact
     limit = needed
     while True:
         rows = history.ended_runs(connection, check_id, limit=limit)
-        known = sum(row.verdict != Verdict.UNKNOWN for row in rows)
-        if known >= needed or len(rows) < limit or limit >= _FURTHEST_BACK:
-            return Facts(runs=rows)
+        known = [row for row in rows if row.verdict != Verdict.UNKNOWN]
+        if len(known) >= needed or len(rows) < limit or limit >= _FURTHEST_BACK:
+            return Facts(runs=rows, known=_stored(connection, rules, known))
         limit *= 4
+
+
+def facts_of(
+    rules: Iterable[Rule],
+    panel: Panel,
+    *,
+    reasons: NDArray[np.int64],
+    failed: Collection[int],
+    unscored: Collection[int],
+    latencies: Sequence[float],
+    seen: DetectionRow | None,
+) -> RunFacts:
+    """Give what the rules look at on a run that is about to end, as it will be read back.
+
+    `reasons` are bits by position; `failed` and `unscored` positions whose probe or whose relevance was not measured;
+    `latencies` those of the measured; `seen` what the detector made of the run.
+    """
+    place_of = {canary.key: place for place, canary in enumerate(panel.canaries)}
+    watched = {key: place_of[key] for key in _named(rules) if key in place_of}
+    return RunFacts(
+        alarm=None if seen is None else _alarm(seen),
+        drops={} if seen is None else _drops(seen),
+        latencies=latency_summary(latencies) if _asks(rules, RuleKind.LATENCY) else {},
+        canaries={
+            key: None if place in failed else _reasons(int(reasons[place]), unscored=place in unscored)
+            for key, place in watched.items()
+        },
+    )
+
+
+def _stored(connection: Connection, rules: Sequence[Rule], runs: Sequence[RunRow]) -> dict[int, RunFacts]:
+    """Read what the rules look at on these runs, and nothing else."""
+    seen: dict[int, DetectionRow] = {}
+    if _asks(rules, RuleKind.REGRESSION, RuleKind.DROP):
+        seen = detection.detections_of(connection, [run.id for run in runs])
+    canaries = _canaries(connection, _named(rules), runs)
+    timed = _asks(rules, RuleKind.LATENCY)
+    return {
+        run.id: RunFacts(
+            alarm=_alarm(seen[run.id]) if run.id in seen else None,
+            drops=_drops(seen[run.id]) if run.id in seen else {},
+            latencies=_latencies(connection, run.id) if timed else {},
+            canaries=canaries.get(run.id, {}),
+        )
+        for run in runs
+    }
+
+
+def _asks(rules: Iterable[Rule], *kinds: RuleKind) -> bool:
+    return any(rule.kind in kinds for rule in rules)
+
+
+def _named(rules: Iterable[Rule]) -> set[str]:
+    return {rule.canary for rule in rules if rule.kind is RuleKind.CANARY and rule.canary is not None}
+
+
+def _alarm(seen: DetectionRow) -> Alarm:
+    told = seen.body
+    severity = told.get("severity")
+    return Alarm(
+        open=seen.open,
+        good=not seen.open or bool(told.get("good")),
+        severity=Severity.CRITICAL if severity is None else Severity(severity),
+        evidence=seen.evidence,
+        reason=str(told.get("reason", "")).rstrip("."),
+    )
+
+
+def _drops(seen: DetectionRow) -> dict[str, Difference | str]:
+    return {key: drop_from_json(found) for key, found in seen.body.get("drops", {}).items()}
+
+
+def _latencies(connection: Connection, run_id: int) -> dict[str, float | None]:
+    latencies, failures = history.probes_of(connection, run_id)
+    kept = np.ones(len(latencies), dtype=np.bool_)
+    kept[list(failures)] = False
+    return latency_summary(latencies[kept].astype(np.float64).tolist())
+
+
+def _canaries(
+    connection: Connection, keys: Collection[str], runs: Sequence[RunRow]
+) -> dict[int, dict[str, Sequence[Reason] | None]]:
+    """Read by run id what the named canaries were; those a run did not ask are left out."""
+    found: dict[int, dict[str, Sequence[Reason] | None]] = {}
+    for version in {run.suite_version_id for run in runs} if keys else ():
+        if version is None:
+            continue
+        places = catalog.places_of(connection, version, keys)
+        for run in runs:
+            if run.suite_version_id == version:
+                found[run.id] = _of_run(connection, run, places)
+    return found
+
+
+def _of_run(
+    connection: Connection, run: RunRow, places: Mapping[str, tuple[int, int]]
+) -> dict[str, Sequence[Reason] | None]:
+    """Say what canaries, given as (position, canary id), were at a run."""
+    _, failures = history.probes_of(connection, run.id)
+    unscored = set(history.unscored_at(connection, run.id))
+    bits = history.reasons_at(connection, run.check_id, run.id, [canary_id for _, canary_id in places.values()])
+    return {
+        key: None
+        if place in failures or canary_id not in bits
+        else _reasons(bits[canary_id], unscored=place in unscored)
+        for key, (place, canary_id) in places.items()
+    }
+
+
+def _reasons(bits: int, *, unscored: bool) -> Sequence[Reason] | None:
+    """Say why a measured canary is degraded; None where its relevance, which was not measured, decides."""
+    if not unscored:
+        return unpack_reasons(bits)
+    return unpack_reasons(bits & ~RELEVANCE) or None

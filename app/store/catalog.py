@@ -348,6 +348,21 @@ def members_of(connection: Connection, version_id: int) -> list[tuple[int, int]]
     return [(canary, version) for canary, version in np.frombuffer(packed.scalar_one(), "<i8").reshape(-1, 2).tolist()]
 
 
+def places_of(connection: Connection, version_id: int, keys: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Find canaries in a frozen canary list by their keys: (position, canary id); those not in it are left out."""
+    packed = connection.execute(
+        sa.select(suite_versions.c.suite_id, suite_versions.c.members).where(suite_versions.c.id == version_id)
+    ).one()
+    asked = np.frombuffer(packed.members, dtype="<i8")[::2]
+    found: dict[str, tuple[int, int]] = {}
+    for key in keys:
+        canary_id = find_canary_id(connection, packed.suite_id, key)
+        places = np.flatnonzero(asked == canary_id) if canary_id is not None else ()
+        if canary_id is not None and len(places):
+            found[key] = int(places[0]), canary_id
+    return found
+
+
 def queries_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, str]:
     """Read what versions of canaries ask."""
     wanted = sorted(set(version_ids))

@@ -211,6 +211,22 @@ def states_at(
     return found
 
 
+def reasons_at(connection: Connection, check_id: int, run_id: int, canary_ids: Sequence[int]) -> dict[int, int]:
+    """Read why a few canaries of a check were degraded at a run, as bits by canary id; nothing held for the others."""
+    found: dict[int, int] = {}
+    for canary_id in canary_ids:
+        statement = (
+            sa.select(states.c.reasons, states.c.last_run)
+            .where(states.c.check_id == check_id, states.c.canary_id == canary_id, states.c.first_run <= run_id)
+            .order_by(states.c.first_run.desc())
+            .limit(1)
+        )
+        row = connection.execute(statement).one_or_none()
+        if row is not None and (row.last_run is None or row.last_run >= run_id):
+            found[canary_id] = row.reasons
+    return found
+
+
 def timeline(connection: Connection, check_id: int, canary_id: int, *, limit: int = 200) -> list[StateRow]:
     """Read the newest states a canary went through, newest first."""
     statement = _STATE.where(states.c.check_id == check_id, states.c.canary_id == canary_id)
