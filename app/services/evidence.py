@@ -1,16 +1,24 @@
-"""The worst canaries of a run with their ranks before and now: what an alert names."""
+"""What an alert can say beyond its rule: the worst canaries of a run, why they fell, and since when all is not well."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from app.domain.counting import counted
+from app.domain.diagnosis.fleet import Fleet, Group, GroupKind, Member, fleet
+from app.domain.diagnosis.values import Cause
 from app.domain.judging import unpack_reasons
 from app.domain.matching import Match
 from app.services.scoring import without_relevance
-from app.store import catalog, history
+from app.store import catalog, diagnosis, history
+from app.store.diagnosis import DiagnosisRow
 from app.store.engine import Connection
-from app.store.history import StateRow
+from app.store.history import RunRow, StateRow
 
 WORST = 10
 _LOOK_BACK = 20
+_NEAR_RUNS = 10
+"""So many runs after a change of the index version, what begins may still come of it."""
 
 
 def worst_canaries(connection: Connection, check_id: int, run_id: int, *, limit: int = WORST) -> list[dict[str, Any]]:
@@ -23,17 +31,8 @@ def worst_canaries(connection: Connection, check_id: int, run_id: int, *, limit:
     if run is None or run.suite_version_id is None:
         return []
     members = {member.canary_id: member for member in catalog.suite_version(connection, run.suite_version_id)[1]}
-    _, failures = history.probes_of(connection, run_id)
-    unknown = {canary_id for position, canary_id in enumerate(members) if position in failures}
-    unscored = set(history.unscored_at(connection, run_id))
-    unscored_ids = {canary_id for position, canary_id in enumerate(members) if position in unscored}
-    found = [
-        without_relevance(state) if state.canary_id in unscored_ids else state
-        for state in history.states_at(connection, check_id, run_id, only_degraded=True).values()
-        if state.canary_id in members and state.canary_id not in unknown
-    ]
-    degraded = [state for state in found if state.reasons]
-    degraded.sort(key=lambda state: _badness(state, members[state.canary_id].key))
+    degraded = reported(connection, run, {canary_id: position for position, canary_id in enumerate(members)})
+    degraded.sort(key=lambda state: badness(state, members[state.canary_id].key))
     return [
         {
             "key": members[state.canary_id].key,
@@ -46,9 +45,177 @@ def worst_canaries(connection: Connection, check_id: int, run_id: int, *, limit:
     ]
 
 
-def _badness(state: StateRow, key: str) -> tuple[int, float, str]:
+def reported(connection: Connection, run: RunRow, positions: Mapping[int, int]) -> list[StateRow]:
+    """Read what held for the canaries a run calls degraded; `positions` are those of its canaries, by id.
+
+    One whose probe failed is unknown, and where relevance could not be measured nothing is said of it.
+    """
+    _, failures = history.probes_of(connection, run.id)
+    unscored = set(history.unscored_at(connection, run.id))
+    found = [
+        without_relevance(state) if positions[state.canary_id] in unscored else state
+        for state in history.states_at(connection, run.check_id, run.id, only_degraded=True).values()
+        if state.canary_id in positions and positions[state.canary_id] not in failures
+    ]
+    return [state for state in found if state.reasons]
+
+
+def badness(state: StateRow, key: str) -> tuple[int, float, str]:
     """Order as reports do, see shapes.worst_first: most reasons first, then the lowest top score, unknown ones last."""
     return -len(unpack_reasons(state.reasons)), 1.0 if state.top_score is None else state.top_score, key
+
+
+# --- why -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What the degraded canaries of a run have in common, and why each fell."""
+
+    fleet: Fleet
+    """Of those that were well before the alert's first bad run."""
+    known: Mapping[str, DiagnosisRow]
+    """The diagnosis of each degraded canary by key, where there is one that still stands."""
+
+    def of(self, key: str) -> dict[str, Any]:
+        """Say why a canary fell, as part of a notice: `cause, cause_reason, persistent`; None where nobody asked."""
+        found = self.known.get(key)
+        return {
+            "cause": None if found is None else found.cause,
+            "cause_reason": None if found is None else found.reason,
+            "persistent": None if found is None else found.evidence.get("persistent"),
+        }
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Say it as JSON, without the single canaries."""
+        fleet, group = self.fleet, self.fleet.group
+        return {
+            "shape": str(fleet.shape),
+            "headline": fleet.headline,
+            "sentence": fleet.sentence,
+            "group": None if group is None else {"kind": str(group.kind), "name": group.name},
+            "fallen": fleet.fallen,
+            "of": fleet.of,
+            "expected_by_chance": fleet.expected,
+            "causes": {str(cause): count for cause, count in fleet.causes.items()},
+        }
+
+
+def explain(connection: Connection, run_id: int | None, *, first_run: int | None = None) -> Explanation | None:
+    """Explain the degraded canaries of a run; `first_run` is the first bad one of the alert it is told for.
+
+    None where there is none, or nothing was measured.
+    """
+    run = history.find_run(connection, run_id) if run_id is not None else None
+    if run is None or run.suite_version_id is None:
+        return None
+    members = catalog.suite_version(connection, run.suite_version_id)[1]
+    positions = {member.canary_id: position for position, member in enumerate(members)}
+    degraded = {state.canary_id: state for state in reported(connection, run, positions)}
+    if not degraded:
+        return None
+    before = _degraded_before(connection, run, first_run, positions)
+    newest = diagnosis.newest_diagnoses(connection, run.check_id, degraded.keys(), until_run=run.id)
+    known = {canary: row for canary, row in newest.items() if _stands(connection, run, degraded[canary], row)}
+    _, failures = history.probes_of(connection, run.id)
+    everyone = [
+        Member(
+            key=member.key,
+            groups=_groups(member.body),
+            fallen=member.canary_id in degraded and member.canary_id not in before,
+            cause=Cause(known[member.canary_id].cause) if member.canary_id in known else None,
+            rank_now=known[member.canary_id].evidence.get("rank_now") if member.canary_id in known else None,
+        )
+        for position, member in enumerate(members)
+        if position not in failures
+    ]
+    keys = {member.canary_id: member.key for member in members}
+    return Explanation(fleet=fleet(everyone), known={keys[canary]: row for canary, row in known.items()})
+
+
+def _degraded_before(
+    connection: Connection, run: RunRow, first_run: int | None, positions: Mapping[int, int]
+) -> set[int]:
+    """List the canaries that were degraded already when the alert began."""
+    rows = history.ended_runs(connection, run.check_id, before=first_run or run.id, limit=1)
+    earlier = rows[-1] if rows else None
+    if earlier is None or earlier.suite_version_id is None:
+        return set()
+    states = history.states_at(connection, run.check_id, earlier.id, only_degraded=True)
+    return {canary_id for canary_id in states if canary_id in positions}
+
+
+def _groups(body: Mapping[str, Any]) -> tuple[Group, ...]:
+    documents = dict.fromkeys(chunk["document"] for chunk in body["expected_chunks"] if chunk["document"] is not None)
+    return (
+        Group(kind=GroupKind.CATEGORY, name=body["category"]),
+        *(Group(kind=GroupKind.TAG, name=tag) for tag in body["tags"]),
+        *(Group(kind=GroupKind.DOCUMENT, name=name) for name in documents),
+    )
+
+
+def _stands(connection: Connection, run: RunRow, state: StateRow, found: DiagnosisRow) -> bool:
+    """Whether a diagnosis is about what holds at a run: the same answer, or one since the canary degraded."""
+    if found.canary_version_id != state.canary_version_id:
+        return False
+    if found.run_id >= state.first_run or found.ranking_id == state.ranking_id:
+        return True
+    past = [
+        one for one in history.timeline(connection, run.check_id, state.canary_id) if one.first_run < state.first_run
+    ]
+    for one in past:
+        if not one.reasons:
+            return False
+        if one.first_run <= found.run_id:
+            return True
+    return False
+
+
+# --- since when ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Since:
+    """The first run that was not well, and the change of the index version it may have come with."""
+
+    run_id: int
+    index_version: str | None = None
+    index_version_before: str | None = None
+    runs_after: int = 0
+    """How many runs after that change."""
+
+    def __str__(self) -> str:
+        """Write it as part of a sentence."""
+        text = f"since run {self.run_id}"
+        if self.index_version is None:
+            return text
+        when = f"{counted(self.runs_after, 'run')} after" if self.runs_after else "when"
+        return f"{text}, {when} index version {self.index_version_before} -> {self.index_version}"
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Say it as JSON."""
+        return {
+            "run_id": str(self.run_id),
+            "index_version": self.index_version,
+            "index_version_before": self.index_version_before,
+            "runs_after": self.runs_after if self.index_version is not None else None,
+            "text": str(self),
+        }
+
+
+def since(connection: Connection, check_id: int, first_run: int | None) -> Since | None:
+    """Say since when an alert's check is not well, given its first bad run; None = no run began it."""
+    if first_run is None:
+        return None
+    mark = diagnosis.mark_before(connection, check_id, first_run)
+    if mark is None or mark[2] is None:  # the first version there ever was is no change
+        return Since(run_id=first_run)
+    after = diagnosis.count_runs(connection, check_id, mark[0], first_run)
+    if after > _NEAR_RUNS:
+        return Since(run_id=first_run)
+    return Since(run_id=first_run, index_version=mark[1], index_version_before=mark[2], runs_after=after)
 
 
 def _last_healthy(connection: Connection, check_id: int, now: StateRow) -> StateRow | None:

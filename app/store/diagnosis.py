@@ -12,7 +12,17 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import insert_one, said
-from app.store.tables import canaries, deliveries, diagnoses, reanchors, runs, states, transitions
+from app.store.tables import (
+    canaries,
+    definition_versions,
+    deliveries,
+    diagnoses,
+    marks,
+    reanchors,
+    runs,
+    states,
+    transitions,
+)
 
 _BLOCK = 400  # bound values in one IN list, below every driver's limit
 
@@ -26,6 +36,7 @@ class DiagnosisRow:
     canary_id: int
     canary_version_id: int
     run_id: int
+    ranking_id: int | None
     at: int
     requested_by: str | None
     cause: str
@@ -52,16 +63,6 @@ class ReanchorRow:
     created_at: int
     decided_at: int | None
     decided_by: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Degraded:
-    """A canary that is degraded at a run: since which run without a break, and when it was last asked about."""
-
-    canary_id: int
-    since_run: int
-    ever_healthy: bool
-    """Whether any state that is remembered was healthy."""
 
 
 def save_diagnosis(connection: Connection, **values: Any) -> int:
@@ -91,34 +92,43 @@ def newest_diagnoses(
     return found
 
 
-def previous_states(
-    connection: Connection, check_id: int, canary_ids: Collection[int], run_id: int
-) -> dict[int, list[tuple[int, int, int | None, int]]]:
-    """Read what each canary went through before a state that holds at a run, newest first.
+def ended_before(connection: Connection, check_id: int, run_id: int) -> dict[int, int]:
+    """Read the reasons, as bits, of the states that ended where a run changed them, by canary id."""
+    mine = sa.and_(states.c.check_id == check_id, states.c.last_run < run_id)
+    newest = sa.select(sa.func.max(states.c.last_run)).where(mine).scalar_subquery()
+    statement = sa.select(states.c.canary_id, states.c.reasons).where(
+        states.c.check_id == check_id, states.c.last_run == newest
+    )
+    return dict(connection.execute(statement).all())
 
-    Rows of (first run, reasons, ranking id, canary version id), by canary id.
-    """
-    wanted = sorted(set(canary_ids))
-    found: dict[int, list[tuple[int, int, int | None, int]]] = {canary_id: [] for canary_id in wanted}
+
+def retrievers_of_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:
+    """Give the retriever that each of these runs asked, by run id: the definition, whatever its version was."""
+    wanted = sorted(set(run_ids))
+    found: dict[int, int] = {}
     for start in range(0, len(wanted), _BLOCK):
         statement = (
-            sa.select(
-                states.c.canary_id,
-                states.c.first_run,
-                states.c.reasons,
-                states.c.ranking_id,
-                states.c.canary_version_id,
-            )
-            .where(
-                states.c.check_id == check_id,
-                states.c.canary_id.in_(wanted[start : start + _BLOCK]),
-                states.c.first_run <= run_id,
-            )
-            .order_by(states.c.first_run.desc())
+            sa.select(runs.c.id, definition_versions.c.definition_id)
+            .join(definition_versions, definition_versions.c.id == runs.c.retriever_version_id)
+            .where(runs.c.id.in_(wanted[start : start + _BLOCK]))
         )
-        for canary_id, *row in connection.execute(statement):
-            found[canary_id].append((row[0], row[1], row[2], row[3]))
+        found.update(connection.execute(statement).all())
     return found
+
+
+def mark_before(connection: Connection, check_id: int, run_id: int) -> tuple[int, str, str | None] | None:
+    """Read the last change of the index version up to a run: (run id, version, the version before)."""
+    mine = sa.and_(marks.c.check_id == check_id, marks.c.run_id <= run_id)
+    statement = sa.select(marks.c.run_id, marks.c.index_version).where(mine).order_by(marks.c.run_id.desc()).limit(2)
+    rows = connection.execute(statement).all()
+    return (rows[0].run_id, rows[0].index_version, rows[1].index_version if len(rows) > 1 else None) if rows else None
+
+
+def count_runs(connection: Connection, check_id: int, after: int, until: int) -> int:
+    """Count the ended runs of a check behind one run, up to another."""
+    between = sa.and_(runs.c.check_id == check_id, runs.c.id > after, runs.c.id <= until)
+    statement = sa.select(sa.func.count()).where(between, runs.c.status.in_(("finished", "partial")))
+    return int(connection.execute(statement).scalar_one())
 
 
 # --- proposals -----------------------------------------------------------------------------------------------

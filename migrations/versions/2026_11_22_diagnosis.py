@@ -18,6 +18,7 @@ def upgrade() -> None:
         sa.Column("canary_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("canary_version_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("run_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("ranking_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.Column("requested_by", sa.Text(), nullable=True),
         sa.Column("cause", sa.Text(), nullable=False),

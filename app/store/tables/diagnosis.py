@@ -12,6 +12,7 @@ diagnoses = Table(
     Column("canary_id", Id, ForeignKey("canaries.id"), nullable=False),
     Column("canary_version_id", Id, ForeignKey("canary_versions.id"), nullable=False),
     Column("run_id", Id, nullable=False, index=True),  # the run whose result was asked about
+    Column("ranking_id", Id),  # that result, which may be gone by now; NULL = its probe had failed
     Column("at", BigInteger, nullable=False),
     Column("requested_by", Text),  # NULL = nobody: the canary newly degraded
     Column("cause", Text, nullable=False),
@@ -30,7 +31,7 @@ reanchors = Table(
     Column("canary_version_id", Id, ForeignKey("canary_versions.id"), nullable=False),
     Column("hash", LargeBinary, nullable=False),  # of the judgment to be replaced
     Column("judgment", Text, nullable=False),  # JSON, as it stands in the canary
-    Column("proposal", Text, nullable=False),  # JSON, what should stand there
+    Column("proposal", Text, nullable=False),  # JSON, what should stand there: one judgment, or its parts
     Column("similarity", Float(53), nullable=False),
     Column("state", Text, nullable=False),  # proposed, accepted, rejected, outdated
     Column("created_at", BigInteger, nullable=False),
