@@ -353,13 +353,12 @@ def places_of(connection: Connection, version_id: int, keys: Iterable[str]) -> d
     packed = connection.execute(
         sa.select(suite_versions.c.suite_id, suite_versions.c.members).where(suite_versions.c.id == version_id)
     ).one()
-    asked = np.frombuffer(packed.members, dtype="<i8")[::2]
+    asked: list[int] = np.frombuffer(packed.members, dtype="<i8")[::2].tolist()
     found: dict[str, tuple[int, int]] = {}
     for key in keys:
         canary_id = find_canary_id(connection, packed.suite_id, key)
-        places = np.flatnonzero(asked == canary_id) if canary_id is not None else ()
-        if canary_id is not None and len(places):
-            found[key] = int(places[0]), canary_id
+        if canary_id is not None and canary_id in asked:
+            found[key] = asked.index(canary_id), canary_id
     return found
 
 
