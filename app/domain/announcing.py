@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from app.domain.alerting import OPEN, AlertState, TransitionType
+from app.domain.counting import counted
 from app.domain.delivering import DeliveryState
 from app.domain.model import Severity
 
@@ -142,6 +143,15 @@ def reminder_due(view: AlertView, every: timedelta | None) -> datetime | None:
         return None
     told = [one.written_at for one in _triggers(view) if one.written_at is not None]
     return max(told) + every if told else None
+
+
+def still_firing(reason: str, since: datetime, now: datetime) -> str:
+    """Say in a reminder for how long an alert has been open, and why."""
+    minutes = max(int((now - since).total_seconds() // 60), 0)
+    days, hours = divmod(minutes // 60, 24)
+    spans = ((days, "day"), (hours, "hour"), (minutes % 60, "minute"))
+    told = " and ".join([counted(count, unit) for count, unit in spans if count][:2])
+    return f"Still firing{f' after {told}' if told else ''}: {reason}"
 
 
 def _announcement(

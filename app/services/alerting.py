@@ -4,7 +4,7 @@ Called inside the transaction that ends a run (or changes a definition), so that
 deliveries are written together or not at all. The deciding is done in the domain, from rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,11 +15,13 @@ from app.domain.alerting import (
     OpenAlert,
     Overdue,
     Retirement,
+    TransitionType,
     completes,
     decide,
     decide_no_data,
     retire,
 )
+from app.domain.announcing import still_firing
 from app.domain.model import Rule, RuleKind, RunStatus, Severity
 from app.domain.rules import dedupe_key
 from app.formats.documents import CheckDocument
@@ -27,10 +29,10 @@ from app.formats.rule_documents import rules_in_force
 from app.services import announcing, facts
 from app.services.announcing import Known
 from app.services.evidence import worst_canaries
-from app.store import alerts, catalog
+from app.store import alerts, catalog, history
 from app.store.alerts import AlertRow
 from app.store.catalog import Definition
-from app.store.engine import Connection, from_us, to_us
+from app.store.engine import Connection, Store, from_us, to_us
 
 
 def after_run(
@@ -76,6 +78,38 @@ def open_no_data(connection: Connection, check_id: int, overdue: Overdue, *, now
     return True
 
 
+def checks_at_tick(store: Store) -> set[int]:
+    """Give the ids of the checks `at_tick` may have something to do for."""
+    with store.read() as connection:
+        return alerts.firing_checks(connection)
+
+
+def at_tick(store: Store, check_id: int, *, now: datetime) -> bool:
+    """Tell what a silence kept back until now, and remind people of what still fires; True where anything was told."""
+    with store.read() as connection:
+        check = catalog.definition_by_id(connection, check_id)
+        if not _is_time(connection, check, now):
+            return False
+    with store.write() as connection:
+        alerts.hold_check(connection, check_id)  # a run may be ending just now; and see it all anew
+        check = catalog.definition_by_id(connection, check_id)
+        if not _is_time(connection, check, now):
+            return False
+        newest = history.ended_runs(connection, check_id, limit=1)
+        evaluation = _Evaluation(connection, check, newest[-1].id if newest else None, now)
+        evaluation.remind()
+        evaluation.announce()
+        return True
+
+
+def _is_time(connection: Connection, check: Definition, now: datetime) -> bool:
+    if _gone(check) is not None:
+        return False
+    known = {row.id: Known.of(row) for row in alerts.open_alerts(connection, check.id, hold=False)}
+    situation = announcing.look(connection, check, known, now=now, hold=False)
+    return bool(situation.announcements() or situation.reminders(now))
+
+
 def follow_definitions(connection: Connection, *, now: datetime) -> None:
     """Resolve the alerts of checks and rules that are no longer there."""
     for check_id in alerts.unresolved_checks(connection):
@@ -96,10 +130,7 @@ class _Evaluation:
         self._now = now
         self._rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id)}
         self._opening_runs = alerts.opening_runs(connection, [row.id for row in self._rows.values()])
-        self._known: dict[int, Known] = {
-            row.id: Known(id=row.id, severity=Severity(row.severity), state=AlertState(row.state))
-            for row in self._rows.values()
-        }
+        self._known: dict[int, Known] = {row.id: Known.of(row) for row in self._rows.values()}
         self._worst: list[dict[str, Any]] | None = None
 
     def open_alert(self, rule: Rule) -> AlertRow | None:
@@ -127,20 +158,43 @@ class _Evaluation:
         alert_id = self._begun(rule, decision) if alert is None else self._changed(alert, decision)
         if alert_id is None or decision.severity is None:
             return  # another replica was faster; what it wrote stands
-        known = Known(id=alert_id, severity=decision.severity, state=decision.state)
+        known = Known(
+            id=alert_id,
+            rule=rule.key,
+            severity=decision.severity,
+            state=decision.state,
+            acknowledged=alert is not None and alert.acknowledged_at is not None,
+        )
         for transition in decision.transitions:
             known.change = transition
-            known.transition_id = alerts.append_transition(
-                self._connection,
-                alert_id=alert_id,
-                at=to_us(self._now),
-                type=transition,
-                severity=decision.severity,
-                reason=decision.reason,
-                run_id=self._run_id,
-                evidence={**decision.evidence, "canaries": self._worst_canaries()},
+            known.transition_id = self._append(
+                alert_id, transition, decision.severity, decision.reason, decision.evidence
             )
         self._known[alert_id] = known
+
+    def remind(self) -> None:
+        """Write down of what people are reminded now: what fires, was announced, and nobody has acknowledged."""
+        situation = announcing.look(self._connection, self._check, self._known, now=self._now, hold=True)
+        due = situation.reminders(self._now)
+        for row in (row for row in self._rows.values() if row.id in due):
+            reason = still_firing(row.reason, from_us(row.opened_at or row.created_at), self._now)
+            known = self._known[row.id]
+            known.change = TransitionType.REMINDED
+            known.transition_id = self._append(row.id, known.change, known.severity, reason, row.evidence)
+
+    def _append(
+        self, alert_id: int, change: TransitionType, severity: Severity, reason: str, evidence: Mapping[str, Any]
+    ) -> int:
+        return alerts.append_transition(
+            self._connection,
+            alert_id=alert_id,
+            at=to_us(self._now),
+            type=change,
+            severity=severity,
+            reason=reason,
+            run_id=self._run_id,
+            evidence={**evidence, "canaries": self._worst_canaries()},
+        )
 
     def retire_others(self, rules: Sequence[Rule], why: Retirement) -> None:
         """Resolve the alerts of rules that are not among these."""
@@ -182,6 +236,8 @@ class _Evaluation:
             "reason": decision.reason,
             "evidence": dict(decision.evidence),
         }
+        if TransitionType.ESCALATED in decision.transitions:  # what somebody has seen was milder than this
+            values |= {"acknowledged_at": None, "acknowledged_by": None}
         if decision.state in OPEN and alert.opened_at is None:
             values["opened_at"] = to_us(self._now)
             values["first_run"] = decision.evidence.get("first_bad_run")

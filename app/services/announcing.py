@@ -4,20 +4,31 @@ Called inside the transaction that changed the alerts. The deciding is done in t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from app.domain.alerting import OPEN, AlertState, TransitionType
-from app.domain.announcing import AlertView, Announcement, PastDelivery, Suppression, announce
+from app.domain.announcing import (
+    NEWS,
+    AlertView,
+    Announcement,
+    PastDelivery,
+    Suppression,
+    announce,
+    kept_back,
+    reminder_due,
+    reminders,
+)
 from app.domain.delivering import DeliveryState
 from app.domain.model import Severity
+from app.formats.documents import CheckDocument
+from app.services import silencing
 from app.store import alerts, catalog, outbox
-from app.store.alerts import TransitionRow
+from app.store.alerts import AlertRow, TransitionRow
 from app.store.catalog import Definition
-from app.store.engine import Connection, to_us
+from app.store.engine import Connection, from_us, to_us
 
 _TYPE = "alert."
-_NEWS = frozenset({TransitionType.OPENED, TransitionType.ESCALATED})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,10 +36,23 @@ class Known:
     """An unresolved alert of a check, or one just resolved, with what has just happened to it."""
 
     id: int
+    rule: str
     severity: Severity
     state: AlertState
+    acknowledged: bool = False
     change: TransitionType | None = None
     transition_id: int | None = None
+
+    @classmethod
+    def of(cls, row: AlertRow) -> "Known":
+        """Read it off its row."""
+        return cls(
+            id=row.id,
+            rule=row.rule_key,
+            severity=Severity(row.severity),
+            state=AlertState(row.state),
+            acknowledged=row.acknowledged_at is not None,
+        )
 
 
 def tell(
@@ -44,17 +68,69 @@ def tell(
     `known`: every unresolved alert of the check by its id, and those just resolved. News of something wrong is not
     sent before `hold_until`, where given: more is being found out about it.
     """
+    situation = look(connection, check, known, now=now, hold=True)
+    for announcement in situation.announcements():
+        one = known[announcement.alert_id]
+        _write(connection, announcement, one, situation.changes[one.id], now=now, hold_until=hold_until)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What announcing looks at, for all open and just resolved alerts of one check together."""
+
+    check: Definition
+    views: Sequence[AlertView] = ()
+    changes: Mapping[int, Sequence[TransitionRow]] = field(default_factory=dict)
+    """The transitions of each alert, oldest first."""
+    hooks: Sequence[Definition] = ()
+    """Those of the check."""
+    unreachable: frozenset[int] = frozenset()
+    silenced: Mapping[int, str] = field(default_factory=dict)
+    """The slug of the silence that keeps news of an alert back, by the alert's id."""
+
+    def announcements(self) -> tuple[Announcement, ...]:
+        """Decide what to tell."""
+        hooks = [hook.id for hook in self.hooks]
+        return announce(self.views, hooks, unreachable=self.unreachable, silenced=self.silenced)
+
+    def reminders(self, now: datetime) -> tuple[int, ...]:
+        """List the alerts people are to be reminded of now."""
+        hooks, every = [hook.id for hook in self.hooks], CheckDocument.model_validate(self.check.body).remind_after
+        return reminders(self.views, hooks, every, now, unreachable=self.unreachable, silenced=self.silenced)
+
+    def kept_back(self, alert_id: int) -> Suppression | None:
+        """Say what keeps news of an alert back now."""
+        return kept_back(self._view(alert_id), self.views, self.silenced)
+
+    def reminder_due(self, alert_id: int) -> datetime | None:
+        """Say when people are to be reminded of an alert, if nothing changes."""
+        return reminder_due(self._view(alert_id), CheckDocument.model_validate(self.check.body).remind_after)
+
+    def _view(self, alert_id: int) -> AlertView:
+        return next(one for one in self.views if one.alert_id == alert_id)
+
+
+def look(
+    connection: Connection, check: Definition, known: Mapping[int, Known], *, now: datetime, hold: bool
+) -> Situation:
+    """Read what there is to decide about; `hold` keeps workers from claiming deliveries meanwhile."""
     if not any(one.change or one.state in OPEN for one in known.values()):
-        return
-    history = alerts.list_transitions(connection, list(known))
-    views = [_view(connection, one, history[one.id]) for one in known.values()]
+        return Situation(check=check)
+    changes = alerts.list_transitions(connection, list(known))
+    views = [_view(connection, one, changes[one.id], hold=hold) for one in known.values()]
     hooks = [_found_hook(connection, slug) for slug in check.body["hooks"]]
     heard = {one.hook for view in views for one in view.deliveries} - {hook.id for hook in hooks}
     all_hooks = [*hooks, *(catalog.definition_by_id(connection, hook) for hook in heard)]
-    unreachable = {hook.id for hook in all_hooks if _is_unreachable(hook, now)}
-    for announcement in announce(views, [hook.id for hook in hooks], unreachable=unreachable):
-        one = known[announcement.alert_id]
-        _write(connection, announcement, one, history[one.id], now=now, hold_until=hold_until)
+    subjects = [(one.id, one.rule, one.severity) for one in known.values()]
+    silenced = silencing.silenced(connection, check, subjects, now)
+    return Situation(
+        check=check,
+        views=views,
+        changes=changes,
+        hooks=hooks,
+        unreachable=frozenset(hook.id for hook in all_hooks if _is_unreachable(hook, now)),
+        silenced={alert_id: silence.slug for alert_id, silence in silenced.items()},
+    )
 
 
 def _is_unreachable(hook: Definition, now: datetime) -> bool:
@@ -76,14 +152,14 @@ def _write(
         outbox.cancel_deliveries(connection, announcement.cancel, announcement.reason)
     transition_id = known.transition_id
     if announcement.late:
-        transition_id = next(row.id for row in reversed(before) if row.suppressed is not None)
-        alerts.suppress(connection, transition_id, None)
+        transition_id = next(row.id for row in reversed(before) if row.type in NEWS)
+        alerts.release(connection, transition_id)
     if transition_id is None:
         return
     if announcement.suppressed is not None:
-        alerts.suppress(connection, transition_id, announcement.suppressed)
+        alerts.suppress(connection, transition_id, announcement.suppressed, silence=announcement.silence)
     at = to_us(now)
-    held = hold_until is not None and not announcement.late and announcement.type in _NEWS
+    held = hold_until is not None and not announcement.late and announcement.type in NEWS
     rows = [
         {
             "hook_id": hook,
@@ -102,7 +178,7 @@ def _write(
     outbox.enqueue_deliveries(connection, rows)
 
 
-def _view(connection: Connection, known: Known, before: Sequence[TransitionRow]) -> AlertView:
+def _view(connection: Connection, known: Known, before: Sequence[TransitionRow], *, hold: bool) -> AlertView:
     past = [
         PastDelivery(
             id=row.id,
@@ -110,16 +186,20 @@ def _view(connection: Connection, known: Known, before: Sequence[TransitionRow])
             type=TransitionType(row.type.removeprefix(_TYPE)),
             state=DeliveryState(row.state),
             attempts=max(row.attempts, row.body is not None),  # replayed: counted anew, but it was begun once
+            written_at=from_us(row.created_at),
         )
-        for row in outbox.deliveries_of_alert(connection, known.id, hold=True)
+        for row in outbox.deliveries_of_alert(connection, known.id, hold=hold)
     ]
-    suppressed = [row.suppressed for row in before if row.suppressed is not None]
+    newest = next((row for row in reversed(before) if row.type in NEWS), None)
+    suppressed = newest.suppressed if newest is not None else None
     return AlertView(
         alert_id=known.id,
         severity=known.severity,
         state=known.state,
         change=known.change,
-        suppressed=Suppression(suppressed[-1]) if suppressed else None,
+        suppressed=Suppression(suppressed) if suppressed is not None else None,
+        held=TransitionType(newest.type) if newest is not None else TransitionType.OPENED,
+        acknowledged=known.acknowledged,
         deliveries=past,
     )
 

@@ -48,6 +48,7 @@ class TransitionRow:
     run_id: int | None
     evidence: Mapping[str, Any]
     suppressed: str | None
+    silence: str | None
 
 
 _ALERT = sa.select(alerts, definitions.c.slug.label("check")).join(definitions, definitions.c.id == alerts.c.check_id)
@@ -62,10 +63,10 @@ def hold_check(connection: Connection, check_id: int) -> None:
     connection.execute(sa.select(definitions.c.id).where(definitions.c.id == check_id).with_for_update(key_share=True))
 
 
-def open_alerts(connection: Connection, check_id: int) -> list[AlertRow]:
-    """Read the alerts of a check that are not resolved; their rows stay locked for the transaction."""
-    statement = _ALERT.where(alerts.c.check_id == check_id, alerts.c.state != said("resolved"))
-    rows = connection.execute(statement.order_by(alerts.c.id).with_for_update(of=alerts))
+def open_alerts(connection: Connection, check_id: int, *, hold: bool = True) -> list[AlertRow]:
+    """Read the alerts of a check that are not resolved; with `hold` their rows stay locked for the transaction."""
+    statement = _ALERT.where(alerts.c.check_id == check_id, alerts.c.state != said("resolved")).order_by(alerts.c.id)
+    rows = connection.execute(statement.with_for_update(of=alerts) if hold else statement)
     return [_alert(row) for row in rows]
 
 
@@ -147,15 +148,36 @@ def find_transition(connection: Connection, transition_id: int) -> TransitionRow
     return _transition(connection.execute(sa.select(transitions).where(transitions.c.id == transition_id)).one())
 
 
-def suppress(connection: Connection, transition_id: int, why: str | None) -> None:
-    """Note why a transition is not sent; None = it is being sent after all."""
-    connection.execute(sa.update(transitions).where(transitions.c.id == transition_id).values(suppressed=why))
+def suppress(connection: Connection, transition_id: int, why: str, *, silence: str | None = None) -> None:
+    """Note why a transition is not sent, and which silence keeps it back, where one does."""
+    values = {"suppressed": why, "silence": silence}
+    connection.execute(sa.update(transitions).where(transitions.c.id == transition_id).values(**values))
+
+
+def release(connection: Connection, transition_id: int) -> None:
+    """Note that a transition is being sent after all; the silence that kept it back until now stays on record."""
+    connection.execute(sa.update(transitions).where(transitions.c.id == transition_id).values(suppressed=None))
+
+
+def acknowledge(connection: Connection, alert_id: int, *, at: int, by: str) -> bool:
+    """Note that somebody has seen an open alert; False where it is not open, or somebody has already."""
+    unseen = sa.and_(
+        alerts.c.id == alert_id, alerts.c.state.in_(("firing", "recovering")), alerts.c.acknowledged_at.is_(None)
+    )
+    values = {"acknowledged_at": at, "acknowledged_by": by}
+    return connection.execute(sa.update(alerts).where(unseen).values(**values)).rowcount == 1
 
 
 def unresolved_checks(connection: Connection) -> list[int]:
     """List the checks that have an alert that is not resolved."""
     statement = sa.select(alerts.c.check_id).where(alerts.c.state != said("resolved")).distinct()
     return list(connection.execute(statement).scalars().all())
+
+
+def firing_checks(connection: Connection) -> set[int]:
+    """Give the checks that have an alert that fires."""
+    firing = sa.and_(alerts.c.state != said("resolved"), alerts.c.state == "firing")
+    return set(connection.execute(sa.select(alerts.c.check_id).where(firing).distinct()).scalars())
 
 
 def _packed(values: Mapping[str, Any]) -> dict[str, Any]:
