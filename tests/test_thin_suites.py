@@ -132,4 +132,4 @@ def test_commands_note_a_thin_suite_beside_their_result(tmp_path: Path) -> None:
         assert "thin" not in result.stdout
         (note,) = [line for line in result.stderr.splitlines() if line.startswith("Note: ")]
         assert note.startswith("Note: suite 'small' is thin: 1 canary expecting something may miss damage")
-        assert note.endswith("(1).")
+        assert note.endswith("(60 see 5%).")
