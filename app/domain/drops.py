@@ -29,13 +29,17 @@ def drops(
     categories: Mapping[str, NDArray[np.intp]],
     before: Column | None,
     now: Column,
+    why_none: str = NO_BASELINE,
 ) -> dict[str, Difference | str]:
     """Compare a run with the baseline for each `drop` rule, by rule key; a sentence says why nobody can.
 
     `categories` maps names to positions of the panel. `before` is the mean of each canary over the runs of the
-    baseline; None = there is none. A canary counts that has the measure in both.
+    baseline; None = there is none, because of `why_none`. A canary counts that has the measure in both.
     """
-    return {rule.key: _drop(rule, k, categories, before, now) for rule in rules if rule.kind is RuleKind.DROP}
+    asked = [rule for rule in rules if rule.kind is RuleKind.DROP]
+    if before is None:
+        return {rule.key: why_none for rule in asked}
+    return {rule.key: _drop(rule, k, categories, before, now) for rule in asked}
 
 
 def watched_column(rule: Rule, k: int) -> str:
@@ -58,10 +62,8 @@ def drop_from_json(stored: Mapping[str, Any]) -> Difference | str:
 
 
 def _drop(
-    rule: Rule, k: int, categories: Mapping[str, NDArray[np.intp]], before: Column | None, now: Column
+    rule: Rule, k: int, categories: Mapping[str, NDArray[np.intp]], before: Column, now: Column
 ) -> Difference | str:
-    if before is None:
-        return NO_BASELINE
     name = watched_column(rule, k)
     old, new = before(name), now(name)
     if rule.category is not None:

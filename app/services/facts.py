@@ -80,17 +80,17 @@ def facts_of(
     """Give what the rules look at on a run that is about to end, as it will be read back.
 
     `reasons` are bits by position; `failed` and `unscored` positions whose probe or whose relevance was not measured;
-    `latencies` those of the measured; `seen` what the detector made of the run.
+    `latencies` those of the measured; `seen` what the detector made of the run, None where none looked at it.
     """
-    place_of = {canary.key: place for place, canary in enumerate(panel.canaries)}
-    watched = {key: place_of[key] for key in _named(rules) if key in place_of}
+    named = _named(rules)
+    places = {canary.key: place for place, canary in enumerate(panel.canaries) if canary.key in named} if named else {}
     return RunFacts(
         alarm=None if seen is None else _alarm(seen),
         drops={} if seen is None else _drops(seen),
         latencies=latency_summary(latencies) if _asks(rules, RuleKind.LATENCY) else {},
         canaries={
             key: None if place in failed else _reasons(int(reasons[place]), unscored=place in unscored)
-            for key, place in watched.items()
+            for key, place in places.items()
         },
     )
 
