@@ -1,23 +1,137 @@
-"""Detectors and baselines as bytes: a JSON head, then plain arrays. Never pickle: bytes of a database are no program."""
+"""Detectors and baselines as bytes: a JSON head, then plain arrays. Never pickle: stored bytes are no program."""
 
-from app.domain.detection.values import Baseline, State
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.detection.values import Baseline, Key, Level, State
+from app.domain.model import Severity
+
+_VERSION: Final = 1
+_TYPES: Final = frozenset({"<f4", "|i1", "|b1", "<i4", "<i8"})
+_LEVELS: Final = frozenset({"canaries", "grouped", "fleet"})
+_MOST_BYTES: Final = 1 << 30
+"""What unpacks to more is damage."""
+
+Arrays = Mapping[str, NDArray[Any]]
 
 
 def pack_state(state: State) -> bytes:
     """Write a state; `unpack_state` gives an equal one."""
-    raise NotImplementedError
+    plain: dict[str, Any] = {}
+    arrays: dict[str, NDArray[Any]] = {}
+    for field in fields(state):
+        value = getattr(state, field.name)
+        if isinstance(value, Level):
+            arrays.update({f"{field.name}.{part.name}": getattr(value, part.name) for part in fields(value)})
+        elif isinstance(value, np.ndarray):
+            arrays[field.name] = value
+        else:
+            plain[field.name] = value
+    _put_keys(plain, arrays, state.keys)
+    return _packed("state", plain, arrays)
 
 
 def unpack_state(data: bytes) -> State:
     """Read a state. Raises ValueError where the bytes are none, or of another version."""
-    raise NotImplementedError
+    plain, arrays = _unpacked("state", data)
+    try:
+        values: dict[str, Any] = {name: array for name, array in arrays.items() if "." not in name}
+        for name in _LEVELS:
+            values[name] = Level(**{part.name: arrays[f"{name}.{part.name}"] for part in fields(Level)})
+        severity = plain["severity"]
+        values |= plain
+        values["keys"] = _keys(plain, arrays)
+        values["groups"] = tuple(plain["groups"])
+        values["severity"] = None if severity is None else Severity(severity)
+        return State(**values)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"These bytes are no state of a detector: {error}") from error
 
 
 def pack_baseline(baseline: Baseline) -> tuple[bytes, bytes]:
-    """Write a baseline: what each run needs, and the failures, needed only while an alarm is open."""
-    raise NotImplementedError
+    """Write a baseline: what each run needs, and the failures, needed only while an alarm is open.
+
+    Raises ValueError where it was read without them.
+    """
+    if baseline.failures is None:
+        raise ValueError("The baseline was read without its failures, so it is not to be written.")
+    plain: dict[str, Any] = {
+        "runs": baseline.runs,
+        "deterministic": baseline.deterministic,
+        "usual": list(baseline.usual),
+    }
+    arrays = {name: getattr(baseline, name) for name in ("known", "rates", "floors", "last")}
+    _put_keys(plain, arrays, baseline.keys)
+    shape = {"shape": list(baseline.failures.shape)}
+    bits = {"bits": np.packbits(baseline.failures, axis=None).view(np.int8)}
+    return _packed("baseline", plain, arrays), _packed("failures", shape, bits)
 
 
 def unpack_baseline(body: bytes, failures: bytes | None = None) -> Baseline:
     """Read a baseline, with its failures if they are given. Raises ValueError as `unpack_state` does."""
-    raise NotImplementedError
+    plain, arrays = _unpacked("baseline", body)
+    try:
+        lost, worse = plain["usual"]
+        values: dict[str, Any] = {**arrays, **plain}
+        values["keys"] = _keys(plain, arrays)
+        values["usual"] = (int(lost), int(worse))
+        return Baseline(**values, failures=None if failures is None else _failures(failures))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"These bytes are no baseline: {error}") from error
+
+
+def _failures(data: bytes) -> NDArray[np.bool_]:
+    plain, arrays = _unpacked("failures", data)
+    shape = tuple(int(size) for size in plain["shape"])
+    bits = np.unpackbits(arrays["bits"].view(np.uint8), count=math.prod(shape))
+    return bits.reshape(shape).astype(np.bool_)
+
+
+def _put_keys(plain: dict[str, Any], arrays: dict[str, NDArray[Any]], keys: tuple[Key, ...]) -> None:
+    """Numbers, the usual keys, are kept as an array."""
+    if all(type(key) is int for key in keys):
+        arrays["keys"] = np.array(keys, np.int64)
+        plain.pop("keys", None)
+    else:
+        plain["keys"] = list(keys)
+
+
+def _keys(plain: Mapping[str, Any], arrays: Arrays) -> tuple[Key, ...]:
+    return tuple(plain["keys"]) if "keys" in plain else tuple(arrays["keys"].tolist())
+
+
+def _packed(kind: str, plain: Mapping[str, Any], arrays: Arrays) -> bytes:
+    """Write the length of the head, the head and the arrays, all little-endian, compressed together."""
+    ordered = {name: array.astype(array.dtype.newbyteorder("<"), order="C") for name, array in arrays.items()}
+    shapes = {name: [array.dtype.str, list(array.shape)] for name, array in ordered.items()}
+    head = json.dumps({"kind": kind, "version": _VERSION, "plain": plain, "arrays": shapes}).encode()
+    parts = [len(head).to_bytes(4, "little"), head, *(array.tobytes() for array in ordered.values())]
+    return zlib.compress(b"".join(parts), level=1)
+
+
+def _unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read what `_packed` wrote. Raises ValueError where it did not."""
+    try:
+        opened = zlib.decompressobj()
+        whole = opened.decompress(data, _MOST_BYTES)
+        length = int.from_bytes(whole[:4], "little")
+        head = json.loads(whole[4 : 4 + length])
+        fits = opened.eof and head["kind"] == kind and head["version"] == _VERSION
+        arrays, place = {}, 4 + length
+        for name, (dtype, shape) in head["arrays"].items() if fits else ():
+            fits = fits and dtype in _TYPES
+            arrays[name] = np.frombuffer(whole, dtype, math.prod(shape), place).reshape(shape)
+            place += arrays[name].nbytes
+        plain = dict(head["plain"])
+    except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"These bytes are no {kind}: {error}") from error
+    if not fits or place != len(whole):
+        raise ValueError(f"These bytes are no {kind} of version {_VERSION}.")
+    return plain, arrays

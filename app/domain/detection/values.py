@@ -1,6 +1,6 @@
 """What a detector is given, keeps and says. How it decides stands in detecting; what it learns, in learning."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -53,7 +53,25 @@ class Members:
 
     keys: tuple[Key, ...]
     groups: Mapping[str, NDArray[np.intp]] = field(default_factory=dict)
-    """Positions of each group's canaries, ascending, none twice."""
+    """Positions of each group's canaries, none twice."""
+    positions: NDArray[np.intp] = field(init=False, repr=False, compare=False)
+    owners: NDArray[np.intp] = field(init=False, repr=False, compare=False)
+    """The same flat: who is in a group, and the number of that group."""
+
+    def __post_init__(self) -> None:
+        sizes = [len(positions) for positions in self.groups.values()]
+        flat = np.concatenate([*map(np.asarray, self.groups.values()), np.empty(0, np.intp)]).astype(np.intp)
+        object.__setattr__(self, "positions", flat)
+        object.__setattr__(self, "owners", np.repeat(np.arange(len(sizes)), sizes))
+
+
+def grouped(names: Sequence[Iterable[str]]) -> dict[str, NDArray[np.intp]]:
+    """Gather groups from the names that each canary, by position, belongs to; those of fewer than two are left out."""
+    found: dict[str, list[int]] = {}
+    for position, some in enumerate(names):
+        for name in dict.fromkeys(some):
+            found.setdefault(name, []).append(position)
+    return {name: np.array(found[name], np.intp) for name in sorted(found) if len(found[name]) > 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,29 +111,28 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """All a detector remembers from run to run; a value, never changed in place.
+class Level:
+    """The accounts of all canaries, of all groups, or of the whole check; arrays are (signal, bet, account)."""
 
-    Accounts are M of the Shiryaev-Roberts recursion, rises the logarithmic CUSUM of the same bets, whose last zero
-    dates the change, and ages the runs since that.
-    """
+    accounts: NDArray[np.float32]
+    """M of the Shiryaev-Roberts recursion: the evidence."""
+    rises: NDArray[np.float32]
+    """The logarithmic CUSUM of the same bets: its last zero dates a change."""
+    ages: NDArray[np.int32]
+    """Runs since that zero."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """All a detector remembers from run to run; a value, never changed in place."""
 
     keys: tuple[Key, ...]
     groups: tuple[str, ...]
     observed: int
     """Runs since it began."""
-    canaries: NDArray[np.float32]
-    """(signal, bet, n): accounts of the canaries."""
-    canary_rises: NDArray[np.float32]
-    canary_ages: NDArray[np.int32]
-    grouped: NDArray[np.float32]
-    """(signal, bet, group)."""
-    group_rises: NDArray[np.float32]
-    group_ages: NDArray[np.int32]
-    fleet: NDArray[np.float32]
-    """(signal, bet)."""
-    fleet_rises: NDArray[np.float32]
-    fleet_ages: NDArray[np.int32]
+    canaries: Level
+    grouped: Level
+    fleet: Level
     last: Fails
     """(signal, n): what was last measured; -1 = nothing yet."""
     passes: NDArray[np.int32]
@@ -126,10 +143,14 @@ class State:
     """(n,): measured runs in a row in which it is lost, up to now."""
     lately: NDArray[np.float32]
     """(n,): the last NDCG measured while warming up, to see whether runs are identical; else empty."""
+    failing: int
+    """How many are lost, a probe that failed counting as what was measured before it."""
+    newly: int
+    """How many of them found what they expect the last time."""
     counts: NDArray[np.int32]
-    """How many were lost in each run of the warm-up that was well; else empty."""
-    fresh_failures: int
-    """How many canaries newly failed in those runs."""
+    """`failing` of each run of the warm-up that was well; else empty."""
+    newly_failed: int
+    """The sum of `newly` over those runs."""
     identical: int
     """Runs in a row that said the same, up to now, of the warm-up."""
     eligible: int
@@ -145,7 +166,9 @@ class State:
     """(n,): of those, named by the rules of the warm-up."""
     severity: Severity | None
     good: int
-    """Good runs in a row, while open."""
+    """Good runs in a row, while open and on the run that closes it; else 0."""
+    evidence: float
+    """The average account of this run; 0 while warming up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +196,7 @@ class Reading:
     evidence: float | None
     """The average account; an alarm is raised at 1 / alpha. None while warming up."""
     scopes: Mapping[str, float]
-    """The averages it is the average of: `canaries`, `groups` (if there are any) and `check`. Empty while warming up."""
+    """What it is the average of: `canaries`, `groups` (if there are any) and `check`. Empty while warming up."""
     open: bool
     """An alarm stands after this run."""
     change: Change | None

@@ -1,0 +1,246 @@
+"""One run as a detector sees it: whether an alarm opens, who is to blame, and whether it closes."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.detection import warming
+from app.domain.detection.accounts import CANARY_BETS, FLEET_SHIFTS, GROUP_SHIFTS, at_rest
+from app.domain.detection.learning import usual, usual_count
+from app.domain.detection.values import (
+    SIGNALS,
+    UNMEASURED,
+    Baseline,
+    Change,
+    Culprit,
+    Members,
+    Observation,
+    Reading,
+    Settings,
+    Signal,
+    State,
+)
+from app.domain.detection.weighing import LOST, WORSE, Seen, age, standing_out, weigh
+from app.domain.detection.wording import Why, reason_of, warming_note
+from app.domain.model import Severity
+
+_MOST: Final = 0.5
+
+
+def begin(members: Members) -> State:
+    """Give the state of a detector that has seen nothing."""
+    count, groups = len(members.keys), len(members.groups)
+    none = np.zeros(count, np.int32)
+    return State(
+        keys=members.keys,
+        groups=tuple(members.groups),
+        observed=0,
+        canaries=at_rest(len(CANARY_BETS), count),
+        grouped=at_rest(len(GROUP_SHIFTS), groups),
+        fleet=at_rest(len(FLEET_SHIFTS), 1),
+        last=np.full((len(SIGNALS), count), UNMEASURED, np.int8),
+        passes=none,
+        starts=none,
+        streak=none,
+        lately=np.full(count, np.nan, np.float32),
+        failing=0,
+        newly=0,
+        counts=np.empty(0, np.int32),
+        newly_failed=0,
+        identical=0,
+        eligible=0,
+        fresh=0,
+        open=False,
+        since=0,
+        culprits=np.zeros(count, np.int8),
+        struck=np.zeros(count, np.bool_),
+        severity=None,
+        good=0,
+        evidence=0.0,
+    )
+
+
+def step(
+    state: State, baseline: Baseline | None, members: Members, observation: Observation, settings: Settings
+) -> tuple[State, Reading]:
+    """Take in one measured run.
+
+    `baseline`: None = it is warming up. An alarm opens by the accounts, or by the rules of the warm-up for canaries
+    that are not known. While it is open the accounts only name culprits; it closes on `settings.close` good runs in a
+    row, after which all accounts begin anew. Raises ValueError where state, baseline, members and observation are not
+    about the same canaries, or an alarm is open and the baseline has no `failures`.
+    """
+    _expect_fitting(state, baseline, members, observation)
+    seen = weigh(state, baseline, members, observation)
+    decided = _while_open(seen, baseline, settings) if state.open else _while_closed(seen, baseline, settings)
+    return decided.state, _reading(seen, decided, baseline, members, settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    state: State
+    why: Why
+    change: Change | None = None
+    since: int = 0
+    severity: Severity | None = None
+    """Both as in Reading: they are still said when an alarm closes."""
+
+
+def _while_closed(seen: Seen, baseline: Baseline | None, settings: Settings) -> _Decided:
+    """Decide whether an alarm opens, by the accounts, by three strikes or by the Poisson tail."""
+    state = seen.state
+    struck = seen.strikers & (state.streak == warming.STRIKES)
+    if seen.evidence is not None and seen.evidence >= 1 / settings.alpha:
+        since, why = age(state), Why.EVIDENCE
+    elif struck.any():
+        since, why = warming.STRIKES, Why.STRIKES
+    elif baseline is None and warming.surprising(int(seen.newly.sum()), state.newly_failed, len(state.counts)):
+        since, why, struck = 1, Why.TAIL, seen.newly
+    else:
+        return _Decided(state=state, why=Why.QUIET)
+    since = min(since, state.observed)
+    opened = _accused(replace(state, open=True, since=since, good=0, identical=0), seen, struck)
+    severity = _severity(opened, seen, baseline)
+    opened = replace(
+        opened,
+        severity=severity,
+        counts=opened.counts[: max(len(opened.counts) - since + 1, 0)],
+        eligible=max(opened.eligible - since + 1, 0),
+        fresh=max(opened.fresh - since + 1, 0),
+    )
+    return _Decided(state=opened, why=why, change=Change.OPENED, since=since, severity=severity)
+
+
+def _while_open(seen: Seen, baseline: Baseline | None, settings: Settings) -> _Decided:
+    """Name whoever stands out by now, and decide whether the alarm closes."""
+    state = _accused(seen.state, seen, seen.strikers)
+    good = state.good + 1 if _is_good(state, baseline) else 0
+    if good >= settings.close:
+        closed = replace(_closed(state), good=good)
+        return _Decided(state=closed, why=Why.CLOSED, change=Change.CLOSED, since=state.since, severity=state.severity)
+    risen = state.severity is Severity.WARNING and _severity(state, seen, baseline) is Severity.CRITICAL
+    severity = Severity.CRITICAL if risen else state.severity
+    return _Decided(
+        state=replace(state, good=good, identical=0, severity=severity),
+        why=Why.RECOVERING if good else Why.STANDS,
+        change=Change.ESCALATED if risen else None,
+        since=state.since,
+        severity=severity,
+    )
+
+
+def _accused(state: State, seen: Seen, struck: NDArray[np.bool_]) -> State:
+    names = np.where(struck, LOST, seen.names)
+    return replace(state, culprits=np.maximum(state.culprits, names).astype(np.int8), struck=state.struck | struck)
+
+
+def _severity(state: State, seen: Seen, baseline: Baseline | None) -> Severity:
+    """Say how bad it is: a warning while all there is to it is that a single canary is `worse`."""
+    named = state.culprits[state.culprits > 0]
+    if baseline is None or len(named) != 1 or named[0] != WORSE:
+        return Severity.CRITICAL
+    lost, worse = (seen.now == 1).sum(axis=1)
+    spread = lost > baseline.usual[0] or worse > baseline.usual[1] + 1
+    return Severity.CRITICAL if spread else Severity.WARNING
+
+
+def _is_good(state: State, baseline: Baseline | None) -> bool:
+    """Say whether a run looks like one of those while all was well.
+
+    The numbers of lost and of worse are both within the baseline's 99 % quantiles and, among the culprits that used
+    to pass, failures are within that of the group, and fewer than half of it; nobody in the group is good. A probe
+    that failed counts as what was measured before it: no measurement is no recovery.
+    """
+    failing = state.last == 1
+    if baseline is None:
+        most = usual_count(state.counts)
+        return state.failing <= most and not _most_fail(failing[0][state.struck])
+    failures, known = baseline.failures, baseline.known
+    if failures is None:
+        raise ValueError("While an alarm is open the baseline is needed with its failures.")
+    for now, past in zip(failing, failures, strict=True):
+        if (now & known).sum() > usual(past[:, known]):
+            return False
+    named = np.flatnonzero((state.culprits > 0) & known)
+    signals = np.where(state.culprits[named] == LOST, 0, 1)
+    history = failures[signals, :, named]  # (culprit, runs)
+    passing = history.mean(axis=1) < _MOST if len(named) else np.zeros(0, np.bool_)
+    group = failing[signals, named][passing]
+    if group.sum() > usual(history[passing].T):
+        return False
+    return not _most_fail(np.concatenate([group, failing[0][state.struck & ~known]]))
+
+
+def _most_fail(group: NDArray[np.bool_]) -> bool:
+    return len(group) > 0 and 2 * int(group.sum()) >= len(group)
+
+
+def _closed(state: State) -> State:
+    """Begin all accounts anew, with nothing open."""
+    count = len(state.keys)
+    return replace(
+        state,
+        canaries=at_rest(len(CANARY_BETS), count),
+        grouped=at_rest(len(GROUP_SHIFTS), len(state.groups)),
+        fleet=at_rest(len(FLEET_SHIFTS), 1),
+        open=False,
+        since=0,
+        culprits=np.zeros(count, np.int8),
+        struck=np.zeros(count, np.bool_),
+        severity=None,
+        identical=0,
+    )
+
+
+def _reading(seen: Seen, decided: _Decided, baseline: Baseline | None, members: Members, settings: Settings) -> Reading:
+    state = decided.state
+    lost, worse = (int(count) for count in (seen.now == 1).sum(axis=1))
+    culprits = _culprits(state, seen, baseline)
+    groups = standing_out(seen.state, baseline, members) if state.open and baseline is not None else ()
+    unknown = len(state.keys) if baseline is None else int((~baseline.known).sum())
+    usual_counts = None if baseline is None else baseline.usual
+    reading = Reading(
+        evidence=seen.evidence,
+        scopes=seen.scopes,
+        open=state.open,
+        change=decided.change,
+        severity=decided.severity,
+        since=decided.since,
+        culprits=culprits,
+        groups=groups,
+        lost=lost,
+        worse=worse,
+        usual=usual_counts,
+        good=state.good,
+        warming=warming_note(state) if baseline is None else None,
+        unknown=unknown,
+        reason="",
+    )
+    return replace(reading, reason=reason_of(reading, decided.why, watched=len(state.keys), settings=settings))
+
+
+def _culprits(state: State, seen: Seen, baseline: Baseline | None) -> tuple[Culprit, ...]:
+    """List who was named since the opening, the strongest first."""
+    named = np.flatnonzero(state.culprits > 0)
+    ordered = named[np.argsort(-seen.strength[named], kind="stable")]
+    return tuple(
+        Culprit(
+            position=int(position),
+            signal=Signal.LOST if state.culprits[position] == LOST else Signal.WORSE,
+            evidence=None if baseline is None or not baseline.known[position] else float(seen.strength[position]),
+        )
+        for position in ordered
+    )
+
+
+def _expect_fitting(state: State, baseline: Baseline | None, members: Members, observation: Observation) -> None:
+    """Raise ValueError where things are not about the same canaries."""
+    count = len(members.keys)
+    if state.keys != members.keys or state.groups != tuple(members.groups):
+        raise ValueError("The state is about other canaries than the members: realign it first.")
+    if baseline is not None and baseline.keys != members.keys:
+        raise ValueError("The baseline is about other canaries than the members: realign it first.")
+    if observation.lost.shape != (count,) or observation.ndcg.shape != (count,):
+        raise ValueError("The observation is not about as many canaries as the members.")

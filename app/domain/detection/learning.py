@@ -1,0 +1,149 @@
+"""Learning: what canaries do while all is well, from a block of runs that were.
+
+Rates are learned given what was measured before: with replicas or caches a failure tends to last, and taking it for
+independent would make every switch of replica look like a disaster.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.detection.values import UNMEASURED, Baseline, Fails, Floats, Key
+
+IDENTICAL_RUNS: Final = 20
+"""So many runs that say the same are a baseline."""
+FULL_RUNS: Final = 300
+"""Else it takes so many, and never more are looked at."""
+MARGIN: Final = 0.1
+"""`worse` is to be further below the floor than this."""
+LEAST_RATE: Final = 0.002
+"""No rate is taken to be lower than this, and none higher than one minus this."""
+CALM_RATE: Final = 0.05
+"""A canary that fails more often right after passing is not calm."""
+
+_FLOOR_QUANTILE: Final = 0.1
+_USUAL_QUANTILE: Final = 0.99
+_KNOWN_RUNS, _KNOWN_SHARE = 100, 0.9
+_FEWEST_PSEUDO_FAILURES, _MOST_PSEUDO_FAILURES = 0.1, 1.0
+_FLICKER_SHARE: Final = 0.1
+"""Where so many canaries flickered, most pseudo-failures are added: what one has not done yet, it will."""
+_OWN_WEIGHT: Final = 10
+"""A canary's own failures weigh as much as those of its kind when there are so many."""
+_EPSILON: Final = 1e-6
+
+
+def learn(keys: Sequence[Key], lost: Fails, ndcg: Floats) -> Baseline:
+    """Learn from runs that were well, oldest first.
+
+    `lost`, `ndcg`: (runs, n), as in Observation. A canary measured too rarely is left unknown. Raises ValueError
+    where there is no run at all.
+    """
+    runs, count = lost.shape
+    if runs == 0 or ndcg.shape != lost.shape or len(keys) != count:
+        raise ValueError("A baseline is learned of at least one run, over the canaries named.")
+    floors = _floors(ndcg)
+    signals = np.stack([lost, worse_than(floors, ndcg)])
+    filled, before = _carried(signals)
+    deterministic = _says_the_same(lost, ndcg)
+    measured = (lost != UNMEASURED).sum(axis=0)
+    enough = IDENTICAL_RUNS if deterministic else min(_KNOWN_RUNS, math.ceil(_KNOWN_SHARE * runs))
+    known = measured >= min(enough, runs)
+    failures = filled == 1
+    return Baseline(
+        keys=tuple(keys),
+        runs=runs,
+        deterministic=deterministic,
+        known=known,
+        rates=np.stack([_rates(one, last, known) for one, last in zip(signals, before, strict=True)]),
+        floors=floors,
+        last=filled[:, -1],
+        usual=(usual(failures[0][:, known]), usual(failures[1][:, known])),
+        failures=failures,
+    )
+
+
+def worse_than(floors: NDArray[np.float32], ndcg: Floats) -> Fails:
+    """Say who is worse: (n,) or (runs, n); -1 where it was not measured or has no floor."""
+    below = floors.astype(np.float64) - ndcg
+    return np.where(np.isnan(below), UNMEASURED, below > MARGIN + _EPSILON).astype(np.int8)
+
+
+def usual(failures: NDArray[np.bool_]) -> int:
+    """Return the 99 % quantile of how many fail in a run: at least so many runs have no more."""
+    return usual_count(failures.sum(axis=1))
+
+
+def usual_count(counts: NDArray[np.integer[Any]]) -> int:
+    """Return the 99 % quantile of counts; 0 where there are none."""
+    return int(np.quantile(counts, _USUAL_QUANTILE, method="inverted_cdf")) if len(counts) else 0
+
+
+def _floors(ndcg: Floats) -> NDArray[np.float32]:
+    """Return each canary's own quantile over the runs that measured it; NaN where none did."""
+    ordered = np.sort(ndcg, axis=0)  # NaN comes last
+    measured = np.isfinite(ordered).sum(axis=0)
+    place = _FLOOR_QUANTILE * np.maximum(measured - 1, 0)
+    low = np.floor(place).astype(np.intp)
+    high = np.minimum(low + 1, np.maximum(measured - 1, 0))
+    columns = np.arange(ndcg.shape[1])
+    below, above = ordered[low, columns], ordered[high, columns]
+    return np.asarray(below + (above - below) * (place - low), np.float32)
+
+
+def _carried(signals: Fails) -> tuple[Fails, Fails]:
+    """Carry what was last measured over probes that failed: (signal, runs, n), as of each run and as before it."""
+    numbers = np.arange(signals.shape[1])[None, :, None]
+    newest = np.maximum.accumulate(np.where(signals == UNMEASURED, 0, numbers), axis=1)
+    filled = np.take_along_axis(signals, newest, axis=1)
+    before = np.full_like(filled, UNMEASURED)
+    before[:, 1:] = filled[:, :-1]
+    return filled, before
+
+
+def _says_the_same(lost: Fails, ndcg: Floats) -> bool:
+    """Whether every canary said the same in all runs that measured it."""
+    highest = np.where(lost == UNMEASURED, 0, lost).max(axis=0)
+    lowest = np.where(lost == UNMEASURED, 1, lost).min(axis=0)
+    flips = (highest > lowest).any()
+    spread = np.where(np.isnan(ndcg), -np.inf, ndcg).max(axis=0) - np.where(np.isnan(ndcg), np.inf, ndcg).min(axis=0)
+    return not flips and not bool((spread > _EPSILON).any())
+
+
+def _rates(signal: Fails, before: Fails, known: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Return P(fail) right after passing and right after failing, of each canary: (last, n).
+
+    Both are rounded up by one standard error. A failure that lasts is rarely seen of one canary, so the second is
+    drawn to what is seen of all that are as calm, or as flickering.
+    """
+    passed, failed = (before == 0) & (signal != UNMEASURED), (before == 1) & (signal != UNMEASURED)
+    after_pass, after_fail = passed.sum(axis=0), failed.sum(axis=0)
+    newly, again = ((signal == 1) & passed).sum(axis=0), ((signal == 1) & failed).sum(axis=0)
+    flickered = known & ((newly > 0) | (again < after_fail))
+    share = flickered.sum() / max(int(known.sum()), 1)
+    span = _MOST_PSEUDO_FAILURES - _FEWEST_PSEUDO_FAILURES
+    pseudo = min(_FEWEST_PSEUDO_FAILURES + span * share / _FLICKER_SHARE, _MOST_PSEUDO_FAILURES)
+    fresh = _rounded_up((newly + pseudo) / (after_pass + 1), after_pass + 1)
+    lasting = np.empty_like(fresh)
+    for kind in (fresh < CALM_RATE, fresh >= CALM_RATE):
+        lasting[kind] = _lasting(fresh[kind], again[kind], after_fail[kind])
+    return np.clip(np.stack([fresh, lasting]), LEAST_RATE, 1 - LEAST_RATE).astype(np.float32)
+
+
+def _lasting(fresh: Floats, again: NDArray[np.int64], after_fail: NDArray[np.int64]) -> Floats:
+    """Return P(fail) right after failing for canaries of one kind; as after passing where none of them ever failed."""
+    if fresh.size == 0:
+        return fresh
+    seen = int(after_fail.sum())
+    mean = (float(again.sum()) + float(fresh.mean())) / (seen + 1)
+    kind = min(mean + math.sqrt(mean * max(1 - mean, 0.0) / (seen + 1)) * seen / (seen + 1), 1.0)
+    own = (again + _OWN_WEIGHT * kind) / (after_fail + _OWN_WEIGHT)
+    error = np.sqrt(own * (1 - own) / (after_fail + _OWN_WEIGHT)) * after_fail / (after_fail + _OWN_WEIGHT)
+    return np.asarray(own + error, np.float64)
+
+
+def _rounded_up(rate: Floats, of: NDArray[np.int64]) -> Floats:
+    rate = np.minimum(rate, 1.0)
+    return np.asarray(rate + np.sqrt(rate * (1 - rate) / of), np.float64)

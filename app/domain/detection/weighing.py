@@ -1,0 +1,185 @@
+"""Weighing one run: what it pays into the accounts, how much evidence stands, and who stands out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.detection import warming
+from app.domain.detection.accounts import bet, paid
+from app.domain.detection.learning import worse_than
+from app.domain.detection.values import (
+    UNMEASURED,
+    Baseline,
+    Fails,
+    Floats,
+    Level,
+    Members,
+    Observation,
+    State,
+)
+
+NAMED_FROM: Final = 20
+"""Named are the largest k with k * M(k) / N of at least this: an empirical cut in the style of e-BH."""
+WORSE, LOST = 1, 2
+"""How a canary is named in State.culprits; 0 = it is not."""
+
+_SAME: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A run taken in, before anything is decided."""
+
+    state: State
+    now: Fails
+    """(signal, n): what this run measured."""
+    evidence: float | None
+    """The average of the scopes; None while warming up."""
+    scopes: Mapping[str, float]
+    names: NDArray[np.int8]
+    """(n,): whom the accounts name, as State.culprits."""
+    strength: Floats
+    """(n,): each canary's own account."""
+    strikers: NDArray[np.bool_]
+    """(n,): of those that are not known, who was calm and has failed three times running, or more."""
+    newly: NDArray[np.bool_]
+    """(n,): of those, who was calm and newly fails."""
+
+
+def weigh(state: State, baseline: Baseline | None, members: Members, observation: Observation) -> Seen:
+    """Count what a run shows and, where a baseline is there, pay it into the accounts."""
+    lost, count = observation.lost, len(members.keys)
+    known = np.zeros(count, np.bool_) if baseline is None else baseline.known
+    worse = np.full(count, UNMEASURED, np.int8) if baseline is None else worse_than(baseline.floors, observation.ndcg)
+    now = np.stack([lost, np.where(lost == UNMEASURED, UNMEASURED, worse).astype(np.int8)])
+    newly = (lost == 1) & (state.last[0] == 0)
+    counted = _counted(state, observation, now, newly, warming_up=baseline is None)
+    calm = warming.calm(counted.passes, counted.starts) & ~known
+    strikers = calm & (counted.streak >= warming.STRIKES) & (lost == 1)
+    if baseline is None:
+        nobody, nothing = np.zeros(count, np.int8), np.zeros(count)
+        return Seen(
+            state=counted,
+            now=now,
+            evidence=None,
+            scopes={},
+            names=nobody,
+            strength=nothing,
+            strikers=strikers,
+            newly=calm & newly,
+        )
+    bets = bet(baseline.rates, known, state.last, now, members)
+    after = replace(
+        counted,
+        canaries=paid(state.canaries, bets.canaries),
+        grouped=paid(state.grouped, bets.groups),
+        fleet=paid(state.fleet, bets.fleet),
+    )
+    scopes = _scopes(after, baseline, members)
+    evidence = sum(scopes.values()) / len(scopes)
+    names, strength = _named(after, known)
+    return Seen(
+        state=replace(after, evidence=evidence),
+        now=now,
+        evidence=evidence,
+        scopes=scopes,
+        names=names,
+        strength=strength,
+        strikers=strikers,
+        newly=calm & newly,
+    )
+
+
+def age(state: State) -> int:
+    """Date the change: the runs since the account that holds the most was last at rest. At least 1."""
+    levels = (state.canaries, state.grouped, state.fleet)
+    most, since = 0.0, 1
+    for level in levels:
+        if level.accounts.size == 0:
+            continue
+        highest = int(level.accounts.argmax())
+        share = float(level.accounts.flat[highest]) / level.accounts.size
+        if share > most:
+            most, since = share, int(level.ages.flat[highest])
+    return max(since, 1)
+
+
+def standing_out(state: State, baseline: Baseline, members: Members) -> tuple[str, ...]:
+    """Name the groups whose own accounts stand out, by the cut that names canaries; the strongest first."""
+    accounts = np.where(_alive(baseline, members), state.grouped.accounts.mean(axis=(0, 1), dtype=np.float64), 0.0)
+    least = _cut(accounts, int((accounts > 0).sum()))
+    if least is None:
+        return ()
+    return tuple(state.groups[number] for number in np.argsort(-accounts, kind="stable") if accounts[number] >= least)
+
+
+def _counted(
+    state: State, observation: Observation, now: Fails, newly: NDArray[np.bool_], *, warming_up: bool
+) -> State:
+    """Go on counting; `identical` and `lately` only serve the warm-up."""
+    last = np.where(now == UNMEASURED, state.last, now)
+    passes, starts, streak = warming.counted_on(state, observation.lost)
+    counted = replace(
+        state,
+        observed=state.observed + 1,
+        last=last,
+        passes=passes,
+        starts=starts,
+        streak=streak,
+        failing=int((last[0] == 1).sum()),
+        newly=int(newly.sum()),
+        identical=0,
+        since=state.since + 1 if state.open else 0,
+        good=state.good if state.open else 0,
+        evidence=0.0,
+    )
+    if not warming_up:
+        return counted
+    both = (observation.lost != UNMEASURED) & (state.last[0] != UNMEASURED)
+    flipped = (observation.lost != state.last[0]) & both
+    moved = np.abs(observation.ndcg - state.lately) > _SAME  # False where one of them is NaN
+    lately = np.where(np.isnan(observation.ndcg), state.lately, observation.ndcg).astype(np.float32)
+    same = not flipped.any() and not moved.any()
+    return replace(counted, identical=state.identical + 1 if same else 1, lately=lately)
+
+
+def _scopes(state: State, baseline: Baseline, members: Members) -> dict[str, float]:
+    """Average the accounts of each level over signals and bets; what holds no known canary is left out."""
+    scopes = {}
+    if baseline.known.any():
+        scopes["canaries"] = _mean(state.canaries, baseline.known)
+    alive = _alive(baseline, members)
+    if alive.any():
+        scopes["groups"] = _mean(state.grouped, alive)
+    return {**scopes, "check": float(state.fleet.accounts.mean(dtype=np.float64))}
+
+
+def _mean(level: Level, of: NDArray[np.bool_]) -> float:
+    return float(level.accounts[:, :, of].mean(dtype=np.float64))
+
+
+def _alive(baseline: Baseline, members: Members) -> NDArray[np.bool_]:
+    """Say which groups hold a canary that is known."""
+    known = np.bincount(members.owners, baseline.known[members.positions], len(members.groups))
+    return np.asarray(known > 0)
+
+
+def _named(state: State, known: NDArray[np.bool_]) -> tuple[NDArray[np.int8], Floats]:
+    """Name the canaries whose own accounts stand out, and give those accounts."""
+    accounts = state.canaries.accounts.mean(axis=1, dtype=np.float64)  # (signal, n)
+    strength = np.where(known, accounts.mean(axis=0), 0.0)
+    least = _cut(strength, int(known.sum()))
+    if least is None:
+        return np.zeros(len(strength), np.int8), strength
+    lost = accounts[0] >= np.minimum(accounts[1], least)
+    return np.where(strength >= least, np.where(lost, LOST, WORSE), 0).astype(np.int8), strength
+
+
+def _cut(accounts: Floats, count: int) -> float | None:
+    """Return M(k) for the largest k with k * M(k) / N >= 20; None where there is no such k."""
+    ordered = np.sort(accounts[accounts > 0])[::-1]
+    standing = np.flatnonzero(np.arange(1, len(ordered) + 1) * ordered >= NAMED_FROM * count)
+    return float(ordered[standing[-1]]) if len(standing) else None

@@ -1,0 +1,90 @@
+"""What a detector says in words. Keys are left to those who know the canaries."""
+
+from enum import Enum, auto
+
+from app.domain.counting import counted
+from app.domain.detection import warming
+from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS
+from app.domain.detection.values import Reading, Settings, Signal, State
+
+_MOST_GROUPS = 3
+
+
+class Why(Enum):
+    """What decided about a run."""
+
+    QUIET = auto()
+    EVIDENCE = auto()
+    STRIKES = auto()
+    TAIL = auto()
+    STANDS = auto()
+    RECOVERING = auto()
+    CLOSED = auto()
+
+
+def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings) -> str:
+    """Write the sentence of a reading."""
+    failing = _failing(reading, watched)
+    good = counted(reading.good, "good run")
+    since = f"for {counted(reading.since, 'run')} by now" if reading.since > 1 else "since this run"
+    told = {
+        Why.QUIET: lambda: _evidence(reading, settings),
+        Why.EVIDENCE: lambda: f"{_evidence(reading, settings)}, {since}{_named(reading)}",
+        Why.STRIKES: lambda: _struck(reading),
+        Why.TAIL: lambda: _newly(reading),
+        Why.STANDS: lambda: f"not as before the alarm, {since}{_named(reading)}",
+        Why.RECOVERING: lambda: f"{good} in a row, {settings.close} close the alarm",
+        Why.CLOSED: lambda: f"{good} in a row: the alarm closes after {counted(reading.since, 'run')}",
+    }
+    return f"{failing}; {told[why]()}."
+
+
+def warming_note(state: State) -> str:
+    """Say what is waited for, and what watches until then."""
+    return (
+        f"warming up: {counted(state.identical, 'identical run')} of {IDENTICAL_RUNS}, "
+        f"or {min(state.eligible + 1, FULL_RUNS)} runs of {FULL_RUNS}; until then an alarm takes a calm canary that "
+        f"fails {warming.STRIKES} times running, or more newly failing ones than chance explains"
+    )
+
+
+def _failing(reading: Reading, watched: int) -> str:
+    if reading.usual is None:
+        return f"{reading.lost} of {counted(watched, 'canary')} lost"
+    lost, worse = reading.usual
+    return (
+        f"{reading.lost} of {counted(watched, 'canary')} lost (usually at most {lost}), "
+        f"{reading.worse} worse than usual (usually at most {worse})"
+    )
+
+
+def _struck(reading: Reading) -> str:
+    struck = sum(one.evidence is None for one in reading.culprits)
+    verbs = "was calm and now fails" if struck == 1 else "were calm and now fail"
+    return f"{counted(struck, 'canary')} {verbs} {warming.STRIKES} times running"
+
+
+def _newly(reading: Reading) -> str:
+    verb = "newly fails" if len(reading.culprits) == 1 else "newly fail"
+    newly = f"{counted(len(reading.culprits), 'canary')} {verb}"
+    return f"{newly}, which by chance has a probability below {warming.TAIL:g}"
+
+
+def _evidence(reading: Reading, settings: Settings) -> str:
+    if reading.evidence is None:
+        return "warming up"
+    return f"evidence {reading.evidence:,.3g} of the {1 / settings.alpha:,.0f} that raise an alarm"
+
+
+def _named(reading: Reading) -> str:
+    parts = []
+    if reading.culprits:
+        lost = sum(one.signal is Signal.LOST for one in reading.culprits)
+        worse = len(reading.culprits) - lost
+        told = [f"{count} {name}" for count, name in ((lost, "lost"), (worse, "worse")) if count]
+        parts.append(f"{counted(len(reading.culprits), 'canary')} to blame ({', '.join(told)})")
+    if reading.groups:
+        more = len(reading.groups) - _MOST_GROUPS
+        names = ", ".join(reading.groups[:_MOST_GROUPS]) + (f" and {more} more" if more > 0 else "")
+        parts.append(f"most of all in {names}")
+    return f"; {', '.join(parts)}" if parts else ""
