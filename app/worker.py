@@ -7,6 +7,7 @@ decides who works. Stopping lets go of what is under way so that it goes on else
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,7 +21,7 @@ from app.domain.errors import StoreUnavailableError
 from app.domain.model import Send
 from app.domain.retrievers import Probe
 from app.domain.schedules import trigger
-from app.services import deliveries, rescoring, retention, runs, scheduling
+from app.services import deliveries, diagnosis, rescoring, retention, runs, scheduling
 from app.services.notices import Links
 from app.services.plans import Planner
 from app.services.runs import EndedRun
@@ -235,7 +236,28 @@ class Worker:
         )
         self._snapshot.refresh(engine.store)
         self.wake()
+        self._diagnose(ended)
         return True
+
+    def _diagnose(self, ended: EndedRun) -> None:
+        """Find out why canaries degraded; whatever goes wrong, the run has ended, and its news goes out in time."""
+        store = self._engine.store
+        try:
+            found = diagnosis.after_run(
+                self._planner, self._engine.probe, ended, clock=_now, stopping=self._stopping.is_set
+            )
+            if found is None:
+                return
+        except StoreUnavailableError:
+            raise
+        except Exception:
+            logger.exception("bug", extra={"run": ended.id, "check": ended.check})
+            diagnosis.release(store, ended.id, now=_now())
+            self.wake()
+            return
+        counts = dict(Counter(found.causes))
+        logger.info("diagnosis_ended", extra={"run": ended.id, "check": ended.check, "causes": counts})
+        self.wake()
 
     def _execute(self, claimed: ClaimedRun, owner: str) -> EndedRun | None:
         engine = self._engine
@@ -248,6 +270,7 @@ class Worker:
                 owner=owner,
                 clock=_now,
                 stopping=self._stopping.is_set,
+                hold=diagnosis.PATIENCE,
             )
         except StoreUnavailableError:
             raise

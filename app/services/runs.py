@@ -60,10 +60,12 @@ def execute(
     owner: str,
     clock: Callable[[], datetime],
     stopping: Callable[[], bool],
+    hold: timedelta | None = None,
 ) -> EndedRun | None:
     """Carry a claimed run to its end; None where it was let go of: stopping, or taken over by another worker.
 
-    Without `embed` the embedder of a retriever is not watched.
+    Without `embed` the embedder of a retriever is not watched. News of degraded canaries waits for as long as `hold`
+    says: whoever gives it finds out why they are degraded, and lets go of the news then.
     """
     store = planner.store
     try:
@@ -77,7 +79,7 @@ def execute(
             return None
     except InvalidInputError as error:
         return _fail(store, claimed, owner, str(error), clock)
-    return _finalise(store, plan, answered, watched, owner, clock)
+    return _finalise(store, plan, answered, watched, owner, clock, hold=hold)
 
 
 def _ask(
@@ -207,6 +209,8 @@ def _finalise(
     watched: Watched | None,
     owner: str,
     clock: Callable[[], datetime],
+    *,
+    hold: timedelta | None,
 ) -> EndedRun | None:
     """Write what the run amounted to, with everything that follows from it, in one transaction."""
     gathered = gather(plan, answered)
@@ -265,7 +269,8 @@ def _finalise(
         body = run_body(plan.panel, found.aggregates, found.reasons, gathered.outcomes, latencies, failed_at=failed_at)
         recording.save_latest(connection, check_id, run_id, body)
         embedding_canaries.record(connection, run_id, watched)
-        alerting.after_run(connection, check_id, run_id, now=now)
+        hold_until = now + hold if hold is not None and aggregates.degraded and verdict is not Verdict.UNKNOWN else None
+        alerting.after_run(connection, check_id, run_id, now=now, hold_until=hold_until)
         queue.drop_shards(connection, run_id)
     return EndedRun(
         id=run_id,
