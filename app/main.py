@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,11 +16,11 @@ import anyio
 from fastapi import Depends, FastAPI
 
 from app import __version__, metrics
-from app.adapters.hooks.webhook import send_webhook
+from app.adapters.hooks.sending import Sender
 from app.adapters.retrievers.pasted import read_pasted
 from app.adapters.retrievers.probe import RetrieverProbe
 from app.api import catalog as catalog_routes
-from app.api import deps, embedding, exchange, history, rescoring, service, trying
+from app.api import deps, embedding, exchange, history, rescoring, service, silences, trying
 from app.api.bodies import Gate
 from app.api.openapi import install_openapi
 from app.api.problems import install_problems
@@ -109,6 +108,7 @@ def create_app(service_: Service) -> FastAPI:
         rescoring.router,
         trying.router,
         embedding.router,
+        silences.router,
     ):
         app.include_router(router)
     install_openapi(app)
@@ -220,9 +220,9 @@ def real_probe(settings: Settings) -> Probe:
 
 
 def real_send(settings: Settings) -> Send:
-    """Make the sender that posts webhooks."""
+    """Make the sender that talks to receivers."""
     allow = parse_allow(settings.hook_allow) if settings.hook_allow else ()
-    return partial(send_webhook, policy=hook_policy(allow), user_agent=USER_AGENT)
+    return Sender(policy=hook_policy(allow), user_agent=USER_AGENT)
 
 
 def links_of(settings: Settings) -> Links:

@@ -14,7 +14,7 @@ from app.domain.delivering import DeliveryState, after_attempt
 from app.domain.errors import ConfigurationError, ConflictError, NotFoundError, StoreUnavailableError
 from app.domain.model import Hook, Message, Receipt, Send
 from app.formats.documents import HookDocument
-from app.formats.notices import body_of
+from app.formats.notices import body_of, is_written_for
 from app.formats.secret_fields import join_secrets
 from app.services.notices import Links, notice
 from app.services.vault import Vault
@@ -94,7 +94,9 @@ def _prepare(
         if (why := _unreachable(definition)) is not None and not _is_farewell(claimed, definition):
             raise ConfigurationError(why)
         hook = _hook(vault, definition)
-        body = claimed.body or body_of(hook, notice(connection, claimed, hook.slug, links, now))
+        body = claimed.body
+        if body is None or not is_written_for(hook, body):
+            body = body_of(hook, notice(connection, claimed, hook.slug, links, now), claimed.message_id)
         # The lease outlives the slowest receiver, so that nobody else attempts the same meanwhile.
         until = to_us(now + lease + timedelta(seconds=hook.timeout_seconds))
         if not outbox.prepare_delivery(connection, claimed.id, owner=owner, body=body, lease_until=until):

@@ -160,12 +160,12 @@ def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until:
 
 
 def prepare_delivery(connection: Connection, delivery_id: int, *, owner: str, body: bytes, lease_until: int) -> bool:
-    """Fix what is sent, the same bytes on every attempt, and how long this one may take; False if it was lost."""
+    """Fix what is sent, to be the same bytes on every attempt, and how long this one may take; False if it was lost."""
     mine = sa.and_(
         deliveries.c.id == delivery_id, deliveries.c.state == said("pending"), deliveries.c.claimed_by == owner
     )
-    values = {"body": sa.func.coalesce(deliveries.c.body, body), "lease_until": lease_until}
-    return connection.execute(sa.update(deliveries).where(mine).values(**values)).rowcount == 1
+    change = sa.update(deliveries).where(mine).values(body=body, lease_until=lease_until)
+    return connection.execute(change).rowcount == 1
 
 
 def record_attempt(connection: Connection, delivery_id: int, attempt: AttemptRow) -> None:

@@ -1,0 +1,108 @@
+"""The process in which Apprise sends one message: `python -m app.adapters.hooks.apprise_process`, JSON in, JSON out.
+
+Guarded by an audit hook (PEP 578), which sees every connection at the moment it is made, with its resolved address,
+whichever of Apprise's many libraries makes it; and which once set cannot be taken off.
+"""
+
+import json
+import logging
+import os
+import socket
+import sys
+from typing import Any
+
+from app.domain.addresses import AddressPolicy, parse_allow
+
+_CONNECTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
+_STARTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "pty.spawn"})
+
+
+def main() -> None:
+    """Read what is asked, send it, and say what came of it: `{"outcome", "reason"}`."""
+    output = os.dup(1)
+    os.dup2(2, 1)  # whatever else is printed is not the answer
+    asked = json.load(sys.stdin)
+    outcome, reason = send(asked)
+    os.write(output, json.dumps({"outcome": outcome, "reason": reason}).encode())
+
+
+def send(asked: dict[str, Any]) -> tuple[str, str]:
+    """Send a message under guard."""
+    import apprise  # noqa: PLC0415 - an extra, loaded here alone
+
+    logging.getLogger("apprise").disabled = True
+    guard = Guard(
+        AddressPolicy(
+            name="hook",
+            allow=parse_allow(",".join(asked["allow"])),
+            deny_private=asked["deny_private"],
+            only_allowed=asked["only_allowed"],
+        )
+    )
+    sys.addaudithook(guard)
+    asset = apprise.AppriseAsset(async_mode=False, storage_mode=apprise.PersistentStoreMode.MEMORY)
+    service = apprise.Apprise.instantiate(asked["url"], asset=asset, suppress_exceptions=True)
+    if not isinstance(service, apprise.NotifyBase):
+        return "unknown", ""
+    one, message = apprise.Apprise(asset=asset), asked["message"]
+    one.add(service)
+    taken = one.notify(
+        title=message["title"],
+        body=message["body"],
+        notify_type=message["type"],
+        body_format=apprise.NotifyFormat.TEXT,
+    )
+    if taken:
+        return "delivered", ""
+    return ("blocked", guard.refusal) if guard.refusal is not None else ("refused", "")
+
+
+class Guard:
+    """Refuses what is about to be done, by raising."""
+
+    def __init__(self, policy: AddressPolicy) -> None:
+        self._policy = policy
+        self._asked: set[str] = set()
+        self.refusal: str | None = None
+        """Why a connection was refused, if one was."""
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Look at what is about to be done."""
+        if event == "socket.getaddrinfo":
+            self._asked.add(_text(arguments[0]).lower().rstrip("."))
+        elif event in _CONNECTS:
+            reason = self._refusal(arguments[1])
+            if reason is not None:
+                self.refusal = reason
+                raise PermissionError(f"not allowed to connect: {reason}")
+        elif event in _STARTS:
+            self.refusal = "starting a program"
+            raise PermissionError("not allowed to start a program")
+
+    def _refusal(self, address: Any) -> str | None:
+        if address is None:  # of a connection that was made, and judged, before
+            return None
+        if not isinstance(address, tuple):
+            return "a socket of this machine"
+        ip = _text(address[0])
+        reason = self._policy.check(ip, "")
+        if reason is None:
+            return None
+        # Resolved is all that is seen here; the allow list may hold the name that led here.
+        names = [entry for entry in self._policy.allow if isinstance(entry, str) and entry in self._asked]
+        return next((None for name in names if ip in _addresses(name) and not self._policy.check(ip, name)), reason)
+
+
+def _addresses(name: str) -> set[str]:
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(name, None)}
+    except OSError:
+        return set()
+
+
+def _text(value: Any) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+
+if __name__ == "__main__":
+    main()
