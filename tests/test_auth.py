@@ -29,6 +29,7 @@ from tests.living import coalmine
 SECRET_KEY = "a-secret-key-for-tests-only-0123456789"
 METRICS_TOKEN = "a-token-only-prometheus-knows"
 HOOK = {"kind": "webhook", "url": "https://example.org/", "secret": HOOK_SECRET}
+SILENCE = {"severities": ["warning"], "ends": "2026-01-01T00:00:00Z"}
 READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
 
 
@@ -98,6 +99,13 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/v1/alerts/{alert_id}"): (READ, "/v1/alerts/1", None),
     ("GET", "/v1/deliveries"): (READ, "/v1/deliveries", None),
     ("GET", "/v1/deliveries/{delivery_id}"): (READ, "/v1/deliveries/1", None),
+    ("POST", "/v1/alerts/{alert_id}/acknowledge"): (WRITE, "/v1/alerts/1/acknowledge", None),
+    ("GET", "/v1/checks/{slug}/alerting"): (READ, "/v1/checks/docs/alerting", None),
+    ("POST", "/v1/hooks/{slug}/replay"): (WRITE, "/v1/hooks/ops/replay", None),
+    ("GET", "/v1/silences"): (READ, "/v1/silences", None),
+    ("GET", "/v1/silences/{slug}"): (READ, "/v1/silences/spare", None),
+    ("PUT", "/v1/silences/{slug}"): (WRITE, "/v1/silences/spare", SILENCE),
+    ("DELETE", "/v1/silences/{slug}"): (WRITE, "/v1/silences/spare", None),
     ("POST", "/v1/deliveries/{delivery_id}/replay"): (WRITE, "/v1/deliveries/1/replay", None),
 }
 GUARDED = [route for route, (scope, _, _) in ROUTES.items() if scope is not None]
@@ -143,6 +151,7 @@ def _spare(service: Api) -> None:
         ("/v1/retrievers/spare", RETRIEVER),
         ("/v1/hooks/spare", HOOK),
         ("/v1/checks/spare", CHECK),
+        ("/v1/silences/spare", SILENCE),
     ):
         assert service.client.put(path, json=body, headers=headers).is_success
 

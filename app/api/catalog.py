@@ -8,12 +8,19 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.bodies import Content
 from app.api.deps import StoreDep, VaultDep, known_parameters, needs
-from app.api.schemas import ReanchorRequest, RescoringRequest, RunRequest, TryRequest, page
+from app.api.schemas import AcknowledgeRequest, ReanchorRequest, RescoringRequest, RunRequest, TryRequest, page
 from app.domain.errors import InvalidInputError, Problem
 from app.formats import shapes
 from app.formats.canary_files import CanaryFile
 from app.formats.complaints import parse_document
-from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
+from app.formats.documents import (
+    CanaryDocument,
+    CheckDocument,
+    HookDocument,
+    RetrieverDocument,
+    SilenceDocument,
+    SuiteDocument,
+)
 from app.formats.fields import Document
 from app.formats.secret_fields import public_json
 from app.services import definitions, thinness
@@ -30,11 +37,13 @@ DOCUMENTS: tuple[type[Document], ...] = (
     RetrieverDocument,
     CheckDocument,
     HookDocument,
+    SilenceDocument,
     CanaryFile,
     RunRequest,
     RescoringRequest,
     TryRequest,
     ReanchorRequest,
+    AcknowledgeRequest,
 )
 
 _READ_ONLY = frozenset(
@@ -71,16 +80,16 @@ def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[s
 @router.get("/suites/{suite}")
 def get_suite(store: StoreDep, suite: str) -> dict[str, Any]:
     """Show a suite, how many canaries it has and what damage they can see."""
-    return {**_definition(definitions.find(store, "suite", suite)), **thinness.of_suite(store, suite)}
+    return {**definition_shape(definitions.find(store, "suite", suite)), **thinness.of_suite(store, suite)}
 
 
 @router.put("/suites/{suite}", openapi_extra=describes(SuiteDocument))
 def put_suite(store: StoreDep, response: Response, suite: str, body: Content) -> dict[str, Any]:
     """Create or change a suite. `canaries`, where given, replace the API-managed ones; missing ones are archived."""
-    document = parse_document(SuiteDocument, _named(body, "slug", suite))
+    document = parse_document(SuiteDocument, named(body, "slug", suite))
     saved, created = definitions.put_suite(store, document, now=_now())
     response.status_code = 201 if created else 200
-    return {**_definition(saved), **thinness.of_suite(store, suite)}
+    return {**definition_shape(saved), **thinness.of_suite(store, suite)}
 
 
 @router.delete("/suites/{suite}", status_code=204)
@@ -113,7 +122,7 @@ def get_canary(store: StoreDep, suite: str, key: str) -> dict[str, Any]:
 @router.put("/suites/{suite}/canaries/{key}", openapi_extra=describes(CanaryDocument))
 def put_canary(store: StoreDep, response: Response, suite: str, key: str, body: Content) -> dict[str, Any]:
     """Create or change a canary."""
-    document = parse_document(CanaryDocument, _named(body, "key", key))
+    document = parse_document(CanaryDocument, named(body, "key", key))
     before = {canary.key for canary in definitions.list_canaries(store, suite)}
     definitions.put_canaries(store, suite, [document], now=_now())
     response.status_code = 200 if key in before else 201
@@ -138,7 +147,7 @@ def list_retrievers(store: StoreDep, after: After = "", limit: Limit = 50) -> di
 @router.get("/retrievers/{slug}")
 def get_retriever(store: StoreDep, slug: str) -> dict[str, Any]:
     """Show a retriever; header values are never shown."""
-    return _definition(definitions.find(store, "retriever", slug))
+    return definition_shape(definitions.find(store, "retriever", slug))
 
 
 @router.put("/retrievers/{slug}", openapi_extra=describes(RetrieverDocument))
@@ -167,7 +176,7 @@ def list_checks(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[s
 @router.get("/checks/{slug}")
 def get_check(store: StoreDep, slug: str) -> dict[str, Any]:
     """Show a check."""
-    return _definition(definitions.find(store, "check", slug))
+    return definition_shape(definitions.find(store, "check", slug))
 
 
 @router.put("/checks/{slug}", openapi_extra=describes(CheckDocument))
@@ -199,7 +208,7 @@ def list_hooks(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[st
 @router.get("/hooks/{slug}")
 def get_hook(store: StoreDep, slug: str) -> dict[str, Any]:
     """Show a hook; its secret is never shown."""
-    return _definition(definitions.find(store, "hook", slug))
+    return definition_shape(definitions.find(store, "hook", slug))
 
 
 @router.put("/hooks/{slug}", openapi_extra=describes(HookDocument))
@@ -231,14 +240,14 @@ def _put(
     body: Any,
     response: Response,
 ) -> dict[str, Any]:
-    named = _named(body, "slug", slug)
-    document, revision = definitions.complete(store, vault, kind, model, named)
+    given = named(body, "slug", slug)
+    document, revision = definitions.complete(store, vault, kind, model, given)
     saved, created = definitions.put(store, vault, kind, document, now=_now(), revision=revision)
     response.status_code = 201 if created else 200
-    return _definition(saved)
+    return definition_shape(saved)
 
 
-def _named(body: Any, field: str, name: str) -> dict[str, Any]:
+def named(body: Any, field: str, name: str) -> dict[str, Any]:
     """Put the name of the path into the body, which may leave it out but not contradict it.
 
     What answers add to a document is dropped, so that what was shown can be sent back.
@@ -255,10 +264,11 @@ def _without_read_only(body: Any) -> Any:
 
 
 def _listed(found: list[Definition], limit: int) -> dict[str, Any]:
-    return page([_definition(row) for row in found[:limit]], found[limit - 1].slug if len(found) > limit else None)
+    return page([definition_shape(row) for row in found[:limit]], found[limit - 1].slug if len(found) > limit else None)
 
 
-def _definition(row: Definition) -> dict[str, Any]:
+def definition_shape(row: Definition) -> dict[str, Any]:
+    """Shape a definition as everybody sees it, secrets left out."""
     return {
         **public_json(row.body, secrets_set=row.secrets is not None),
         **_ownership(row),

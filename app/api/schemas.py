@@ -67,6 +67,12 @@ class ReanchorRequest(Document):
     reject: Proposals = ()
 
 
+class AcknowledgeRequest(Document):
+    """What somebody says who has seen an alert."""
+
+    note: Annotated[Text, StringConstraints(max_length=1000)] | None = None
+
+
 def page(items: list[Any], following: str | None) -> dict[str, Any]:
     """Shape a page of a list: `next` goes into `after` of the next request; null at the end."""
     return {"items": items, "next": following}

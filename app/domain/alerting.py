@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any, Final
 
 from app.domain.counting import plural
@@ -112,7 +113,7 @@ def decide(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, n
         good = 0
     else:
         since = [one.condition for one in _since(alert, window) if one.condition.measured]
-        good = _good_in_a_row(since)
+        good = good_runs(alert, window)
         step = _open(rule, alert, current if since else None, worst, good)
     state, severity, transitions, why = step
     seen = window[-1].condition.reason if window else "no run has ended yet"
@@ -124,6 +125,12 @@ def decide(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, n
         evidence=_evidence(rule, window, good),
         at=now,
     )
+
+
+def good_runs(alert: OpenAlert, window: Sequence[Observation]) -> int:
+    """Count the good runs in a row at the end of the window, of those since an alert was opened."""
+    measured = [one.condition for one in _since(alert, window) if one.condition.measured]
+    return sum(1 for _ in takewhile(lambda one: one.good_beyond_margin, reversed(measured)))
 
 
 def window_length(rule: Rule) -> int:
@@ -172,9 +179,15 @@ def no_data_due(
     `created_at`: since when the check has been there in this form, enabled. `last_completed`: when the newest run
     that `completes` ended.
     """
+    expected = no_data_expected(schedule, last_completed, created_at)
+    return None if now < expected.deadline else expected
+
+
+def no_data_expected(schedule: Schedule, last_completed: datetime | None, created_at: datetime) -> Overdue:
+    """Say by when a run has to complete, or else the check is overdue; see `no_data_due`."""
     since = created_at if last_completed is None else max(created_at, last_completed)
     deadline = next_due(schedule, next_due(schedule, since))
-    return None if now < deadline else Overdue(since=since, deadline=deadline, ever=last_completed is not None)
+    return Overdue(since=since, deadline=deadline, ever=last_completed is not None)
 
 
 def decide_no_data(overdue: Overdue | None, alert: OpenAlert | None, now: datetime) -> Decision:
@@ -254,16 +267,6 @@ def _since(alert: OpenAlert, window: Sequence[Observation]) -> Sequence[Observat
     return [one for one in window if alert.opened_at is None or one.at > alert.opened_at]
 
 
-def _good_in_a_row(conditions: Sequence[Condition]) -> int:
-    """Count the good runs at the end."""
-    count = 0
-    for one in reversed(conditions):
-        if not one.good_beyond_margin:
-            break
-        count += 1
-    return count
-
-
 def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> dict[str, Any]:
     """Write down what was looked at, as JSON."""
     seen = [one for one in window if one.condition.measured][-window_length(rule) :]
@@ -289,6 +292,7 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> dict[str,
                 "at": one.at.isoformat(),
                 "value": one.condition.value,
                 "threshold": one.condition.threshold,
+                "baseline": one.condition.baseline,
                 "severity": one.condition.severity,
                 "good": one.condition.good_beyond_margin,
             }
@@ -300,7 +304,7 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> dict[str,
 def _bound(bound: Bound | None) -> dict[str, float] | None:
     if bound is None:
         return None
-    sides = {"below": bound.below, "above": bound.above}
+    sides = {"below": bound.below, "above": bound.above, "by": bound.by}
     return {side: number for side, number in sides.items() if number is not None}
 
 

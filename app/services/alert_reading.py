@@ -71,8 +71,9 @@ def _alert(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, Any]:
         "opened_at": shapes.time_text(row.opened_at),
         "resolved_at": shapes.time_text(row.resolved_at),
         "acknowledged_at": shapes.time_text(row.acknowledged_at),
+        "acknowledged_by": row.acknowledged_by,
         "reason": row.reason,
-        "evidence": _evidence(row.evidence),
+        "evidence": evidence(row.evidence),
         "since_run": str(row.first_run) if row.first_run is not None else None,
         "dedupe_key": row.dedupe_key,
         "transitions": [
@@ -83,21 +84,22 @@ def _alert(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, Any]:
                 "reason": change.reason,
                 "run_id": str(change.run_id) if change.run_id is not None else None,
                 "suppressed": change.suppressed,
-                "evidence": _evidence(change.evidence),
+                "silence": change.silence,
+                "evidence": evidence(change.evidence),
             }
             for change in changes
         ],
     }
 
 
-def _evidence(found: Mapping[str, Any]) -> dict[str, Any]:
+def evidence(found: Mapping[str, Any]) -> dict[str, Any]:
     """Write ids and times as everywhere on the wire; stored evidence has numbers, and times that end in +00:00."""
     return {name: _on_the_wire(name, value) for name, value in found.items()}
 
 
 def _on_the_wire(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
-        return _evidence(value)
+        return evidence(value)
     if isinstance(value, list):
         return [_on_the_wire(name, one) for one in value]
     if name in _RUNS and value is not None:

@@ -139,14 +139,7 @@ class _Evaluation:
 
     def as_open(self, alert: AlertRow | None) -> OpenAlert | None:
         """Give an alert as decisions want it."""
-        if alert is None:
-            return None
-        return OpenAlert(
-            state=AlertState(alert.state),
-            severity=Severity(alert.severity),
-            opened_at=from_us(alert.opened_at) if alert.opened_at is not None else None,
-            opened_run_id=self._opening_runs.get(alert.id),
-        )
+        return as_open(alert, self._opening_runs.get(alert.id)) if alert is not None else None
 
     def apply(self, rule: Rule, alert: AlertRow | None, decision: Decision) -> None:
         """Write what a decision changes."""
@@ -218,12 +211,12 @@ class _Evaluation:
             check_id=self._check.id,
             rule_key=rule.key,
             kind=rule.kind,
-            scope=_scope(rule),
+            scope=scope_of(rule),
             severity=decision.severity,
             state=decision.state,
             reason=decision.reason,
             evidence=dict(decision.evidence),
-            dedupe_key=dedupe_key(self._check.slug, rule.key, _scope(rule)),
+            dedupe_key=dedupe_key(self._check.slug, rule.key, scope_of(rule)),
             first_run=decision.evidence.get("first_bad_run"),
             created_at=to_us(self._now),
             opened_at=to_us(self._now) if opened else None,
@@ -263,5 +256,16 @@ def _rules(check: Definition) -> tuple[Rule, ...]:
     return rules_in_force(CheckDocument.model_validate(check.body).rules)
 
 
-def _scope(rule: Rule) -> str:
-    return str(rule.category) if rule.category is not None else ""
+def as_open(row: AlertRow, opened_run_id: int | None) -> OpenAlert:
+    """Give an alert, with the run that opened it, as decisions want it."""
+    return OpenAlert(
+        state=AlertState(row.state),
+        severity=Severity(row.severity),
+        opened_at=from_us(row.opened_at) if row.opened_at is not None else None,
+        opened_run_id=opened_run_id,
+    )
+
+
+def scope_of(rule: Rule) -> str:
+    """Name the part of a check a rule is about: a canary, a category, or with nothing the whole of it."""
+    return rule.canary or (str(rule.category) if rule.category is not None else "")

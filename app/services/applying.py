@@ -19,6 +19,7 @@ from app.services.changes import (
     definition_change,
     definition_content,
     plan_canaries,
+    with_strangers,
     write_archive,
     write_canaries,
 )
@@ -32,6 +33,7 @@ from app.services.references import (
     references_of,
     refuse_file_managed,
 )
+from app.services.silencing import strangers
 from app.services.vault import Vault
 from app.store import catalog
 from app.store.engine import Connection, Store, to_us
@@ -115,6 +117,8 @@ class _Applying:
                 return  # the files say the same: nothing to do, whoever owns it
             refuse_file_managed(before)
         change = definition_change(self._vault, kind, slug, before, content, managed_by=self._managed_by)
+        if change is not None and isinstance(document, SilenceDocument):
+            change = with_strangers(change, strangers(document, self._expected))
         if change is not None:
             self._changes.append(change)
         if self._now is None:

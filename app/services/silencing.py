@@ -1,6 +1,6 @@
 """Silences in force: which alerts they keep back now, and what people are told of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,6 @@ from app.store.catalog import Definition
 from app.store.engine import Connection, Store
 
 KIND = "silence"
-_MATCHERS = {"checks": "check", "suites": "suite", "retrievers": "retriever"}
 
 
 def in_force(connection: Connection) -> list[Silence]:
@@ -66,24 +65,17 @@ def state(store: Store, slug: str, now: datetime) -> tuple[Definition, dict[str,
 
 
 def names_nobody_has(store: Store, document: SilenceDocument) -> list[str]:
-    """List the names in a silence, as `list: name`, that nothing in force has: it says nothing of those yet."""
+    """List what a silence names that is not in force, see `strangers`."""
     with store.read() as connection:
-        return strangers(connection, document)
+        return strangers(document, lambda kind: {row.slug for row in catalog.list_definitions(connection, kind)})
 
 
-def strangers(connection: Connection, document: SilenceDocument) -> list[str]:
-    """List the names in a silence, as `list: name`, that nothing in force has."""
+def strangers(document: SilenceDocument, present: Callable[[str], Collection[str]]) -> list[str]:
+    """List what a silence names, as `check 'docs'`, that is not among the slugs present of its kind."""
+    wanted = {"check": document.checks, "suite": document.suites, "retriever": document.retrievers}
     return [
-        f"{listed}: {name}"
-        for listed, kind in _MATCHERS.items()
-        if getattr(document, listed)
-        for name in _unknown(connection, kind, getattr(document, listed))
+        f"{kind} '{name}'" for kind, names in wanted.items() if names for name in names if name not in present(kind)
     ]
-
-
-def _unknown(connection: Connection, kind: str, names: Iterable[str]) -> list[str]:
-    there = {row.slug for row in catalog.list_definitions(connection, kind)}
-    return [name for name in names if name not in there]
 
 
 def _states(connection: Connection, rows: list[Definition], now: datetime) -> list[tuple[Definition, dict[str, Any]]]:
