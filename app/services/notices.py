@@ -5,12 +5,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from app.domain.counting import counted
+from app.domain.diagnosis.fleet import Shape
 from app.formats import shapes
+from app.services.evidence import Explanation, Since, explain, since
 from app.store import alerts, catalog, history
 from app.store.engine import Connection, from_us
 from app.store.outbox import DeliveryRow
 
 _LONGEST_QUERY = 300
+_RESOLVED = "alert.resolved"
+_EVENTS = {Shape.ALL: "index or encoder event", Shape.FEW: "relevance event", Shape.ONE: "ticket"}
+"""What kind of event it looks like, by who fell."""
+_NOT_ABOUT_CANARIES = frozenset({"probe_errors", "no_data", "latency", "embedding"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +52,23 @@ def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind:
     check = catalog.definition_by_id(connection, alert.check_id)
     run = history.find_run(connection, transition.run_id) if transition.run_id is not None else None
     seen = transition.evidence.get("window") or [{}]
-    degraded = [_worst(canary) for canary in transition.evidence.get("canaries", [])]
+    bad = kind != _RESOLVED
+    found = explain(connection, transition.run_id, first_run=alert.first_run) if bad else None
+    began = since(connection, alert.check_id, alert.first_run) if bad else None
+    degraded = [_worst(canary, found) for canary in transition.evidence.get("canaries", [])]
     total = run.degraded if run is not None else None
+    about_canaries = alert.kind not in _NOT_ABOUT_CANARIES
     return {
         "alert_id": str(alert.id),
         "dedupe_key": alert.dedupe_key,
         "severity": transition.severity,
-        "summary": _summary(kind, alert.check, transition.severity, transition.reason, total),
+        "summary": _summary(
+            f"[{kind.removeprefix('alert.').upper()}] {transition.severity} on {alert.check}",
+            transition.reason,
+            found if about_canaries else None,
+            began,
+            total,
+        ),
         "reason": transition.reason,
         "check": alert.check,
         "suite": check.body["suite"],
@@ -71,18 +88,28 @@ def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind:
         "degraded_queries": [canary["query"] for canary in degraded],
         "degraded": degraded,
         "degraded_total": total,
+        "fleet": found.told if found is not None and about_canaries else None,
+        "since": began.told if began is not None else None,
         "links": _links(links, alert.check, alert.rule_key, transition.run_id),
     }
 
 
-def _worst(canary: Mapping[str, Any]) -> dict[str, Any]:
-    return {**canary, "query": canary["query"][:_LONGEST_QUERY], "cause": canary.get("cause")}
+def _worst(canary: Mapping[str, Any], found: Explanation | None) -> dict[str, Any]:
+    """Tell of one canary; asked deeper, the retriever may have shown where the chunk stands that the run did not."""
+    why = {"cause": None, "cause_reason": None, "persistent": None} if found is None else found.of(canary["key"])
+    known = None if found is None else found.known.get(canary["key"])
+    rank = canary["rank_now"] if canary["rank_now"] is not None or known is None else known.evidence.get("rank_now")
+    return {**canary, "query": canary["query"][:_LONGEST_QUERY], "rank_now": rank, **why}
 
 
-def _summary(kind: str, check: str, severity: str, reason: str, degraded: int | None) -> str:
-    what = kind.removeprefix("alert.")
-    count = f" ({degraded} degraded canaries)" if degraded else ""
-    return f"[{what.upper()}] {severity} on {check}: {reason.rstrip('.')}{count}"
+def _summary(said: str, reason: str, found: Explanation | None, began: Since | None, degraded: int | None) -> str:
+    """Say it in one line, the most telling first: who fell and of what, since when, and what the rule saw."""
+    told = reason.rstrip(".")
+    if found is not None and found.fleet.shape is not Shape.NONE:
+        fell = f"{_EVENTS[found.fleet.shape]}, {found.fleet.headline}"
+        return f"{said}: {'; '.join([fell, *([str(began)] if began is not None else []), told])}"
+    count = f" ({counted(degraded, 'degraded canary')})" if degraded else ""
+    return f"{said}: {told}{count}" + (f"; {began}" if began is not None else "")
 
 
 def _links(links: Links, check: str, rule: str, run_id: int | None) -> dict[str, str | None]:
