@@ -83,9 +83,12 @@ def check(
     reports = []
     with serving.stopped_by_signals(), terminal.progress(named) as bar:
         for number, target in enumerate(targets):
-            report = gate.measure(target, probe, run_id=uuid4().hex, clock=now, answered=bar(number))
-            if baseline is not None:
-                _compare(report, before, alone=len(targets) == 1)
+            saved = _saved(target.check.slug, before, alone=len(targets) == 1)
+            report = gate.measure(target, probe, run_id=uuid4().hex, clock=now, answered=bar(number), before=saved)
+            if saved is not None:
+                report["comparison"] = compare_reports(saved, report)
+            elif baseline is not None:
+                terminal.note(f"The baseline has no report of check {target.check.slug}.")
             reports.append(report)
     if save is not None:
         save.write_text(terminal.reports_json(reports), encoding="utf-8")
@@ -95,10 +98,6 @@ def check(
         raise typer.Exit(DEGRADED if Verdict.DEGRADED in verdicts else NOT_MEASURED)
 
 
-def _compare(report: dict[str, Any], before: Mapping[str, Mapping[str, Any]], *, alone: bool) -> None:
-    name = report["run"]["check"]
-    saved = before.get(name) or (next(iter(before.values())) if alone and len(before) == 1 else None)
-    if saved is None:
-        terminal.note(f"The baseline has no report of check {name}.")
-    else:
-        report["comparison"] = compare_reports(saved, report)
+def _saved(check: str, before: Mapping[str, Mapping[str, Any]], *, alone: bool) -> Mapping[str, Any] | None:
+    """Find the saved report of a check; the only one there is stands in where only one check is measured."""
+    return before.get(check) or (next(iter(before.values())) if alone and len(before) == 1 else None)

@@ -4,7 +4,7 @@ Whoever gathers the facts may leave out what no rule of the check looks at. What
 says nothing of a run of which it does not know.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -65,6 +65,21 @@ def judge_facts(rule: Rule, facts: RunFacts, *, unknown: bool) -> Condition:
             raise ValueError(f"a {rule.kind} rule does not look at facts alone")
 
 
+def needs_facts(rules: Iterable[Rule]) -> bool:
+    """Whether any of these rules looks at more than aggregates."""
+    return any(rule.kind in _KINDS for rule in rules)
+
+
+def unsaid(rules: Iterable[Rule], facts: RunFacts) -> list[str]:
+    """Say which rules had nothing to say of a run that measured, and why; sentences without full stops."""
+    asked = [rule for rule in rules if rule.kind in _KINDS]
+    found = [(rule.key, judge_facts(rule, facts, unknown=False)) for rule in asked]
+    return [f"rule '{key}' says nothing: {one.reason}" for key, one in found if not one.measured]
+
+
+_KINDS: Final = frozenset({RuleKind.DROP, RuleKind.REGRESSION, RuleKind.CANARY, RuleKind.LATENCY})
+
+
 def _drop(rule: Rule, found: Difference | str) -> Condition:
     """Bad where the mean fell by at least so much, and the interval of the difference leaves out zero."""
     if isinstance(found, str):
@@ -110,7 +125,7 @@ def _against(found: Condition, difference: Difference) -> Condition:
 def _regression(rule: Rule, alarm: Alarm | None) -> Condition:
     """Say what the detector says: it has counted runs already, so one is enough, either way."""
     if alarm is None:
-        return silent("the detector did not look at this run")
+        return silent("it is told from the runs before, and no detector looked at this one")
     if not alarm.open:
         return good(alarm.evidence, None, alarm.reason or "the detector sees no regression")
     if alarm.good:

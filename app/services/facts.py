@@ -75,7 +75,7 @@ def facts_of(
     failed: Collection[int],
     unscored: Collection[int],
     latencies: Sequence[float],
-    seen: DetectionRow | None,
+    seen: DetectionRow | None = None,
 ) -> RunFacts:
     """Give what the rules look at on a run that is about to end, as it will be read back.
 

@@ -5,18 +5,24 @@ Judging is shared with the service, so that both say the same of the same answer
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from app.domain.breaking import ENDED_FIRST, Breaker
+from app.domain.drops import drops
 from app.domain.errors import InvalidInputError, Problem
+from app.domain.facts import unsaid
 from app.domain.judging import Panel, Result, Tally, Yardstick, judge, judge_timings, unpack_reasons
 from app.domain.measures import MEASURES_VERSION
 from app.domain.model import Answer, Outcome, Ranking, RunStatus, Trigger
 from app.domain.presence import lacking, present
 from app.domain.rankings import decimals_of, settle
 from app.domain.retrievers import Ask, Asking, Probe
+from app.domain.significance import Difference
 from app.domain.verdicts import remarks, run_verdict, too_few_scored
 from app.formats import shapes
 from app.formats.canary_files import Documents
@@ -24,6 +30,7 @@ from app.formats.complaints import parse_document
 from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
 from app.formats.fields import suggestion
 from app.formats.secret_fields import config_hash, content_hash
+from app.services.facts import facts_of
 from app.services.summaries import aggregate_vector, run_body, vector_names
 from app.store.catalog import suite_hash
 
@@ -49,11 +56,14 @@ def measure(
     run_id: str,
     clock: Callable[[], datetime],
     answered: Callable[[int], None] = lambda _: None,
+    before: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Ask every canary once, judge the answers and give the report with all results.
 
-    `answered` hears how many answers came in, as they do. Raises InvalidInputError where the retriever's
-    configuration cannot be used at all; whatever the retriever does is part of the report.
+    `answered` hears how many answers came in, as they do. `before` is a report saved earlier, the baseline of `drop`
+    rules; a `regression` takes more than that, and the reasons say which rules had nothing to say. Raises
+    InvalidInputError where the retriever's configuration cannot be used at all; whatever the retriever does is part of
+    the report.
     """
     check, retriever = target.check, target.retriever.to_domain()
     panel = Panel([canary.to_domain() for canary in target.suite.canaries or ()])
@@ -63,7 +73,7 @@ def measure(
     finished_at = clock()
     judged = _judge(yardstick, panel, asked, decimals_of(retriever.score_precision), started_at)
     lacks = lacking(retriever.response, present(judged.rankings.values()))
-    means, counts, verdict, reasons, body = _summary(yardstick, panel, asked, judged, lacks)
+    means, counts, verdict, reasons, body = _summary(yardstick, panel, asked, judged, lacks, before)
     versions = [answer.index_version for answer in asked.answers if answer.index_version]
     run = shapes.run_shape(
         id=run_id,
@@ -222,7 +232,12 @@ def _judge(yardstick: Yardstick, panel: Panel, asked: _Asked, decimals: int, sta
 
 
 def _summary(
-    yardstick: Yardstick, panel: Panel, asked: _Asked, judged: _Judged, lacks: Sequence[str]
+    yardstick: Yardstick,
+    panel: Panel,
+    asked: _Asked,
+    judged: _Judged,
+    lacks: Sequence[str],
+    before: Mapping[str, Any] | None,
 ) -> tuple[dict[str, float | None], dict[str, int], str, list[str], dict[str, Any]]:
     """Amount the answers to a run's means, counts, verdict, its reasons, and what its shape spells out besides."""
     outcomes = [answer.outcome for answer in asked.answers]
@@ -231,7 +246,20 @@ def _summary(
     told = unscored[0] if unscored else None
     scored = sum(ranking.relevance is not None for ranking in judged.rankings.values())
     too_few = too_few_scored(scored=scored, unscored=len(unscored), why_unscored=told)
-    verdict, why = run_verdict(aggregates, yardstick.rules, ended_early=asked.ended_early, too_few_scored=too_few)
+    latencies = [answer.latency_seconds for answer in asked.answers if answer.outcome is Outcome.OK]
+    facts = facts_of(
+        yardstick.rules,
+        panel,
+        reasons=judged.tally.reasons,
+        failed={position for position, outcome in enumerate(outcomes) if outcome is not Outcome.OK},
+        unscored={position for position, answer in enumerate(asked.answers) if answer.unscored is not None},
+        latencies=latencies,
+    )
+    facts = replace(facts, drops=_drops(yardstick, panel, judged, before))
+    verdict, why = run_verdict(
+        aggregates, yardstick.rules, ended_early=asked.ended_early, too_few_scored=too_few, facts=facts
+    )
+    why += unsaid(yardstick.rules, facts)
     why += remarks(
         aggregates,
         unscored=0 if too_few else len(unscored),
@@ -242,11 +270,44 @@ def _summary(
     names = vector_names(yardstick, panel)
     means = dict(zip(names, aggregate_vector(names, aggregates).tolist(), strict=True))
     counts = {name: getattr(aggregates, name) for name in ("total", "measured", "failed", "undefined", "degraded")}
-    latencies = [answer.latency_seconds for answer in asked.answers if answer.outcome is Outcome.OK]
     failures = (answer for answer in asked.answers if answer.outcome is not Outcome.OK)
     failed_at = [(str(answer.step), str(answer.outcome)) for answer in failures]
     body = run_body(panel, aggregates, judged.tally.reasons, outcomes, latencies, failed_at=failed_at)
     return means, counts, verdict, why, body
+
+
+def _drops(
+    yardstick: Yardstick, panel: Panel, judged: _Judged, before: Mapping[str, Any] | None
+) -> dict[str, Difference | str]:
+    """Compare the canaries with how a saved report has them, by key."""
+    places = {canary.key: place for place, canary in enumerate(panel.canaries)}
+    names = [str(measure) for measure in yardstick.measures]
+
+    def then(name: str) -> NDArray[np.float64]:
+        column = np.full(len(panel), np.nan)
+        for result in before["results"] if before is not None else ():
+            place, value = places.get(result["key"]), result.get("measures", {}).get(name)
+            if place is not None and isinstance(value, int | float):
+                column[place] = value
+        return column
+
+    def now(name: str) -> NDArray[np.float64]:
+        column = np.full(len(panel), np.nan)
+        for place, result in judged.results.items():
+            column[place] = result.vector[names.index(name)]
+        return column
+
+    why = "a single run has no baseline; name a saved report with --baseline"
+    if before is not None and before["run"].get("measures_version") != MEASURES_VERSION:
+        before, why = None, "the saved report is of another measures version"
+    return drops(
+        yardstick.rules,
+        k=yardstick.k,
+        categories=panel.categories,
+        before=None if before is None else then,
+        now=now,
+        why_none=why,
+    )
 
 
 def _result(

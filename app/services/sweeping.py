@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.domain.breaking import ENDED_FIRST
+from app.domain.facts import NO_FACTS, RunFacts, needs_facts, unsaid
 from app.domain.judging import Panel, Tally, Timing, Yardstick, judge, judge_timings, pack_reasons
 from app.domain.measures import MEASURES_VERSION
 from app.domain.model import Aggregates, Outcome, Ranking, RunStatus, Verdict
 from app.domain.verdicts import LACKING, TOO_FEW_SCORED, UNSCORED, remarks, run_verdict
 from app.formats.documents import CanaryDocument
+from app.services.facts import facts_of
 from app.services.scoring import corrected, yardstick_of
 from app.services.summaries import aggregate_vector, vector_names, with_embedder
 from app.store import catalog, history, recording, rescored
@@ -142,7 +144,9 @@ class Sweep:
         ended_early = _ended_early(run, failures)
         too_few = next((reason for reason in run.reasons if reason.startswith(TOO_FEW_SCORED)), None)
         rules = sheet.yardstick.rules
-        verdict, reasons = run_verdict(aggregates, rules, ended_early=ended_early, too_few_scored=too_few)
+        facts = _facts(sheet, run, failures) if needs_facts(rules) else NO_FACTS
+        verdict, reasons = run_verdict(aggregates, rules, ended_early=ended_early, too_few_scored=too_few, facts=facts)
+        reasons += unsaid(rules, facts) if verdict is not Verdict.UNKNOWN else []
         reasons += [told for told in run.reasons if told.startswith(UNSCORED) or told.endswith(LACKING)]
         undated = sum(timing.undated for timing in timings.values())
         reasons += remarks(aggregates, unscored=0, why_unscored=None, undated=undated)
@@ -331,6 +335,20 @@ class _Walk:
             passed += 1
         del self._ahead[:passed]
         return changed
+
+
+def _facts(sheet: _Sheet, run: LeftRun, failures: Mapping[int, Failure]) -> RunFacts:
+    """Give what rules look at besides; detectors do not look at judgments of another day, so theirs say nothing."""
+    failed = failures.keys() | {place for place in sheet.places.values() if place not in sheet.ranking_ids}
+    latencies = np.frombuffer(run.latencies, dtype=np.float16).astype(np.float64).tolist()
+    return facts_of(
+        sheet.yardstick.rules,
+        sheet.panel,
+        reasons=sheet.tally.reasons,
+        failed=failed,
+        unscored=run.unscored_at,
+        latencies=[seconds for place, seconds in enumerate(latencies) if place not in failed],
+    )
 
 
 def _ended_early(run: LeftRun, failures: Mapping[int, Failure]) -> str | None:
