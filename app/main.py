@@ -20,7 +20,7 @@ from app.adapters.hooks.sending import Sender
 from app.adapters.retrievers.pasted import read_pasted
 from app.adapters.retrievers.probe import RetrieverProbe
 from app.api import catalog as catalog_routes
-from app.api import deps, embedding, exchange, history, rescoring, service, silences, trying
+from app.api import deps, diagnosis, embedding, exchange, history, reanchors, rescoring, service, silences, trying
 from app.api.bodies import Gate
 from app.api.openapi import install_openapi
 from app.api.problems import install_problems
@@ -33,6 +33,7 @@ from app.formats.canary_files import read_canary_files
 from app.formats.files import canary_texts, read_secret
 from app.services import applying, keys
 from app.services.changes import Change
+from app.services.diagnosis import OnDemand
 from app.services.notices import Links
 from app.services.references import FILE
 from app.services.vault import Vault, expect_key, open_vault
@@ -97,6 +98,7 @@ def create_app(service_: Service) -> FastAPI:
     app.state.worker = service_.worker
     app.state.probe = service_.probe
     app.state.read = read_pasted
+    app.state.diagnoses = OnDemand()
     app.state.links = links_of(service_.settings)
     install_problems(app)
     app.add_middleware(Gate)
@@ -109,6 +111,8 @@ def create_app(service_: Service) -> FastAPI:
         trying.router,
         embedding.router,
         silences.router,
+        diagnosis.router,
+        reanchors.router,
     ):
         app.include_router(router)
     install_openapi(app)

@@ -131,6 +131,8 @@ def test_the_message_says_what_the_contract_promises(store: Store) -> None:
         "rank_before": 1,
         "rank_now": None,
         "cause": None,
+        "cause_reason": None,
+        "persistent": None,
     }
     assert data["degraded_total"] == 2
     assert data["links"]["check"] == "http://coalmine.test/checks/watch"
