@@ -240,10 +240,11 @@ class Tally:
         self.reasons &= ~REGRESSED
         self.reasons[positions] |= REGRESSED
 
-    def scores(self, name: str) -> NDArray[np.float64]:
-        """Give one measure of every canary; NaN = undefined, or not measured."""
-        column: NDArray[np.float64] = self._vectors[:, [str(one) for one in self._yardstick.measures].index(name)]
-        return column
+    def scores(self, names: Sequence[str]) -> NDArray[np.float64]:
+        """Give measures of every canary, (Q, M); NaN = undefined, or not measured."""
+        places = [str(measure) for measure in self._yardstick.measures]
+        found: NDArray[np.float64] = self._vectors[:, [places.index(name) for name in names]]
+        return found
 
     def without_relevance(self, positions: Sequence[int]) -> "Tally":
         """Give a tally that says nothing of relevance at these positions: it was measured once, but not in this run."""

@@ -1,15 +1,12 @@
-"""What a detector said of a run, as JSON beside the run, and read back as what rules look at."""
+"""What a detector said of a run, as the JSON that is kept beside the run; what rules look at of it is read by facts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, Final
 
 from app.domain.detection import Reading
-from app.domain.facts import Alarm
-from app.domain.model import Severity
+from app.domain.drops import drop_as_json
 from app.domain.significance import Difference
-from app.store.detection import DetectionRow
 
 CULPRITS: Final = 50
 """At most so many are named; how many there are is said."""
@@ -37,7 +34,7 @@ def body_of(
         "unknown": reading.unknown,
         "usual": reading.usual and list(reading.usual),
         "index_change": index_change,
-        "drops": {key: found if isinstance(found, str) else asdict(found) for key, found in drops.items()},
+        "drops": {key: drop_as_json(found) for key, found in drops.items()},
         "drift": drift,
     }
     body |= {name: value for name, value in told.items() if value}
@@ -55,7 +52,7 @@ def reason_of(reading: Reading, since_run: int | None, index_change: Mapping[str
     told = reading.reason.removesuffix(".")
     if not reading.open or since_run is None:
         return told
-    told += f", since run {since_run}"
+    told += f"; since run {since_run}"
     if index_change is None:
         return told
     changed = f"index version {index_change['before']} -> {index_change['now']}"
@@ -77,21 +74,3 @@ def index_change_of(
         if run >= since_run:
             return {"run": str(run), "before": before[:_LONGEST_VERSION], "now": version[:_LONGEST_VERSION]}
     return None
-
-
-def alarm_of(row: DetectionRow) -> Alarm:
-    """Give what rules look at of what a detector said."""
-    severity = row.body.get("severity")
-    return Alarm(
-        open=row.open,
-        good=not row.open or bool(row.body.get("good")),
-        severity=Severity(severity) if severity else Severity.CRITICAL,
-        evidence=row.evidence,
-        reason=row.body.get("reason", ""),
-    )
-
-
-def drops_of(row: DetectionRow) -> dict[str, Difference | str]:
-    """Give how a run differed from the baseline, by the keys of the rules that asked, or why nobody knows."""
-    told = row.body.get("drops", {})
-    return {key: found if isinstance(found, str) else Difference(**found) for key, found in told.items()}

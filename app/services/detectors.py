@@ -26,7 +26,9 @@ from app.domain.detection import (
     pack_state,
     unpack_state,
 )
+from app.domain.detection.following import learned as with_baseline
 from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS, learn
+from app.domain.detection.realigning import realign
 from app.domain.judging import Panel, Yardstick
 from app.domain.measures import MEASURES_VERSION, Measure
 from app.domain.model import Rule, RuleKind
@@ -149,19 +151,32 @@ Learnable = Callable[[Sighting, int, int | None, int], Sequence[int]]
 """Lists the newest runs before a sighting that may be learned of: (sighting, since, until or None, at most)."""
 
 
-def advance(
-    connection: Connection, before: Detector | None, sighting: Sighting, learnable: Learnable
-) -> tuple[Detector, Reading, Learned | None]:
-    """Take in one measured run; gives what was learned of a run pinned since the last one, if so."""
-    now, learned = _prepared(connection, before, sighting, learnable)
-    follower, reading = observe(now.follower, sighting.members, sighting.observation, sighting.settings)
-    return replace(now, follower=follower), reading, learned
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one run did to a detector, before anything is learned of it."""
+
+    detector: Detector
+    reading: Reading
+    pinned: Learned | None
+    """What was learned up to a run that was pinned since the last one."""
+    baseline: Baseline | None
+    """That in force as it was learned, whatever canaries there are now."""
+
+
+def advance(connection: Connection, before: Detector | None, sighting: Sighting, learnable: Learnable) -> Step:
+    """Take in one measured run: begin anew where that is due, take over what was chosen, then look."""
+    ready, pinned = _prepared(connection, before, sighting, learnable)
+    follower, reading = observe(ready.follower, sighting.members, sighting.observation, sighting.settings)
+    return Step(
+        detector=replace(ready, follower=follower), reading=reading, pinned=pinned, baseline=ready.follower.baseline
+    )
 
 
 def learn_on(
-    connection: Connection, now: Detector, sighting: Sighting, learnable: Learnable, *, eligible: bool
+    connection: Connection, step: Step, sighting: Sighting, learnable: Learnable, *, eligible: bool
 ) -> tuple[Detector, Learned | None]:
     """Learn a baseline if it is time to, after `advance`; gives what was learned, if anything."""
+    now = step.detector
     looked: list[Sequence[int]] = []
 
     def past(count: int) -> tuple[Fails, Floats]:
@@ -172,34 +187,30 @@ def learn_on(
         return np.vstack([lost, current.lost[None]]), np.vstack([quality, current.ndcg[None]])
 
     follower = learn_when_due(now.follower, past, sighting.settings, eligible=eligible)
-    learned = None
-    if follower.baseline is not None and follower.baseline is not now.follower.baseline:
-        learned = Learned(baseline=follower.baseline, run_ids=looked[-1][-follower.baseline.runs :])
-    return replace(now, follower=follower), learned
+    found = None if follower.baseline is now.follower.baseline else follower.baseline
+    if found is None:
+        return replace(now, follower=replace(follower, baseline=step.baseline)), None
+    return replace(now, follower=follower), Learned(baseline=found, run_ids=looked[-1][-found.runs :])
 
 
 def _prepared(
     connection: Connection, before: Detector | None, sighting: Sighting, learnable: Learnable
 ) -> tuple[Detector, Learned | None]:
-    """Begin anew where that is due, and take over what was chosen since the last run."""
     choice = sighting.choice
     choice_id = None if choice is None else choice.id
     if before is not None and before.gauge == sighting.gauge and before.choice_id == choice_id:
         return before, None
-    now = before
-    if now is None or now.gauge != sighting.gauge:
-        now = Detector(
-            follower=follow(sighting.members), gauge=sighting.gauge, first_run=sighting.run_id, choice_id=choice_id
-        )
-    now = replace(now, choice_id=choice_id)
+    begun = Detector(
+        follower=follow(sighting.members), gauge=sighting.gauge, first_run=sighting.run_id, choice_id=choice_id
+    )
+    known = begun if before is None or before.gauge != sighting.gauge else replace(before, choice_id=choice_id)
     if choice is None or choice.action != Action.PINNED or choice.run_id is None:
-        return now, None
-    learned = _learn_pinned(connection, sighting, choice.run_id, learnable)
-    if now.follower.baseline is None or learned is None:  # what is pinned is compared with, or else nothing is
-        now = replace(now, follower=follow(sighting.members), first_run=sighting.run_id)
-    if learned is not None:
-        now = replace(now, follower=replace(now.follower, baseline=learned.baseline))
-    return now, learned
+        return known, None
+    pinned = _learn_pinned(connection, sighting, choice.run_id, learnable)
+    if pinned is None:  # too few to learn of: what it knows, or learns first, stays
+        return known, None
+    state = realign(known.follower.state, sighting.members)
+    return replace(known, follower=with_baseline(Follower(state=state), pinned.baseline)), pinned
 
 
 def _learn_pinned(connection: Connection, sighting: Sighting, pinned: int, learnable: Learnable) -> Learned | None:
@@ -238,7 +249,7 @@ def members_of(panel: Panel, version_ids: Sequence[int]) -> Members:
         for name, positions in members.items()
         if len(places := place_of[positions][place_of[positions] >= 0]) > 1
     }
-    return Members(keys=tuple([version_ids[position] for position in panel.watched]), groups=groups)
+    return Members(keys=tuple([version_ids[position] for position in panel.watched.tolist()]), groups=groups)
 
 
 def close_of(rules: Sequence[Rule]) -> int:

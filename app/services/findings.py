@@ -8,8 +8,11 @@ from numpy.typing import NDArray
 
 from app.domain.judging import Result, Tally, Timing, judge, judge_timings
 from app.domain.model import Aggregates, Ranking
+from app.domain.verdicts import is_unknown
+from app.services import watching
 from app.services.plans import Plan
 from app.services.staging import Gathered
+from app.services.watching import Watched
 from app.store import recording
 from app.store.engine import Store
 from app.store.recording import NewState, OpenState
@@ -26,6 +29,8 @@ class Findings:
     undated: int
     """Measured canaries with a maximum age whose hits do not say how old they are."""
     aggregates: Aggregates
+    watched: Watched | None
+    """What the detector made of it; None = it does not look at runs that are unknown."""
 
     def degraded_positions(self, gathered: Gathered) -> bytes:
         """Pack the places of degraded canaries; one whose probe failed is unknown, not degraded."""
@@ -33,8 +38,11 @@ class Findings:
         return places[~np.isin(places, list(gathered.failures))].astype("<u4").tobytes()
 
 
-def find_out(store: Store, plan: Plan, gathered: Gathered) -> Findings:
-    """Judge what changed, take over what did not, and summarise; reads, but writes nothing."""
+def find_out(store: Store, plan: Plan, gathered: Gathered, *, unknown: bool) -> Findings:
+    """Judge what changed, take over what did not, and summarise; reads, but writes nothing.
+
+    `unknown`: whatever was measured, the verdict is.
+    """
     changed: dict[int, int] = {}
     kept: dict[int, OpenState] = {}
     for position, ranking_id in enumerate(gathered.rankings):
@@ -50,8 +58,13 @@ def find_out(store: Store, plan: Plan, gathered: Gathered) -> Findings:
     tally = Tally(plan.yardstick, plan.panel)
     tally.add(results)
     tally.take_over(kept)
+    before = tally.reasons.copy()
     tally.time(timings)
-    closed, opened = _changes(plan, gathered, results, kept, tally.reasons)
+    watched = None if unknown or _is_unknown(plan, gathered) else watching.look(store, plan, tally, gathered)
+    if watched is not None:
+        tally.regress(watched.regressed)
+    moved = [position for position in np.flatnonzero(tally.reasons != before).tolist() if position in kept]
+    closed, opened = _changes(plan, gathered, results, {place: kept[place] for place in moved}, tally.reasons)
     tally = tally.without_relevance(gathered.unscored_at)  # of what is kept it is that of an earlier run
     return Findings(
         results=results,
@@ -60,6 +73,26 @@ def find_out(store: Store, plan: Plan, gathered: Gathered) -> Findings:
         reasons=tally.reasons,
         undated=sum(timing.undated for timing in timings.values()),
         aggregates=tally.aggregates(gathered.outcomes),
+        watched=watched,
+    )
+
+
+def _is_unknown(plan: Plan, gathered: Gathered) -> bool:
+    """Whether too little was measured to say anything, as far as counting tells."""
+    total, failed = len(plan.panel), len(gathered.failures)
+    expecting = int(plan.panel.expects.sum())
+    measured_expecting = expecting - int(plan.panel.expects[list(gathered.failures)].sum())
+    return is_unknown(
+        Aggregates(
+            total=total,
+            measured=total - failed,
+            failed=failed,
+            undefined=total - failed - measured_expecting,
+            degraded=0,
+            expecting=expecting,
+            health_score=None,
+            coverage=None,
+        )
     )
 
 
@@ -84,16 +117,18 @@ def _changes(
     plan: Plan,
     gathered: Gathered,
     results: Mapping[int, Result],
-    kept: Mapping[int, OpenState],
+    moved: Mapping[int, OpenState],
     reasons: NDArray[np.int64],
 ) -> tuple[list[int], list[NewState]]:
-    """Say which states end and which begin: those of changed results, and of canaries no longer asked."""
+    """Say which states end and which begin: those of changed results, and of canaries no longer asked.
+
+    `moved`: what was kept though its reasons are others now, of which the ranking is not all that decides.
+    """
     asked = set(plan.canary_ids)
     closed = [state.id for canary_id, state in plan.held.items() if canary_id not in asked]
     opened: list[NewState] = []
     top_scores = {position: result.top_score for position, result in results.items()}
-    # Of what was kept, only the moment can have changed.
-    top_scores |= {position: kept[position].top_score for position in plan.panel.timed if position in kept}
+    top_scores |= {position: state.top_score for position, state in moved.items()}
     for position, top_score in top_scores.items():
         ranking_id = gathered.rankings[position]
         assert ranking_id is not None  # noqa: S101 - only what was measured has a result or is kept

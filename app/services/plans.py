@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
+from app.domain.detection import Members
 from app.domain.errors import CoalmineError, InvalidInputError
 from app.domain.judging import Panel, Yardstick
 from app.domain.measures import MEASURES_VERSION
@@ -16,6 +17,7 @@ from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument
 from app.formats.fields import Document
 from app.formats.secret_fields import config_hash, join_secrets
+from app.services.detectors import members_of
 from app.services.summaries import vector_names
 from app.services.vault import Vault
 from app.store import catalog, history, queue, recording
@@ -45,6 +47,7 @@ class _Suite:
     panel: Panel
     canary_ids: tuple[int, ...]
     version_ids: tuple[int, ...]
+    members: Members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,8 @@ class Plan:
     panel: Panel
     canary_ids: tuple[int, ...]
     version_ids: tuple[int, ...]
+    members: Members
+    """Those of them a detector watches."""
     retriever: Retriever
     decimals: int
     yardstick: Yardstick
@@ -67,6 +72,8 @@ class Plan:
     vector_layout_id: int
     held: dict[int, OpenState]
     """What holds now for each canary, by canary id."""
+    keep: Callable[[Hashable, Callable[[], Any]], Any]
+    """Gives what was kept under a name from earlier runs, or makes it: for what never changes under its name."""
     seen: dict[int, Ranking] = field(default_factory=dict)
     """Rankings this process stored or read during the run."""
 
@@ -95,6 +102,8 @@ class Setup:
     panel: Panel
     canary_ids: tuple[int, ...]
     version_ids: tuple[int, ...]
+    members: Members
+    """Those of them a detector watches."""
     retriever: Retriever
     yardstick: Yardstick
     decimals: int
@@ -136,6 +145,7 @@ class Planner:
             panel=suite.panel,
             canary_ids=suite.canary_ids,
             version_ids=suite.version_ids,
+            members=suite.members,
             retriever=retriever,
             decimals=decimals_of(retriever.score_precision),
             yardstick=yardstick,
@@ -143,6 +153,7 @@ class Planner:
             vector_names=names,
             vector_layout_id=vector_layout_id,
             held=held,
+            keep=self._keep,
         )
 
     def setup(self, connection: Connection, run: history.RunRow) -> Setup:
@@ -157,6 +168,7 @@ class Planner:
             panel=suite.panel,
             canary_ids=suite.canary_ids,
             version_ids=suite.version_ids,
+            members=suite.members,
             retriever=retriever,
             yardstick=check.yardstick(retriever.scorer),
             decimals=decimals_of(retriever.score_precision),
@@ -189,12 +201,15 @@ class Planner:
         def read() -> _Suite:
             digest, members = catalog.suite_version(connection, version_id)
             documents = [_stored(f"canary '{member.key}'", CanaryDocument, member.body) for member in members]
+            panel = _panel([document.to_domain() for document in documents])
+            version_ids = tuple(member.version_id for member in members)
             return _Suite(
                 slug=slug,
                 hash=digest,
-                panel=_panel([document.to_domain() for document in documents]),
+                panel=panel,
                 canary_ids=tuple(member.canary_id for member in members),
-                version_ids=tuple(member.version_id for member in members),
+                version_ids=version_ids,
+                members=members_of(panel, version_ids),
             )
 
         return self._keep(("suite", version_id), read)

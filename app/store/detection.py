@@ -12,14 +12,14 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import insert_new, upsert
-from app.store.tables import alerts, baseline_choices, baselines, detections, detectors
+from app.store.tables import alerts, baseline_choices, baselines, detections, detectors, marks
 
 _BLOCK = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineRow:
-    """What was learned of a check's runs `first_run` to `last_run`, of `runs` of them; its means are read apart."""
+    """What was learned of a check's runs `first_run` to `last_run`, of `runs` of them; the numbers are read apart."""
 
     id: int
     check_id: int
@@ -28,8 +28,6 @@ class BaselineRow:
     runs: int
     deterministic: bool
     learned_at: int
-    body: bytes
-    failures: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,19 +97,23 @@ def save_detector(connection: Connection, check_id: int, *, run_id: int, baselin
 
 
 def find_baseline(connection: Connection, baseline_id: int) -> BaselineRow | None:
-    """Read a baseline without its means."""
-    statement = sa.select(*_BASELINE).where(baselines.c.id == baseline_id)
-    row = connection.execute(statement).one_or_none()
+    """Read of what a baseline was learned."""
+    columns = [baselines.c[name] for name in BaselineRow.__dataclass_fields__]
+    row = connection.execute(sa.select(*columns).where(baselines.c.id == baseline_id)).one_or_none()
     return BaselineRow(**row._mapping) if row else None  # noqa: SLF001 - as above
 
 
-_BASELINE = [column for column in baselines.c if column.name != "means"]
+def body_of_baseline(connection: Connection, baseline_id: int, *, failures: bool) -> tuple[bytes, bytes | None]:
+    """Read what was learned by a baseline known to exist, and who failed when, if that is wanted."""
+    columns = (baselines.c.body, baselines.c.failures) if failures else (baselines.c.body, sa.null())
+    body, failed = connection.execute(sa.select(*columns).where(baselines.c.id == baseline_id)).one()
+    return body, failed
 
 
-def means_of(connection: Connection, baseline_id: int) -> bytes | None:
-    """Read the mean measures of a baseline, packed."""
+def means_of(connection: Connection, baseline_id: int) -> bytes:
+    """Read the mean measures of a baseline known to exist, packed."""
     statement = sa.select(baselines.c.means).where(baselines.c.id == baseline_id)
-    return connection.execute(statement).scalar_one_or_none()
+    return bytes(connection.execute(statement).scalar_one())
 
 
 def save_baseline(connection: Connection, **values: Any) -> int:
@@ -153,9 +155,25 @@ def save_detection(connection: Connection, row: DetectionRow) -> None:
     insert_new(connection, detections, (*values, "body"), [(*values.values(), body)])
 
 
-def set_learns(connection: Connection, run_id: int, *, learns: bool) -> None:
-    """Say whether baselines may be learned of a run."""
-    connection.execute(sa.update(detections).where(detections.c.run_id == run_id).values(learns=learns))
+def settle_detection(connection: Connection, run_id: int, *, learns: bool, body: Mapping[str, Any]) -> None:
+    """Say whether baselines may be learned of a run, once its alerts are known."""
+    mine = sa.update(detections).where(detections.c.run_id == run_id)
+    connection.execute(mine.values(learns=learns, body=json.dumps(body) if body else None))
+
+
+def nth_newest_run(connection: Connection, check_id: int, number: int) -> int | None:
+    """Give the run that was seen `number` runs ago, the newest being 1; the oldest there is where they are fewer."""
+    statement = sa.select(detections.c.run_id).where(detections.c.check_id == check_id)
+    rows = connection.execute(statement.order_by(detections.c.run_id.desc()).limit(number)).scalars().all()
+    return rows[-1] if rows else None
+
+
+def marks_since(connection: Connection, check_id: int, run_id: int) -> list[tuple[int, str]]:
+    """List with which runs index versions came from `run_id` on, oldest first, after the one that was there by then."""
+    mine = sa.select(marks.c.run_id, marks.c.index_version).where(marks.c.check_id == check_id)
+    before = mine.where(marks.c.run_id < run_id).order_by(marks.c.run_id.desc()).limit(1)
+    since = mine.where(marks.c.run_id >= run_id).order_by(marks.c.run_id)
+    return [(row.run_id, row.index_version) for part in (before, since) for row in connection.execute(part)]
 
 
 def unlearn(connection: Connection, check_id: int, since_run: int) -> None:

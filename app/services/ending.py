@@ -1,0 +1,200 @@
+"""The end of a run: its verdict, and everything that follows from it, written in one transaction."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from app.domain.model import RunStatus, Verdict
+from app.domain.verdicts import remarks, run_verdict, too_few_scored
+from app.services import alerting, embedding_canaries, facts, watching
+from app.services.embedding_canaries import Watched
+from app.services.findings import find_out
+from app.services.plans import Plan
+from app.services.staging import Gathered, gather
+from app.services.summaries import aggregate_vector, run_body, with_embedder
+from app.services.watching import OvertakenError
+from app.store import alerts, queue, recording
+from app.store.engine import Store, to_us
+from app.store.queue import ClaimedRun, ShardBody
+
+logger = logging.getLogger("coalmine.runs")
+
+_OVERTAKEN: Final = 3
+"""How often somebody may choose another baseline while one run ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """What a worker hears of a run it ended."""
+
+    id: int
+    check: str
+    suite: str
+    retriever: str
+    status: RunStatus
+    verdict: Verdict
+    probes: Mapping[str, int]
+    latencies: Sequence[float]
+    duration_seconds: float
+    embedder: str | None = None
+    """How asking the retriever's embedder for its known texts ended; None = it has none."""
+
+
+def finalise(
+    store: Store,
+    plan: Plan,
+    answered: Mapping[int, ShardBody],
+    watched: Watched | None,
+    owner: str,
+    clock: Callable[[], datetime],
+    *,
+    hold: timedelta | None,
+) -> EndedRun | None:
+    """Find out what the run amounted to and write it; anew where somebody chose another baseline in between."""
+    gathered = gather(plan, answered)
+    for _ in range(_OVERTAKEN):
+        with suppress(OvertakenError):
+            return _end(store, plan, gathered, watched, owner, clock, hold=hold)
+    return _end(store, plan, gathered, watched, owner, clock, hold=hold)
+
+
+def _end(
+    store: Store,
+    plan: Plan,
+    gathered: Gathered,
+    watched: Watched | None,
+    owner: str,
+    clock: Callable[[], datetime],
+    *,
+    hold: timedelta | None,
+) -> EndedRun | None:
+    """Write what the run amounted to, with everything that follows from it, in one transaction.
+
+    Raises OvertakenError, having written nothing.
+    """
+    too_few = too_few_scored(scored=gathered.scored, unscored=gathered.unscored, why_unscored=gathered.unscored_detail)
+    found = find_out(store, plan, gathered, unknown=bool(too_few or gathered.ended_early))
+    found = replace(found, aggregates=with_embedder(found.aggregates, watched.body if watched else None))
+    seen = facts.facts_of(
+        plan.yardstick.rules,
+        plan.panel,
+        reasons=found.reasons,
+        failed=gathered.failures,
+        unscored=gathered.unscored_at,
+        latencies=gathered.measured_latencies,
+        seen=found.watched.row if found.watched else None,
+    )
+    verdict, reasons = run_verdict(
+        found.aggregates, plan.yardstick.rules, ended_early=gathered.ended_early, too_few_scored=too_few, facts=seen
+    )
+    reasons += remarks(
+        found.aggregates,
+        unscored=0 if too_few else gathered.unscored,
+        why_unscored=gathered.unscored_detail,
+        undated=found.undated,
+        lacking=gathered.lacking,
+    )
+    status = RunStatus.FINISHED if gathered.complete else RunStatus.PARTIAL
+    now = clock()
+    vector = aggregate_vector(plan.vector_names, found.aggregates)
+    run_id, check_id = plan.run.id, plan.run.check_id
+    with store.write() as connection:
+        alerts.hold_check(connection, check_id)
+        aggregates = found.aggregates
+        if not recording.finish_run(
+            connection,
+            run_id,
+            owner,
+            status=status,
+            verdict=verdict,
+            reasons=json.dumps(reasons),
+            finished_at=to_us(now),
+            index_version=gathered.index_version,
+            total=aggregates.total,
+            measured=aggregates.measured,
+            failed=aggregates.failed,
+            undefined=aggregates.undefined,
+            degraded=aggregates.degraded,
+            degraded_positions=found.degraded_positions(gathered) or None,
+            aggregates=vector.tobytes(),
+            layout_id=plan.vector_layout_id,
+        ):
+            return None
+        rows = [
+            (ranking_id, plan.version_ids[position], result.match.to_bytes(), result.vector.tobytes())
+            for position, result in found.results.items()
+            if (ranking_id := gathered.rankings[position]) is not None
+        ]
+        recording.save_scores(connection, plan.layout_id, rows)
+        recording.change_states(connection, check_id, run_id, closed=found.closed, opened=found.opened)
+        recording.save_probes(connection, run_id, gathered.latencies.tobytes(), gathered.failures, gathered.unscored_at)
+        recording.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), vector)
+        if gathered.index_version is not None:
+            recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
+        latencies = gathered.measured_latencies
+        failed_at = [(failure.step, failure.outcome) for failure in gathered.failures.values()]
+        body = run_body(plan.panel, found.aggregates, found.reasons, gathered.outcomes, latencies, failed_at=failed_at)
+        recording.save_latest(connection, check_id, run_id, body)
+        embedding_canaries.record(connection, run_id, watched)
+        baseline_id = watching.record(connection, plan, found.watched, now=now)
+        hold_until = now + hold if hold is not None and aggregates.degraded and verdict is not Verdict.UNKNOWN else None
+        alerting.after_run(connection, check_id, run_id, now=now, hold_until=hold_until)
+        watching.settle(connection, plan, found.watched, baseline_id=baseline_id, now=now)
+        queue.drop_shards(connection, run_id)
+    return EndedRun(
+        id=run_id,
+        check=plan.run.check,
+        suite=plan.suite,
+        retriever=plan.retriever.slug,
+        status=status,
+        verdict=verdict,
+        probes=found.aggregates.probes,
+        latencies=latencies,
+        duration_seconds=(now - plan.started_at).total_seconds(),
+        embedder=None if watched is None else str(watched.outcome),
+    )
+
+
+def fail(
+    store: Store,
+    claimed: ClaimedRun,
+    owner: str,
+    reason: str,
+    clock: Callable[[], datetime],
+    *,
+    last_resort: bool = False,
+) -> EndedRun | None:
+    """End a run that could not be executed: its verdict is unknown, never healthy.
+
+    As a `last_resort` it ends even where its alerting fails, which may be why it could not be ended before.
+    """
+    now = clock()
+    values: dict[str, Any] = {"status": RunStatus.FAILED, "verdict": Verdict.UNKNOWN, "reasons": json.dumps([reason])}
+    with store.write() as connection:
+        alerts.hold_check(connection, claimed.check_id)
+        if not recording.finish_run(connection, claimed.id, owner, finished_at=to_us(now), **values):
+            return None
+        recording.save_latest(connection, claimed.check_id, claimed.id, {})
+        try:
+            with connection.begin_nested():
+                alerting.after_run(connection, claimed.check_id, claimed.id, now=now)
+        except Exception:
+            if not last_resort:
+                raise
+            logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})  # no_data tells of it in time
+        queue.drop_shards(connection, claimed.id)
+    return EndedRun(
+        id=claimed.id,
+        check=claimed.check,
+        suite="",
+        retriever="",
+        status=RunStatus.FAILED,
+        verdict=Verdict.UNKNOWN,
+        probes={},
+        latencies=(),
+        duration_seconds=0.0,
+    )

@@ -1,0 +1,300 @@
+"""What a check's detector makes of a run that is about to end, and how that is written with it.
+
+`look` reads and decides, outside of the transaction that ends the run; `record` writes inside it, and `settle` after
+its alerts are known, since baselines are never learned of runs during which one stands.
+"""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.detection import (
+    Baseline,
+    Change,
+    Observation,
+    Reading,
+    pack_baseline,
+    unpack_baseline,
+)
+from app.domain.drops import Column, drops
+from app.domain.judging import Tally
+from app.domain.model import RuleKind
+from app.services import detected, drifting
+from app.services.detectors import (
+    Action,
+    Detector,
+    Gauge,
+    Learned,
+    Sighting,
+    advance,
+    close_of,
+    learn_on,
+    lost_of,
+    stored_learnable,
+)
+from app.services.plans import Plan
+from app.services.staging import Gathered
+from app.store import detection
+from app.store.detection import ChoiceRow, DetectionRow, DetectorRow
+from app.store.engine import Connection, Store, to_us
+from app.store.past import Asked, read_past
+
+Floats = NDArray[np.float64]
+
+
+class OvertakenError(Exception):
+    """Somebody changed what the detector is compared with, or saw another run, since it looked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What the detector made of a run, and all that is to be written with it."""
+
+    before: DetectorRow | None
+    choice: ChoiceRow | None
+    row: DetectionRow
+    regressed: NDArray[np.intp]
+    """Positions of the canaries an open alarm names."""
+    pinned: Learned | None
+    well: tuple[Detector, Learned | None] | None
+    """The detector after this run if it may be learned of, with what was learned; None = it may not, whatever else."""
+    otherwise: Detector
+    means: bytes
+    """Of the runs of the baseline that was learned, packed; empty where none was. A pinned one has its run's own."""
+
+
+def look(store: Store, plan: Plan, tally: Tally, gathered: Gathered) -> Watched | None:
+    """Let the detector look at a measured run; None where no canary of it is watched."""
+    if not plan.members.keys:
+        return None
+    with store.read() as connection:
+        return _look(connection, plan, tally, gathered)
+
+
+def record(connection: Connection, plan: Plan, watched: Watched | None, *, now: datetime) -> int | None:
+    """Write what the detector made of the run that is being ended; gives the baseline it was compared with.
+
+    Raises OvertakenError.
+    """
+    if watched is None:
+        return None
+    check_id, row = plan.run.check_id, watched.row
+    if not detection.is_at(connection, check_id, watched.before, watched.choice):
+        raise OvertakenError
+    if watched.pinned is not None:
+        row = replace(row, baseline_id=_save(connection, check_id, watched.pinned, b"", now))
+    detection.save_detection(connection, row)
+    if row.since_run is not None:
+        detection.unlearn(connection, check_id, row.since_run)
+    return row.baseline_id
+
+
+def settle(
+    connection: Connection, plan: Plan, watched: Watched | None, *, baseline_id: int | None, now: datetime
+) -> None:
+    """Keep the detector as it is after the run, and what it learned, now that the alerts of the check are known."""
+    if watched is None:
+        return
+    check_id, run_id = plan.run.check_id, plan.run.id
+    detector = watched.otherwise
+    if watched.well is not None:
+        alerted = detection.is_alerted(connection, check_id)
+        # Replays cannot ask for alerts: this tells them from runs that were learned of until an alarm reached back.
+        body = {**watched.row.body, "alerted": True} if alerted else watched.row.body
+        detection.settle_detection(connection, run_id, learns=not alerted, body=body)
+        if not alerted:
+            detector, learned = watched.well
+            if learned is not None:
+                baseline_id = _save(connection, check_id, learned, watched.means, now)
+    detection.save_detector(connection, check_id, run_id=run_id, baseline_id=baseline_id, body=detector.packed())
+
+
+def _look(connection: Connection, plan: Plan, tally: Tally, gathered: Gathered) -> Watched:
+    check_id, run_id = plan.run.check_id, plan.run.id
+    before = detection.find_detector(connection, check_id)
+    choice = detection.newest_choice(connection, check_id)
+    sighting = _sighting(plan, tally, choice)
+    learnable = stored_learnable(connection)
+    held = None if before is None else _unpacked(connection, plan, before)
+    step = advance(connection, held, sighting, learnable)
+    reading = step.reading
+    may_learn = not reading.open and reading.change is not Change.CLOSED
+    well = learn_on(connection, step, sighting, learnable, eligible=True) if may_learn else None
+    learned = well[1] if well is not None else None
+    since_run = _since(connection, check_id, run_id, reading)
+    in_force = None if before is None or step.baseline is None or step.pinned is not None else before.baseline_id
+    panel = plan.panel
+    body = detected.body_of(
+        reading,
+        [panel.canaries[position].key for position in panel.watched] if reading.culprits else (),
+        since_run=since_run,
+        index_change=_index_change(connection, plan, since_run, gathered.index_version),
+        drops=drops(
+            plan.yardstick.rules,
+            k=plan.yardstick.k,
+            categories=panel.categories,
+            before=_before(connection, plan, choice, in_force),
+            now=lambda name: tally.scores([name])[:, 0],
+        ),
+        drift=_drift(connection, plan, gathered, in_force),
+    )
+    return Watched(
+        before=before,
+        choice=choice,
+        row=DetectionRow(
+            run_id=run_id,
+            check_id=check_id,
+            baseline_id=in_force,
+            evidence=reading.evidence,
+            lost=reading.lost,
+            worse=reading.worse,
+            open=reading.open,
+            since_run=since_run,
+            learns=False,
+            body=body,
+        ),
+        regressed=panel.watched[[one.position for one in reading.culprits if reading.open]],
+        pinned=step.pinned,
+        well=well,
+        otherwise=learn_on(connection, step, sighting, learnable, eligible=False)[0],
+        means=b"" if learned is None else _means(connection, plan, tally, learned),
+    )
+
+
+def _sighting(plan: Plan, tally: Tally, choice: ChoiceRow | None) -> Sighting:
+    gauge = Gauge.of(plan.yardstick)
+    hits, quality = tally.scores([gauge.hit, gauge.quality])[plan.panel.watched].T
+    return Sighting(
+        check_id=plan.run.check_id,
+        run_id=plan.run.id,
+        gauge=gauge,
+        members=plan.members,
+        observation=Observation(lost=lost_of(hits), ndcg=quality),
+        close=close_of(plan.yardstick.rules),
+        choice=choice,
+    )
+
+
+def _unpacked(connection: Connection, plan: Plan, row: DetectorRow) -> Detector:
+    def baseline(open_: bool) -> Baseline | None:  # noqa: FBT001 - as unpacked calls it
+        if row.baseline_id is None:
+            return None
+        read = partial(_baseline, connection, row.baseline_id, failures=open_)
+        found: Baseline | None = plan.keep(("baseline", row.baseline_id, open_), read)
+        return found
+
+    return Detector.unpacked(row.body, baseline)
+
+
+def _baseline(connection: Connection, baseline_id: int, *, failures: bool) -> Baseline:
+    return unpack_baseline(*detection.body_of_baseline(connection, baseline_id, failures=failures))
+
+
+def _since(connection: Connection, check_id: int, run_id: int, reading: Reading) -> int | None:
+    """Give the run with which the fault of an alarm that stands, or that just closed, began."""
+    if not reading.open and reading.change is not Change.CLOSED:
+        return None
+    if reading.since <= 1:
+        return run_id
+    return detection.nth_newest_run(connection, check_id, reading.since - 1) or run_id
+
+
+def _index_change(
+    connection: Connection, plan: Plan, since_run: int | None, now: str | None
+) -> Mapping[str, str] | None:
+    if since_run is None:
+        return None
+    marks = detection.marks_since(connection, plan.run.check_id, since_run)
+    return detected.index_change_of(marks, since_run, plan.run.id, now)
+
+
+def _drift(connection: Connection, plan: Plan, gathered: Gathered, baseline_id: int | None) -> Mapping[str, Any] | None:
+    baseline = None if baseline_id is None else detection.find_baseline(connection, baseline_id)
+    if baseline is None:
+        return None
+    return drifting.drift_of(
+        connection, plan, gathered.rankings, first_run=baseline.first_run, last_run=baseline.last_run
+    )
+
+
+class _Means(msgspec.Struct, array_like=True, frozen=True):
+    """Mean measures by canary version: the bytes are little-endian int64 and (N, M) float32."""
+
+    versions: bytes
+    names: list[str]
+    means: bytes
+
+
+def _means(connection: Connection, plan: Plan, tally: Tally, learned: Learned) -> bytes:
+    """Average every measure of the watched canaries over the runs that were learned of, this one maybe among them."""
+    names = [str(measure) for measure in plan.yardstick.measures]
+    asked = Asked(version_ids=[int(key) for key in plan.members.keys], k=plan.yardstick.k, names=names)
+    stored = [run_id for run_id in learned.run_ids if run_id != plan.run.id]
+    sums, counts = read_past(connection, plan.run.check_id, stored, asked).sums()
+    if len(stored) < len(learned.run_ids):
+        current = tally.scores(names)[plan.panel.watched]
+        sums += np.nan_to_num(current)
+        counts += ~np.isnan(current)
+    means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+    versions = np.array(asked.version_ids, dtype="<i8").tobytes()
+    packed = msgspec.msgpack.encode(_Means(versions=versions, names=names, means=means.astype("<f4").tobytes()))
+    return zlib.compress(packed, 1)
+
+
+def _before(connection: Connection, plan: Plan, choice: ChoiceRow | None, baseline_id: int | None) -> Column | None:
+    """Give what each canary of the panel had before, by measure: in the run pinned, or on average in the baseline."""
+    if not any(rule.kind is RuleKind.DROP for rule in plan.yardstick.rules):
+        return None
+    if choice is not None and choice.action == Action.PINNED and choice.run_id is not None:
+        read = partial(_of_run, connection, plan, choice.run_id)
+        means: _Means = plan.keep(("pinned", choice.run_id, plan.layout_id, plan.version_ids), read)
+    elif baseline_id is not None:
+        means = plan.keep(("means", baseline_id), partial(_of_baseline, connection, baseline_id))
+    else:
+        return None
+    table = np.frombuffer(means.means, dtype="<f4").reshape(-1, len(means.names))
+    place_of = {version: place for place, version in enumerate(np.frombuffer(means.versions, dtype="<i8").tolist())}
+    places = np.array([place_of.get(version, -1) for version in plan.version_ids], dtype=np.intp)
+
+    def column(name: str) -> Floats:
+        found = np.full(len(places), np.nan)
+        if name in means.names:
+            found[places >= 0] = table[places[places >= 0], means.names.index(name)]
+        return found
+
+    return column
+
+
+def _of_run(connection: Connection, plan: Plan, run_id: int) -> _Means:
+    names = [str(measure) for measure in plan.yardstick.measures]
+    asked = Asked(version_ids=plan.version_ids, k=plan.yardstick.k, names=names)
+    sums, counts = read_past(connection, plan.run.check_id, [run_id], asked).sums()
+    means = np.where(counts > 0, sums, np.nan).astype("<f4")
+    return _Means(versions=np.array(plan.version_ids, dtype="<i8").tobytes(), names=names, means=means.tobytes())
+
+
+def _of_baseline(connection: Connection, baseline_id: int) -> _Means:
+    return msgspec.msgpack.decode(zlib.decompress(detection.means_of(connection, baseline_id)), type=_Means)
+
+
+def _save(connection: Connection, check_id: int, learned: Learned, means: bytes, now: datetime) -> int:
+    body, failures = pack_baseline(learned.baseline)
+    return detection.save_baseline(
+        connection,
+        check_id=check_id,
+        first_run=learned.run_ids[0],
+        last_run=learned.run_ids[-1],
+        runs=learned.baseline.runs,
+        deterministic=learned.baseline.deterministic,
+        learned_at=to_us(now),
+        body=body,
+        failures=failures,
+        means=means,
+    )
