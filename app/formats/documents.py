@@ -3,7 +3,7 @@
 Here are checks; canaries, retrievers, hooks, silences and rules have modules of their own, as have hashing and secrets.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from app.domain.judging import Yardstick
 from app.domain.measures import CUTOFFS
 from app.domain.retrievers import Scorer
 from app.formats.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
-from app.formats.fields import Document, Flag, Slug, Whole, complaint, complaints, repeated
+from app.formats.fields import Document, Flag, Slug, Whole, complaint, complaints, repeated, suggestion
 from app.formats.hook_documents import HookDocument
 from app.formats.retriever_documents import RetrieverDocument
 from app.formats.rule_documents import RuleDocument, problems_of_rules, rules_in_force, why_uncomputed
@@ -112,6 +112,13 @@ class CheckDocument(Document):
                 why = self.why_uncomputed(measure)
                 if why is not None:
                     yield key, f"canary '{self.suite}/{key}' has a floor on {measure}: {why}"
+
+    def unknown_canaries(self, keys: Collection[str]) -> Iterator[str]:
+        """Yield a sentence for every rule about a canary that is not among those of the suite."""
+        for rule in self.rules:
+            if rule.canary is not None and rule.canary not in keys:
+                near = suggestion(rule.canary, keys)
+                yield f"rule '{rule.key}' is about '{rule.canary}', but suite '{self.suite}' has no such canary{near}"
 
     def yardstick(self, scorer: Scorer) -> Yardstick:
         """Return what the answers of a retriever with this scorer are judged by."""

@@ -49,7 +49,8 @@ def apply(store: Store, vault: Vault, wanted: Documents, *, managed_by: str, now
     """Put what is wanted in force, in one transaction; file-managed objects not wanted any more are archived.
 
     Raises InvalidInputError where a check, whoever manages it, would be left without what it refers to, and where
-    its runs would not compute a measure that a canary has a floor on; nothing is changed then.
+    its runs would not compute a measure that a canary has a floor on, or not ask a canary that a rule of its own is
+    about; nothing is changed then.
     """
     with store.write() as connection:
         changes = _Applying(connection, vault, wanted, managed_by, now=to_us(now)).run()
@@ -76,7 +77,7 @@ class _Applying:
         self._archived: dict[str, set[str]] = defaultdict(set)
         """Slugs by kind."""
         self._floors: dict[str, Mapping[str, tuple[str, ...]]] = {}
-        """Of the wanted suites as they will be: suite -> canary -> measures."""
+        """Of the wanted suites as they will be: suite -> every canary -> measures."""
 
     def run(self) -> list[Change]:
         """Apply in an order in which nothing refers to what is not there yet."""
@@ -174,6 +175,8 @@ class _Applying:
             for key, told in check.uncomputed_floors(self._floors_of(check.suite)):
                 place = self._place(("canary", check.suite, key), ("check", check.slug))
                 yield Problem(path="floors", message=told, **place)
+            for told in check.unknown_canaries(self._floors_of(check.suite)):
+                yield Problem(path="rules", message=told, **self._place(("check", check.slug)))
 
     def _present(self, check: CheckDocument) -> dict[str, Collection[str]]:
         """Give the slugs a check may refer to, by kind; those it refers to stay until the transaction ends."""

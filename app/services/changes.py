@@ -41,7 +41,7 @@ class CanaryPlan:
     """(key, content, source): those that change, and those that only stand elsewhere now."""
     gone: tuple[CanaryRow, ...]
     floors: Mapping[str, tuple[str, ...]]
-    """The measures with floors of the canaries in force afterwards, by key."""
+    """The measures with floors of each canary in force afterwards, by key."""
 
 
 def definition_change(
@@ -122,7 +122,7 @@ def plan_canaries(
     gone = tuple(row for row in others if replace and row.managed_by == managed_by)
     stay = [row for row in others if not replace or row.managed_by != managed_by]
     changes += [_archived("canary", f"{suite}/{row.key}") for row in gone]
-    floors = floors_of(stay) | {document.key: tuple(document.floors) for document in documents if document.floors}
+    floors = floors_of(stay) | {document.key: tuple(document.floors) for document in documents}
     return CanaryPlan(changes=tuple(changes), saved=tuple(saved), gone=gone, floors=floors)
 
 

@@ -26,6 +26,7 @@ from app.services.references import (
     FILE,
     refuse_file_managed,
     refuse_file_managed_canary,
+    refuse_named,
     refuse_used,
     require,
     require_floors,
@@ -107,11 +108,15 @@ def archive(store: Store, kind: str, slug: str, *, now: datetime) -> None:
 
 
 def archive_canary(store: Store, suite: str, key: str, *, now: datetime) -> None:
-    """Take an API-managed canary out of its suite; its history stays."""
+    """Take an API-managed canary out of its suite; its history stays.
+
+    Raises ConflictError while a rule is about it.
+    """
     with store.write() as connection:
         owner = _suite(connection, suite)
         found = _canary(catalog.list_canaries(connection, owner.id), suite, key)
         refuse_file_managed_canary(found, suite)
+        refuse_named(connection, suite, {key})
         catalog.archive_canaries(connection, [found.id], to_us(now))
         catalog.touch_definition(connection, owner.id, to_us(now))
 
@@ -203,6 +208,7 @@ def _put_canaries(
     plan = plan_canaries(slug, known, documents, managed_by=API, replace=replace)
     write_canaries(connection, suite.id, plan, managed_by=API, now=to_us(now))
     given = {document.key for document in documents}
+    refuse_named(connection, slug, {row.key for row in plan.gone})
     require_floors(connection, slug, {key: floors for key, floors in plan.floors.items() if key in given})
     return len(plan.saved)
 

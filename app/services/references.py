@@ -25,6 +25,7 @@ def require_references(connection: Connection, check: CheckDocument) -> None:
         suite = require(catalog.find_definition(connection, "suite", check.suite), f"suite '{check.suite}'")
         floors = floors_of(catalog.list_canaries(connection, suite.id))
         problems = [Problem(path="suite", message=message) for _, message in check.uncomputed_floors(floors)]
+        problems += [Problem(path="rules", message=message) for message in check.unknown_canaries(floors)]
     if problems:
         raise InvalidInputError(problems)
 
@@ -56,6 +57,17 @@ def refuse_used(connection: Connection, kind: str, slug: str) -> None:
         raise ConflictError(f"{kind} '{slug}' is used by check {', '.join(users)}; change or delete that first")
 
 
+def refuse_named(connection: Connection, suite: str, gone: Collection[str]) -> None:
+    """Raise ConflictError where a rule of a check in force is about a canary that is gone from its suite."""
+    for check in checks_in_force(connection):
+        for rule in check.rules if check.suite == suite else ():
+            if rule.canary in gone:
+                raise ConflictError(
+                    f"canary '{suite}/{rule.canary}' is named by rule '{rule.key}' of check '{check.slug}'; "
+                    "change that first"
+                )
+
+
 def checks_in_force(connection: Connection) -> list[CheckDocument]:
     """Read every check in force."""
     return [CheckDocument.model_validate(row.body) for row in catalog.list_definitions(connection, "check")]
@@ -77,8 +89,8 @@ def missing(check: CheckDocument, present: Mapping[str, Collection[str]]) -> lis
 
 
 def floors_of(canaries: Iterable[CanaryRow]) -> dict[str, tuple[str, ...]]:
-    """List the measures canaries have floors on, by key; those without floors are left out."""
-    return {row.key: tuple(row.body["floors"]) for row in canaries if row.body.get("floors")}
+    """List the measures canaries have floors on, by key of each; () = it has none."""
+    return {row.key: tuple(row.body.get("floors", ())) for row in canaries}
 
 
 def require(definition: Definition | None, name: str) -> Definition:
