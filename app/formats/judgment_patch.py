@@ -83,15 +83,14 @@ def judgment_name(judgment: JudgmentDocument) -> str:
 
 
 def _quoted(value: Any) -> str:
-    """Write a scalar as YAML within a flow collection; line breaks that only YAML knows are escaped as well."""
+    """Write a scalar as YAML within a flow collection; what is not seen as it stands is escaped."""
     if not isinstance(value, str):
         return json.dumps(value)
     escaped = escape_dollars(value)
-    if _PLAIN.fullmatch(escaped) and isinstance(plain_value(escaped), str):
+    if _PLAIN.fullmatch(escaped) and plain_value(escaped) == yaml.safe_load(escaped) == escaped:
         return escaped
-    return re.sub(
-        "[\u0085\u2028\u2029\ufeff]", lambda sign: f"\\u{ord(sign[0]):04x}", json.dumps(escaped, ensure_ascii=False)
-    )
+    written = json.dumps(escaped, ensure_ascii=False)
+    return "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in written)
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./@-]*")
