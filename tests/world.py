@@ -15,7 +15,7 @@ from app.domain.model import Send, Trigger
 from app.formats.canary_files import CanaryFile, Documents, Source
 from app.formats.complaints import parse_document
 from app.formats.documents import SuiteDocument
-from app.services import alert_reading, applying, deliveries, reading, runs, scheduling
+from app.services import alert_reading, alerting, applying, deliveries, reading, runs, scheduling
 from app.services.changes import Change
 from app.services.deliveries import SentDelivery
 from app.services.notices import Links
@@ -84,7 +84,7 @@ def documents(*pages: Mapping[str, Any], file: str = "canaries.yaml") -> Documen
     for line, one in enumerate(read, 1):
         names = [("suite", one.suite or "")] + [("canary", one.suite or "", each.key) for each in one.canaries]
         names += [("retriever", each.slug) for each in one.retrievers] + [("hook", each.slug) for each in one.hooks]
-        names += [("check", each.slug) for each in one.checks]
+        names += [("check", each.slug) for each in one.checks] + [("silence", each.slug) for each in one.silences]
         sources |= {name: Source(file=file, line=line) for name in names}
     return Documents(
         suites=tuple(
@@ -95,6 +95,7 @@ def documents(*pages: Mapping[str, Any], file: str = "canaries.yaml") -> Documen
         retrievers=tuple(each for one in read for each in one.retrievers),
         checks=tuple(each for one in read for each in one.checks),
         hooks=tuple(each for one in read for each in one.hooks),
+        silences=tuple(each for one in read for each in one.silences),
         sources=sources,
     )
 
@@ -152,6 +153,11 @@ class World:
     def deliver_all(self) -> list[SentDelivery]:
         """Attempt everything that is due."""
         return list(iter(self.deliver, None))
+
+    def tick(self) -> int:
+        """Let the clock tick for what fires: silences end, reminders come due. Gives how many checks that told of."""
+        checks = alerting.checks_at_tick(self.store)
+        return sum(alerting.at_tick(self.store, check, now=self.clock()) for check in sorted(checks))
 
     def shown(self, run: EndedRun | int) -> dict[str, Any]:
         """Read a run as people do."""
