@@ -114,9 +114,9 @@ class ProcessMetrics:
             self._probe_seconds.observe(seconds, exemplar)
 
     def delivered(self, sent: SentDelivery) -> None:
-        """Count an attempt to deliver."""
+        """Count an attempt to deliver; what was told once more was counted when it was told."""
         if sent.error is None:
-            self._deliveries.labels(sent.hook).inc()
+            self._deliveries.labels(sent.hook).inc(0 if sent.again else 1)
         else:
             self._failures.labels(sent.hook, sent.error).inc()
 

@@ -21,7 +21,7 @@ from app.domain.errors import StoreUnavailableError
 from app.domain.model import Send
 from app.domain.retrievers import Probe
 from app.domain.schedules import trigger
-from app.services import deliveries, diagnosis, rescoring, retention, runs, scheduling
+from app.services import alerting, deliveries, diagnosis, rescoring, retention, runs, scheduling
 from app.services.notices import Links
 from app.services.plans import Planner
 from app.services.runs import EndedRun
@@ -137,20 +137,24 @@ class Worker:
             logger.exception("bug")  # the next turn of the clock tries again
 
     def _sync(self) -> None:
-        """Follow the catalog: one job a check, catch-up for what is new, missing data, the metrics snapshot."""
+        """Follow the catalog: one job a check, catch-up for what is new, missing data, what is to be told again."""
         checks = scheduling.scheduled_checks(self._engine.store)
         with self._scheduling:
             if self._stopping.is_set():
                 return
             self._follow(checks)
+        firing = alerting.checks_at_tick(self._engine.store)
         for check in checks:
-            self._look_after(check)
+            self._look_after(check, firing=check.id in firing)
         self._show()
 
-    def _look_after(self, check: ScheduledCheck) -> None:
+    def _look_after(self, check: ScheduledCheck, *, firing: bool) -> None:
+        store = self._engine.store
         try:
             self._tick(check.id)
-            if scheduling.watch_for_silence(self._engine.store, check.id, started_at=self._started_at, now=_now()):
+            if scheduling.watch_for_silence(store, check.id, started_at=self._started_at, now=_now()):
+                self.wake()
+            if firing and alerting.at_tick(store, check.id, now=_now()):  # a silence is over, a reminder is due
                 self.wake()
         except StoreUnavailableError:
             raise
@@ -280,7 +284,7 @@ class Worker:
 
     def _deliver_once(self, owner: str) -> bool:
         engine = self._engine
-        sent = deliveries.deliver_next(
+        sent = deliveries.attempt_next(
             engine.store,
             engine.vault,
             engine.send,

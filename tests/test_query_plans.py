@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store import alerts, history, outbox, queue
+from app.store import alerts, history, outbox, queue, refreshes
 from app.store.engine import Store
 
 ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
@@ -18,6 +18,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "last_completed": lambda connection: history.last_completed(connection, 1),
     "states_at": lambda connection: history.states_at(connection, 1, 1),
     "claim_delivery": lambda connection: outbox.claim_delivery(connection, owner="o", now=1, lease_until=2),
+    "claim_refresh": lambda connection: refreshes.claim_refresh(connection, owner="o", now=1, lease_until=2),
     "outbox": outbox.outbox,
     "count_alerts": alerts.count_alerts,
     "open_alerts": lambda connection: alerts.open_alerts(connection, 1),

@@ -5,13 +5,17 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from app.domain.model import Receipt
+from app.domain.model import HookKind, Receipt
 
 FIRST_RETRY_SECONDS: Final = 5.0
 LONGEST_WAIT_SECONDS: Final = 3600.0
 JITTER_SHARE: Final = 0.25
 GIVE_UP_AFTER: Final = timedelta(hours=24)
 PERMANENT_TRIES: Final = 3
+REFRESH_EVERY: Final = timedelta(minutes=1)
+REFRESH_AFTER_RESOLVE: Final = timedelta(minutes=5)
+FORGETFUL: Final = frozenset({HookKind.ALERTMANAGER})
+"""Receivers that take an alert for over unless they hear of it again and again."""
 
 
 class DeliveryState(StrEnum):
@@ -58,6 +62,18 @@ def after_attempt(receipt: Receipt, attempts: int, first_at: datetime, now: date
         disable_hook=False,
         reason=f"{what}: attempt {attempts + 1} follows in {wait:.0f} s.",
     )
+
+
+def is_forgotten(hook_kind: str, *, resolves: bool, delivered_at: datetime, alert_open: bool, now: datetime) -> bool:
+    """Whether what was delivered has to be told once more, or the receiver takes it for over.
+
+    It is told every minute while the alert is open, and its end for five minutes more, as Prometheus does, since one
+    taken request proves nothing about what became of it there. Once the alert is resolved its trigger is not told
+    again: it would open there what has ended.
+    """
+    if hook_kind not in FORGETFUL:
+        return False
+    return now <= delivered_at + REFRESH_AFTER_RESOLVE if resolves else alert_open
 
 
 def backoff(attempts: int, retry_after: float | None, jitter: float) -> float:

@@ -1,4 +1,4 @@
-"""Telling people: claim a delivery, render what it says, send it, and write down what came of it.
+"""Telling people: claim a delivery, have it written, send it, and write down what came of it.
 
 Three transactions around one network call, so that no transaction waits for a receiver, and a crash anywhere
 leads to another attempt with the same bytes and the same idempotency key.
@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import SystemRandom
 
-from app.domain.delivering import DeliveryState, after_attempt
+from app.domain.alerting import AlertState
+from app.domain.delivering import REFRESH_EVERY, DeliveryState, after_attempt, is_forgotten
 from app.domain.errors import ConfigurationError, ConflictError, NotFoundError, StoreUnavailableError
 from app.domain.model import Hook, Message, Receipt, Send
 from app.formats.documents import HookDocument
@@ -18,9 +19,9 @@ from app.formats.notices import body_of, is_written_for
 from app.formats.secret_fields import join_secrets
 from app.services.notices import Links, notice
 from app.services.vault import Vault
-from app.store import catalog, outbox
+from app.store import alerts, catalog, outbox, refreshes
 from app.store.catalog import Definition
-from app.store.engine import Store, from_us, to_us
+from app.store.engine import Connection, Store, from_us, to_us
 from app.store.outbox import AttemptRow, DeliveryRow
 
 logger = logging.getLogger("coalmine.deliveries")
@@ -28,6 +29,7 @@ logger = logging.getLogger("coalmine.deliveries")
 _ARCHIVED = "The hook was archived."
 _RANDOM = SystemRandom()  # jitter, without a say in anybody's seeded sequence
 TEST = "hook.test"
+RESOLVED = "alert.resolved"
 UNPREPARED = "configuration"
 BUG = "bug"
 
@@ -41,6 +43,8 @@ class SentDelivery:
     state: str
     error: str | None
     reason: str
+    again: bool = False
+    """What was delivered before was told once more."""
 
 
 def deliver_next(
@@ -119,18 +123,8 @@ def _settle(
         why = _unreachable(hook)
         if why is not None and step.state is DeliveryState.PENDING:
             step = replace(step, state=DeliveryState.DEAD, next_attempt_at=None, reason=why)
-        outbox.record_attempt(
-            connection,
-            claimed.id,
-            AttemptRow(
-                at=to_us(now),
-                http_status=receipt.http_status,
-                error=receipt.error,
-                detail=receipt.detail,
-                latency_seconds=receipt.latency_seconds,
-            ),
-        )
-        outbox.settle_delivery(
+        outbox.record_attempt(connection, claimed.id, _attempt(receipt, now))
+        settled = outbox.settle_delivery(
             connection,
             claimed.id,
             owner=owner,
@@ -138,6 +132,9 @@ def _settle(
             next_attempt_at=to_us(step.next_attempt_at or now),
             reason=step.reason,
         )
+        if settled and step.state is DeliveryState.DELIVERED:
+            forgotten = _forgotten_at(connection, claimed, hook, now + REFRESH_EVERY)
+            refreshes.begin_refreshing(connection, claimed, forgotten)
         if step.disable_hook:
             catalog.disable_definition(connection, claimed.hook_id, step.reason, to_us(now))
             outbox.abandon_deliveries(connection, claimed.hook_id, step.reason)
@@ -147,6 +144,105 @@ def _settle(
         state=step.state,
         error=None if receipt.ok else receipt.error,
         reason=step.reason,
+    )
+
+
+def attempt_next(
+    store: Store,
+    vault: Vault,
+    send: Send,
+    *,
+    owner: str,
+    links: Links,
+    clock: Callable[[], datetime],
+    lease: timedelta,
+) -> SentDelivery | None:
+    """Attempt what is due, news before what is only told once more; None when there is nothing."""
+    sent = deliver_next(store, vault, send, owner=owner, links=links, clock=clock, lease=lease)
+    return sent or refresh_next(store, vault, send, owner=owner, clock=clock, lease=lease)
+
+
+def refresh_next(
+    store: Store, vault: Vault, send: Send, *, owner: str, clock: Callable[[], datetime], lease: timedelta
+) -> SentDelivery | None:
+    """Tell a forgetful receiver once more what it took before; None when none is due.
+
+    The same bytes under the same key. A failure is written down as an attempt, and the next minute tries again.
+    """
+    while True:
+        now = clock()
+        with store.write() as connection:
+            told = refreshes.claim_refresh(connection, owner=owner, now=to_us(now), lease_until=to_us(now + lease))
+        if told is None:
+            return None
+        try:
+            ready = _prepare_again(store, vault, told, owner=owner, now=now, lease=lease)
+            if ready is None:  # not needed any more, or somebody else's: the next one
+                continue
+            receipt = send(ready.hook, ready.message, now)
+        except StoreUnavailableError:
+            raise
+        except ConfigurationError as error:
+            receipt = Receipt(ok=False, error=UNPREPARED, detail=str(error))
+        except Exception:  # as of a delivery
+            logger.exception("bug", extra={"delivery": told.id, "hook": told.hook})
+            receipt = Receipt(ok=False, error=BUG, detail="an error in Coalmine; the log has the details")
+        return _settle_again(store, told, receipt, owner=owner, now=clock())
+
+
+def _prepare_again(
+    store: Store, vault: Vault, told: DeliveryRow, *, owner: str, now: datetime, lease: timedelta
+) -> _Ready | None:
+    with store.write() as connection:
+        definition = catalog.definition_by_id(connection, told.hook_id)
+        if told.body is None or _forgotten_at(connection, told, definition, now) is None:
+            refreshes.settle_refresh(connection, told.id, owner=owner, refresh_at=None)
+            return None
+        hook = _hook(vault, definition)
+        until = to_us(now + lease + timedelta(seconds=hook.timeout_seconds))
+        if not refreshes.extend_refresh(connection, told.id, owner=owner, lease_until=until):
+            return None
+    return _Ready(hook=hook, hook_version=definition.version_id, message=Message(id=told.message_id, body=told.body))
+
+
+def _settle_again(
+    store: Store, told: DeliveryRow, receipt: Receipt, *, owner: str, now: datetime
+) -> SentDelivery | None:
+    with store.write() as connection:
+        outbox.hold_hook(connection, told.hook_id)
+        definition = catalog.definition_by_id(connection, told.hook_id)
+        following = _forgotten_at(connection, told, definition, now + REFRESH_EVERY)
+        if not receipt.ok:
+            outbox.record_attempt(connection, told.id, _attempt(receipt, now))
+        refreshes.settle_refresh(connection, told.id, owner=owner, refresh_at=following)
+    reason = "Told once more." if receipt.ok else f"Telling it once more failed: {receipt.detail or receipt.error}."
+    error = None if receipt.ok else receipt.error
+    return SentDelivery(id=told.id, hook=told.hook, state=told.state, error=error, reason=reason, again=True)
+
+
+def _forgotten_at(connection: Connection, told: DeliveryRow, hook: Definition, at: datetime) -> int | None:
+    """Give the moment, if by then a receiver will have forgotten what it was told unless it is told again."""
+    alert = alerts.find_alert(connection, told.alert_id) if told.alert_id is not None else None
+    if alert is None or _unreachable(hook) is not None:
+        return None
+    first = refreshes.delivered_at(connection, told.id)
+    forgotten = is_forgotten(
+        hook.body["kind"],
+        resolves=told.type == RESOLVED,
+        delivered_at=from_us(first) if first is not None else at,
+        alert_open=alert.state != AlertState.RESOLVED,
+        now=at,
+    )
+    return to_us(at) if forgotten else None
+
+
+def _attempt(receipt: Receipt, now: datetime) -> AttemptRow:
+    return AttemptRow(
+        at=to_us(now),
+        http_status=receipt.http_status,
+        error=receipt.error,
+        detail=receipt.detail,
+        latency_seconds=receipt.latency_seconds,
     )
 
 

@@ -32,6 +32,8 @@ class DeliveryRow:
     next_attempt_at: int
     attempts: int
     reason: str | None
+    refresh_at: int | None
+    """When the receiver is to be told once more, of something that was delivered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,18 +122,21 @@ def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until:
     """Take the oldest delivery that is due.
 
     Only one delivery a hook is in flight (one hung receiver holds up no other), and a delivery waits for earlier
-    ones of the same hook and alert (a resolve never overtakes its trigger).
+    ones of the same hook and fault: a resolve never overtakes its trigger, nor the next opening the resolve before it,
+    which receivers know by the same key.
     """
-    other = deliveries.alias()
-    same_hook = sa.and_(other.c.hook_id == deliveries.c.hook_id, other.c.state == said("pending"))
-    in_flight = sa.exists().where(same_hook, other.c.lease_until >= now)
-    earlier = sa.exists().where(same_hook, other.c.alert_id == deliveries.c.alert_id, other.c.id < deliveries.c.id)
+    other, theirs, ours = deliveries.alias(), alerts.alias(), alerts.alias()
+    waiting = sa.and_(other.c.hook_id == deliveries.c.hook_id, other.c.state == said("pending"))
+    before = other.c.id + 0 < deliveries.c.id  # the sum keeps SQLite from walking all that was ever sent by its id
+    same_fault = sa.and_(theirs.c.id == other.c.alert_id, ours.c.id == deliveries.c.alert_id)
+    earlier = sa.exists().where(waiting, before, same_fault, theirs.c.dedupe_key == ours.c.dedupe_key)
+    sending = in_flight(now)
     statement = (
         _DELIVERY.where(
             deliveries.c.state == said("pending"),
             deliveries.c.next_attempt_at <= now,
             sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now),
-            ~in_flight,
+            ~sending,
             ~earlier,
         )
         .order_by(deliveries.c.next_attempt_at, deliveries.c.id)
@@ -139,14 +144,12 @@ def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until:
         .with_for_update(of=deliveries, skip_locked=True)
     )
     for row in connection.execute(statement).all():
-        # Two who look at once see no lease of each other: the hook's own row decides, and is looked at anew after it.
-        hook = sa.select(definitions.c.id).where(definitions.c.id == row.hook_id)
-        if connection.execute(hook.with_for_update(skip_locked=True, key_share=True)).one_or_none() is None:
+        if not take_hook(connection, row.hook_id):
             continue
         free = sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now)
         claimed = connection.execute(
             sa.update(deliveries)
-            .where(deliveries.c.id == row.id, deliveries.c.state == said("pending"), free, ~in_flight)
+            .where(deliveries.c.id == row.id, deliveries.c.state == said("pending"), free, ~sending)
             .values(
                 claimed_by=owner,
                 lease_until=lease_until,
@@ -217,13 +220,14 @@ def hold_hook(connection: Connection, hook_id: int) -> None:
 
 
 def overtaken(connection: Connection, delivery: DeliveryRow) -> bool:
-    """Whether a later delivery about the same alert was taken by the same hook, or waits to be sent to it."""
+    """Whether a later delivery about the same fault was taken by the same hook, or waits to be sent to it."""
     if delivery.alert_id is None:
         return False
     # Whoever changes the alert holds its row, see alerts.open_alerts, and may be writing such a delivery just now.
     connection.execute(sa.select(alerts.c.id).where(alerts.c.id == delivery.alert_id).with_for_update())
+    fault = sa.select(alerts.c.dedupe_key).where(alerts.c.id == delivery.alert_id).scalar_subquery()
     later = sa.select(deliveries.c.id).where(
-        deliveries.c.alert_id == delivery.alert_id,
+        deliveries.c.alert_id.in_(sa.select(alerts.c.id).where(alerts.c.dedupe_key == fault)),
         deliveries.c.hook_id == delivery.hook_id,
         deliveries.c.id > delivery.id,
         deliveries.c.state.in_(("delivered", "pending")),
@@ -264,6 +268,25 @@ def enqueue_test(connection: Connection, hook_id: int, kind: str, now: int) -> i
         if inserted is not None:
             return inserted
     raise AssertionError("no free instant in a millisecond")
+
+
+def in_flight(now: int) -> sa.ColumnElement[bool]:
+    """Whether somebody is sending to the hook of a delivery just now, something new or something once more."""
+    other = deliveries.alias()
+    held = sa.and_(other.c.hook_id == deliveries.c.hook_id, other.c.lease_until >= now)
+    # Two, so that each finds its own partial index: what was delivered and is over is never looked at.
+    new = sa.exists().where(held, other.c.state == said("pending"))
+    again = sa.exists().where(held, other.c.refresh_at.is_not(None))
+    return sa.or_(new, again)
+
+
+def take_hook(connection: Connection, hook_id: int) -> bool:
+    """Be the one who looks for deliveries of a hook; False while somebody else is.
+
+    Two who look at once see no lease of each other: the hook's own row decides, and is looked at anew after it.
+    """
+    hook = sa.select(definitions.c.id).where(definitions.c.id == hook_id)
+    return connection.execute(hook.with_for_update(skip_locked=True, key_share=True)).one_or_none() is not None
 
 
 def _delivery(row: Any) -> DeliveryRow:

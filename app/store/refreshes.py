@@ -1,0 +1,78 @@
+"""Telling once more: what receivers that forget were told, claimed under a lease like what is new, see outbox."""
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.outbox import DeliveryRow, find_delivery, in_flight, take_hook
+from app.store.tables import alerts, attempts, deliveries
+
+
+def claim_refresh(connection: Connection, *, owner: str, now: int, lease_until: int) -> DeliveryRow | None:
+    """Take the delivered delivery whose receiver has waited longest to be told once more.
+
+    It counts as in flight like any other of its hook: told again while something later is being told, a receiver
+    could hear the two in the wrong order.
+    """
+    free = sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now)
+    due = sa.and_(deliveries.c.refresh_at <= now, free, ~in_flight(now))
+    statement = (
+        sa.select(deliveries.c.id, deliveries.c.hook_id)
+        .where(due)
+        .order_by(deliveries.c.refresh_at, deliveries.c.id)
+        .limit(5)
+        .with_for_update(of=deliveries, skip_locked=True)
+    )
+    for row in connection.execute(statement).all():
+        if not take_hook(connection, row.hook_id):
+            continue
+        claimed = connection.execute(
+            sa.update(deliveries)
+            .where(deliveries.c.id == row.id, due)
+            .values(claimed_by=owner, lease_until=lease_until)
+        ).rowcount
+        if claimed == 1:
+            return find_delivery(connection, row.id)
+    return None
+
+
+def settle_refresh(connection: Connection, delivery_id: int, *, owner: str, refresh_at: int | None) -> bool:
+    """End the telling once more of a delivery; False where the lease was lost meanwhile."""
+    mine = sa.and_(
+        deliveries.c.id == delivery_id, deliveries.c.claimed_by == owner, deliveries.c.refresh_at.is_not(None)
+    )
+    values = {"refresh_at": refresh_at, "claimed_by": None, "lease_until": None}
+    return connection.execute(sa.update(deliveries).where(mine).values(**values)).rowcount == 1
+
+
+def extend_refresh(connection: Connection, delivery_id: int, *, owner: str, lease_until: int) -> bool:
+    """Say how long telling once more may take; False where the lease was lost meanwhile."""
+    mine = sa.and_(
+        deliveries.c.id == delivery_id, deliveries.c.claimed_by == owner, deliveries.c.refresh_at.is_not(None)
+    )
+    return connection.execute(sa.update(deliveries).where(mine).values(lease_until=lease_until)).rowcount == 1
+
+
+def begin_refreshing(connection: Connection, delivery: DeliveryRow, refresh_at: int | None) -> None:
+    """Let a delivery that was just taken be told again from then on, if at all.
+
+    It takes the place of all that was told before of the same fault: the end of an earlier alert, told again, would
+    end the new one there.
+    """
+    fault = sa.select(alerts.c.dedupe_key).where(alerts.c.id == delivery.alert_id).scalar_subquery()
+    same = deliveries.c.alert_id.in_(sa.select(alerts.c.id).where(alerts.c.dedupe_key == fault))
+    told = sa.and_(deliveries.c.refresh_at.is_not(None), deliveries.c.hook_id == delivery.hook_id, same)
+    connection.execute(sa.update(deliveries).where(told, deliveries.c.id < delivery.id).values(refresh_at=None))
+    if refresh_at is not None:
+        connection.execute(sa.update(deliveries).where(deliveries.c.id == delivery.id).values(refresh_at=refresh_at))
+
+
+def delivered_at(connection: Connection, delivery_id: int) -> int | None:
+    """Say when a delivery was first taken."""
+    taken = sa.and_(attempts.c.delivery_id == delivery_id, attempts.c.error.is_(None))
+    at: int | None = connection.execute(sa.select(sa.func.min(attempts.c.at)).where(taken)).scalar_one()
+    return at
+
+
+def _mine(delivery_id: int, owner: str) -> sa.ColumnElement[bool]:
+    claimed = sa.and_(deliveries.c.claimed_by == owner, deliveries.c.refresh_at.is_not(None))
+    return sa.and_(deliveries.c.id == delivery_id, claimed)
