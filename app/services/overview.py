@@ -99,7 +99,7 @@ class CheckDetail:
     asked: Asked | None
     """What the newest ended run asked; None before the first, and where it could not start."""
     degraded: Sequence[Mapping[str, Any]]
-    """The worst degraded canaries, at most `SHOWN_CANARIES`, as results with `rank_before` and `rank_now`."""
+    """The worst degraded canaries, at most `SHOWN_CANARIES`: results with `rank_before`, `rank_now`, `diagnosis`."""
     failed: Sequence[Mapping[str, Any]]
     """Canaries whose probe brought no measurement, as many at most."""
     unresolved: Sequence[Mapping[str, Any]]
@@ -211,6 +211,8 @@ def _open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
 def _degraded(store: Store, check_id: int, run_id: str) -> list[dict[str, Any]]:
     with store.read() as connection:
         worst = evidence.worst_canaries(connection, check_id, int(run_id), limit=SHOWN_CANARIES)
+        why = evidence.explain(connection, int(run_id))
+    known = why.known if why is not None else {}
     found, after = dict[str, dict[str, Any]](), -1
     while len(found) < len(worst):
         part, following = reading.results(store, run_id, verdict=Verdict.DEGRADED, after=after, limit=200)
@@ -220,7 +222,12 @@ def _degraded(store: Store, check_id: int, run_id: str) -> list[dict[str, Any]]:
             break
         after = following
     return [
-        {**found[canary["key"]], "rank_before": canary["rank_before"], "rank_now": canary["rank_now"]}
+        {
+            **found[canary["key"]],
+            "rank_before": canary["rank_before"],
+            "rank_now": canary["rank_now"],
+            "diagnosis": known.get(canary["key"]),
+        }
         for canary in worst
         if canary["key"] in found
     ]
