@@ -8,7 +8,15 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.bodies import Content
 from app.api.deps import StoreDep, VaultDep, known_parameters, needs
-from app.api.schemas import AcknowledgeRequest, ReanchorRequest, RescoringRequest, RunRequest, TryRequest, page
+from app.api.schemas import (
+    AcknowledgeRequest,
+    BaselineRequest,
+    ReanchorRequest,
+    RescoringRequest,
+    RunRequest,
+    TryRequest,
+    page,
+)
 from app.domain.errors import InvalidInputError, Problem
 from app.formats import shapes
 from app.formats.canary_files import CanaryFile
@@ -44,6 +52,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     TryRequest,
     ReanchorRequest,
     AcknowledgeRequest,
+    BaselineRequest,
 )
 
 _READ_ONLY = frozenset(

@@ -1,9 +1,9 @@
 """Wire-only shapes: what requests carry besides the documents, and the page object of lists."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from app.formats.fields import Document, Flag, Number, Text, Whole, complaint
 
@@ -71,6 +71,22 @@ class AcknowledgeRequest(Document):
     """What somebody says who has seen an alert."""
 
     note: Annotated[Text, StringConstraints(max_length=1000)] | None = None
+
+
+class BaselineRequest(Document):
+    """What a check is to be compared with: one of its runs, or what it is like now."""
+
+    run: Annotated[Text, StringConstraints(max_length=40)] | None = None
+    """Compare with this run, and with what was learned of the runs up to it."""
+    accept: Flag = False
+    """Call the present the new normal."""
+    note: Annotated[Text, StringConstraints(max_length=1000)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.run is None) != self.accept:
+            raise complaint("must have either 'run' or 'accept: true'")
+        return self
 
 
 def page(items: list[Any], following: str | None) -> dict[str, Any]:

@@ -46,12 +46,14 @@ class Retirement(StrEnum):
     RULE_REMOVED = "rule_removed"
     CHECK_ARCHIVED = "check_archived"
     CHECK_DISABLED = "check_disabled"
+    BASELINE_ACCEPTED = "baseline_accepted"
 
 
 _RETIRED: Final = {
     Retirement.RULE_REMOVED: "the rule was removed from the check",
     Retirement.CHECK_ARCHIVED: "the check was archived",
     Retirement.CHECK_DISABLED: "the check was disabled",
+    Retirement.BASELINE_ACCEPTED: "baseline accepted, the present is the new normal",
 }
 
 

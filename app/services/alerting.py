@@ -120,6 +120,14 @@ def follow_definitions(connection: Connection, *, now: datetime) -> None:
         evaluation.announce()
 
 
+def accept_baseline(connection: Connection, check: Definition, *, now: datetime) -> None:
+    """Resolve the alerts of a check that compare with a baseline: the present was accepted as the new one."""
+    evaluation = _Evaluation(connection, check, None, now)
+    others = [rule for rule in _rules(check) if rule.kind not in {RuleKind.REGRESSION, RuleKind.DROP}]
+    evaluation.retire_others(others, Retirement.BASELINE_ACCEPTED)
+    evaluation.announce()
+
+
 class _Evaluation:
     """One evaluation of a check's alerts: decisions are applied one by one, then announced together."""
 

@@ -104,6 +104,11 @@ class Detector:
             _Packed(gauge=gauge, first_run=self.first_run, choice_id=self.choice_id, state=state)
         )
 
+    @staticmethod
+    def state_of(body: bytes) -> bytes:
+        """Give the packed state of what `packed` wrote."""
+        return msgspec.msgpack.decode(body, type=_Packed).state
+
     @classmethod
     def unpacked(cls, body: bytes, baseline: Callable[[bool], Baseline | None]) -> "Detector":
         """Read it; `baseline` is told whether an alarm is open, when its failures are needed too."""

@@ -105,7 +105,9 @@ def settle(
     check_id, run_id = plan.run.check_id, plan.run.id
     detector = watched.otherwise
     if watched.well is not None:
-        alerted = detection.is_alerted(connection, check_id)
+        # What cannot be told for want of a baseline must not keep one from being learned.
+        unknown = {key for key, found in watched.row.body.get("drops", {}).items() if "unknown" in found}
+        alerted = bool(detection.alerted_rules(connection, check_id) - unknown)
         # Replays cannot ask for alerts: this tells them from runs that were learned of until an alarm reached back.
         body = {**watched.row.body, "alerted": True} if alerted else watched.row.body
         detection.settle_detection(connection, run_id, learns=not alerted, body=body)

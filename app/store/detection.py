@@ -11,8 +11,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_new, upsert
-from app.store.tables import alerts, baseline_choices, baselines, detections, detectors, marks
+from app.domain.measures import MEASURES_VERSION
+from app.store.engine import insert_new, said, upsert
+from app.store.tables import alerts, baseline_choices, baselines, detections, detectors, layouts, marks, runs
 
 _BLOCK = 400
 
@@ -94,6 +95,11 @@ def is_at(connection: Connection, check_id: int, detector: DetectorRow | None, c
 def save_detector(connection: Connection, check_id: int, *, run_id: int, baseline_id: int | None, body: bytes) -> None:
     """Keep the detector of a check as it is after a run."""
     upsert(connection, detectors, ["check_id"], check_id=check_id, run_id=run_id, baseline_id=baseline_id, body=body)
+
+
+def forget_detector(connection: Connection, check_id: int) -> None:
+    """Let the detector of a check begin anew with the next run."""
+    connection.execute(sa.delete(detectors).where(detectors.c.check_id == check_id))
 
 
 def find_baseline(connection: Connection, baseline_id: int) -> BaselineRow | None:
@@ -198,6 +204,33 @@ def all_detections(connection: Connection, check_id: int) -> list[DetectionRow]:
     return [_detection(row) for row in connection.execute(statement)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """An ended run whose verdict is known, and the definitions it worked with."""
+
+    run_id: int
+    suite_version_id: int
+    check_version_id: int
+    retriever_version_id: int
+
+
+def frozen_runs(connection: Connection, check_id: int, *, since: int) -> list[Frozen]:
+    """List the runs of a check from `since` on that measured enough, by the definitions of measures of today."""
+    statement = (
+        sa.select(
+            runs.c.id.label("run_id"), runs.c.suite_version_id, runs.c.check_version_id, runs.c.retriever_version_id
+        )
+        .join(layouts, layouts.c.id == runs.c.layout_id)
+        .where(
+            runs.c.check_id == check_id,
+            runs.c.id >= since,
+            runs.c.verdict.in_(("healthy", "degraded")),
+            layouts.c.measures_version == MEASURES_VERSION,
+        )
+    )
+    return [Frozen(**row._mapping) for row in connection.execute(statement.order_by(runs.c.id))]  # noqa: SLF001 - as above
+
+
 def newest_detection(connection: Connection, check_id: int) -> DetectionRow | None:
     """Read what the detector made of the newest run."""
     statement = sa.select(detections).where(detections.c.check_id == check_id)
@@ -223,14 +256,15 @@ def learnable(
     return list(reversed(rows))
 
 
-def is_alerted(connection: Connection, check_id: int) -> bool:
-    """Whether an alert of the check stands that is about what its runs found."""
+def alerted_rules(connection: Connection, check_id: int) -> set[str]:
+    """Name the rules with a standing alert of a check that is about what its runs found."""
     standing = sa.and_(
         alerts.c.check_id == check_id,
+        alerts.c.state != said("resolved"),  # uq_alerts_open
         alerts.c.state.in_(("firing", "recovering")),
         alerts.c.kind != "no_data",
     )
-    return connection.execute(sa.select(sa.exists().where(standing))).scalar_one() is True
+    return set(connection.execute(sa.select(alerts.c.rule_key).where(standing)).scalars())
 
 
 def _detection(row: Any) -> DetectionRow:
