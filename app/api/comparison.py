@@ -1,0 +1,36 @@
+"""Two runs held against each other."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+
+from app.api.catalog import Limit
+from app.api.deps import StoreDep, known_parameters
+from app.api.history import Version
+from app.domain.comparing import Change
+from app.services import comparison
+
+router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
+
+_LARGEST = 2**63 - 1
+
+
+@router.get("/runs/{before}/diff/{now}")
+def diff_runs(
+    store: StoreDep,
+    before: str,
+    now: str,
+    change: Change | None = None,
+    after: Annotated[int, Query(ge=0, le=_LARGEST, description="the `next` of the page before")] = 0,
+    limit: Limit = 50,
+    version: Version = None,
+) -> dict[str, Any]:
+    """Compare two runs, of one check or of two: what differs, whether it may be chance, and who got worse.
+
+    `comparable` is false where suite, k, scorer or measures version differ; `differences` says everything that does.
+    Each measure has its mean in both runs and, over the canaries both asked (`paired`), the bootstrap interval of the
+    difference and the chance `p` of one as large by a randomisation test. `items` are canaries, the worst first, with
+    their rank before and now and how alike the two rankings are (`rbo`, p = 0.9).
+    """
+    found, following = comparison.diff(store, before, now, change=change, after=after, limit=limit, version=version)
+    return {**found, "next": None if following is None else str(following)}
