@@ -19,8 +19,22 @@ from app import __version__, metrics
 from app.adapters.hooks.sending import Sender
 from app.adapters.retrievers.pasted import read_pasted
 from app.adapters.retrievers.probe import RetrieverProbe
+from app.api import (
+    baselines,
+    comparison,
+    deps,
+    diagnosis,
+    embedding,
+    exchange,
+    history,
+    quality,
+    reanchors,
+    rescoring,
+    service,
+    silences,
+    trying,
+)
 from app.api import catalog as catalog_routes
-from app.api import deps, diagnosis, embedding, exchange, history, reanchors, rescoring, service, silences, trying
 from app.api.bodies import Gate
 from app.api.openapi import install_openapi
 from app.api.problems import install_problems
@@ -107,7 +121,10 @@ def create_app(service_: Service) -> FastAPI:
         catalog_routes.router,
         exchange.router,
         history.router,
+        comparison.router,
         rescoring.router,
+        baselines.router,
+        quality.router,
         trying.router,
         embedding.router,
         silences.router,

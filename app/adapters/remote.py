@@ -8,6 +8,8 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from app.adapters.checklists import QualityReport
+from app.adapters.proposals import Decision, Proposals
 from app.adapters.transport import send_one
 from app.adapters.trials import Trial
 from app.adapters.wire import Request, Response, header_line
@@ -97,9 +99,42 @@ class Server:
         body = json.dumps({} if since is None else {"since": since}).encode()
         return self._rescoring("POST", f"/v1/checks/{quote(check, safe='')}/rescorings", body)
 
+    def reanchors(self, check: str) -> list[Mapping[str, Any]]:
+        """Read what is proposed in the place of judgments of a check, oldest first."""
+        found: list[Mapping[str, Any]] = []
+        path, after = f"/v1/checks/{quote(check, safe='')}/reanchors?state=proposed&limit=500", ""
+        while True:
+            page = self._reanchoring("GET", path + after, None, Proposals)
+            found += page["items"]
+            if not page["next"]:
+                return found[::-1]
+            after = f"&after={quote(page['next'], safe='')}"
+
+    def decide_reanchors(self, check: str, wish: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Accept or reject proposals; see `POST /v1/checks/{slug}/reanchors`."""
+        path = f"/v1/checks/{quote(check, safe='')}/reanchors"
+        decided: Mapping[str, Any] = self._reanchoring("POST", path, json.dumps(wish).encode(), Decision)
+        return decided
+
+    def _reanchoring(self, method: str, path: str, body: bytes | None, shape: Any) -> Any:
+        try:
+            return msgspec.convert(json.loads(self._ask(method, path, body).body), shape)
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
+
     def rescoring(self, rescoring_id: str) -> Mapping[str, Any]:
         """Read how far a re-scoring is."""
         return self._rescoring("GET", f"/v1/rescorings/{quote(rescoring_id, safe='')}", None)
+
+    def quality(self, check: str) -> Mapping[str, Any]:
+        """Read the quality report of a check, see `GET /v1/checks/{slug}/quality`."""
+        answer = self._ask("GET", f"/v1/checks/{quote(check, safe='')}/quality", None)
+        try:
+            report: Mapping[str, Any] = json.loads(answer.body)
+            msgspec.convert(report, QualityReport)
+        except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
+        return report
 
     def _rescoring(self, method: str, path: str, body: bytes | None) -> Mapping[str, Any]:
         try:

@@ -60,6 +60,14 @@ def measured_runs(connection: Connection, check_id: int, first_run: int, last_ru
     return list(connection.execute(statement.order_by(runs.c.id.desc()).limit(limit)).scalars())[::-1]
 
 
+def first_suite(connection: Connection, check_id: int, since: int) -> int | None:
+    """Give the suite version of the first run of a check that ended from a time on; None = there is none."""
+    statement = sa.select(runs.c.suite_version_id).where(
+        runs.c.check_id == check_id, runs.c.finished_at >= since, runs.c.suite_version_id.is_not(None)
+    )
+    return connection.execute(statement.order_by(runs.c.finished_at).limit(1)).scalar_one_or_none()
+
+
 def heads(connection: Connection, ranking_ids: Sequence[int], depth: int) -> dict[int, Head]:
     """Read what rankings begin with: the first score and `depth` chunk ids, by ranking id."""
     bodies: dict[int, RankingBody] = {}

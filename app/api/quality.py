@@ -1,0 +1,29 @@
+"""The quality report of a check over REST."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Query, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from app.api.deps import StoreDep, known_parameters
+from app.formats.quality_reports import quality_markdown
+from app.services import quality
+
+router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
+
+
+@router.get("/checks/{slug}/quality")
+def get_quality(
+    store: StoreDep, slug: str, form: Annotated[Literal["json", "markdown"], Query(alias="format")] = "json"
+) -> Response:
+    """Go through the checklist of retrieval quality, by what each canary last got: where to look, and what is unknown.
+
+    Sections: suite, chunk quality, embedding quality, recall, precision, vocabulary, chunk boundaries, slow drift; each
+    with a verdict (`good`, `look_at_this`, `unknown`) and why, numbers, the worst examples and advice. Of large suites
+    a sample is looked at; `notes` say so.
+    """
+    report = quality.report(store, slug, now=datetime.now(UTC))
+    if form == "markdown":
+        return PlainTextResponse(quality_markdown(report), media_type="text/markdown; charset=utf-8")
+    return JSONResponse(report)

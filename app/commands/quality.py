@@ -1,0 +1,33 @@
+"""`coalmine quality`: the checklist of retrieval quality for a check, by what its canaries last got."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from app.commands.base import DataDir, ServerUrl, examples, now, opened, server_at
+from app.formats.quality_reports import quality_markdown
+from app.formats.reports import report_json
+from app.services import quality as reporting
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(epilog=examples("coalmine quality docs", "coalmine quality docs --server https://coalmine.example"))
+def quality(
+    check: Annotated[str, typer.Argument(metavar="CHECK", help="The check to report on.")],
+    *,
+    form: Annotated[Literal["markdown", "json"], typer.Option("--format", help="How to write it.")] = "markdown",
+    server: ServerUrl = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Go through the checklist of retrieval quality for a check, from stored answers: the retriever is not asked.
+
+    Chunks, embeddings, recall, precision, vocabulary, chunk boundaries, slow drift: where to look, with examples; what
+    was not measured is unknown.
+    """
+    if server is not None:
+        report = server_at(server).quality(check)
+    else:
+        with opened(data_dir) as (_, store):
+            report = reporting.report(store, check, now=now())
+    typer.echo(quality_markdown(report) if form == "markdown" else report_json(report), nl=False)

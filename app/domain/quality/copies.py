@@ -1,0 +1,127 @@
+"""Near copies among many texts: who holds most of the words of another, found without comparing each with each."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.damage import FIRST_UNSPACED
+
+NEAR_COPY: Final = 0.7
+"""Of the shorter text's word 3-grams, the share that both hold from which on they are near copies."""
+_WORDS_READ = 400
+"""Of a text; what begins alike for so long is a copy."""
+_FEWEST = 3
+"""3-grams: shorter texts are copies of one another only where they are equal."""
+_ALL_PAIRS_UP_TO = 8
+_LEAST_SHARED = 0.4
+"""Of the sampled 3-grams: pairs below are not compared in full."""
+_SAMPLED = 4
+_MANY = 64
+"""3-grams from which on every fourth is enough to find candidates by."""
+
+Words = re.compile(f"[{FIRST_UNSPACED}-\U0010ffff]|[^\\W{FIRST_UNSPACED}-\U0010ffff]+")
+Hashes = NDArray[np.uint64]
+
+
+def near_copies(texts: Sequence[str]) -> dict[int, tuple[int, float]]:
+    """Give, by place, a text of which it is a near copy and the share of 3-grams the shorter one has in common.
+
+    Texts are near copies where more than 0.7 of the shorter one's distinct word 3-grams are in both (containment,
+    Broder 1997), read up to 400 words; equal texts of any length are. Candidates come from an inverted index over a
+    fixed sample of the 3-grams (every fourth hash of longer texts), in which each text is paired with all others of
+    a short posting list, and with the first and the one before it of a long one. So a copy is found to be one, but
+    for rare exceptions, though not always of whom else. 10,000 chunks of 150 words take about a second.
+    """
+    found: dict[int, tuple[int, float]] = {}
+    groups: dict[tuple[int, ...], int] = {}
+    numbers: defaultdict[str, int] = defaultdict(count().__next__)
+    kept: list[int] = []
+    shingles: list[Hashes] = []
+    for place, text in enumerate(texts):
+        words = tuple(map(numbers.__getitem__, words_of(text)[:_WORDS_READ]))
+        if not words:
+            continue
+        first = groups.setdefault(words, place)
+        if first != place:
+            found[place] = first, 1.0
+            found.setdefault(first, (place, 1.0))
+            continue
+        kept.append(place)
+        shingles.append(_shingles(words))
+    sets: dict[int, frozenset[int]] = {}
+    for one, other in _candidates(shingles):
+        a, b = (sets.setdefault(which, frozenset(shingles[which].tolist())) for which in (one, other))
+        common = len(a & b) / min(len(a), len(b))
+        if common > NEAR_COPY:
+            for mine, its in ((kept[one], kept[other]), (kept[other], kept[one])):
+                if mine not in found or found[mine][1] < common:
+                    found[mine] = its, common
+    return found
+
+
+def words_of(text: str) -> list[str]:
+    """List the words of a text; where scripts put no spaces between them each sign is one."""
+    return Words.findall(text.casefold())
+
+
+def _shingles(words: Sequence[int]) -> Hashes:
+    """Hash each three words in a row, distinct ones once; the same in every process."""
+    ids = np.array(words, dtype=np.uint64)
+    if len(ids) < _FEWEST + 2:
+        return np.zeros(0, dtype=np.uint64)
+    mixed = (ids[:-2] * _ONE ^ (ids[1:-1] * _TWO)) * _ONE + ids[2:] * _THREE
+    mixed ^= mixed >> np.uint64(29)
+    return np.unique(mixed * _ONE)
+
+
+_ONE, _TWO, _THREE = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9))
+
+
+def _candidates(shingles: Sequence[Hashes]) -> list[tuple[int, int]]:
+    """List pairs of texts that share at least four in ten of the shorter one's sampled 3-grams."""
+    sampled = [one if len(one) < _MANY else one[(one >> np.uint64(40)) % np.uint64(_SAMPLED) == 0] for one in shingles]
+    sizes = np.array([len(one) for one in sampled])
+    if not sizes.sum():
+        return []
+    hashes = np.concatenate(sampled)
+    owners = np.repeat(np.arange(len(sampled)), sizes)
+    order = np.argsort(hashes, kind="stable")
+    hashes, owners = hashes[order], owners[order]
+    begins = np.concatenate([[True], hashes[1:] != hashes[:-1]])
+    pairs = np.concatenate(list(_paired(owners, np.flatnonzero(begins))))
+    if not len(pairs):
+        return []
+    packed, counts = np.unique(pairs, return_counts=True)
+    one, other = packed // _WIDE, packed % _WIDE
+    whole = np.array([len(one) for one in shingles])
+    longer, shorter = np.maximum(whole[one], whole[other]), np.minimum(whole[one], whole[other])
+    likely = counts >= _LEAST_SHARED * shorter / np.where(longer < _MANY, 1, _SAMPLED)
+    return list(zip(one[likely].tolist(), other[likely].tolist(), strict=True))
+
+
+def _paired(owners: NDArray[np.intp], starts: NDArray[np.intp]) -> Iterator[NDArray[np.int64]]:
+    """Yield pairs of texts, the earlier one first, that stand in one posting list; these begin at `starts`."""
+    sizes = np.diff(starts, append=len(owners))
+    lists = np.repeat(np.arange(len(starts)), sizes)
+    short = np.repeat(sizes <= _ALL_PAIRS_UP_TO, sizes)
+    for away in range(1, _ALL_PAIRS_UP_TO):
+        together = lists[:-away] == lists[away:]
+        if away > 1:
+            together &= short[:-away]
+        yield _packed(owners[:-away][together], owners[away:][together])
+    firsts = np.repeat(owners[starts], sizes)
+    others = ~short
+    others[starts] = False
+    yield _packed(firsts[others], owners[others])
+
+
+def _packed(one: NDArray[np.intp], other: NDArray[np.intp]) -> NDArray[np.int64]:
+    return one.astype(np.int64) * _WIDE + other
+
+
+_WIDE: Final = 2**31

@@ -1,0 +1,108 @@
+"""Vocabulary: whether queries share words with what they should find."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from app.domain.quality.copies import words_of
+from app.domain.quality.evidence import EXAMPLES, Answered, Chunk, Example, Mark, Section, percent, unknown
+
+NAME: Final = "vocabulary"
+LITTLE: Final = 0.2
+"""Of a query's words, the share in the expected text below which they are said to speak different languages."""
+_LETTERS = 6
+"""Words are compared by so many of their first letters, so that most endings do not matter."""
+_READ = 20_000
+
+
+def vocabulary(answered: Sequence[Answered], chunks: Sequence[Chunk], *, k: int) -> Section:
+    """Compare the content words of each query with those of the best expected text: found canaries against missed.
+
+    An expected text is the one the judgment has or, for one by id, the text of that chunk if any canary retrieved it.
+    Only English function words are left out. Good where no missed canary lacks its words; that of a missed canary no
+    text is known is unknown.
+    """
+    texts = {chunk.id: chunk.text for chunk in chunks if chunk.text is not None}
+    kept: dict[str, frozenset[str]] = {}
+    found: list[float] = []
+    missed: list[tuple[float, str]] = []
+    unread = 0
+    for one in answered:
+        if not one.canary.expects:
+            continue
+        rank = one.match.first_relevant
+        lost = rank is None or rank > k
+        overlap = _overlap(one, texts, kept)
+        if overlap is None:
+            unread += lost
+        elif lost:
+            missed.append((overlap, one.canary.key))
+        else:
+            found.append(overlap)
+    numbers = {
+        "found_canaries": len(found),
+        "found_mean_overlap": _mean(found),
+        "missed_canaries": len(missed),
+        "missed_mean_overlap": _mean([overlap for overlap, _ in missed]),
+        "missed_without_text": unread,
+    }
+    strange = sorted(one for one in missed if one[0] < LITTLE)
+    numbers["missed_with_little_overlap"] = len(strange)
+    if not found and not missed:
+        return unknown(NAME, "of no canary the expected text is known", **numbers)
+    if unread and not strange:
+        return unknown(NAME, f"of {unread:,} missed canaries the expected text is not known", **numbers)
+    if not missed:
+        told = f"no canary is missed; queries share {percent(_mean(found) or 0.0)} of their words with what they expect"
+    elif not strange:
+        told = f"the {len(missed):,} missed canaries share words with what they expect"
+    else:
+        told = f"{len(strange):,} of {len(missed):,} missed canaries share next to no word with what they expect"
+    return Section(
+        name=NAME,
+        mark=Mark.LOOK if strange else Mark.GOOD,
+        reason=told,
+        numbers=numbers,
+        examples=[
+            Example(told=f"{percent(overlap)} of the query's words are in the expected text", canary=key)
+            for overlap, key in strange[:EXAMPLES]
+        ],
+        advice="Expand queries, add synonyms or put the users' words into the documents." if strange else None,
+    )
+
+
+def content_words(text: str) -> frozenset[str]:
+    """Give the words of a text that carry meaning, cut to their first six letters."""
+    return frozenset(word[:_LETTERS] for word in words_of(text[:_READ]) if word not in _FUNCTION_WORDS)
+
+
+def _overlap(one: Answered, texts: Mapping[str, str], kept: dict[str, frozenset[str]]) -> float | None:
+    """Give the share of the query's content words in the expected text that has most of them; None = not known."""
+    asked = content_words(one.canary.query)
+    expected = [
+        text
+        for judgment in one.canary.judgments
+        if judgment.grade >= 1 and (text := judgment.text or texts.get(judgment.id or ""))
+    ]
+    if not asked or not expected:
+        return None
+    words = []
+    for text in expected:
+        if text not in kept:
+            kept[text] = content_words(text)
+        words.append(kept[text])
+    return max(len(asked & one) for one in words) / len(asked)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+_FUNCTION_WORDS = frozenset(
+    words_of(
+        "a about after all am an and any are as at be been before being but by can could did do does doing "
+        "for from had has have having he her him his how i if in into is it its just me more most my no not "
+        "of off on or our out over own she should so some such than that the their them then there these they "
+        "this those to too under up us very was we were what when where which while who whom whose why will "
+        "with would you your"
+    )
+)

@@ -1,0 +1,175 @@
+"""The quality report of a check: the checklist of the domain, filled from stored rows. Nothing is asked or written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from app.domain.counting import counted
+from app.domain.errors import NotFoundError
+from app.domain.judging import Yardstick
+from app.domain.matching import Match
+from app.domain.model import Canary
+from app.domain.quality.boundaries import chunk_boundaries
+from app.domain.quality.chunks import chunk_quality
+from app.domain.quality.embedding import embedding_quality
+from app.domain.quality.evidence import Answered, Section, chunks_of, spread_over
+from app.domain.quality.precision import precision
+from app.domain.quality.recall import recall
+from app.domain.quality.suite import suite_reach
+from app.domain.quality.trend import DAYS, slow_drift
+from app.domain.quality.vocabulary import vocabulary
+from app.domain.thinness import reach
+from app.formats import shapes
+from app.services import reading, scoring
+from app.store import history, retrieved, series
+from app.store.engine import Connection, Store, to_us
+from app.store.history import RunRow
+from app.store.recording import DAY
+
+MOST_CANARIES: Final = 1_000
+MOST_HITS: Final = 10_000
+"""Of large suites only so many canaries and hits are looked at, evenly spaced over the suite."""
+_FEWEST_CANARIES = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Evidence:
+    """What stored rows hold for a report."""
+
+    run: RunRow
+    canaries: tuple[Canary, ...]
+    """All of the suite."""
+    yardstick: Yardstick
+    answered: tuple[Answered, ...]
+    """Those looked at."""
+    measured: int
+    """Those whose last answer is known, looked at or not."""
+    series: Mapping[str, Sequence[tuple[float, float]]]
+    changed: str | None
+
+
+def report(store: Store, slug: str, *, now: datetime) -> dict[str, Any]:
+    """Go through the checklist for a check, by what each canary last got.
+
+    Raises NotFoundError where there is no such check, and before its first run that asked anything ended.
+    """
+    with store.read() as connection:
+        evidence = _read(connection, slug, now)
+    answered, yardstick = evidence.answered, evidence.yardstick
+    chunks = chunks_of(answered)
+    sections = (
+        suite_reach(reach(evidence.canaries)),
+        chunk_quality(chunks),
+        embedding_quality(evidence.run.embedder),
+        recall(answered, k=yardstick.k, fetch_k=yardstick.fetch_k),
+        precision(answered, yardstick.scorer),
+        vocabulary(answered, chunks, k=yardstick.k),
+        chunk_boundaries(answered),
+        slow_drift(evidence.series, changed=evidence.changed),
+    )
+    return {
+        "check": slug,
+        "run": str(evidence.run.id),
+        "at": shapes.time_text(evidence.run.finished_at),
+        "k": yardstick.k,
+        "fetch_k": yardstick.fetch_k,
+        "canaries": {
+            "total": len(evidence.canaries),
+            "measured": evidence.measured,
+            "looked_at": len(answered),
+        },
+        "chunks": {"looked_at": len(chunks)},
+        "notes": _notes(evidence),
+        "sections": [_shape(section) for section in sections],
+    }
+
+
+def _read(connection: Connection, slug: str, now: datetime) -> _Evidence:
+    check = reading.find_check(connection, slug)
+    newest = history.latest_body(connection, check.id)
+    row = history.find_run(connection, newest[0]) if newest is not None else None
+    if row is None or row.suite_version_id is None:
+        raise NotFoundError(f"check '{slug}' has no ended run yet that asked anything")
+    setting = scoring.setting_of(connection, row)
+    states = history.states_at(connection, check.id, row.id)
+    held = [
+        (canary, state)
+        for canary, member in zip(setting.canaries, setting.members, strict=True)
+        if (state := states.get(member.canary_id)) is not None and state.canary_version_id == member.version_id
+    ]
+    most = min(MOST_CANARIES, max(_FEWEST_CANARIES, MOST_HITS // setting.yardstick.fetch_k))
+    sampled = [held[place] for place in spread_over(len(held), most)]
+    rankings = history.read_rankings(connection, [state.ranking_id for _, state in sampled])
+    start = to_us(now - timedelta(days=DAYS))
+    return _Evidence(
+        run=row,
+        canaries=setting.canaries,
+        yardstick=setting.yardstick,
+        answered=tuple(
+            [
+                Answered(canary=canary, ranking=rankings[state.ranking_id], match=Match.from_bytes(state.matched))
+                for canary, state in sampled
+            ]
+        ),
+        measured=len(held),
+        series=_series(connection, check.id, setting.yardstick, start, to_us(now)),
+        changed=_changed(connection, row, start),
+    )
+
+
+def _series(
+    connection: Connection, check_id: int, yardstick: Yardstick, start: int, end: int
+) -> dict[str, list[tuple[float, float]]]:
+    """Read daily means of coverage and NDCG, as (day, mean)."""
+    known = {str(measure) for measure in yardstick.measures}
+    ndcg = "NDCG@10" if "NDCG@10" in known and yardstick.fetch_k >= 10 else f"NDCG@{yardstick.k}"  # noqa: PLR2004
+    day, source = DAY * 1_000_000, series.Source(check_id=check_id)
+    first = start - start % day
+    return {
+        name: [
+            (point.at / day, point.mean)
+            for point in series.series_of_rollups(connection, source, name, first, end, seconds=DAY)
+        ]
+        for name in ("coverage", ndcg)
+    }
+
+
+def _changed(connection: Connection, row: RunRow, start: int) -> str | None:
+    first = retrieved.first_suite(connection, row.check_id, start)
+    if first is None or first == row.suite_version_id:
+        return None
+    return "the suite has changed since, so part of it may be another question"
+
+
+def _notes(evidence: _Evidence) -> list[str]:
+    """Say what the report does not look at; sentences without their full stop."""
+    notes: list[str] = []
+    unknown = len(evidence.canaries) - evidence.measured
+    if unknown:
+        notes.append(f"{counted(unknown, 'canary')} of {len(evidence.canaries):,} never got an answer and are left out")
+    if len(evidence.answered) < evidence.measured:
+        told = f"{len(evidence.answered):,} of {evidence.measured:,} answered canaries are looked at"
+        notes.append(f"{told}, evenly spaced over the suite")
+    if evidence.run.failed:
+        told = f"{counted(evidence.run.failed, 'probe')} of the newest run failed"
+        notes.append(f"{told}; what these canaries got before is looked at")
+    return notes
+
+
+def _shape(section: Section) -> dict[str, Any]:
+    return {
+        "name": section.name,
+        "verdict": str(section.mark),
+        "reason": section.reason,
+        "numbers": _numbers(section.numbers),
+        "groups": {name: _numbers(numbers) for name, numbers in section.groups.items()},
+        "examples": [
+            {"canary": one.canary, "chunk": one.chunk, "told": one.told, "text": one.text} for one in section.examples
+        ],
+        "advice": section.advice,
+    }
+
+
+def _numbers(numbers: Mapping[str, float | int | None]) -> dict[str, float | int | None]:
+    return {name: value if isinstance(value, int) else shapes.number(value) for name, value in numbers.items()}
