@@ -42,7 +42,7 @@ def begin(members: Members) -> State:
         fleet=at_rest(len(FLEET_SHIFTS), 1),
         last=np.full((len(SIGNALS), count), UNMEASURED, np.int8),
         passes=none,
-        starts=none,
+        misses=none,
         streak=none,
         lately=np.full(count, np.nan, np.float32),
         failing=0,

@@ -22,7 +22,7 @@ MARGIN: Final = 0.1
 LEAST_RATE: Final = 0.002
 """No rate is taken to be lower than this, and none higher than one minus this."""
 CALM_RATE: Final = 0.05
-"""A canary that fails more often right after passing is not calm."""
+"""A canary that fails in more of its runs is not calm."""
 
 _FLOOR_QUANTILE: Final = 0.1
 _USUAL_QUANTILE: Final = 0.99
@@ -30,7 +30,7 @@ _KNOWN_RUNS, _KNOWN_SHARE = 100, 0.9
 _FEWEST_PSEUDO_FAILURES, _MOST_PSEUDO_FAILURES = 0.1, 1.0
 _FLICKER_SHARE: Final = 0.1
 """Where so many canaries flickered, most pseudo-failures are added: what one has not done yet, it will."""
-_OWN_WEIGHT: Final = 10
+_OWN_WEIGHT: Final = 20
 """A canary's own failures weigh as much as those of its kind when there are so many."""
 _EPSILON: Final = 1e-6
 
@@ -127,7 +127,8 @@ def _rates(signal: Fails, before: Fails, known: NDArray[np.bool_]) -> NDArray[np
     pseudo = min(_FEWEST_PSEUDO_FAILURES + span * share / _FLICKER_SHARE, _MOST_PSEUDO_FAILURES)
     fresh = _rounded_up((newly + pseudo) / (after_pass + 1), after_pass + 1)
     lasting = np.empty_like(fresh)
-    for kind in (fresh < CALM_RATE, fresh >= CALM_RATE):
+    calm = (signal == 1).sum(axis=0) < CALM_RATE * np.maximum((signal != UNMEASURED).sum(axis=0), 1)
+    for kind in (calm, ~calm):
         lasting[kind] = _lasting(fresh[kind], again[kind], after_fail[kind])
     return np.clip(np.stack([fresh, lasting]), LEAST_RATE, 1 - LEAST_RATE).astype(np.float32)
 

@@ -27,7 +27,7 @@ def realign(state: State, members: Members) -> State:
         grouped=_level(state.grouped, between),
         last=last,
         passes=_taken(state.passes, moved, 0),
-        starts=_taken(state.starts, moved, 0),
+        misses=_taken(state.misses, moved, 0),
         streak=_taken(state.streak, moved, 0),
         lately=_taken(state.lately, moved, np.nan),
         failing=int((last[0] == 1).sum()),

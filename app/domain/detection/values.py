@@ -137,8 +137,8 @@ class State:
     """(signal, n): what was last measured; -1 = nothing yet."""
     passes: NDArray[np.int32]
     """(n,): runs that found what the canary expects, up to now: three strikes count only where one was calm."""
-    starts: NDArray[np.int32]
-    """(n,): how often it went from found to lost, the current streak not counted."""
+    misses: NDArray[np.int32]
+    """(n,): runs that found none, the current streak not counted."""
     streak: NDArray[np.int32]
     """(n,): measured runs in a row in which it is lost, up to now."""
     lately: NDArray[np.float32]

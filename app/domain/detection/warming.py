@@ -24,18 +24,20 @@ Counters = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
 
 
 def counted_on(state: State, lost: Fails) -> Counters:
-    """Go on counting passes, starts and streaks; a probe that failed changes none."""
+    """Go on counting passes, misses and streaks; a probe that failed changes none."""
     failed, passed = lost == 1, lost == 0
-    ended = passed & (state.streak > 0) & (state.passes > 0)
     passes = (state.passes + passed).astype(np.int32)
-    starts = (state.starts + ended).astype(np.int32)
+    misses = (state.misses + np.where(passed, state.streak, 0)).astype(np.int32)
     streak = np.where(passed, 0, state.streak + failed).astype(np.int32)
-    return passes, starts, streak
+    return passes, misses, streak
 
 
-def calm(passes: NDArray[np.int32], starts: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Say who passed often and hardly ever began to fail, the current streak aside."""
-    return (passes >= _LEAST_PASSES) & (starts < CALM_RATE * passes)
+def calm(passes: NDArray[np.int32], misses: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Say who passed often and hardly ever failed, the current streak aside.
+
+    One that failed for a while and recovered by itself is not calm: that is what replicas look like.
+    """
+    return (passes >= _LEAST_PASSES) & (misses + 0.5 < CALM_RATE * (passes + misses + 1))
 
 
 def surprising(newly: int, newly_failed: int, runs: int) -> bool:

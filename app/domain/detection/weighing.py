@@ -57,7 +57,7 @@ def weigh(state: State, baseline: Baseline | None, members: Members, observation
     now = np.stack([lost, np.where(lost == UNMEASURED, UNMEASURED, worse).astype(np.int8)])
     newly = (lost == 1) & (state.last[0] == 0)
     counted = _counted(state, observation, now, newly, warming_up=baseline is None)
-    calm = warming.calm(counted.passes, counted.starts) & ~known
+    calm = warming.calm(counted.passes, counted.misses) & ~known
     strikers = calm & (counted.streak >= warming.STRIKES) & (lost == 1)
     if baseline is None:
         nobody, nothing = np.zeros(count, np.int8), np.zeros(count)
@@ -121,13 +121,13 @@ def _counted(
 ) -> State:
     """Go on counting; `identical` and `lately` only serve the warm-up."""
     last = np.where(now == UNMEASURED, state.last, now)
-    passes, starts, streak = warming.counted_on(state, observation.lost)
+    passes, misses, streak = warming.counted_on(state, observation.lost)
     counted = replace(
         state,
         observed=state.observed + 1,
         last=last,
         passes=passes,
-        starts=starts,
+        misses=misses,
         streak=streak,
         failing=int((last[0] == 1).sum()),
         newly=int(newly.sum()),
