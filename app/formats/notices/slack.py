@@ -62,9 +62,16 @@ def _blocks(story: Story) -> Iterator[dict[str, Any]]:
 
 
 def _listed(story: Story) -> Iterator[str]:
-    yield from (f"• {line}" for line in story.canaries)
+    """Give a line for each canary, as many as there is room for, and say how many there are besides."""
+    room = _TEXT - len("and 1,000,000 more")
+    for number, line in enumerate(story.canaries):
+        room -= len(f"• {line}\n".translate(_ESCAPES))
+        if room < 0:
+            yield f"and {len(story.canaries) - number + story.more:,} more"
+            return
+        yield f"• {line}"
     if story.more:
-        yield f"and {story.more} more"
+        yield f"and {story.more:,} more"
 
 
 def _section(text: str) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-LONGEST_TITLE: Final = 300
+LONGEST_TITLE: Final = 600
 LONGEST_REASON: Final = 1_000
 _LONGEST_FACT = 200
-_LONGEST_CANARY = 280
+_LONGEST_CANARY = 400
 _MOST_CANARIES = 10
 
 _SILENT = re.compile(
@@ -73,13 +73,15 @@ def story_of(notice: Mapping[str, Any]) -> Story:
     data: Mapping[str, Any] = notice["data"]
     degraded = list(data.get("degraded") or [])
     canaries = tuple(map(_canary, degraded[:_MOST_CANARIES]))
+    headline = _HEADLINES.get(notice["type"], clean(notice["type"], 40).upper())
+    check = clean(data.get("check"), _LONGEST_FACT)
     return Story(
         type=notice["type"],
-        headline=_HEADLINES.get(notice["type"], clean(notice["type"], 40).upper()),
+        headline=headline,
         severity=clean(data.get("severity"), 40),
-        summary=clean(data["summary"], LONGEST_TITLE),
+        summary=clean(data["summary"], LONGEST_TITLE) or f"{headline} {check}".rstrip(),
         reason=clean(data.get("reason"), LONGEST_REASON),
-        check=clean(data.get("check"), _LONGEST_FACT),
+        check=check,
         dedupe_key=clean(data.get("dedupe_key"), 255),
         at=clean(notice["timestamp"], 40),
         facts=tuple(_facts(data)),
@@ -121,10 +123,10 @@ def _canary(canary: Mapping[str, Any]) -> str:
     reasons = ", ".join(map(str, canary.get("reasons") or []))
     ranks = [canary.get("rank_before"), canary.get("rank_now")]
     moved = "" if ranks == [None, None] else f"rank {_rank(ranks[0])} → {_rank(ranks[1])}"
-    told = "; ".join(part for part in (reasons, moved, clean(canary.get("cause"), 80)) if part)
-    room = _LONGEST_CANARY - 90
-    query = clean(canary.get("query"), room)
-    return clean(f"{clean(canary.get('key'), 80)} “{query}”" + (f": {told}" if told else ""), _LONGEST_CANARY)
+    cause = ": ".join(part for part in (clean(canary.get("cause"), 40), clean(canary.get("cause_reason"), 120)) if part)
+    told = "; ".join(part for part in (clean(reasons, 80), moved, cause) if part)
+    name = f"{clean(canary.get('key'), 60)} “{clean(canary.get('query'), 80)}”"
+    return clean(name + (f": {told}" if told else ""), _LONGEST_CANARY)
 
 
 def _rank(rank: object) -> str:
