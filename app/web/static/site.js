@@ -116,6 +116,18 @@
   };
   if (underWay) followRun();
 
+  // One tick for all of a form.
+  for (const all of document.querySelectorAll("input[data-ticks]")) {
+    const ticks = [...all.form.querySelectorAll(`input[name="${all.dataset.ticks}"]`)];
+    const tell = () => {
+      const ticked = ticks.filter((tick) => tick.checked).length;
+      all.checked = ticked === ticks.length;
+      all.indeterminate = ticked > 0 && ticked < ticks.length;
+    };
+    all.addEventListener("change", () => ticks.forEach((tick) => { tick.checked = all.checked; }));
+    ticks.forEach((tick) => tick.addEventListener("change", tell));
+  }
+
   tellTimes();
   setInterval(tellTimes, TICK);
 })();
