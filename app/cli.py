@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 
 from app import __version__, serving, terminal
-from app.commands import base, catalog, checking, importing, keys, rescoring, secrets, trying
+from app.commands import base, catalog, checking, importing, keys, quality, reanchoring, rescoring, secrets, trying
 from app.commands.base import Commands, examples
 from app.config import Settings, load_settings
 from app.demo.corpus import CorpusError
@@ -47,6 +47,8 @@ app.add_typer(checking.app)
 app.add_typer(catalog.app)
 app.add_typer(importing.app)
 app.add_typer(rescoring.app)
+app.add_typer(reanchoring.app)
+app.add_typer(quality.app)
 app.add_typer(trying.app)
 app.add_typer(keys.app, name="keys")
 app.add_typer(secrets.app, name="secrets")

@@ -1,0 +1,133 @@
+"""`coalmine reanchor`: judgments whose chunks were renamed, what is proposed in their place, and saying yes or no."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from app import terminal
+from app.commands.base import DataDir, ServerUrl, examples, now, opened, server_at
+from app.domain.counting import counted
+from app.domain.errors import InvalidInputError, Problem
+from app.formats.reports import Table, plain, shorten
+from app.services import reanchoring
+from app.services.reanchoring import State, Wanted
+
+app = typer.Typer(rich_markup_mode=None)
+
+_BY = "command line"
+_LONGEST = 60
+_MOST = 1_000
+
+
+@app.command(
+    epilog=examples(
+        "coalmine reanchor --check docs",
+        "coalmine reanchor --check docs --accept all | git apply",
+        "coalmine reanchor --check docs --accept 4,7 --reject 5 --server https://coalmine.example",
+    )
+)
+def reanchor(
+    check: Annotated[str, typer.Option("--check", metavar="SLUG", help="The check whose canaries they are of.")],
+    *,
+    accept: Annotated[str, typer.Option(metavar="all|ID,...", help="Put these in the judgments' place.")] = "",
+    reject: Annotated[str, typer.Option(metavar="all|ID,...", help="Leave these judgments as they are.")] = "",
+    server: ServerUrl = None,
+    data_dir: DataDir = None,
+) -> None:
+    """List what is proposed for judgments whose chunks were renamed, or accept and reject it.
+
+    Canaries that a file owns are not changed: the patch to commit is written to stdout, where the file cannot be read
+    the canaries as they would be.
+    """
+    accepted, rejected = _named("--accept", accept), _named("--reject", reject)
+    decides = bool(accept or reject)
+    if server is not None:
+        service = server_at(server)
+        if decides:
+            _show_decision(service.decide_reanchors(check, {"accept": _wish(accepted), "reject": _wish(rejected)}))
+        else:
+            _show_proposals(check, service.reanchors(check))
+        return
+    with opened(data_dir) as (_, store):
+        if decides:
+            found = reanchoring.decide(store, check, accept=accepted, reject=rejected, by=_BY, now=now())
+            _show_decision(found)
+        else:
+            listed = reanchoring.list_all(store, check, state=State.PROPOSED, limit=_MOST)
+            _show_proposals(check, listed[::-1])
+
+
+def _named(option: str, text: str) -> Wanted:
+    if text.strip() == "all":
+        return None
+    ids = [one.strip() for one in text.split(",") if one.strip()]
+    strange = [one for one in ids if not (one.isascii() and one.isdecimal()) or len(one) > _DIGITS]
+    if strange:
+        told = f"'{plain(strange[0])[:_LONGEST]}' is no id of a proposal; name ids such as 4,7, or all"
+        raise InvalidInputError([Problem(path=option, message=told)])
+    return [int(one) for one in ids]
+
+
+_DIGITS = 18
+
+
+def _wish(wanted: Wanted) -> Any:
+    return "all" if wanted is None else [str(one) for one in wanted]
+
+
+def _show_proposals(check: str, proposals: Sequence[Mapping[str, Any]]) -> None:
+    if not proposals:
+        typer.echo(f"{plain(check)}: no judgment waits for a new one.")
+        return
+    rows = [
+        (
+            plain(str(one["id"])),
+            plain(str(one["key"])),
+            _chunk(one["judgment"]),
+            "; ".join(map(_chunk, one["proposals"])),
+            "" if one["similarity"] is None else f"{one['similarity']:.0%}",
+        )
+        for one in proposals
+    ]
+    columns = ("id", "canary", "judgment", "proposed in its place", "same text")
+    terminal.show_table(Table(title="", columns=columns, rows=tuple(rows)))
+    terminal.note(f"Say yes or no with --accept and --reject; {counted(len(rows), 'proposal')} in all.")
+
+
+def _chunk(chunk: Mapping[str, Any]) -> str:
+    named = [shorten(str(chunk[name]), _LONGEST) for name in ("id", "document", "text") if chunk.get(name)]
+    return " · ".join(named)
+
+
+def _show_decision(found: Mapping[str, Any]) -> None:
+    """Write patches to stdout, ready for `git apply`, and what became of each proposal to stderr."""
+    for patch in found["patches"]:
+        typer.echo(_harmless(patch["diff"] or patch["yaml"]), nl=False)
+        if patch["diff"] is None:
+            place = f"{plain(str(patch['file']))} is not as it was applied, or not here" if patch["file"] else "no file"
+            terminal.note(f"No patch could be written ({place}): these are the canaries as they would be.")
+    for name, told in _WORDS.items():
+        if found[name]:
+            listed = ", ".join(f"{plain(str(one['id']))} ({plain(str(one['key']))})" for one in found[name])
+            terminal.note(f"{told}: {listed}")
+    if not any(found[name] for name in _WORDS):
+        terminal.note("No proposal waits for an answer.")
+
+
+_WORDS = {
+    "accepted": "Accepted, and in force",
+    "rejected": "Rejected",
+    "to_commit": "Waiting for their files: commit the patch and apply them",
+    "outdated": "Outdated, as the judgment is not there any more",
+    "unchanged": "Decided before",
+}
+
+
+def _harmless(text: str) -> str:
+    """Take out what a terminal would obey; ours holds nothing of the kind, but a service elsewhere may be anybody's."""
+    return _OBEYED.sub("", text)
+
+
+_OBEYED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
