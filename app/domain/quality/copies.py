@@ -15,8 +15,8 @@ NEAR_COPY: Final = 0.7
 """Of the shorter text's word 3-grams, the share that both hold from which on they are near copies."""
 _WORDS_READ = 400
 """Of a text; what begins alike for so long is a copy."""
-_FEWEST = 3
-"""3-grams: shorter texts are copies of one another only where they are equal."""
+_FEWEST_WORDS = 5
+"""Shorter texts are copies of one another only where they are equal."""
 _ALL_PAIRS_UP_TO = 8
 _LEAST_SHARED = 0.4
 """Of the sampled 3-grams: pairs below are not compared in full."""
@@ -24,8 +24,10 @@ _SAMPLED = 4
 _MANY = 64
 """3-grams from which on every fourth is enough to find candidates by."""
 
-Words = re.compile(f"[{FIRST_UNSPACED}-\U0010ffff]|[^\\W{FIRST_UNSPACED}-\U0010ffff]+")
+_SPACED = re.compile(r"\w+")
+_UNSPACED = re.compile(f"[{FIRST_UNSPACED}-\U0010ffff]|[^\\W{FIRST_UNSPACED}-\U0010ffff]+")
 Hashes = NDArray[np.uint64]
+Places = NDArray[np.intp]
 
 
 def near_copies(texts: Sequence[str]) -> dict[int, tuple[int, float]]:
@@ -40,25 +42,25 @@ def near_copies(texts: Sequence[str]) -> dict[int, tuple[int, float]]:
     found: dict[int, tuple[int, float]] = {}
     groups: dict[tuple[int, ...], int] = {}
     numbers: defaultdict[str, int] = defaultdict(count().__next__)
-    kept: list[int] = []
-    shingles: list[Hashes] = []
     for place, text in enumerate(texts):
         words = tuple(map(numbers.__getitem__, words_of(text)[:_WORDS_READ]))
-        if not words:
-            continue
         first = groups.setdefault(words, place)
-        if first != place:
+        if words and first != place:
             found[place] = first, 1.0
             found.setdefault(first, (place, 1.0))
-            continue
-        kept.append(place)
-        shingles.append(_shingles(words))
+    long = [(place, words) for words, place in groups.items() if len(words) >= _FEWEST_WORDS]
+    if not long:
+        return found
+    hashes, ends = _shingles([words for _, words in long])
+    starts = np.concatenate([[0], ends[:-1]])
     sets: dict[int, frozenset[int]] = {}
-    for one, other in _candidates(shingles):
-        a, b = (sets.setdefault(which, frozenset(shingles[which].tolist())) for which in (one, other))
-        common = len(a & b) / min(len(a), len(b))
+    for one, other in _candidates(hashes, starts, ends):
+        for which in (one, other):
+            if which not in sets:
+                sets[which] = frozenset(hashes[starts[which] : ends[which]].tolist())
+        common = len(sets[one] & sets[other]) / min(len(sets[one]), len(sets[other]))
         if common > NEAR_COPY:
-            for mine, its in ((kept[one], kept[other]), (kept[other], kept[one])):
+            for mine, its in ((long[one][0], long[other][0]), (long[other][0], long[one][0])):
                 if mine not in found or found[mine][1] < common:
                     found[mine] = its, common
     return found
@@ -66,40 +68,44 @@ def near_copies(texts: Sequence[str]) -> dict[int, tuple[int, float]]:
 
 def words_of(text: str) -> list[str]:
     """List the words of a text; where scripts put no spaces between them each sign is one."""
-    return Words.findall(text.casefold())
+    return (_SPACED if text.isascii() else _UNSPACED).findall(text.casefold())
 
 
-def _shingles(words: Sequence[int]) -> Hashes:
-    """Hash each three words in a row, distinct ones once; the same in every process."""
-    ids = np.array(words, dtype=np.uint64)
-    if len(ids) < _FEWEST + 2:
-        return np.zeros(0, dtype=np.uint64)
-    mixed = (ids[:-2] * _ONE ^ (ids[1:-1] * _TWO)) * _ONE + ids[2:] * _THREE
-    mixed ^= mixed >> np.uint64(29)
-    return np.unique(mixed * _ONE)
+def _shingles(texts: Sequence[Sequence[int]]) -> tuple[Hashes, Places]:
+    """Hash each three words in a row: the distinct hashes of one text after the other, and where each text's end.
+
+    Words are numbers, so hashes are the same in every process.
+    """
+    ids: Hashes = np.concatenate([np.array(words, dtype=np.uint64) for words in texts])
+    owners = np.repeat(np.arange(len(texts)), [len(words) for words in texts])
+    mixed: Hashes = (ids[:-2] * _ONE ^ (ids[1:-1] * _TWO)) * _ONE + ids[2:] * _THREE
+    mixed = (mixed ^ mixed >> np.uint64(29)) * _ONE
+    inside = owners[:-2] == owners[2:]
+    hashes, owners = mixed[inside], owners[:-2][inside]
+    order = np.lexsort((hashes, owners))
+    hashes, owners = hashes[order], owners[order]
+    distinct = np.concatenate([[True], (hashes[1:] != hashes[:-1]) | (owners[1:] != owners[:-1])])
+    return hashes[distinct], np.searchsorted(owners[distinct], np.arange(len(texts)), side="right")
 
 
 _ONE, _TWO, _THREE = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9))
 
 
-def _candidates(shingles: Sequence[Hashes]) -> list[tuple[int, int]]:
+def _candidates(hashes: Hashes, starts: Places, ends: Places) -> list[tuple[int, int]]:
     """List pairs of texts that share at least four in ten of the shorter one's sampled 3-grams."""
-    sampled = [one if len(one) < _MANY else one[(one >> np.uint64(40)) % np.uint64(_SAMPLED) == 0] for one in shingles]
-    sizes = np.array([len(one) for one in sampled])
-    if not sizes.sum():
+    sizes = ends - starts
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    sampled = (sizes < _MANY)[owners] | ((hashes >> np.uint64(40)) % np.uint64(_SAMPLED) == 0)
+    hashes, owners = hashes[sampled], owners[sampled]
+    if not len(hashes):
         return []
-    hashes = np.concatenate(sampled)
-    owners = np.repeat(np.arange(len(sampled)), sizes)
     order = np.argsort(hashes, kind="stable")
     hashes, owners = hashes[order], owners[order]
     begins = np.concatenate([[True], hashes[1:] != hashes[:-1]])
     pairs = np.concatenate(list(_paired(owners, np.flatnonzero(begins))))
-    if not len(pairs):
-        return []
     packed, counts = np.unique(pairs, return_counts=True)
     one, other = packed // _WIDE, packed % _WIDE
-    whole = np.array([len(one) for one in shingles])
-    longer, shorter = np.maximum(whole[one], whole[other]), np.minimum(whole[one], whole[other])
+    longer, shorter = np.maximum(sizes[one], sizes[other]), np.minimum(sizes[one], sizes[other])
     likely = counts >= _LEAST_SHARED * shorter / np.where(longer < _MANY, 1, _SAMPLED)
     return list(zip(one[likely].tolist(), other[likely].tolist(), strict=True))
 
