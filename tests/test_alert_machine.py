@@ -109,7 +109,7 @@ class AlertMachine(RuleBasedStateMachine):
         self.receivers = Receivers()
         self.world = World(store=self.store, send=self.receivers)  # type: ignore[arg-type] # a send as good as another
         self.model = Model()
-        self.rules = "both"
+        self.rule_set = "both"
         self.seen_transitions = 0
         self.gone_at_the_end: set[tuple[int, int]] = set()
         """(alert, hook): the hook was disabled when the alert resolved, so that it could not be told."""
@@ -185,7 +185,7 @@ class AlertMachine(RuleBasedStateMachine):
     @rule(rules=st.sampled_from(sorted(RULES)))
     def edit_rules(self, rules: str) -> None:
         """Change the rules of the check."""
-        self.rules = rules
+        self.rule_set = rules
         self._apply()
         if rules == "gone":
             self.model.severity = None
@@ -313,7 +313,7 @@ class AlertMachine(RuleBasedStateMachine):
         else:
             self.world.probe.answers = {key: answered(hits("noise")) for key in KEYS[: MISSING[kind]]}
         self.world.run()
-        self.model.after_run(self.rules, None if kind == "unknown" else 1 - MISSING[kind] / len(KEYS))
+        self.model.after_run(self.rule_set, None if kind == "unknown" else 1 - MISSING[kind] / len(KEYS))
         assert self._open().get("threshold-coverage") == self.model.severity  # silenced or not, heard or not
 
     def _lift_silences(self) -> None:
@@ -328,7 +328,7 @@ class AlertMachine(RuleBasedStateMachine):
 
     def _apply(self) -> None:
         hooks = [{**HOOK, "slug": slug} for slug in HOOKS]
-        wanted = page([canary(key) for key in KEYS], rules=RULES[self.rules], hooks=list(HOOKS), remind="1h")
+        wanted = page([canary(key) for key in KEYS], rules=RULES[self.rule_set], hooks=list(HOOKS), remind="1h")
         self.world.apply({**wanted, "hooks": hooks})
 
     def _open(self) -> dict[str, str]:
