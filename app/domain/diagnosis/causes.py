@@ -11,9 +11,9 @@ from app.domain.counting import counted
 from app.domain.diagnosis.copies import near_copies
 from app.domain.diagnosis.evidence import Evidence, gather
 from app.domain.diagnosis.reanchoring import reanchor
-from app.domain.diagnosis.scores import beats, change_of, limit_of, scores_of
+from app.domain.diagnosis.scores import MOVED_BY_CONTENT, Change, beats, by_content, change_of, limit_of
 from app.domain.diagnosis.values import Case, Cause, Diagnosis, Kind, Question, Reanchor
-from app.domain.model import EMPTY, Answer
+from app.domain.model import EMPTY, Answer, Ranking
 
 
 def classify(case: Case, asked: Sequence[Question], answers: Sequence[Answer | None]) -> Diagnosis:
@@ -49,7 +49,10 @@ class _Finding:
 
 
 def _failed(seen: Evidence) -> _Finding | None:
-    """The run's probe failed, or none of the repeats was answered; a question beyond what runs ask may be refused."""
+    """Find that the run's probe failed, or that no repeat was answered.
+
+    A deeper question than runs ask may be refused, and a passage may be too long: these do not count.
+    """
     failed = [answer for kind, answer in seen.failures if kind is Kind.REPEAT]
     if seen.case.now is not None and (seen.repeats or not failed):
         return None
@@ -62,30 +65,16 @@ def _failed(seen: Evidence) -> _Finding | None:
 
 
 def _truncated(seen: Evidence) -> _Finding | None:
-    """Answers are shorter than they were, or than was asked, and that is what the expected chunk fell to.
+    """Find that answers are shorter than they were, or than was asked, and that the expected chunk fell to that.
 
     A short answer alone says little: a small index has no more, and word search brings only what shares a word.
     """
-    if not seen.repeats:
-        return None
-    longest = max(seen.repeats, key=lambda ranking: ranking.returned)
+    longest = max(seen.repeats, key=lambda ranking: ranking.returned, default=None)
     healthy, asks = seen.case.healthy, seen.case.fetch_k
+    if longest is None or not seen.search.wanted or seen.best(longest) is not None:
+        return None
     usual = min(asks, healthy.returned) if healthy is not None else asks
-    if longest.returned >= usual or not seen.search.wanted or seen.best(longest) is not None:
-        return None
-    if healthy is not None and seen.before is not None:
-        # Were the end cut off, nothing that stood below the expected chunk could still be there.
-        survivors = set(longest.ids)
-        if not survivors.isdisjoint(healthy.ids[seen.before :]):
-            return None
-        if not survivors.issuperset(healthy.ids[: min(len(longest), seen.before - 1)]) and len(longest):
-            return None
-    others = [ranking for found in seen.known.values() for ranking in found]
-    reached = any(seen.best(ranking) is not None for ranking in others)
-    fuller = any(ranking.returned > longest.returned for ranking in others)
-    if not reached and fuller:
-        return None
-    if healthy is None and not others and longest.returned >= seen.case.k:
+    if longest.returned >= usual or not _end_is_cut_off(seen, longest):
         return None
     said = "nothing at all" if not longest.returned else f"only {counted(longest.returned, 'hit')}"
     reason = f"The retriever returns {said} where {asks} were asked for"
@@ -96,11 +85,30 @@ def _truncated(seen: Evidence) -> _Finding | None:
     return _Finding(cause=Cause.TRUNCATED, reason=reason)
 
 
+def _end_is_cut_off(seen: Evidence, longest: Ranking) -> bool:
+    """Whether a short answer is the beginning of a longer one, rather than all there is or what a loss left over."""
+    known = [ranking for found in seen.known.values() for ranking in found]
+    fuller = any(ranking.returned > longest.returned for ranking in known)
+    healthy = seen.case.healthy
+    if healthy is None:
+        return not fuller and (bool(known) or longest.returned < seen.case.k)
+    change = change_of(healthy, [longest])
+    if change is not None and change.median > limit_of(seen.case.scale):
+        return False
+    if seen.before is not None:
+        left, above = frozenset(longest.ids), healthy.ids[: seen.before - 1]
+        if not left.isdisjoint(healthy.ids[seen.before :]) or not left.issuperset(above[: len(longest)]):
+            return False  # something below the expected chunk is still there, or something above it is not
+    return not fuller or any(seen.best(ranking) is not None for ranking in known)
+
+
 def _drifted(seen: Evidence) -> _Finding | None:
-    """The chunks that are still there have other scores: the encoder or the scoring changed."""
+    """Find that the chunks that are still there have other scores: the encoder or the scoring changed."""
     healthy = seen.case.healthy
     change = change_of(healthy, seen.today) if healthy is not None else None
     if change is None or change.median <= limit_of(seen.case.scale):
+        return None
+    if by_content(seen.case.scale, change) and seen.targets and _content_explains(seen, change):
         return None
     reason = (
         f"The same chunks have other scores than when the canary was healthy: {change.median:.0%} off in the median "
@@ -109,8 +117,16 @@ def _drifted(seen: Evidence) -> _Finding | None:
     return _Finding(cause=Cause.SCORE_DRIFT, reason=reason)
 
 
+def _content_explains(seen: Evidence, change: Change) -> bool:
+    """Whether what came or went moves weights of words this far: a chunk that is gone, a flood of copies, a bit."""
+    if any(_is_gone(seen, place) for place in seen.targets):
+        return True
+    flooded = seen.shown is not None and near_copies(seen.shown, seen.case.healthy)
+    return bool(flooded) or change.median <= MOVED_BY_CONTENT
+
+
 def _gone(seen: Evidence) -> _Finding | None:
-    """An expected chunk is nowhere: its passage is found under another id, or not at all."""
+    """Find that an expected chunk is nowhere: its passage is found under another id, or not at all."""
     gone = [place for place in seen.targets if _is_gone(seen, place)]
     if not gone:
         return None
@@ -161,19 +177,17 @@ def _is_gone(seen: Evidence, place: int) -> bool:
 
 
 def _never_passed(seen: Evidence) -> _Finding | None:
-    """The canary never found what it expects: its words, or its vector, do not meet the chunk's."""
+    """Find that the canary never found what it expects: its words, or its vector, do not meet the chunk's."""
     if seen.case.ever_passed or not seen.search.wanted:
         return None
-    reason = (
-        f"The canary never found what it expects among the top {seen.case.k}: query and chunk do not share a language"
-    )
+    reason = f"The canary never found what it expects among the top {seen.case.k}: query and chunk use other words"
     rank = _rank_now(seen)
     reason += f"; the chunk stands at rank {rank}" if rank is not None else ""
     return _Finding(cause=Cause.VOCABULARY_MISMATCH, reason=reason)
 
 
 def _duplicated(seen: Evidence) -> _Finding | None:
-    """Near copies of one another take the places."""
+    """Find that near copies of one another take the places."""
     pairs = near_copies(seen.shown, seen.case.healthy) if seen.shown is not None else ()
     if not pairs:
         return None
@@ -184,7 +198,7 @@ def _duplicated(seen: Evidence) -> _Finding | None:
 
 
 def _unstable(seen: Evidence) -> _Finding | None:
-    """The retriever answers differently from one asking to the next, or passes over a chunk it should bring."""
+    """Find that answers vary from one asking to the next, or that a chunk is passed over that should be brought."""
     if seen.case.now is None:
         return None
     well = sum(not seen.fails(ranking) for ranking in seen.repeats)
@@ -200,29 +214,25 @@ def _unstable(seen: Evidence) -> _Finding | None:
 
 
 def _passed_over(seen: Evidence) -> _Finding | None:
+    """Find that a chunk that no answer to the query brings had a score, when last healthy, that would still do."""
     shown, k = seen.shown, seen.case.k
     cut = shown.scores[k - 1] if shown is not None and 0 < k <= len(shown) else None
-    if cut is None:
-        return None
-    today = scores_of(*seen.today)
     for place in seen.targets:
         one = seen.search.wanted[place]
-        if one.score is None or any(seen.search.ranks(ranking)[place] is not None for ranking in seen.today):
-            continue  # without a score it cannot be told; with one of today, that is what counts
-        if beats(seen.case.scale, one.score, cut):
-            reason = (
-                f"The expected chunk is passed over: its score when last healthy, {one.score:.4g}, "
-                f"would beat today's rank {k} ({cut:.4g})"
-            )
-            return _Finding(
-                cause=Cause.UNSTABLE, reason=reason, evidence={"score_before": one.score, "score_at_k": cut}
-            )
-    del today
+        if cut is None or one.score is None or not beats(seen.case.scale, one.score, cut):
+            continue
+        if any(seen.search.ranks(ranking)[place] is not None for ranking in seen.today):
+            continue  # it has a score of today, and that is what counts
+        reason = (
+            f"The expected chunk is passed over: its score when last healthy, {one.score:.4g}, would beat "
+            f"today's rank {k} ({cut:.4g})"
+        )
+        return _Finding(cause=Cause.UNSTABLE, reason=reason, evidence={"score_before": one.score, "score_at_k": cut})
     return None
 
 
 def _outranked(seen: Evidence) -> _Finding:
-    """Nothing else holds: other chunks score better."""
+    """Find that nothing else holds: other chunks score better."""
     if not seen.search.wanted:
         reason = "Nothing is expected of this canary, and what it retrieves ranks where it should not"
     elif not seen.targets:

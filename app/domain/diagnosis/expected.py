@@ -4,7 +4,7 @@ What follows from it is causes'.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from app.domain.diagnosis.texts import grams, held
 from app.domain.diagnosis.values import Case
@@ -38,6 +38,8 @@ class Search:
     wanted: tuple[Wanted, ...]
     known: dict[str, str]
     """What the expected chunks held, by id."""
+    looked: dict[int, tuple[Ranking, tuple[int | None, ...]]] = field(default_factory=dict, compare=False, repr=False)
+    """Answers already looked through, by identity: every rule asks for their ranks."""
 
     def ranks(self, ranking: Ranking | None) -> tuple[int | None, ...]:
         """Give the rank of each wanted judgment; None = not there.
@@ -47,6 +49,11 @@ class Search:
         """
         if ranking is None:
             return (None,) * len(self.wanted)
+        if id(ranking) not in self.looked:
+            self.looked[id(ranking)] = ranking, self._ranks(ranking)
+        return self.looked[id(ranking)][1]
+
+    def _ranks(self, ranking: Ranking) -> tuple[int | None, ...]:
         ids = tuple(
             f"{_RENAMED}{place}" if self._is_another(chunk, text) else chunk
             for place, (chunk, text) in enumerate(zip(ranking.ids, ranking.texts, strict=True))

@@ -5,10 +5,10 @@ documents; nothing that was retrieved is in them. Why a single canary fell is ca
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import comb
+from math import exp, lgamma
 
 from app.domain.counting import counted, plural
 from app.domain.diagnosis.values import Cause
@@ -74,7 +74,7 @@ class Fleet:
     """How many canaries that group, or the whole, has."""
     expected: float | None
     """How many of them would have fallen by chance; None = there is no baseline yet."""
-    causes: dict[Cause, int]
+    causes: Mapping[Cause, int]
 
 
 def fleet(members: Iterable[Member]) -> Fleet:
@@ -127,8 +127,15 @@ def _common(everyone: Sequence[Member], fallen: Sequence[Member]) -> Group | Non
 
 def _tail(found: int, drawn: int, marked: int, total: int) -> float:
     """Give P(X >= found) of the marked among `drawn` of `total` without putting back (hypergeometric)."""
-    ways = sum(comb(marked, x) * comb(total - marked, drawn - x) for x in range(found, min(drawn, marked) + 1))
-    return ways / comb(total, drawn)
+    most = min(drawn, marked)
+    least = max(found, drawn - (total - marked))
+    whole = _log_ways(total, drawn)
+    ways = (_log_ways(marked, x) + _log_ways(total - marked, drawn - x) for x in range(least, most + 1))
+    return sum(exp(one - whole) for one in ways)
+
+
+def _log_ways(total: int, drawn: int) -> float:
+    return lgamma(total + 1) - lgamma(drawn + 1) - lgamma(total - drawn + 1)
 
 
 def _headline(
