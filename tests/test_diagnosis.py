@@ -155,6 +155,17 @@ def test_only_so_many_canaries_are_asked_about_spread_over_categories(sqlite_sto
     assert sorted(told.values()) == ["comparative", "procedural", "simple_factual"]
 
 
+def test_of_an_event_that_took_many_the_rest_get_their_turn_in_the_runs_to_come(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
+    setting.run()
+    setting.library.chunks = {"other": "nothing of the kind is written here"}
+    counts = []
+    for _ in range(4):
+        outcome = setting.diagnose(setting.run(diagnosed=False), most=4)
+        counts.append(0 if outcome is None else len(outcome.causes))
+    assert counts == [4, 2, 0, 0]
+
+
 def test_the_same_answer_is_not_asked_about_again_within_hours(sqlite_store: Store) -> None:
     setting = Diagnosed.of(sqlite_store)
     setting.run()

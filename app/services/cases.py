@@ -3,7 +3,7 @@
 Nothing here asks anybody. What is asked of a case, and what the answers mean, is the domain's.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -12,7 +12,7 @@ from app.domain.judging import pack_reasons
 from app.domain.matching import match
 from app.domain.model import Ranking, Reason
 from app.domain.retrievers import ScorerKind
-from app.services.evidence import badness, reported
+from app.services.evidence import badness, reported, standing
 from app.services.plans import Setup
 from app.store import catalog, diagnosis, history
 from app.store.diagnosis import DiagnosisRow
@@ -37,21 +37,35 @@ class Subject:
     case: Case
 
 
-def newly_degraded(connection: Connection, run: RunRow, setup: Setup, *, limit: int, now: datetime) -> list[Subject]:
-    """Pick the canaries a run newly degraded, or newly names as culprits: the worst first, spread over categories."""
+def worth_asking(connection: Connection, run: RunRow, setup: Setup, *, limit: int, now: datetime) -> list[Subject]:
+    """Pick the canaries to ask about after a run: the worst first, spread over categories.
+
+    Those it newly degraded, or newly names as culprits; then, as far as there is room, those that degraded before and
+    that nobody has asked about since: of an event that took many, the rest get their turn in the runs to come.
+    """
     positions = {canary_id: position for position, canary_id in enumerate(setup.canary_ids)}
-    before = diagnosis.ended_before(connection, run.check_id, run.id)
-    fresh = [
+    canaries = setup.panel.canaries
+    degraded = [
         state
         for state in reported(connection, run, positions)
-        if state.first_run == run.id and _is_news(state, before.get(state.canary_id, 0), setup, positions)
+        if state.reasons & _ASKABLE and setup.panel.expects[positions[state.canary_id]]
     ]
-    known = diagnosis.newest_diagnoses(connection, run.check_id, [state.canary_id for state in fresh])
+    degraded.sort(key=lambda state: badness(state, canaries[positions[state.canary_id]].key))
+    before = diagnosis.ended_before(connection, run.check_id, run.id)
+    last = diagnosis.newest_diagnoses(connection, run.check_id, [state.canary_id for state in degraded])
+    told = standing(connection, run, {state.canary_id: state for state in degraded})
     horizon = to_us(now - AGAIN_AFTER)
-    open_ = [state for state in fresh if not _is_known(state, known.get(state.canary_id), horizon)]
-    panel = setup.panel
-    open_.sort(key=lambda state: badness(state, panel.canaries[positions[state.canary_id]].key))
-    chosen = _spread([(str(panel.canaries[positions[state.canary_id]].category), state) for state in open_], limit)
+    news: list[tuple[str, StateRow]] = []
+    rest: list[tuple[str, StateRow]] = []
+    for state in degraded:
+        category = str(canaries[positions[state.canary_id]].category)
+        if state.first_run == run.id and _is_news(state, before.get(state.canary_id, 0)):
+            if not _is_known(state, last.get(state.canary_id), horizon):
+                news.append((category, state))
+        elif state.canary_id not in told:
+            rest.append((category, state))
+    chosen = _spread(news, limit)
+    chosen += _spread(rest, limit - len(chosen))
     return [_subject(connection, run, setup, positions[state.canary_id], state) for state in chosen]
 
 
@@ -63,9 +77,7 @@ def subject(connection: Connection, run: RunRow, setup: Setup, position: int) ->
     return _subject(connection, run, setup, position, state)
 
 
-def _is_news(state: StateRow, reasons_before: int, setup: Setup, positions: Mapping[int, int]) -> bool:
-    if not setup.panel.expects[positions[state.canary_id]] or not state.reasons & _ASKABLE:
-        return False
+def _is_news(state: StateRow, reasons_before: int) -> bool:
     return not reasons_before or bool(state.reasons & _REGRESSED & ~reasons_before)
 
 

@@ -22,7 +22,7 @@ from app.formats import shapes
 from app.formats.canary_documents import JudgmentDocument
 from app.formats.judgment_patch import judgment_name
 from app.services import reanchoring
-from app.services.cases import Subject, newly_degraded, subject
+from app.services.cases import Subject, subject, worth_asking
 from app.services.plans import NotExecutableError, Planner, Setup
 from app.services.questioning import Budget, put_questions
 from app.services.reading import find_check
@@ -64,12 +64,12 @@ def after_run(
     most: int = MOST_CANARIES,
     seconds: float = _SECONDS,
 ) -> Outcome | None:
-    """Find out why a run's newly degraded canaries are so, and let go of the news that waits for it.
+    """Find out why canaries that a run degraded are so, and let go of the news that waits for it.
 
     None where there was nothing to do. Of a run that is unknown nothing is asked: the retriever has trouble enough.
     """
     store = planner.store
-    subjects, setup = _newly_degraded(planner, ended, most=most, now=clock())
+    subjects, setup = _worth_asking(planner, ended, most=most, now=clock())
     found: list[tuple[Subject, Diagnosis]] = []
     if setup is not None:
         try:
@@ -190,9 +190,7 @@ def _newest(planner: Planner, connection: Connection, slug: str, key: str) -> tu
     return run, setup, position
 
 
-def _newly_degraded(
-    planner: Planner, ended: EndedRun, *, most: int, now: datetime
-) -> tuple[list[Subject], Setup | None]:
+def _worth_asking(planner: Planner, ended: EndedRun, *, most: int, now: datetime) -> tuple[list[Subject], Setup | None]:
     if ended.status is RunStatus.FAILED or ended.verdict is Verdict.UNKNOWN:
         return [], None
     with planner.store.read() as connection:
@@ -200,7 +198,7 @@ def _newly_degraded(
         if run is None or not run.degraded:
             return [], None
         setup = planner.setup(connection, run)
-        subjects = newly_degraded(connection, run, setup, limit=most, now=now)
+        subjects = worth_asking(connection, run, setup, limit=most, now=now)
     return (subjects, setup) if subjects else ([], None)
 
 

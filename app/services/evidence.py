@@ -116,8 +116,7 @@ def explain(connection: Connection, run_id: int | None, *, first_run: int | None
     if not degraded:
         return None
     before = _degraded_before(connection, run, first_run, positions)
-    newest = diagnosis.newest_diagnoses(connection, run.check_id, degraded.keys(), until_run=run.id)
-    known = {canary: row for canary, row in newest.items() if _stands(connection, run, degraded[canary], row)}
+    known = standing(connection, run, degraded)
     _, failures = history.probes_of(connection, run.id)
     everyone = [
         Member(
@@ -155,21 +154,19 @@ def _groups(body: Mapping[str, Any]) -> tuple[Group, ...]:
     )
 
 
-def _stands(connection: Connection, run: RunRow, state: StateRow, found: DiagnosisRow) -> bool:
-    """Whether a diagnosis is about what holds at a run: the same answer, or one since the canary degraded."""
-    if found.canary_version_id != state.canary_version_id:
-        return False
-    if found.run_id >= state.first_run or found.ranking_id == state.ranking_id:
-        return True
-    past = [
-        one for one in history.timeline(connection, run.check_id, state.canary_id) if one.first_run < state.first_run
-    ]
-    for one in past:
-        if not one.reasons:
-            return False
-        if one.first_run <= found.run_id:
-            return True
-    return False
+def standing(connection: Connection, run: RunRow, degraded: Mapping[int, StateRow]) -> dict[int, DiagnosisRow]:
+    """Read the diagnoses that still tell why canaries are degraded at a run, both by canary id.
+
+    That is the newest of each up to then, where it is of the same answer or of one since the canary degraded.
+    """
+    newest = diagnosis.newest_diagnoses(connection, run.check_id, degraded.keys(), until_run=run.id)
+    well = diagnosis.healthy_until(connection, run.check_id, newest.keys(), run.id)
+    return {
+        canary: found
+        for canary, found in newest.items()
+        if found.canary_version_id == degraded[canary].canary_version_id
+        and (found.ranking_id == degraded[canary].ranking_id or found.run_id > well.get(canary, 0))
+    }
 
 
 # --- since when ----------------------------------------------------------------------------------------------

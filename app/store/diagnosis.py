@@ -102,6 +102,24 @@ def ended_before(connection: Connection, check_id: int, run_id: int) -> dict[int
     return dict(connection.execute(statement).all())
 
 
+def healthy_until(connection: Connection, check_id: int, canary_ids: Collection[int], run_id: int) -> dict[int, int]:
+    """Give the last run before a run in which each of these canaries was healthy; those that never were are left out.
+
+    They are degraded at that run, so the states they were healthy in have ended.
+    """
+    wanted = sorted(set(canary_ids))
+    found: dict[int, int] = {}
+    for start in range(0, len(wanted), _BLOCK):
+        mine = sa.and_(states.c.check_id == check_id, states.c.canary_id.in_(wanted[start : start + _BLOCK]))
+        statement = (
+            sa.select(states.c.canary_id, sa.func.max(states.c.last_run))
+            .where(mine, states.c.first_run <= run_id, states.c.reasons == 0, states.c.last_run.is_not(None))
+            .group_by(states.c.canary_id)
+        )
+        found.update(connection.execute(statement).all())
+    return found
+
+
 def retrievers_of_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:
     """Give the retriever that each of these runs asked, by run id: the definition, whatever its version was."""
     wanted = sorted(set(run_ids))
