@@ -20,7 +20,19 @@ from typing import Annotated
 import typer
 
 from app import __version__, serving, terminal
-from app.commands import base, catalog, checking, importing, keys, quality, reanchoring, rescoring, secrets, trying
+from app.commands import (
+    base,
+    catalog,
+    checking,
+    importing,
+    keys,
+    quality,
+    reanchoring,
+    replaying,
+    rescoring,
+    secrets,
+    trying,
+)
 from app.commands.base import Commands, examples
 from app.config import Settings, load_settings
 from app.demo.corpus import CorpusError
@@ -46,6 +58,7 @@ app = typer.Typer(
 app.add_typer(checking.app)
 app.add_typer(catalog.app)
 app.add_typer(importing.app)
+app.add_typer(replaying.app)
 app.add_typer(rescoring.app)
 app.add_typer(reanchoring.app)
 app.add_typer(quality.app)

@@ -120,7 +120,8 @@ def _while_open(seen: Seen, baseline: Baseline | None, settings: Settings) -> _D
     if good >= settings.close:
         closed = replace(_closed(state), good=good)
         return _Decided(state=closed, why=Why.CLOSED, change=Change.CLOSED, since=state.since, severity=state.severity)
-    risen = state.severity is Severity.WARNING and _severity(state, seen, baseline) is Severity.CRITICAL
+    more = bool(_names(state, seen).any()) and _severity(state, seen, baseline) is Severity.CRITICAL
+    risen = state.severity is Severity.WARNING and more
     severity = Severity.CRITICAL if risen else state.severity
     return _Decided(
         state=replace(state, good=good, identical=0, severity=severity),
@@ -137,13 +138,22 @@ def _accused(state: State, seen: Seen, struck: NDArray[np.bool_]) -> State:
 
 
 def _severity(state: State, seen: Seen, baseline: Baseline | None) -> Severity:
-    """Say how bad it is: a warning while all there is to it is that a single canary is `worse`."""
-    named = state.culprits[state.culprits > 0]
+    """Say how bad a run is: a warning if all there is to it is that a single canary is `worse`."""
+    names = _names(state, seen)
+    named = names[names > 0]
     if baseline is None or len(named) != 1 or named[0] != WORSE:
         return Severity.CRITICAL
     lost, worse = (seen.now == 1).sum(axis=1)
     spread = lost > baseline.usual[0] or worse > baseline.usual[1] + 1
     return Severity.CRITICAL if spread else Severity.WARNING
+
+
+def _names(state: State, seen: Seen) -> NDArray[np.int8]:
+    """Name whom this run names, as State.culprits: those whose accounts stand out, and strikers that still fail.
+
+    Over many runs chance names some for a moment, so those named before are not named on.
+    """
+    return np.where(state.struck & (state.last[0] == 1), LOST, seen.names).astype(np.int8)
 
 
 def _is_good(state: State, baseline: Baseline | None) -> bool:
@@ -197,7 +207,7 @@ def _closed(state: State) -> State:
 def _reading(seen: Seen, decided: _Decided, baseline: Baseline | None, members: Members, settings: Settings) -> Reading:
     state = decided.state
     lost, worse = (int(count) for count in (seen.now == 1).sum(axis=1))
-    culprits = _culprits(state, seen, baseline)
+    culprits = _culprits(state, seen, baseline) if state.open else ()
     groups = standing_out(seen.state, baseline, members) if state.open and baseline is not None else ()
     unknown = len(state.keys) if baseline is None else int((~baseline.known).sum())
     usual_counts = None if baseline is None else baseline.usual
@@ -222,14 +232,16 @@ def _reading(seen: Seen, decided: _Decided, baseline: Baseline | None, members: 
 
 
 def _culprits(state: State, seen: Seen, baseline: Baseline | None) -> tuple[Culprit, ...]:
-    """List who was named since the opening, the strongest first."""
-    named = np.flatnonzero(state.culprits > 0)
-    ordered = named[np.argsort(-seen.strength[named], kind="stable")]
+    """List who is to blame, the strongest first."""
+    names = _names(state, seen)
+    named = np.flatnonzero(names)
+    ordered = named[np.argsort(-seen.strength[named], kind="stable")].tolist()
+    known = np.zeros(len(names), np.bool_) if baseline is None else baseline.known
     return tuple(
         Culprit(
-            position=int(position),
-            signal=Signal.LOST if state.culprits[position] == LOST else Signal.WORSE,
-            evidence=None if baseline is None or not baseline.known[position] else float(seen.strength[position]),
+            position=position,
+            signal=Signal.LOST if names[position] == LOST else Signal.WORSE,
+            evidence=float(seen.strength[position]) if known[position] else None,
         )
         for position in ordered
     )

@@ -209,7 +209,7 @@ class Reading:
     When it closes, all runs of the alarm, this one included, are no learning matter.
     """
     culprits: tuple[Culprit, ...]
-    """Named since the opening, the strongest first; none while nothing is open."""
+    """Who is to blame as of this run, the strongest first; none while nothing is open."""
     groups: tuple[str, ...]
     """Groups whose own accounts stand out while it is open."""
     lost: int

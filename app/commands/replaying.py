@@ -1,0 +1,184 @@
+"""`coalmine replay`: the detector led over traces in a file, or over a check's own history."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app import terminal
+from app.commands.base import DataDir, examples, opened
+from app.domain.counting import counted
+from app.domain.detection import Change, Key, Members, Reading
+from app.domain.detection.replaying import Runs, replay
+from app.domain.detection.values import grouped
+from app.domain.errors import InvalidInputError, Problem
+from app.formats.reports import Table, plain, shorten
+from app.formats.traces import Trace, TraceFile
+from app.services.retracing import Retraced, replay_check
+
+_SHOWN = 120
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+class Format(StrEnum):
+    """How what came of it is written."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@dataclass(slots=True, kw_only=True)
+class Told:
+    """What there is to tell of one history: its alarms, and whom each named on the last run before it recovered."""
+
+    key: str
+    alarms: list[int] = field(default_factory=list)
+    closed: list[int] = field(default_factory=list)
+    culprits: dict[Key, None] = field(default_factory=dict)
+    standing: Sequence[Key] = ()
+
+    def hear(self, number: int, reading: Reading, culprits: Sequence[Key]) -> None:
+        """Take in what the detector says of run `number`."""
+        if reading.change is Change.OPENED:
+            self.alarms.append(number)
+        if reading.change is Change.CLOSED:
+            self.closed.append(number)
+            self.end()
+        elif reading.open and not reading.good:
+            self.standing = culprits
+
+    def end(self) -> None:
+        """Keep whom the alarm named."""
+        self.culprits.update(dict.fromkeys(self.standing))
+        self.standing = ()
+
+
+@app.command(
+    "replay",
+    epilog=examples(
+        "coalmine replay traces.npz",
+        "coalmine replay traces.npz --format json | jq 'select(.alarms != [])'",
+        "coalmine replay --check docs-search",
+    ),
+)
+def replay_(
+    file: Annotated[Path | None, typer.Argument(metavar="FILE.npz", help="Traces, as numpy.savez writes them.")] = None,
+    *,
+    check: Annotated[str | None, typer.Option(metavar="SLUG", help="Or a check, whose own history is taken.")] = None,
+    form: Annotated[Format, typer.Option("--format", help="How to write what came of it.")] = Format.TABLE,
+    data_dir: DataDir = None,
+) -> None:
+    """Lead the detector over past runs, and say when it raises an alarm and whom it names.
+
+    It takes the path that live runs take, and changes nothing. Runs of a file are numbered from the first one after
+    its healthy part, which is the baseline: `KEY/base/lost` and `KEY/base/ndcg`, then `KEY/after/lost` and
+    `KEY/after/ndcg` for each key of `meta`; benchmarks/detection.py says more. Runs of a check are numbered from the
+    first one after its first baseline; alarms of the warm-up before that are told apart.
+
+    JSON is one line for each key: `alarms` are the runs that opened one, `closed` those that closed it, `culprits`
+    the canaries named, by position or key.
+    """
+    if (file is None) == (check is None):
+        raise InvalidInputError([Problem(message="Name either a trace file or --check SLUG.")])
+    if file is not None:
+        _replay_file(file, form)
+    else:
+        _replay_check(str(check), form, data_dir)
+
+
+def _replay_file(file: Path, form: Format) -> None:
+    with file.open("rb") as stream:
+        traces = TraceFile(str(file), stream)
+        total = sum(entry["after"] for entry in traces.traces)
+        with terminal.progress([(file.name, total)]) as bar:
+            told = []
+            for one in traces.read():
+                found = _replayed(one, bar(0))
+                told.append(found)
+                if form is Format.JSON:
+                    _line({"key": found.key, **_common(found)})
+    if form is Format.TABLE:
+        rows = [
+            (plain(one.key), _numbers(one.alarms), _numbers(one.closed), shorten(_numbers(list(one.culprits)), _SHOWN))
+            for one in told
+        ]
+        terminal.show_table(Table(title="", columns=("key", "alarms", "closed", "culprits"), rows=tuple(rows)))
+        alarmed = sum(bool(one.alarms) for one in told)
+        typer.echo(f"An alarm in {alarmed:,} of {counted(len(told), 'trace')}.")
+
+
+def _replayed(trace: Trace, moved: Callable[[int], None]) -> Told:
+    members = Members(
+        keys=tuple(range(trace.base_lost.shape[1])), groups=grouped([[f"topic:{topic}"] for topic in trace.topics])
+    )
+    healthy = Runs(lost=trace.base_lost, ndcg=trace.base_ndcg)
+    after = Runs(lost=trace.after_lost, ndcg=trace.after_ndcg)
+    told = Told(key=trace.key)
+    for number, (_, reading) in enumerate(replay(members, healthy, after), 1):
+        told.hear(number, reading, [one.position for one in reading.culprits])
+        moved(1)
+    told.end()
+    return told
+
+
+def _replay_check(slug: str, form: Format, data_dir: Path | None) -> None:
+    with opened(data_dir) as (_, store), terminal.counting(slug) as moved:
+        runs = replay_check(store, slug, moved=moved)
+    first = next((place for place, one in enumerate(runs, 1) if one.learned), 0)
+    warming, after = Told(key=slug), Told(key=slug)
+    for number, one in enumerate(runs, 1):
+        if first and number > first:
+            after.hear(number - first, one.reading, one.culprits)
+        else:
+            warming.hear(number, one.reading, one.culprits)
+    warming.end()
+    after.end()
+    if form is Format.JSON:
+        _line({"key": slug, **_common(after), "runs": len(runs), "warm_up": _common(warming)})
+        return
+    columns = ("run", "alarm", "severity", "since", "culprits", "why")
+    terminal.show_table(Table(title="", columns=columns, rows=tuple(_changes(runs))))
+    learned = f"the first baseline was learned after {first:,}" if first else "no baseline was learned yet"
+    typer.echo(f"{counted(len(runs), 'measured run')}; {learned}.")
+    if differing := _differing(runs):
+        terminal.note(
+            f"Note: the evidence of {counted(differing, 'run')} differs from what was stored when it ended; older runs "
+            "were pruned, or the suite was changed in the meantime."
+        )
+
+
+def _changes(runs: Sequence[Retraced]) -> Iterator[tuple[str, ...]]:
+    """Write a row for each opening, escalation and closing."""
+    for one in runs:
+        if one.reading.change is not None:
+            yield (
+                str(one.run_id),
+                one.reading.change,
+                one.reading.severity or "",
+                counted(one.reading.since, "run"),
+                shorten(plain(", ".join(one.culprits)), _SHOWN),
+                plain(one.reading.reason),
+            )
+
+
+def _differing(runs: Sequence[Retraced]) -> int:
+    """Count the runs for which something else is stored."""
+    pairs = [(one.reading.evidence, one.stored.evidence) for one in runs if one.stored is not None]
+    return sum(now != then for now, then in pairs)
+
+
+def _common(told: Told) -> dict[str, Any]:
+    return {"alarms": told.alarms, "closed": told.closed, "culprits": list(told.culprits)}
+
+
+def _line(told: Mapping[str, Any]) -> None:
+    typer.echo(json.dumps(told, ensure_ascii=False))
+
+
+def _numbers(numbers: Sequence[Key]) -> str:
+    return " ".join(map(str, numbers)) or "-"
