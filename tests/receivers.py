@@ -231,10 +231,14 @@ class MailServer:
 
 @contextmanager
 def mail_server(
-    *, tls: ssl.SSLContext | None = None, implicit: bool = False, auth: bool = False, **replies: str
+    replies: Mapping[str, str] | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    implicit: bool = False,
+    auth: bool = False,
 ) -> Iterator[MailServer]:
     """Run a mail server on a free port, with STARTTLS or implicit TLS where a context is given."""
-    server = MailServer(port=free_ports(), replies={name.replace("__", " "): told for name, told in replies.items()})
+    server = MailServer(port=free_ports(), replies=replies or {})
     starttls: dict[str, Any] = (
         {"tls_context": tls, "require_starttls": True} if tls is not None and not implicit else {}
     )
@@ -245,7 +249,6 @@ def mail_server(
         ssl_context=tls if implicit else None,
         authenticator=server.authenticate,
         auth_required=auth,
-        auth_require_tls=not implicit,
         **starttls,
     )
     controller.start()

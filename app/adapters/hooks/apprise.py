@@ -30,9 +30,10 @@ def send_apprise(
     now: datetime,  # noqa: ARG001 - of `Send`
     *,
     policy: AddressPolicy,
+    package: str = "apprise",
 ) -> Receipt:
     """Attempt once; see `Send`. Nothing Apprise says is kept: its own words may hold tokens."""
-    if find_spec("apprise") is None:
+    if find_spec(package) is None:
         detail = "Apprise is not installed here: pip install 'coalmine[apprise]'; nothing was sent"
         return Receipt(ok=False, error=HookError.CONFIGURATION, detail=detail)
     started = time.monotonic()

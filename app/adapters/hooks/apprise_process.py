@@ -14,6 +14,8 @@ from typing import Any
 from app.domain.addresses import AddressPolicy, parse_allow
 
 _CONNECTS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg"})
+_LOCAL = frozenset({"blink1", "dbus", "gio", "glib", "gnome", "kde", "macosx", "qt", "syslog", "windows"})
+"""What speaks to this machine and nobody else, partly past every audit."""
 _STARTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "pty.spawn"})
 
 
@@ -28,6 +30,8 @@ def main() -> None:
 
 def send(asked: dict[str, Any]) -> tuple[str, str]:
     """Send a message under guard."""
+    if asked["url"].partition("://")[0].lower() in _LOCAL:
+        return "blocked", "a service of this machine"
     import apprise  # noqa: PLC0415 - an extra, loaded here alone
 
     logging.getLogger("apprise").disabled = True
@@ -76,14 +80,14 @@ class Guard:
                 self.refusal = reason
                 raise PermissionError(f"not allowed to connect: {reason}")
         elif event in _STARTS:
-            self.refusal = "starting a program"
+            self.refusal = "a program of this machine"
             raise PermissionError("not allowed to start a program")
 
     def _refusal(self, address: Any) -> str | None:
         if address is None:  # of a connection that was made, and judged, before
             return None
         if not isinstance(address, tuple):
-            return "a socket of this machine"
+            return "a service of this machine"
         ip = _text(address[0])
         reason = self._policy.check(ip, "")
         if reason is None:

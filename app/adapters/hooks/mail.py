@@ -69,7 +69,6 @@ class _Session(smtplib.SMTP):
         self._deadline = time.monotonic() + seconds
         self._alarm = threading.Timer(seconds, self._give_up)
         self._alarm.daemon = True
-        self.late = False
         # The name we greet with is our address; looking a name up for it could take for ever.
         super().__init__(local_hostname="[127.0.0.1]", timeout=seconds)
 
@@ -88,6 +87,11 @@ class _Session(smtplib.SMTP):
         with suppress(smtplib.SMTPException, OSError):
             self.quit()
         return refused
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is up, however that showed."""
+        return time.monotonic() >= self._deadline
 
     def end(self) -> None:
         """Leave nothing open."""
@@ -145,7 +149,6 @@ class _Session(smtplib.SMTP):
         raise _BlockedError(refusal or "the name has no address")
 
     def _give_up(self) -> None:
-        self.late = True
         for one in (self.sock, self._plain):  # the one under TLS takes the place of the plain one
             if one is not None:
                 with suppress(OSError):
