@@ -13,9 +13,11 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.deps import StoreDep
 from app.api.diagnosis import DIAGNOSES, asking
+from app.api.schemas import BaselineRequest
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.formats import shapes
-from app.services import acknowledging, alert_reading, charts, definitions, diagnosis, reanchoring, why
+from app.formats.complaints import parse_document
+from app.services import acknowledging, alert_reading, baselines, charts, definitions, diagnosis, reanchoring, why
 from app.services.reanchoring import State
 from app.store.engine import Store
 from app.web.rendering import render
@@ -24,6 +26,7 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _PROPOSALS = 200
 _STATES = 50
+_CHOICE_FIELDS = 3
 
 
 @router.get("/alerts/{alert_id}")
@@ -41,6 +44,21 @@ def acknowledge(request: Request, store: StoreDep, alert_id: str) -> Response:
     except ConflictError as error:
         return _alert(request, store, alert_id, refused=str(error), status=409)
     return RedirectResponse(f"/alerts/{number}", status_code=303)
+
+
+@router.post("/checks/{slug}/baseline")
+async def choose_baseline(request: Request, store: StoreDep, slug: str) -> Response:
+    """Call the present the new normal, or let a pinned baseline move along again."""
+    async with request.form(max_files=0, max_fields=_CHOICE_FIELDS) as form:
+        note, answer = form.get("note"), form.get("answer")
+    who: dict[str, Any] = {"by": request.state.identity.name, "now": _now()}
+    if answer == "accept":
+        who["note"] = parse_document(BaselineRequest, {"accept": True, "note": note or None}).note
+    elif answer != "follow":
+        raise InvalidInputError([Problem(path="answer", message="is 'accept' or 'follow'")])
+    choose = baselines.accept if answer == "accept" else baselines.follow
+    await anyio.to_thread.run_sync(partial(choose, store, slug, **who))
+    return RedirectResponse(f"/checks/{quote(slug)}#detector", status_code=303)
 
 
 @router.get("/checks/{slug}/canaries/{key}")

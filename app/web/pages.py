@@ -13,8 +13,9 @@ from app.domain.errors import InvalidInputError, Problem
 from app.domain.measures import RECALL_BY
 from app.domain.model import Category, Verdict
 from app.formats import reports
-from app.services import alert_reading, overview, reading
+from app.services import alert_reading, baselines, overview, reading, reanchoring
 from app.services.overview import CheckLine
+from app.services.reanchoring import State
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -63,6 +64,8 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         chosen=version,
         run=run,
         k=k,
+        baseline=baselines.show(store, slug),
+        proposed=bool(reanchoring.list_all(store, slug, state=State.PROPOSED, limit=1)),
         unresolved=[alert_reading.alert(store, int(alert["id"])) for alert in detail.unresolved],
         ranges=RANGES,
         measures=_measures(run),

@@ -54,6 +54,7 @@ def _environment() -> Environment:
     environment.globals["static"] = _static_url
     environment.filters.update(
         score=wording.score,
+        evidence=wording.evidence,
         seconds=wording.seconds,
         spoken=wording.spoken,
         utc=wording.utc,

@@ -6,11 +6,19 @@ from datetime import UTC, datetime
 ABSENT = "\N{EN DASH}"
 SPARK_WIDTH, SPARK_HEIGHT = 120, 28
 _MILLISECONDS_BELOW = 1.0
+_WHOLE_FROM, _POWERS_FROM = 100.0, 1e6
 
 
 def score(value: float | None) -> str:
     """Write a share or a score with three digits: 0.974."""
     return ABSENT if value is None else f"{value:.3f}"
+
+
+def evidence(value: float | None) -> str:
+    """Write the evidence of a detector, which grows without bound: 0.34, 1,250, 3.2e+14."""
+    if value is None:
+        return ABSENT
+    return f"{value:.2f}" if value < _WHOLE_FROM else f"{value:,.0f}" if value < _POWERS_FROM else f"{value:.1e}"
 
 
 def seconds(value: float | None) -> str:
