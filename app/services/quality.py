@@ -27,8 +27,8 @@ from app.store.engine import Connection, Store, to_us
 from app.store.history import RunRow
 from app.store.recording import DAY
 
-MOST_CANARIES: Final = 1_000
-MOST_HITS: Final = 10_000
+MOST_CANARIES: Final = 500
+MOST_HITS: Final = 5_000
 """Of large suites only so many canaries and hits are looked at, evenly spaced over the suite."""
 _FEWEST_CANARIES = 50
 
@@ -49,13 +49,13 @@ class _Evidence:
     changed: str | None
 
 
-def report(store: Store, slug: str, *, now: datetime) -> dict[str, Any]:
-    """Go through the checklist for a check, by what each canary last got.
+def report(store: Store, slug: str, *, now: datetime, most_canaries: int = MOST_CANARIES) -> dict[str, Any]:
+    """Go through the checklist for a check, by what each canary last got; of many canaries a sample is looked at.
 
     Raises NotFoundError where there is no such check, and before its first run that asked anything ended.
     """
     with store.read() as connection:
-        evidence = _read(connection, slug, now)
+        evidence = _read(connection, slug, now, most_canaries)
     answered, yardstick = evidence.answered, evidence.yardstick
     chunks = chunks_of(answered)
     sections = (
@@ -85,7 +85,7 @@ def report(store: Store, slug: str, *, now: datetime) -> dict[str, Any]:
     }
 
 
-def _read(connection: Connection, slug: str, now: datetime) -> _Evidence:
+def _read(connection: Connection, slug: str, now: datetime, most_canaries: int) -> _Evidence:
     check = reading.find_check(connection, slug)
     newest = history.latest_body(connection, check.id)
     row = history.find_run(connection, newest[0]) if newest is not None else None
@@ -98,7 +98,7 @@ def _read(connection: Connection, slug: str, now: datetime) -> _Evidence:
         for canary, member in zip(setting.canaries, setting.members, strict=True)
         if (state := states.get(member.canary_id)) is not None and state.canary_version_id == member.version_id
     ]
-    most = min(MOST_CANARIES, max(_FEWEST_CANARIES, MOST_HITS // setting.yardstick.fetch_k))
+    most = min(most_canaries, max(_FEWEST_CANARIES, MOST_HITS // setting.yardstick.fetch_k))
     sampled = [held[place] for place in spread_over(len(held), most)]
     rankings = history.read_rankings(connection, [state.ranking_id for _, state in sampled])
     start = to_us(now - timedelta(days=DAYS))
@@ -147,7 +147,7 @@ def _notes(evidence: _Evidence) -> list[str]:
     notes: list[str] = []
     unknown = len(evidence.canaries) - evidence.measured
     if unknown:
-        notes.append(f"{counted(unknown, 'canary')} of {len(evidence.canaries):,} never got an answer and are left out")
+        notes.append(f"no answer is known of {counted(unknown, 'canary')} of {len(evidence.canaries):,}")
     if len(evidence.answered) < evidence.measured:
         told = f"{len(evidence.answered):,} of {evidence.measured:,} answered canaries are looked at"
         notes.append(f"{told}, evenly spaced over the suite")

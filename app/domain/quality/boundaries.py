@@ -35,17 +35,17 @@ def chunk_boundaries(answered: Sequence[Answered]) -> Section:
     examples: list[Example] = []
     kept: dict[str, _Shingles] = {}
     for one in answered:
-        expected = [
-            _shingles(judgment.text) for judgment in one.canary.judgments if judgment.grade >= 1 and judgment.text
-        ]
-        expected = [shingles for shingles in expected if len(shingles) > FEWEST_WORDS - _WORDS_OF_ONE]
-        if not expected:
-            continue
-        texts += len(expected)
-        bodies = [_kept(text, kept) if text else frozenset() for text in one.ranking.texts]
-        for shingles in expected:
-            held = [shingles & body for body in bodies]
+        for place, judgment in one.expected:
+            shingles = _shingles(judgment.text or "")
+            if len(shingles) <= FEWEST_WORDS - _WORDS_OF_ONE:
+                continue
+            texts += 1
             need = _needed(len(shingles))
+            rank = one.match.first[place]
+            if rank is not None and len(shingles & _kept(one.ranking.texts[rank - 1], kept)) >= need:
+                whole += 1  # nearly always, and the other hits need not be looked at
+                continue
+            held = [shingles & _kept(text, kept) for text in one.ranking.texts]
             if any(len(part) >= need for part in held):
                 whole += 1
             elif (pair := _pair(held, one.ranking.documents, need)) is not None:
@@ -88,7 +88,9 @@ def _needed(shingles: int) -> int:
     return min(ceil(WHOLE * shingles), max(ceil(_LEAST * shingles), shingles - _LOST_AT_A_CUT))
 
 
-def _kept(text: str, kept: dict[str, _Shingles]) -> _Shingles:
+def _kept(text: str | None, kept: dict[str, _Shingles]) -> _Shingles:
+    if text is None:
+        return frozenset()
     if text not in kept:
         kept[text] = _shingles(text)
     return kept[text]

@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from app.domain.matching import Match
-from app.domain.model import Canary, Ranking
+from app.domain.model import Canary, Judgment, Ranking
 
 EXAMPLES: Final = 5
 """So many are named of each thing that is wrong."""
+_EXPECTED = 20
 SHOWN: Final = 160
 """Characters of a text that an example shows."""
 
@@ -39,6 +41,12 @@ class Answered:
     canary: Canary
     ranking: Ranking
     match: Match
+
+    @property
+    def expected(self) -> list[tuple[int, Judgment]]:
+        """What should be found, by place among the judgments; of very many the first 20."""
+        relevant = ((place, one) for place, one in enumerate(self.canary.judgments) if one.grade >= 1)
+        return list(islice(relevant, _EXPECTED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,11 +78,7 @@ def content_words(text: str) -> frozenset[str]:
 def _overlap(one: Answered, texts: Mapping[str, str], kept: dict[str, frozenset[str]]) -> float | None:
     """Give the share of the query's content words in the expected text that has most of them; None = not known."""
     asked = content_words(one.canary.query)
-    expected = [
-        text
-        for judgment in one.canary.judgments
-        if judgment.grade >= 1 and (text := judgment.text or texts.get(judgment.id or ""))
-    ]
+    expected = [text for _, judgment in one.expected if (text := judgment.text or texts.get(judgment.id or ""))]
     if not asked or not expected:
         return None
     words = []
