@@ -18,7 +18,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.domain.facts import unsaid
 from app.domain.judging import Panel, Result, Tally, Yardstick, judge, judge_timings, unpack_reasons
 from app.domain.measures import MEASURES_VERSION
-from app.domain.model import Answer, Outcome, Ranking, RunStatus, Trigger
+from app.domain.model import Answer, Outcome, Ranking, RunStatus, Trigger, Verdict
 from app.domain.presence import lacking, present
 from app.domain.rankings import decimals_of, settle
 from app.domain.retrievers import Ask, Asking, Probe
@@ -259,7 +259,7 @@ def _summary(
     verdict, why = run_verdict(
         aggregates, yardstick.rules, ended_early=asked.ended_early, too_few_scored=too_few, facts=facts
     )
-    why += unsaid(yardstick.rules, facts)
+    why += unsaid(yardstick.rules, facts) if verdict is not Verdict.UNKNOWN else []
     why += remarks(
         aggregates,
         unscored=0 if too_few else len(unscored),

@@ -1,0 +1,93 @@
+"""The one-shot check and rules that want a history: what a saved report can stand in for, and what nothing can."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from app.domain.model import Outcome
+from app.formats.canary_files import read_canary_files
+from app.services.gate import choose_targets, measure
+from tests.fakes import FakeClock, FakeProbe, answered, failed, hits
+
+KEYS = [f"c{number}" for number in range(12)]
+DROP = {"kind": "drop", "measure": "coverage", "critical": {"by": 0.2}}
+
+
+def report(probe: FakeProbe, *rules: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    page = {
+        "suite": "s",
+        "canaries": [{"key": key, "query": key, "expected_chunks": [f"doc-{key}"]} for key in KEYS],
+        "retrievers": [{"slug": "r", "url": "http://127.0.0.1:1/", "response": {"hits": "hits", "id": "id"}}],
+        "checks": [{"slug": "c", "suite": "s", "retriever": "r", "schedule": {"every": "5m"}, "rules": list(rules)}],
+    }
+    (target,) = choose_targets(read_canary_files([("canaries.yaml", yaml.safe_dump(page))], {}, None))
+    return measure(target, probe, run_id="run-1", clock=FakeClock(), before=before)
+
+
+def said(report: Mapping[str, Any]) -> tuple[str, list[str]]:
+    return report["run"]["verdict"], report["run"]["reasons"]
+
+
+def lost(*keys: str) -> FakeProbe:
+    return FakeProbe(answers={key: answered(hits("noise")) for key in keys})
+
+
+def test_a_named_canary_and_a_latency_need_no_history() -> None:
+    named = {"kind": "canary", "canary": "c3"}
+    slow = {"kind": "latency", "percentile": "p50", "critical": {"above": "100ms"}}
+    assert said(report(lost("c3"), named)) == ("degraded", ["canary 'c3' is degraded: missing (critical)"])
+    assert said(report(lost("c4"), named)) == ("healthy", [])
+    assert said(report(FakeProbe(), slow)) == ("degraded", ["median latency 0.5 s is above 0.1 s (critical)"])
+
+
+def test_a_named_canary_whose_probe_failed_or_that_is_not_there_says_nothing_and_says_so() -> None:
+    probe = FakeProbe(answers={"c3": failed(Outcome.TIMEOUT)})
+    assert said(report(probe, {"kind": "canary", "canary": "c3"})) == (
+        "healthy",
+        ["rule 'canary-c3' says nothing: canary 'c3' was not measured"],
+    )
+    assert said(report(FakeProbe(), {"kind": "canary", "canary": "x"}))[1] == [
+        "rule 'canary-x' says nothing: canary 'x' was not asked"
+    ]
+
+
+def test_a_regression_is_not_told_from_a_single_run_and_that_is_said() -> None:
+    assert said(report(lost(*KEYS), {"kind": "regression"})) == (
+        "healthy",
+        ["rule 'regression' says nothing: it is told from the runs before, and no detector looked at this one"],
+    )
+
+
+def test_a_drop_is_told_from_a_saved_report_and_from_nothing_else() -> None:
+    before = report(FakeProbe(), DROP)
+    why = "rule 'drop-coverage' says nothing: a single run has no baseline; name a saved report with --baseline"
+    assert said(before) == ("healthy", [why])
+    verdict, reasons = said(report(lost(*KEYS[:5]), DROP, before=before))
+    assert verdict == "degraded"
+    assert reasons[0].startswith("coverage 0.5833 against 1 in the baseline, -0.417 (0.95 interval -")
+    assert said(report(FakeProbe(), DROP, before=before)) == ("healthy", [])
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "why"),
+    [
+        ({"run": {"measures_version": "0"}}, "the saved report is of another measures version"),
+        ({"results": []}, "only 0 canaries can be compared with the baseline; it takes 10 to tell a drop from chance"),
+    ],
+)
+def test_a_saved_report_that_cannot_be_compared_is_no_baseline(spoiled: Mapping[str, Any], why: str) -> None:
+    saved = report(FakeProbe())
+    before = {"run": {**saved["run"], **spoiled.get("run", {})}, "results": spoiled.get("results", saved["results"])}
+    assert said(report(lost(*KEYS[:5]), DROP, before=before)) == (
+        "healthy",
+        [f"rule 'drop-coverage' says nothing: {why}"],
+    )
+
+
+def test_an_unknown_run_names_no_rules() -> None:
+    probe = FakeProbe(otherwise=lambda _ask: failed(Outcome.TIMEOUT))
+    verdict, reasons = said(report(probe, {"kind": "regression"}, DROP))
+    assert verdict == "unknown"
+    assert not any("says nothing" in reason for reason in reasons)
