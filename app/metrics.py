@@ -234,6 +234,12 @@ def _check_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
             if measure in RECALL_BY
         ],
     )
+    yield _gauge(
+        "coalmine_detector_evidence",
+        "Accounts of the detector on the last run it saw, by scope; an alarm is raised where the average is 10,000.",
+        (*labels, "scope"),
+        [((*check.labels, scope), account) for check in checks for scope, account in check.evidence.items()],
+    )
     cosines = [
         ((*check.labels, *pair), cosine) for check in checks for pair, cosine in check.embedding_canaries.items()
     ]

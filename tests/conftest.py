@@ -72,6 +72,19 @@ class Databases:
         self.made.append(name)
         return self._url(name)
 
+    def copy(self, url: str) -> str:
+        """Copy a database nobody is connected to and give the URL of the copy."""
+        parsed = sa.make_url(url)
+        if parsed.get_backend_name() == "sqlite":
+            file = self.folder / f"{next(self.numbers)}.db"
+            shutil.copy(parsed.database or "", file)
+            return f"sqlite:///{file}"
+        name = f"coalmine_test_{os.getpid()}_{next(self.numbers)}"
+        with self.admin.connect() as connection:
+            connection.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {parsed.database}")
+        self.made.append(name)
+        return self._url(name)
+
     def drop(self) -> None:
         """Drop the databases made on a server that outlives us."""
         with self.admin.connect() as connection:

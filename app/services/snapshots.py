@@ -10,7 +10,8 @@ from app.domain.model import Severity
 from app.domain.rules import DEGRADED_SHARE
 from app.domain.schedules import interval_seconds
 from app.services.scheduling import schedule_of
-from app.store import alerts, catalog, history, outbox
+from app.store import alerts, catalog, detection, history, outbox
+from app.store.detection import DetectionRow
 from app.store.engine import Connection, Store, to_us
 
 _UNRESOLVED = (AlertState.PENDING, AlertState.FIRING, AlertState.RECOVERING)
@@ -35,6 +36,8 @@ class CheckState:
     last_success: float | None = None
     embedding_canaries: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Cosines by key and whether the texts are similar, `true` or `false`."""
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    """The accounts of the detector on the last run it saw: of each scope and, as `average`, of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +57,12 @@ def take(store: Store) -> State:
     with store.read() as connection:
         checks = [row for row in catalog.list_definitions(connection, "check") if row.body["enabled"]]
         bodies = history.latest_bodies(connection)
+        seen = detection.newest_detections(connection)
         pending, oldest = outbox.outbox(connection)
         return State(
-            checks=tuple([_check(connection, check, bodies.get(check.id), now) for check in checks]),
+            checks=tuple(
+                [_check(connection, check, bodies.get(check.id), seen.get(check.id), now) for check in checks]
+            ),
             alerts=_alerts(connection, checks),
             outbox_pending=pending,
             outbox_oldest_seconds=(to_us(now) - oldest) / 1e6 if oldest is not None else 0.0,
@@ -76,7 +82,11 @@ def _alerts(connection: Connection, checks: Sequence[catalog.Definition]) -> dic
 
 
 def _check(
-    connection: Connection, check: catalog.Definition, newest: tuple[int, Mapping[str, Any]] | None, now: datetime
+    connection: Connection,
+    check: catalog.Definition,
+    newest: tuple[int, Mapping[str, Any]] | None,
+    seen: DetectionRow | None,
+    now: datetime,
 ) -> CheckState:
     labels = (check.slug, check.body["suite"], check.body["retriever"])
     seconds = interval_seconds(schedule_of(check.body), now)
@@ -105,7 +115,15 @@ def _check(
             (pair["key"], str(pair["similar"]).lower()): pair["cosine"]
             for pair in (run.embedder or {}).get("pairs", ())
         },
+        evidence=_evidence(seen),
     )
+
+
+def _evidence(seen: DetectionRow | None) -> dict[str, float]:
+    """Give the accounts a detector keeps; none while it warms up."""
+    if seen is None or seen.evidence is None:
+        return {}
+    return {**seen.body.get("scopes", {}), "average": seen.evidence}
 
 
 def ping(store: Store) -> None:
