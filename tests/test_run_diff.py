@@ -289,3 +289,24 @@ def test_a_diff_that_cannot_be_is_a_problem(service: Api, path: str, status: int
     service.run()
     answer = service.client.get(path)
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
+# Against the baseline
+
+
+def test_results_say_how_alike_their_rankings_are_to_those_of_the_baseline(world: World) -> None:
+    first = world.run()
+    assert {result["rbo"] for result in world.results(first).values()} == {None}, "there is no baseline yet"
+    for _ in range(21):
+        world.run()
+    world.probe.answers = {"c00": answered(hits("noise", "doc-c00")), "c01": failed(Outcome.TIMEOUT)}
+    again = [canary("c02", min_relevance_score=0.4), canary("c03", query="another question")]
+    world.apply(page([canary("c00"), canary("c01"), *again, canary("c04")], k=5, rules=[], hooks=[]))
+    alike = {key: result["rbo"] for key, result in world.results(world.run()).items()}
+    assert alike == {
+        "c00": pytest.approx(rbo(["doc-c00", "noise"], ["noise", "doc-c00"]), abs=1e-6),
+        "c01": None,
+        "c02": 1.0,
+        "c03": None,
+        "c04": 1.0,
+    }

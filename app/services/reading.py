@@ -12,6 +12,7 @@ from app.domain.matching import Match, prepare
 from app.domain.model import Outcome, RunStatus, Verdict
 from app.formats import shapes
 from app.services import scoring
+from app.services.likeness import likeness
 from app.services.plans import SHARD
 from app.services.scoring import Setting
 from app.services.summaries import run_body, stored_aggregates
@@ -148,7 +149,8 @@ def results(
         found = [states.get(setting.members[position].canary_id) for position in wanted]
         rankings = history.read_rankings(connection, [state.ranking_id for state in found if state])
         names = {layout: history.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
-    shaped = []
+        alike = likeness(connection, row, [state for state in found if state], rankings)
+    shaped: list[dict[str, Any]] = []
     for position, state in zip(wanted, found, strict=True):
         canary = setting.canaries[position]
         failure = failures.get(position, _MEASURED)
@@ -163,10 +165,12 @@ def results(
             "asked_at": from_us(row.started_at) if row.started_at is not None else None,
         }
         if state is None or failure.outcome != Outcome.OK:
-            shaped.append(shapes.result_shape(canary, **common))
+            shaped.append({**shapes.result_shape(canary, **common), "rbo": None})
             continue
+        rbo = shapes.number(alike.get(state.canary_id))
         shaped.append(
-            shapes.result_shape(
+            {"rbo": rbo}
+            | shapes.result_shape(
                 canary,
                 ranking=replace(rankings[state.ranking_id], relevance=None)
                 if position in unscored

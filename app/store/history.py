@@ -227,6 +227,23 @@ def reasons_at(connection: Connection, check_id: int, run_id: int, canary_ids: S
     return found
 
 
+def rankings_at(
+    connection: Connection, check_id: int, run_id: int, canary_ids: Sequence[int]
+) -> dict[int, tuple[int, int]]:
+    """Read what canaries of a check had at a run: (ranking id, canary version id) by canary id."""
+    found: dict[int, tuple[int, int]] = {}
+    for start in range(0, len(canary_ids), 200):
+        block = canary_ids[start : start + 200]
+        statement = sa.select(states.c.canary_id, states.c.ranking_id, states.c.canary_version_id).where(
+            states.c.check_id == check_id,
+            states.c.canary_id.in_(block),
+            states.c.first_run <= run_id,
+            sa.or_(states.c.last_run.is_(None), states.c.last_run >= run_id),
+        )
+        found.update((canary, (ranking, version)) for canary, ranking, version in connection.execute(statement))
+    return found
+
+
 def timeline(connection: Connection, check_id: int, canary_id: int, *, limit: int = 200) -> list[StateRow]:
     """Read the newest states a canary went through, newest first."""
     statement = _STATE.where(states.c.check_id == check_id, states.c.canary_id == canary_id)
