@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.judging import Panel
 from app.domain.model import Canary, Category, Judgment, Outcome
-from app.services import baselines, detectors
+from app.services import baselines, detectors, retention
 from app.services.plans import Planner
 from app.services.runs import EndedRun, execute
 from app.store import detection
@@ -92,6 +92,17 @@ def test_runs_of_an_alarm_are_never_learned_of(learned: World) -> None:
         (row,) = detection.newest_detections(connection).values()
         assert not {run.id for run in broken} & set(detection.learnable(connection, row.check_id))
     expect_retraced(learned)
+
+
+def test_what_is_old_goes_with_its_runs_and_the_detector_goes_on(learned: World) -> None:
+    carry_out(learned, LEARNED)  # as many as it takes to learn anew
+    assert learned.count("baselines", "detections") == {"baselines": 2, "detections": 2 * LEARNED}
+    learned.clock.advance(40 * 86_400)
+    retention.prune(learned.store, learned.clock(), days=30)
+    assert learned.count("baselines", "detections", "runs") == {"baselines": 1, "detections": 1, "runs": 1}
+    (run,) = carry_out(learned, 1)
+    assert seen(learned)[run.id].evidence is not None
+    until_open(learned, KEYS[:3])
 
 
 def test_a_run_during_which_another_alert_stands_is_not_learned_of(world: World) -> None:

@@ -13,8 +13,11 @@ from app.store.recording import HOUR, RankingBody
 from app.store.tables import (
     alerts,
     attempts,
+    baselines,
     chunks,
     deliveries,
+    detections,
+    detectors,
     embedder_findings,
     embedders,
     idempotency_keys,
@@ -43,7 +46,7 @@ def prune_runs(connection: Connection, horizon: int, batch: int) -> int:
         old += _ids(connection, sa.select(runs.c.id).where(ended), batch - len(old))
         if len(old) == batch:
             break
-    for table in (rescored_runs, run_probes, run_embedders, marks, shards, idempotency_keys):
+    for table in (rescored_runs, run_probes, run_embedders, detections, marks, shards, idempotency_keys):
         connection.execute(sa.delete(table).where(table.c.run_id.in_(old)))
     connection.execute(sa.delete(runs).where(runs.c.id.in_(old)))
     return len(old)
@@ -118,6 +121,14 @@ def prune_findings(connection: Connection, batch: int) -> int:
     used = sa.or_(*[sa.exists().where(table.c.finding_id == embedder_findings.c.id) for table in referring])
     old = _ids(connection, sa.select(embedder_findings.c.id).where(~used), batch)
     connection.execute(sa.delete(embedder_findings).where(embedder_findings.c.id.in_(old)))
+    return len(old)
+
+
+def prune_baselines(connection: Connection, batch: int) -> int:
+    """Delete baselines no detector works with any more: they are large, and what they say can be learned again."""
+    used = sa.exists().where(detectors.c.baseline_id == baselines.c.id)
+    old = _ids(connection, sa.select(baselines.c.id).where(~used), batch)
+    connection.execute(sa.delete(baselines).where(baselines.c.id.in_(old)))
     return len(old)
 
 
