@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.model import Outcome
-from app.services import definitions, diagnosis
+from app.services import alert_reading, definitions, diagnosis, reanchoring, retention
 from app.services.diagnosis import OnDemand
 from app.store.engine import Store
 from tests.library import API, TEXTS, Diagnosed, shelf
@@ -125,6 +125,37 @@ def test_a_later_diagnosis_changes_nothing_of_news_that_was_sent(sqlite_store: S
     assert outcome is not None
     assert (outcome.causes, outcome.released) == (("missing",), 0)
     assert setting.world.deliver() is None
+
+
+def test_an_alert_tells_over_the_api_who_fell_and_why(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
+    setting.run()
+    del setting.library.chunks["refunds"]
+    bad = setting.run()
+    (listed,) = setting.world.alerts()
+    alert = alert_reading.alert(sqlite_store, int(listed["id"]))
+    (opened,) = alert["transitions"]
+    assert (alert["since"]["run_id"], opened["fleet"]["headline"]) == (str(bad.id), "1 of 6 (refunds): 1 missing")
+    (named,) = opened["evidence"]["canaries"]
+    assert (named["key"], named["cause"], named["cause_reason"]) == ("refunds", "missing", GONE)
+
+
+def test_old_diagnoses_are_forgotten_but_for_what_waits_for_an_answer(store: Store) -> None:
+    setting = Diagnosed.of(store)
+    setting.run()
+    del setting.library.chunks["refunds"]
+    setting.library.chunks["tokens@2"] = setting.library.chunks.pop("tokens")
+    setting.run()
+    counts = setting.world.count("diagnoses", "reanchors")
+    assert counts == {"diagnoses": 2, "reanchors": 1}
+    retention.prune(store, setting.world.clock(), days=0)
+    assert setting.world.count("diagnoses", "reanchors") == counts
+    setting.world.clock.advance(400 * 86_400)
+    retention.prune(store, setting.world.clock(), days=30)
+    assert setting.world.count("diagnoses", "reanchors") == {"diagnoses": 1, "reanchors": 1}
+    reanchoring.decide(store, "watch", reject=None, by="Ada", now=setting.world.clock())
+    retention.prune(store, setting.world.clock(), days=30)
+    assert setting.world.count("diagnoses", "reanchors") == {"diagnoses": 0, "reanchors": 0}
 
 
 def test_an_alert_that_opens_later_still_tells_what_was_found_when_canaries_fell(sqlite_store: Store) -> None:

@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from app.domain.announcing import TRIGGERS
 from app.domain.errors import NotFoundError
 from app.formats import shapes
+from app.services.evidence import Explanation, explain, since
 from app.store import alerts, catalog, outbox
 from app.store.alerts import AlertRow, TransitionRow
 from app.store.engine import Connection, Store
@@ -36,7 +38,23 @@ def alert(store: Store, alert_id: int) -> dict[str, Any]:
         changes = alerts.list_transitions(connection, [alert_id])[alert_id]
         told = outbox.deliveries_of_alert(connection, alert_id)
         attempts = outbox.list_attempts(connection, [one.id for one in told])
-    return {**_alert(row, changes), "deliveries": [_delivery(one, attempts[one.id]) for one in told]}
+        began = since(connection, row.check_id, row.first_run)
+        fell = [explain(connection, one.run_id, first_run=row.first_run) if _is_bad(one) else None for one in changes]
+    shape = {**_alert(row, changes), "since": None if began is None else began.told}
+    shape["transitions"] = [_explained(one, why) for one, why in zip(shape["transitions"], fell, strict=True)]
+    return {**shape, "deliveries": [_delivery(one, attempts[one.id]) for one in told]}
+
+
+def _is_bad(change: TransitionRow) -> bool:
+    return change.type in TRIGGERS
+
+
+def _explained(change: Mapping[str, Any], why: Explanation | None) -> dict[str, Any]:
+    """Add to a transition what its canaries have in common, and why each fell."""
+    found = change["evidence"]
+    if why is not None and "canaries" in found:
+        found = {**found, "canaries": [{**one, **why.of(one["key"])} for one in found["canaries"]]}
+    return {**change, "evidence": found, "fleet": None if why is None else why.told}
 
 
 def list_deliveries(

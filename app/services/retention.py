@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
-from app.store import pruning
+from app.store import diagnosis, pruning
 from app.store.engine import Connection, Store, to_us
 
 BATCH = 500
@@ -12,7 +12,7 @@ ALERT_DAYS = 366
 
 
 def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH) -> int:
-    """Delete runs and states older than `days`, alerts and hourly figures older than a year, and what nothing uses.
+    """Delete runs and states older than `days`; alerts, diagnoses and hourly figures of a year ago; what nothing uses.
 
     Returns how many rows went. Each batch is a transaction of its own, so that writers never wait long.
     """
@@ -24,8 +24,10 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH) -> int:
         partial(pruning.prune_states, batch=batch),
         partial(pruning.prune_rankings, batch=batch),
         partial(pruning.prune_findings, batch=batch),
+        partial(pruning.prune_baselines, batch=batch),
         partial(pruning.prune_alerts, horizon=alert_horizon, batch=batch),
         partial(pruning.prune_tests, horizon=alert_horizon, batch=batch),
+        partial(diagnosis.prune_diagnoses, horizon=alert_horizon, batch=batch),
     )
     for step in steps:
         while True:

@@ -205,6 +205,16 @@ def decide_reanchors(connection: Connection, ids: Collection[int], *, state: str
     return connection.execute(sa.update(reanchors).where(waiting).values(**values)).rowcount
 
 
+def prune_diagnoses(connection: Connection, horizon: int, batch: int) -> int:
+    """Delete diagnoses older than `horizon` with what they proposed, but for what still waits for an answer."""
+    waiting = sa.exists().where(reanchors.c.diagnosis_id == diagnoses.c.id, reanchors.c.state == said("proposed"))
+    statement = sa.select(diagnoses.c.id).where(diagnoses.c.at < horizon, ~waiting).limit(batch)
+    old = list(connection.execute(statement).scalars())
+    connection.execute(sa.delete(reanchors).where(reanchors.c.diagnosis_id.in_(old)))
+    connection.execute(sa.delete(diagnoses).where(diagnoses.c.id.in_(old)))
+    return len(old)
+
+
 # --- deliveries that wait for names --------------------------------------------------------------------------
 
 
