@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from app.services import (
 )
 from app.services.references import API
 from app.store.engine import Store
+from tests.api_service import CANARIES, api
 from tests.fakes import START, answered, hits
 from tests.world import CHECK, COVERAGE, World, canary, documents, page
 
@@ -564,3 +566,43 @@ def test_documents_of_silences_carry_their_place() -> None:
     night = {"slug": "night", "all": True, "window": {"cron": "0 2 * * 6", "duration": "2h"}}
     read = documents({**PAGE, "silences": [night]})
     assert read.sources["silence", "night"].line == 1
+
+
+# --- over the API --------------------------------------------------------------------------------------------
+
+
+def test_silences_acknowledgement_and_the_why_over_the_api(tmp_path: Path) -> None:
+    rules = [{"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}, "open": {"bad": 1, "of": 1}}]
+    with api(tmp_path) as opened:
+        opened.docs(rules=rules)
+        put = opened.client.put("/v1/silences/night", json={"checks": ["docs"], "ends": "2999-01-01T00:00:00Z"})
+        assert (put.status_code, put.json()["active"], put.json()["until"]) == (201, True, "2999-01-01T00:00:00Z")
+        opened.retriever.found = {one["query"]: [] for one in CANARIES}
+        run = opened.run()
+        assert run["verdict"] == "degraded"
+        assert opened.deliver() == 0
+        shown = opened.get("/v1/silences/night")
+        (held,) = shown["holds_back"]
+        assert (held["check"], held["rule"]) == ("docs", "threshold-coverage")
+        assert opened.client.put("/v1/silences/night", json=shown).status_code == 200  # what was shown can be sent back
+        assert [one["slug"] for one in opened.get("/v1/silences")["items"]] == ["night"]
+        (alert,) = opened.get("/v1/alerts")["items"]
+        assert (alert["transitions"][0]["suppressed"], alert["transitions"][0]["silence"]) == ("silenced", "night")
+        told = opened.get("/v1/checks/docs/alerting")["rules"][0]
+        assert (told["state"], told["held_back"], told["silences"][0]["slug"]) == ("firing", "silenced", "night")
+        path = f"/v1/alerts/{alert['id']}/acknowledge"
+        first = opened.client.post(path, json={"note": "on it"})
+        again = opened.client.post(path)
+        assert (first.status_code, again.status_code) == (200, 200)
+        assert [one["type"] for one in again.json()["transitions"]] == ["opened", "acknowledged"]
+        assert again.json()["acknowledged_by"] == "anyone on this machine"
+        refused = opened.client.put("/v1/silences/other", json={"checks": ["dosc"], "ends": "2999-01-01T00:00:00Z"})
+        assert (refused.status_code, refused.json()["errors"][0]["message"]) == (422, "there is no check 'dosc'")
+        assert opened.client.delete("/v1/silences/night").status_code == 204
+        assert opened.client.get("/v1/silences/night").status_code == 404
+        opened.retriever.found = {}
+        for _ in range(2):
+            opened.run()
+        assert opened.client.post(path).status_code == 409
+        replayed = opened.client.post("/v1/hooks/ops/replay")
+        assert (replayed.status_code, replayed.json()) == (202, {"hook": "ops", "replayed": 0, "overtaken": 0})
