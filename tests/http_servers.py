@@ -98,7 +98,7 @@ class _Connection(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         self.server.peer.connections += 1
         try:
-            while (seen := _read(self.rfile)) is not None:
+            while (seen := read_request(self.rfile)) is not None:
                 self.server.peer.seen.append(seen)
                 answer = self.server.answer(seen)
                 self.wfile.write(answer.raw)
@@ -116,7 +116,8 @@ class _Connection(socketserver.StreamRequestHandler):
             return
 
 
-def _read(stream: BufferedIOBase) -> Seen | None:
+def read_request(stream: BufferedIOBase) -> Seen | None:
+    """Read a request; None where the other side has closed."""
     line = stream.readline().decode().split()
     if not line:
         return None

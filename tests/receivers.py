@@ -2,7 +2,9 @@
 
 import json
 import re
+import socketserver
 import ssl
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -159,6 +161,30 @@ def _strict(problem: Callable[[bytes], str | None], taken: Reply) -> Iterator[Pe
     with peer(answer) as server:
         yield server
     assert declined == []
+
+
+@contextmanager
+def talking(talk: Callable[[Any, threading.Event], None]) -> Iterator[int]:
+    """Run a server that talks as told, byte by byte, to whoever connects; gives its port."""
+    over = threading.Event()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            try:
+                talk(self.request, over)
+            except OSError:
+                return
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = False
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
 
 
 @dataclass(frozen=True, kw_only=True)

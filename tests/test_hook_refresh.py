@@ -1,4 +1,4 @@
-"""A receiver that forgets is told again: every minute of a firing alert, for five minutes of its end, by one replica."""
+"""A receiver that forgets is told again: each minute of a firing alert, five minutes of its end, by one replica."""
 
 import json
 from collections.abc import Callable

@@ -2,11 +2,9 @@
 
 import base64
 import json
-import socketserver
 import ssl
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +22,7 @@ from app.domain.model import Hook, HookKind, Mail, MailTls, Message, Receipt
 from app.formats.notices import body_of
 from tests.certificates import Authority, serving
 from tests.http_servers import Peer, closed_port, peer, reply
-from tests.receivers import ROUTING_KEY, mail_server, pagerduty, slack
+from tests.receivers import ROUTING_KEY, mail_server, pagerduty, slack, talking
 from tests.test_hook_notices import notice
 
 LOOPBACK = hook_policy(parse_allow("127.0.0.1"))
@@ -210,30 +208,6 @@ def test_a_message_some_recipients_get_is_delivered_and_says_so() -> None:
         receipt = mail(email(server.port))
     assert (receipt.ok, receipt.detail) == (True, "taken for 1 of 2 recipients")
     assert server.mailed[0].recipients == ["a@x.test"]
-
-
-@contextmanager
-def talking(talk: Callable[[Any, threading.Event], None]) -> Iterator[int]:
-    """Run a server that talks as told to whoever connects; gives its port."""
-    over = threading.Event()
-
-    class Handler(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            try:
-                talk(self.request, over)
-            except OSError:
-                return
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = False
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server.server_address[1]
-        finally:
-            over.set()
-            server.shutdown()
-            thread.join()
 
 
 def _silent(_socket: Any, over: threading.Event) -> None:
