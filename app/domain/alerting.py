@@ -287,7 +287,7 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> dict[str,
         "critical_runs": sum(one.condition.severity is Severity.CRITICAL for one in bad),
         "of": len(recent),
         "good_in_a_row": good,
-        "first_bad_run": bad[0].run_id if bad else None,
+        "first_bad_run": (bad[0].condition.since_run or bad[0].run_id) if bad else None,
         "window": [
             {
                 "run_id": one.run_id,

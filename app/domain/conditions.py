@@ -27,6 +27,8 @@ class Condition:
     """A sentence without its full stop, for people."""
     baseline: float | None = None
     """What the value was compared with, where that is a baseline."""
+    since_run: int | None = None
+    """The first run that is part of what is bad, where that is told of more than this run."""
 
 
 def bounded(rule: Rule, name: str, value: float, unit: str = "") -> Condition:

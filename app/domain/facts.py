@@ -5,7 +5,7 @@ says nothing of a run of which it does not know.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.domain.conditions import ROUNDING, Condition, bad, bounded, good, mildest, silent
@@ -24,6 +24,8 @@ class Alarm:
     """This run counts towards its end; while none stands, it is no part of one."""
     severity: Severity = Severity.CRITICAL
     evidence: float | None = None
+    since_run: int | None = None
+    """While it is open: the first run that is part of it."""
     reason: str = ""
     """A sentence without its full stop, for people."""
 
@@ -131,7 +133,8 @@ def _regression(rule: Rule, alarm: Alarm | None) -> Condition:
     if alarm.good:
         reason = f"{alarm.reason or 'a regression'}; this run is good again, {rule.detector_close} in a row end it"
         return good(alarm.evidence, None, reason, beyond_margin=False)
-    return bad(alarm.severity, alarm.evidence, None, f"{alarm.reason or 'a regression'} ({alarm.severity})")
+    found = bad(alarm.severity, alarm.evidence, None, f"{alarm.reason or 'a regression'} ({alarm.severity})")
+    return replace(found, since_run=alarm.since_run)
 
 
 def _canary(rule: Rule, facts: RunFacts) -> Condition:

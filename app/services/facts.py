@@ -129,6 +129,7 @@ def _alarm(seen: DetectionRow) -> Alarm:
         good=not seen.open or bool(told.get("good")),
         severity=Severity.CRITICAL if severity is None else Severity(severity),
         evidence=seen.evidence,
+        since_run=seen.since_run,
         reason=str(told.get("reason", "")).rstrip("."),
     )
 
