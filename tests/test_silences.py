@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
+from app import metrics
 from app.domain.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
 from app.domain.model import Receipt, Severity
 from app.domain.schedules import parse_schedule
@@ -32,9 +34,11 @@ from app.services import (
 )
 from app.services.references import API
 from app.store.engine import Store
+from app.worker import Engine, Worker
 from tests.api_service import CANARIES, api
 from tests.fakes import START, answered, hits
-from tests.world import CHECK, COVERAGE, World, canary, documents, page
+from tests.living import until
+from tests.world import CHECK, COVERAGE, LINKS, World, canary, documents, page
 
 AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}
 KEYS = tuple("abcdefghij")
@@ -351,6 +355,25 @@ def test_a_silence_says_whether_it_is_on_and_what_it_holds_back(world: World) ->
     world.clock.advance(3600)
     state = service.states(world.store, [row], world.clock())[row.id]
     assert state == {"active": False, "until": None, "next_change": None, "holds_back": []}
+
+
+def test_a_worker_tells_by_itself_what_a_silence_held_back(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    world.clock.now = datetime.now(UTC) - timedelta(minutes=5)
+    world.apply(page([canary(key) for key in KEYS], rules=[AT_ONCE], schedule={"every": "31d"}))
+    silence(world, minutes=2)
+    miss(world, 6)
+    world.probe.all_miss()
+    engine = Engine(
+        store=world.store, vault=world.vault, probe=world.probe, send=world.send, links=LINKS, owner="worker"
+    )
+    worker = Worker(engine, metrics.ProcessMetrics(CollectorRegistry()), metrics.Snapshot())
+    worker.start()
+    try:
+        until(lambda: world.send.sent)
+    finally:
+        worker.stop()
+    assert json.loads(world.send.sent[0][1].body)["type"] == "alert.opened"
 
 
 # --- reminders and acknowledgement ---------------------------------------------------------------------------
