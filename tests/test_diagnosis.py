@@ -268,8 +268,10 @@ def test_what_time_there_is_goes_to_the_first_questions_of_every_canary(sqlite_s
         del setting.library.chunks[key]
     ended = setting.run(diagnosed=False)
     left = iter([False] * 4)
-    setting.diagnose(ended, stopping=lambda: next(left, True))
+    outcome = setting.diagnose(ended, stopping=lambda: next(left, True))
     assert len({query for query, _ in setting.library.questions()}) == 3
+    assert outcome is not None
+    assert outcome.causes == (), "a cause is not named of one answer"
 
 
 # --- on demand -----------------------------------------------------------------------------------------------

@@ -207,6 +207,20 @@ def _replaced(text: str, old: JudgmentDocument, *new: JudgmentDocument) -> str |
     return patch_text("f.yaml", text, [Replacement(suite="s", key="a", old=old, new=new)])
 
 
+def test_a_page_on_one_line_gets_no_patch_for_secrets_may_stand_on_it_too() -> None:
+    text = "{suite: s, canaries: [{key: a, query: q, expected_chunks: [x]}], hooks: [{slug: h, secret: whsec}]}\n"
+    assert _replaced(text, JudgmentDocument(id="x"), JudgmentDocument(id="z")) is None
+
+
+def test_what_stands_behind_the_canaries_is_not_quoted() -> None:
+    text = "suite: s\ncanaries:\n- key: a\n  query: q\n  expected_chunks: [x]\n"
+    diff = _replaced(f"{text}hooks:\n- {{secret: whsec}}\n", JudgmentDocument(id="x"), JudgmentDocument(id="z"))
+    assert diff is not None
+    assert diff.endswith("-  expected_chunks: [x]\n+  expected_chunks: [z]\n hooks:\n")
+    for after in ("hooks: [{slug: h, secret: whsec}]\n", "x: {secret: whsec}\n"):  # no line is left to place it by
+        assert _replaced(text + after, JudgmentDocument(id="x"), JudgmentDocument(id="z")) is None
+
+
 @pytest.mark.parametrize(
     "chunks",
     [

@@ -112,7 +112,9 @@ def _start(found: tuple[_Place, Replacement]) -> int:
 def _place(pages: Sequence[Any], suite: str, key: str, judgment: JudgmentDocument) -> _Place | None:
     """Find where a judgment stands; None = nowhere, or not in so many words."""
     for page in pages:
-        canaries = _items(_child(page, "canaries")) if _scalar(_child(page, "suite")) == suite else ()
+        if getattr(page, "flow_style", True) or _scalar(_child(page, "suite")) != suite:
+            continue  # written on one line, secrets may stand on it too
+        canaries = _items(_child(page, "canaries"))
         for canary in canaries:
             if _scalar(_child(canary, "key")) != key:
                 continue
@@ -175,13 +177,17 @@ def _canary_lines(pages: Sequence[Any]) -> set[int]:
     return lines
 
 
-def _diff(name: str, before: str, after: str, shown: set[int]) -> str:
-    """Write a unified diff whose context stays within the lines that may be shown."""
+def _diff(name: str, before: str, after: str, shown: set[int]) -> str | None:
+    """Write a unified diff whose context stays within the lines that may be shown; None = too little to be applied."""
     old, new = _LINE.findall(before), _LINE.findall(after)
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     text = f"--- a/{name}\n+++ b/{name}\n"
     for group in matcher.get_grouped_opcodes(_CONTEXT):
-        text += _hunk(old, new, _within(group, old, shown))
+        within = _within(group, old, shown)
+        (first, start, *_), (last, _, end, *_) = within[0], within[-1]
+        if (start > 0 and first != "equal") or (end < len(old) and last != "equal"):
+            return None
+        text += _hunk(old, new, within)
     return text
 
 
@@ -204,7 +210,7 @@ def _within(
         while any(not may_show(line) for line in range(i1, i2)):
             i2, j2 = i2 - 1, j2 - 1
         kept[-1] = tag, i1, i2, j1, j2
-    return kept
+    return [one for one in kept if one[0] != "equal" or one[1] < one[2]]
 
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")

@@ -16,7 +16,7 @@ from app.domain.diagnosis.asking import questions
 from app.domain.diagnosis.causes import classify
 from app.domain.diagnosis.values import Diagnosis, Reanchor
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
-from app.domain.model import Judgment, RunStatus, Verdict
+from app.domain.model import Answer, Judgment, RunStatus, Verdict
 from app.domain.retrievers import Probe
 from app.formats import shapes
 from app.formats.canary_documents import JudgmentDocument
@@ -42,6 +42,8 @@ MOST_CANARIES: Final = 10
 _SECONDS = 25.0
 _SECONDS_ON_DEMAND = 60.0
 _DIGEST = 16
+_ENOUGH = 3
+"""Questions; the most telling ones come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,15 +207,25 @@ def _worth_asking(planner: Planner, ended: EndedRun, *, most: int, now: datetime
 def _ask(
     probe: Probe, setup: Setup, subjects: Sequence[Subject], budget: Budget, *, run_id: str, anyway: bool = False
 ) -> list[tuple[Subject, Diagnosis]]:
-    """Ask about these canaries; those that nothing at all was learned of are left out, unless `anyway`."""
+    """Ask about these canaries; those of which too little was learned to tell are left out, unless `anyway`."""
     asked = [questions(one.case) for one in subjects]
     keyed = [(one.case.canary.key, wanted) for one, wanted in zip(subjects, asked, strict=True)]
     answers = put_questions(probe, setup.retriever, keyed, budget, run_id=run_id)
     return [
         (one, classify(one.case, wanted, got))
         for one, wanted, got in zip(subjects, asked, answers, strict=True)
-        if anyway or any(answer is not None for answer in got)
+        if anyway or _tells(got)
     ]
+
+
+def _tells(answers: Sequence[Answer | None]) -> bool:
+    """Whether enough was asked to name a cause: the first few questions, or as many as the retriever failed to answer.
+
+    The rest only makes surer; without the first ones, what is gone would be taken for what is outranked.
+    """
+    put = [answer for answer in answers if answer is not None]
+    failed = bool(put) and all(answer.ranking is None for answer in put)
+    return failed or all(answer is not None for answer in answers[:_ENOUGH])
 
 
 def _save(connection: Connection, run: RunRow, one: Subject, found: Diagnosis, *, at: int, by: str | None) -> int:
@@ -286,7 +298,9 @@ def _document(judgment: Judgment) -> JudgmentDocument:
 def _shape(connection: Connection, slug: str, key: str, found: DiagnosisRow) -> dict[str, Any]:
     evidence = dict(found.evidence)
     proposed = [
-        row for row in stored.proposals_of(connection, [found.canary_id], ("proposed",)) if row.diagnosis_id == found.id
+        row
+        for row in stored.proposals_of(connection, [found.canary_id], ("proposed",))
+        if row.check_id == found.check_id
     ]
     return {
         "id": str(found.id),
