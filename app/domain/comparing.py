@@ -99,11 +99,14 @@ def moved(before: Side, now: Side, pairs: Sequence[Pair]) -> dict[str, Moved]:
     both = [(one.before, one.now) for one in pairs if one.before is not None and one.now is not None]
     asked = [(old, new) for old, new in both if before.queries[old] == now.queries[new]]
     old_places, new_places = np.array(asked, dtype=np.intp).reshape(-1, 2).T
-    return {
-        name: _moved(before.columns[name][old_places], now.columns[name][new_places])
-        for name in now.columns
-        if name in before.columns
-    }
+    found: dict[str, Moved] = {}
+    seen: dict[tuple[bytes, bytes], Moved] = {}  # where each canary expects one chunk, many measures are the same
+    for name in now.columns:
+        if name in before.columns:
+            old, new = before.columns[name][old_places], now.columns[name][new_places]
+            scores = old.tobytes(), new.tobytes()
+            found[name] = seen[scores] = seen.get(scores) or _moved(old, new)
+    return found
 
 
 def _change(before: Side, old: int, now: Side, new: int, measure: str) -> tuple[Change, float | None]:
