@@ -1,12 +1,13 @@
 """Which extra probes tell why a canary degraded: its query thrice more and once deep, and its expected passages.
 
-Seven probes a canary by default. What their answers mean is causes'.
+Up to eight probes a canary by default. What their answers mean is causes'.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from app.domain.diagnosis.expected import Search, Wanted, search_for, targets
+from app.domain.diagnosis.texts import grams
 from app.domain.diagnosis.values import Case, Kind, Question
 
 REPEATS = 3
@@ -19,14 +20,21 @@ def questions(case: Case, *, repeats: int = REPEATS, known_items: int = KNOWN_IT
 
     Known items are asked for where an expected chunk is nowhere in what the run retrieved and its text is known: each
     whole, then, as long as there is room for more, in halves. Those find a passage that was cut in two, or that an
-    approximate index happened to miss, or whose whole is longer than the retriever takes.
+    approximate index happened to miss, or whose whole is longer than the retriever takes. What their silence is worth,
+    the control says: the text of the run's first hit, which surely is in the index.
     """
     query, fetch_k = case.canary.query, max(case.fetch_k, case.k, 1)
     asked = [Question(kind=Kind.REPEAT, query=query, k=fetch_k) for _ in range(repeats)]
     asked.insert(1, Question(kind=Kind.DEEP, query=query, k=max(DEEP, fetch_k)))
     items = islice(_known_items(case), max(0, known_items))
     known = [Question(kind=Kind.KNOWN_ITEM, query=text, k=fetch_k, judgment=index) for index, text in items]
-    return (*asked[:2], *known[:1], *asked[2:], *known[1:])
+    control = [Question(kind=Kind.CONTROL, query=_shortened(text), k=fetch_k) for text in _surely_there(case) if known]
+    return (*asked[:2], *known[:1], *asked[2:], *known[1:], *control)
+
+
+def _surely_there(case: Case) -> Sequence[str]:
+    text = case.now.texts[0] if case.now is not None and len(case.now) else None
+    return [text] if text and grams(text) else []
 
 
 def _known_items(case: Case) -> Iterator[tuple[int, str]]:

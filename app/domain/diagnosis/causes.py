@@ -106,13 +106,26 @@ def _drifted(seen: Evidence) -> _Finding | None:
     """Find that the chunks that are still there have other scores: the encoder or the scoring changed."""
     healthy = seen.case.healthy
     change = change_of(healthy, seen.today) if healthy is not None else None
-    if change is None or change.median <= limit_of(seen.case.scale):
+    if change is None:
+        return _deaf(seen)
+    if change.median <= limit_of(seen.case.scale):
         return None
     if by_content(seen.case.scale, change) and seen.targets and _content_explains(seen, change):
         return None
     reason = (
         f"The same chunks have other scores than when the canary was healthy: {change.median:.0%} off in the median "
         f"of {counted(change.chunks, 'chunk')}, so the encoder or the scoring changed"
+    )
+    return _Finding(cause=Cause.SCORE_DRIFT, reason=reason)
+
+
+def _deaf(seen: Evidence) -> _Finding | None:
+    """Find that queries do not fit the index: no chunk is left to compare, and a sure one is not found by its text."""
+    if not seen.deaf or not any(_is_gone(seen, place) for place in seen.targets):
+        return None
+    reason = (
+        "None of the chunks of the healthy answer is left to compare scores with, and the retriever does not find its "
+        "own first hit by that hit's text, so queries are encoded or scored otherwise than the index"
     )
     return _Finding(cause=Cause.SCORE_DRIFT, reason=reason)
 
@@ -274,6 +287,13 @@ def _outcome(answer: Answer) -> str:
     return f"{answer.outcome}, HTTP {answer.http_status}" if answer.http_status is not None else str(answer.outcome)
 
 
+def _place(now: Ranking | None, control: Ranking | None) -> int | None:
+    """Give the rank at which the control brought the first hit of the run."""
+    if now is None or control is None or not len(now) or now.ids[0] not in control.ids:
+        return None
+    return control.ids.index(now.ids[0]) + 1
+
+
 def _basics(seen: Evidence) -> dict[str, Any]:
     """Tell what every diagnosis tells: ranks, counts and scores, by what was asked."""
     healthy = seen.case.healthy
@@ -288,6 +308,7 @@ def _basics(seen: Evidence) -> dict[str, Any]:
             "repeats": [seen.best(ranking) for ranking in seen.repeats],
             "deep": seen.best(seen.deep),
             "known_items": [seen.best(ranking) for ranking in known],
+            "control": _place(seen.case.now, seen.control),
         },
         "returned": {
             "before": None if healthy is None else healthy.returned,

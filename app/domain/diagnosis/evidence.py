@@ -21,6 +21,8 @@ class Evidence:
     deep: Ranking | None
     known: Mapping[int, tuple[Ranking, ...]]
     """Answers to known items, by the judgment's place in the canary."""
+    control: Ranking | None
+    """What the text of the run's first hit brought."""
     failures: tuple[tuple[Kind, Answer], ...]
     """What was asked and not answered."""
     asked: Mapping[Kind, int]
@@ -42,13 +44,15 @@ class Evidence:
 
     @property
     def today(self) -> Sequence[Ranking]:
-        """The answers to the canary's own query, those as deep as its runs ask first."""
-        return (*self.repeats, *([self.deep] if self.deep is not None else ()))
+        """The answers to the canary's own query, those as deep as its runs ask first; without any, the run's."""
+        now = self.case.now
+        answers = (*self.repeats, *([self.deep] if self.deep is not None else ()))
+        return answers if answers or now is None else (now,)
 
     @property
     def shown(self) -> Ranking | None:
-        """What the retriever shows for the query today: the first repeat or, where none came, what the run saw."""
-        return self.repeats[0] if self.repeats else self.case.now or self.deep
+        """What the retriever shows for the query: on the first repeat or, where none came, to the run."""
+        return next((one for one in (*self.repeats, self.case.now, self.deep) if one is not None), None)
 
     def fails(self, ranking: Ranking) -> bool:
         """Whether an answer still shows what degraded the canary."""
@@ -60,6 +64,12 @@ class Evidence:
             return any(rank is None or rank > (self.search.wanted[place].before or k) for rank, place in ranks)
         return now is None or (ranking.ids[:k], ranking.scores[:1]) == (now.ids[:k], now.scores[:1])
 
+    @property
+    def deaf(self) -> bool:
+        """Whether the index does not even bring by its own text what it had just brought for the query."""
+        now, control = self.case.now, self.control
+        return now is not None and len(now) > 0 and control is not None and now.ids[0] not in control.ids
+
     def answers_for(self, place: int) -> Iterator[Ranking]:
         """Yield every answer in which this wanted chunk should be, most telling first."""
         yield from self.known.get(self.search.wanted[place].index, ())
@@ -70,7 +80,7 @@ def gather(case: Case, asked: Sequence[Question], answers: Sequence[Answer | Non
     """Sort answers, given in the order of the questions, by what was asked; None = it was not asked after all."""
     search = search_for(case)
     repeats, known, failures = list[Ranking](), dict[int, list[Ranking]](), list[tuple[Kind, Answer]]()
-    deep: Ranking | None = None
+    deep = control = None
     counts = dict.fromkeys(Kind, 0)
     for question, answer in zip_longest(asked, answers[: len(asked)]):
         if answer is None:
@@ -83,6 +93,8 @@ def gather(case: Case, asked: Sequence[Question], answers: Sequence[Answer | Non
             repeats.append(ranking)
         elif question.kind is Kind.DEEP:
             deep = ranking
+        elif question.kind is Kind.CONTROL:
+            control = ranking
         elif question.judgment is not None:
             known.setdefault(question.judgment, []).append(ranking)
     return Evidence(
@@ -92,6 +104,7 @@ def gather(case: Case, asked: Sequence[Question], answers: Sequence[Answer | Non
         repeats=tuple(repeats),
         deep=deep,
         known={index: tuple(found) for index, found in known.items()},
+        control=control,
         failures=tuple(failures),
         asked=counts,
     )

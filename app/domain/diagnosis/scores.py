@@ -1,9 +1,11 @@
 """Whether the same chunks have other scores than before, and whether a chunk that is gone should not be."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import isfinite
 from statistics import median
+from typing import TypeGuard
 
 from app.domain.model import Ranking
 from app.domain.retrievers import Scale
@@ -31,23 +33,20 @@ class Change:
 
 def change_of(before: Ranking, today: Sequence[Ranking]) -> Change | None:
     """Compare the scores of the chunks found then and now; None = there is none with both."""
-    now = scores_of(*today)
-    pairs = [(was, now[chunk]) for chunk, was in scores_of(before).items() if chunk in now]
+    texts = dict(zip(before.ids, before.texts, strict=True))
+    now: dict[str, float] = {}
+    for ranking in today:
+        for chunk, text, score in zip(ranking.ids, ranking.texts, ranking.scores, strict=True):
+            # An id that holds another text is another chunk. Where several answers have one, the first counts.
+            if _is_number(score) and chunk in texts and (text == texts[chunk] or None in {text, texts[chunk]}):
+                now.setdefault(chunk, score)
+    then = zip(before.ids, before.scores, strict=True)
+    pairs = [(was, now[chunk]) for chunk, was in then if _is_number(was) and chunk in now]
     if not pairs:
         return None
     moved = median(_relative(was, is_) for was, is_ in pairs)
     kept = [(a - b) * (c - d) >= 0 for (a, c), (b, d) in combinations(pairs[:_MOST_COMPARED], 2)]
     return Change(moved, len(pairs), sum(kept) / len(kept) if kept else 1.0)
-
-
-def scores_of(*rankings: Ranking) -> Mapping[str, float]:
-    """Map chunks to their scores; where several rankings have one, the first counts."""
-    found: dict[str, float] = {}
-    for ranking in rankings:
-        for chunk, score in zip(ranking.ids, ranking.scores, strict=True):
-            if score is not None:
-                found.setdefault(chunk, score)
-    return found
 
 
 def limit_of(scale: Scale | None) -> float:
@@ -61,14 +60,22 @@ def by_content(scale: Scale | None, change: Change) -> bool:
 
 
 def beats(scale: Scale | None, score: float, other: float) -> bool:
-    """Whether a score is the better one; distances are better the smaller they are."""
+    """Whether a score is the better one of two numbers; distances are better the smaller they are."""
+    if not (isfinite(score) and isfinite(other)):
+        return False
     return score < other if scale is Scale.DISTANCE else score > other
+
+
+def _is_number(score: float | None) -> TypeGuard[float]:
+    return score is not None and isfinite(score)
 
 
 def _relative(was: float, is_: float) -> float:
     if was == is_:
         return 0.0
-    return abs(is_ - was) / abs(was) if was else 1.0
+    return min(abs(is_ - was) / abs(was), _MOST_MOVED) if was else 1.0
 
 
 _MOST_COMPARED = 100
+_MOST_MOVED = 1e6
+"""Beyond, a number says no more; quotients of the smallest floats are infinite."""

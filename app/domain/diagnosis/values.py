@@ -39,6 +39,8 @@ class Kind(StrEnum):
     """The canary's own query, far deeper: how far did the expected chunk fall?"""
     KNOWN_ITEM = "known_item"
     """An expected passage (or one half of it) as the query: is it in the index at all, and under which id?"""
+    CONTROL = "control"
+    """The text of a hit of the run as the query: does the index bring by its own text what it surely has?"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

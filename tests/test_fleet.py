@@ -1,0 +1,142 @@
+"""What degraded canaries have in common, and the headline that says so."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.domain.diagnosis.fleet import WORDS, Group, GroupKind, Member, Shape, fleet
+from app.domain.diagnosis.values import Cause
+
+BILLING = Group(kind=GroupKind.TAG, name="billing")
+SEARCH = Group(kind=GroupKind.TAG, name="search")
+
+
+def suite(
+    fallen: dict[int, tuple[Cause | None, int | None]], *, size: int = 200, chance: float | None = None
+) -> list[Member]:
+    """Make canaries of which the first forty are about billing."""
+    return [
+        Member(
+            key=f"canary-{place}",
+            groups=(BILLING,) if place < 40 else (SEARCH,),
+            fallen=place in fallen,
+            chance=chance,
+            cause=fallen.get(place, (None, None))[0],
+            rank_now=fallen.get(place, (None, None))[1],
+        )
+        for place in range(size)
+    ]
+
+
+def test_a_few_in_one_group_are_told_by_that_group() -> None:
+    told = fleet(suite({3: (Cause.MISSING, None), 5: (Cause.OUTRANKED, 14), 7: (Cause.MISSING, None)}, chance=0.002))
+    assert told.headline == "3 of 40 in billing: 2 missing, 1 outranked to rank 14"
+    assert (told.shape, told.group, told.fallen, told.of) == (Shape.FEW, BILLING, 3, 40)
+    assert told.expected == pytest.approx(0.08)
+    assert told.sentence.endswith("fewer than 0.1 would have by chance")
+    assert told.causes == {Cause.MISSING: 2, Cause.OUTRANKED: 1}
+
+
+def test_a_group_that_holds_most_of_them_is_named_beside_the_whole() -> None:
+    told = fleet(suite(dict.fromkeys((1, 2, 3, 150), (Cause.MISSING, None))))
+    assert told.headline == "3 of 40 in billing, 4 of 200 in all: 4 missing"
+
+
+def test_a_few_here_and_there_are_told_by_the_whole() -> None:
+    told = fleet(suite({place: (Cause.OUTRANKED, place) for place in (30, 60, 90, 120)}))
+    assert told.headline == "4 of 200: 4 outranked to ranks 30 to 120"
+    assert told.group is None
+
+
+def test_all_that_fell_together_point_at_index_or_encoder() -> None:
+    told = fleet(suite(dict.fromkeys(range(120), (Cause.SCORE_DRIFT, None))))
+    assert (told.shape, told.headline) == (Shape.ALL, "120 of 200: 120 with other scores")
+    assert "index or the encoder" in told.sentence
+
+
+def test_a_single_one_is_a_ticket_by_its_name() -> None:
+    told = fleet(suite({7: (Cause.UNSTABLE, 3)}))
+    assert (told.shape, told.headline) == (Shape.ONE, "1 of 200 (canary-7): 1 unstable")
+    assert "ticket" in told.sentence
+
+
+def test_a_retriever_that_fails_says_nothing_of_the_index() -> None:
+    told = fleet(suite(dict.fromkeys(range(150), (Cause.RETRIEVER_ERROR, None))))
+    assert told.sentence == "The retriever fails, which says nothing of the index yet"
+
+
+def test_most_of_a_group_points_at_a_part_of_the_index() -> None:
+    told = fleet(suite(dict.fromkeys(range(30), (Cause.MISSING, None))))
+    assert told.headline == "30 of 40 in billing: 30 missing"
+    assert told.sentence.startswith("Half of billing or more fell")
+
+
+def test_those_not_asked_about_are_said_to_be() -> None:
+    told = fleet(suite({1: (Cause.MISSING, None), 60: (None, None), 90: (None, None)}))
+    assert told.headline == "3 of 200: 1 missing, 2 not asked about"
+    assert fleet(suite({1: (None, None)})).headline == "1 of 200 (canary-1): not asked about yet"
+
+
+def test_nothing_fell() -> None:
+    assert fleet(suite({})).headline == "None of 200 canaries newly degraded"
+    assert fleet([]).shape is Shape.NONE
+
+
+def test_of_groups_with_the_same_canaries_the_category_is_named() -> None:
+    twice = (Group(kind=GroupKind.DOCUMENT, name="a"), Group(kind=GroupKind.CATEGORY, name="z"))
+    members = [Member(key=str(n), groups=twice if n < 4 else (), fallen=n < 3, cause=Cause.MISSING) for n in range(100)]
+    told = fleet(members)
+    assert told.group == twice[1]
+
+
+def test_without_a_baseline_nothing_is_said_of_chance() -> None:
+    told = fleet(suite({1: (Cause.MISSING, None), 2: (Cause.MISSING, None)}))
+    assert told.expected is None
+    assert "chance" not in told.sentence
+
+
+def test_a_name_of_many_lines_stays_on_one() -> None:
+    group = Group(kind=GroupKind.TAG, name="a\n\u202eb" + "c" * 100)
+    members = [
+        Member(key=str(n), groups=(group,) if n < 5 else (), fallen=n < 3, cause=Cause.MISSING) for n in range(99)
+    ]
+    assert fleet(members).headline == f"3 of 5 in a b{'c' * 60}\u2026: 3 missing"
+
+
+def test_every_cause_has_words() -> None:
+    assert set(WORDS) == set(Cause)
+
+
+def test_ten_thousand_canaries_are_told_like_two_hundred() -> None:
+    told = fleet(suite(dict.fromkeys(range(0, 9_000, 2), (Cause.OUTRANKED, 9)), size=10_000))
+    assert told.shape is Shape.FEW
+    assert told.headline == "4,500 of 10,000: 4,500 outranked to rank 9"
+
+
+members = st.lists(
+    st.builds(
+        Member,
+        key=st.text(max_size=5),
+        groups=st.lists(
+            st.builds(Group, kind=st.sampled_from(GroupKind), name=st.sampled_from(["a", "b", "\n", ""])), max_size=3
+        ).map(tuple),
+        fallen=st.booleans(),
+        chance=st.none() | st.floats(0, 1),
+        cause=st.none() | st.sampled_from(Cause),
+        rank_now=st.none() | st.integers(1, 60),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(members)
+def test_whatever_fell_the_headline_is_one_line_and_counts_right(everyone: Sequence[Member]) -> None:
+    told = fleet(everyone)
+    assert told.headline.isprintable()
+    assert told.sentence.isprintable()
+    assert 0 <= told.fallen <= told.of <= len(everyone)
+    assert told.group is None or told.fallen >= 2
+    assert (told.shape is Shape.NONE) == (not any(member.fallen for member in everyone))
