@@ -22,7 +22,7 @@ FORGETTING: Final = 0.97
 HIGHEST: Final = 1e15
 """No account holds more."""
 
-_HIGHEST_LOG: Final = 40.0
+_HIGHEST_LOG: Final = np.float32(40)
 """Enough to reach it from any account at rest, and far from what overflows."""
 
 Logs = NDArray[np.float32]
@@ -47,18 +47,18 @@ def bet(rates: NDArray[np.float32], known: NDArray[np.bool_], last: Fails, now: 
     rate = np.where(last == 1, rates[:, 1], rates[:, 0])
     return Bets(
         canaries=np.stack([_canaries(rate, q, failed, passed) for q in CANARY_BETS], axis=1),
-        groups=np.stack([_groups(rate, d, failed, passed, members) for d in GROUP_SHIFTS], axis=1),
-        fleet=np.stack([_fleet(rate, d, failed, passed) for d in FLEET_SHIFTS], axis=1),
+        groups=_groups((1 - rate) / rate, failed, passed, members),
+        fleet=_fleet((1 - rate) / rate, failed, passed),
     )
 
 
 def paid(level: Level, logs: Logs) -> Level:
     """Pay what the bets pay into the accounts, and go on with the CUSUM of the same bets (Page, 1954)."""
-    factors = np.exp(np.minimum(logs, _HIGHEST_LOG), dtype=np.float64)
-    accounts = np.minimum((1 + FORGETTING * level.accounts.astype(np.float64)) * factors, HIGHEST)
+    factors = np.exp(np.minimum(logs, _HIGHEST_LOG))
+    accounts = np.minimum((1 + np.float32(FORGETTING) * level.accounts) * factors, np.float32(HIGHEST))
     rises = np.maximum(level.rises + logs, np.float32(0))
     ages = np.where(rises > 0, level.ages + 1, 0)
-    return Level(accounts=accounts.astype(np.float32), rises=rises, ages=ages.astype(np.int32))
+    return Level(accounts=accounts, rises=rises, ages=ages.astype(np.int32))
 
 
 def at_rest(bets: int, count: int) -> Level:
@@ -71,27 +71,31 @@ def at_rest(bets: int, count: int) -> Level:
 def _canaries(rate: NDArray[np.float32], q: float, failed: NDArray[np.bool_], passed: NDArray[np.bool_]) -> Logs:
     """Bet on each canary by itself; q is never below p, so one that always fails pays nothing for a pass."""
     higher = np.maximum(rate, np.float32(q))
-    logs = np.zeros_like(rate)
-    logs[failed] = np.log(higher[failed] / rate[failed])
-    logs[passed] = np.log((1 - higher[passed]) / (1 - rate[passed]))
-    return logs
+    pays = np.where(failed, higher / rate, np.where(passed, (1 - higher) / (1 - rate), np.float32(1)))
+    return np.log(pays)
 
 
-def _gains(rate: NDArray[np.float32], shift: float, failed: NDArray[np.bool_], passed: NDArray[np.bool_]) -> Logs:
-    """Bet that each canary lost this share of its passes: a pass pays 1 - d, whatever its rate."""
-    logs = np.where(passed, np.float32(np.log1p(-shift)), np.float32(0))
-    logs[failed] = np.log1p(shift * (1 - rate[failed]) / rate[failed])
-    return logs
+def _groups(odds: NDArray[np.floating], failed: NDArray[np.bool_], passed: NDArray[np.bool_], members: Members) -> Logs:
+    """Bet that each canary of a group lost the same share d of its passes: (signal, shift, group).
+
+    A pass pays 1 - d, whatever its rate p; a failure (p + d (1 - p)) / p; `odds` are (1 - p) / p.
+    """
+    found = np.empty((len(SIGNALS), len(GROUP_SHIFTS), len(members.groups)), np.float32)
+    for signal, (its_odds, failures, passes) in enumerate(zip(odds, failed, passed, strict=True)):
+        places = np.flatnonzero(failures[members.positions])
+        owners, against = members.owners[places], its_odds[members.positions[places]]
+        calm = np.bincount(members.owners, passes[members.positions], found.shape[2])
+        for number, shift in enumerate(GROUP_SHIFTS):
+            gains = np.bincount(owners, np.log1p(shift * against), found.shape[2])
+            found[signal, number] = gains + calm * np.log1p(-shift)
+    return found
 
 
-def _groups(
-    rate: NDArray[np.float32], shift: float, failed: NDArray[np.bool_], passed: NDArray[np.bool_], members: Members
-) -> Logs:
-    gains = _gains(rate, shift, failed, passed)
-    count = len(members.groups)
-    sums = [np.bincount(members.owners, one[members.positions], count) for one in gains]
-    return np.stack(sums).astype(np.float32)
-
-
-def _fleet(rate: NDArray[np.float32], shift: float, failed: NDArray[np.bool_], passed: NDArray[np.bool_]) -> Logs:
-    return np.asarray(_gains(rate, shift, failed, passed).sum(axis=1, dtype=np.float64, keepdims=True), np.float32)
+def _fleet(odds: NDArray[np.floating], failed: NDArray[np.bool_], passed: NDArray[np.bool_]) -> Logs:
+    """Bet the same of all canaries together: (signal, shift, 1)."""
+    found = np.empty((len(SIGNALS), len(FLEET_SHIFTS), 1), np.float32)
+    shifts = np.array(FLEET_SHIFTS)
+    for signal, (its_odds, failures, passes) in enumerate(zip(odds, failed, passed, strict=True)):
+        gains = np.log1p(np.outer(shifts, its_odds[failures])).sum(axis=1)
+        found[signal, :, 0] = gains + np.count_nonzero(passes) * np.log1p(-shifts)
+    return found

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from app.domain.detection import warming
 from app.domain.detection.accounts import CANARY_BETS, FLEET_SHIFTS, GROUP_SHIFTS, at_rest
-from app.domain.detection.learning import usual, usual_count
+from app.domain.detection.learning import FULL_RUNS, usual, usual_count
 from app.domain.detection.values import (
     SIGNALS,
     UNMEASURED,
@@ -25,6 +25,11 @@ from app.domain.detection.values import (
 from app.domain.detection.weighing import LOST, WORSE, Seen, age, standing_out, weigh
 from app.domain.detection.wording import Why, reason_of, warming_note
 from app.domain.model import Severity
+
+RESTLESS: Final = 3
+"""After so many alarms that closed again while little was known, the retriever is taken for restless until 300 runs are
+learned of: 20 identical runs may be those of one replica among several. The canaries named are unknown till then, and
+strikes count where they are more than any streak that ended by itself."""
 
 _MOST: Final = 0.5
 
@@ -56,6 +61,9 @@ def begin(members: Members) -> State:
         since=0,
         culprits=np.zeros(count, np.int8),
         struck=np.zeros(count, np.bool_),
+        closings=0,
+        named=np.zeros(count, np.bool_),
+        longest=0,
         severity=None,
         good=0,
         evidence=0.0,
@@ -73,6 +81,7 @@ def step(
     about the same canaries, or an alarm is open and the baseline has no `failures`.
     """
     _expect_fitting(state, baseline, members, observation)
+    baseline = _without_restless(state, baseline)
     seen = weigh(state, baseline, members, observation)
     decided = _while_open(seen, baseline, settings) if state.open else _while_closed(seen, baseline, settings)
     return decided.state, _reading(seen, decided, baseline, members, settings)
@@ -91,11 +100,12 @@ class _Decided:
 def _while_closed(seen: Seen, baseline: Baseline | None, settings: Settings) -> _Decided:
     """Decide whether an alarm opens, by the accounts, by three strikes or by the Poisson tail."""
     state = seen.state
-    struck = seen.strikers & (state.streak == warming.STRIKES)
+    strikes = warming.STRIKES if state.closings < RESTLESS else max(warming.STRIKES, state.longest + 1)
+    struck = seen.strikers & (state.streak == strikes)
     if seen.evidence is not None and seen.evidence >= 1 / settings.alpha:
         since, why = age(state), Why.EVIDENCE
     elif struck.any():
-        since, why = warming.STRIKES, Why.STRIKES
+        since, why = strikes, Why.STRIKES
     elif baseline is None and warming.surprising(int(seen.newly.sum()), state.newly_failed, len(state.counts)):
         since, why, struck = 1, Why.TAIL, seen.newly
     else:
@@ -118,7 +128,7 @@ def _while_open(seen: Seen, baseline: Baseline | None, settings: Settings) -> _D
     state = _accused(seen.state, seen, seen.strikers)
     good = state.good + 1 if _is_good(state, baseline) else 0
     if good >= settings.close:
-        closed = replace(_closed(state), good=good)
+        closed = replace(_closed(state, young=baseline is None or baseline.runs < FULL_RUNS), good=good)
         return _Decided(state=closed, why=Why.CLOSED, change=Change.CLOSED, since=state.since, severity=state.severity)
     more = bool(_names(state, seen).any()) and _severity(state, seen, baseline) is Severity.CRITICAL
     risen = state.severity is Severity.WARNING and more
@@ -170,9 +180,8 @@ def _is_good(state: State, baseline: Baseline | None) -> bool:
     failures, known = baseline.failures, baseline.known
     if failures is None:
         raise ValueError("While an alarm is open the baseline is needed with its failures.")
-    for now, past in zip(failing, failures, strict=True):
-        if (now & known).sum() > usual(past[:, known]):
-            return False
+    if ((failing & known).sum(axis=1) > baseline.usual).any():
+        return False
     named = np.flatnonzero((state.culprits > 0) & known)
     signals = np.where(state.culprits[named] == LOST, 0, 1)
     history = failures[signals, :, named]  # (culprit, runs)
@@ -187,9 +196,17 @@ def _most_fail(group: NDArray[np.bool_]) -> bool:
     return len(group) > 0 and 2 * int(group.sum()) >= len(group)
 
 
-def _closed(state: State) -> State:
-    """Begin all accounts anew, with nothing open."""
+def _without_restless(state: State, baseline: Baseline | None) -> Baseline | None:
+    """Take for unknown whoever made a young baseline raise alarms that closed again, time after time."""
+    if baseline is None or state.closings < RESTLESS or not state.named.any():
+        return baseline
+    return replace(baseline, known=baseline.known & ~state.named)
+
+
+def _closed(state: State, *, young: bool) -> State:
+    """Begin all accounts anew, with nothing open; `young`: little was known of what is usual."""
     count = len(state.keys)
+    named = state.culprits > 0 if young else np.zeros(count, np.bool_)
     return replace(
         state,
         canaries=at_rest(len(CANARY_BETS), count),
@@ -199,6 +216,8 @@ def _closed(state: State) -> State:
         since=0,
         culprits=np.zeros(count, np.int8),
         struck=np.zeros(count, np.bool_),
+        closings=state.closings + young,
+        named=state.named | named,
         severity=None,
         identical=0,
     )
@@ -235,15 +254,14 @@ def _culprits(state: State, seen: Seen, baseline: Baseline | None) -> tuple[Culp
     """List who is to blame, the strongest first."""
     names = _names(state, seen)
     named = np.flatnonzero(names)
-    ordered = named[np.argsort(-seen.strength[named], kind="stable")].tolist()
-    known = np.zeros(len(names), np.bool_) if baseline is None else baseline.known
+    ordered = named[np.argsort(-seen.strength[named], kind="stable")]
+    known = np.zeros(len(ordered), np.bool_) if baseline is None else baseline.known[ordered]
+    told = zip(ordered.tolist(), names[ordered].tolist(), seen.strength[ordered].tolist(), known.tolist(), strict=True)
     return tuple(
-        Culprit(
-            position=position,
-            signal=Signal.LOST if names[position] == LOST else Signal.WORSE,
-            evidence=float(seen.strength[position]) if known[position] else None,
-        )
-        for position in ordered
+        [
+            Culprit(position, Signal.LOST if name == LOST else Signal.WORSE, strength if sure else None)
+            for position, name, strength, sure in told
+        ]
     )
 
 

@@ -58,8 +58,11 @@ def observe(
     state, baseline = follower.state, follower.baseline
     if state.keys != members.keys or state.groups != tuple(members.groups):
         state = realign(state, members)
-    if baseline is not None and baseline.keys != members.keys:
-        baseline = realign_baseline(baseline, members.keys)
+    elif state.keys is not members.keys:  # equal ones are compared fast from here on
+        state = replace(state, keys=members.keys)
+    if baseline is not None and baseline.keys is not members.keys:
+        same = baseline.keys == members.keys
+        baseline = replace(baseline, keys=members.keys) if same else realign_baseline(baseline, members.keys)
     state, reading = step(state, baseline, members, observation, settings)
     return Follower(state=state, baseline=baseline), reading
 
@@ -85,11 +88,13 @@ def learn_when_due(follower: Follower, past: Past, settings: Settings, *, eligib
 def learned(follower: Follower, baseline: Baseline) -> Follower:
     """Go on with a baseline just learned, by whomever: the accounts stay, the warm-up is over.
 
-    Raises ValueError where it is about other canaries.
+    Once it is of full length, nobody is taken for restless any more. Raises ValueError where it is about other
+    canaries.
     """
     state = follower.state
     if baseline.keys != state.keys:
         raise ValueError("The baseline is about other canaries than the state.")
+    full = baseline.runs >= FULL_RUNS
     warmed = replace(
         state,
         last=np.where(state.last == UNMEASURED, baseline.last, state.last),
@@ -98,6 +103,9 @@ def learned(follower: Follower, baseline: Baseline) -> Follower:
         newly_failed=0,
         identical=0,
         eligible=0,
+        closings=0 if full else state.closings,
+        named=np.zeros(len(state.keys), np.bool_) if full else state.named,
+        longest=0 if full else state.longest,
     )
     return Follower(state=warmed, baseline=baseline)
 

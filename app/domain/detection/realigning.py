@@ -34,6 +34,7 @@ def realign(state: State, members: Members) -> State:
         fresh=state.fresh if state.keys == members.keys else 0,
         culprits=_taken(state.culprits, moved, 0),
         struck=_taken(state.struck, moved, False),
+        named=_taken(state.named, moved, False),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,6 +164,12 @@ class State:
     """(n,): named since the opening: 0 = no, 1 = worse, 2 = lost."""
     struck: NDArray[np.bool_]
     """(n,): of those, named by the rules of the warm-up."""
+    closings: int
+    """Alarms that closed again while little was known: warming up, or the baseline younger than 300 runs."""
+    named: NDArray[np.bool_]
+    """(n,): whom those alarms named; see detecting.RESTLESS."""
+    longest: int
+    """The longest streak of any canary that ended by itself."""
     severity: Severity | None
     good: int
     """Good runs in a row, while open and on the run that closes it; else 0."""
@@ -171,9 +177,8 @@ class State:
     """The average account of this run; 0 while warming up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Culprit:
-    """A canary named: its position among the members, and how it fails."""
+class Culprit(NamedTuple):
+    """A canary named: its position among the members, and how it fails. A tuple, for there can be thousands a run."""
 
     position: int
     signal: Signal

@@ -129,6 +129,7 @@ def _counted(
         passes=passes,
         misses=misses,
         streak=streak,
+        longest=max(state.longest, int(state.streak[observation.lost == 0].max(initial=0))),
         failing=int((last[0] == 1).sum()),
         newly=int(newly.sum()),
         identical=0,
@@ -158,7 +159,7 @@ def _scopes(state: State, baseline: Baseline, members: Members) -> dict[str, flo
 
 
 def _mean(level: Level, of: NDArray[np.bool_]) -> float:
-    return float(level.accounts[:, :, of].mean(dtype=np.float64))
+    return float((level.accounts if of.all() else level.accounts[:, :, of]).mean(dtype=np.float64))
 
 
 def _alive(baseline: Baseline, members: Members) -> NDArray[np.bool_]:
@@ -180,6 +181,6 @@ def _named(state: State, known: NDArray[np.bool_]) -> tuple[NDArray[np.int8], Fl
 
 def _cut(accounts: Floats, count: int) -> float | None:
     """Return M(k) for the largest k with k * M(k) / N >= 20; None where there is no such k."""
-    ordered = np.sort(accounts[accounts > 0])[::-1]
+    ordered = np.sort(accounts[accounts >= NAMED_FROM])[::-1]  # no k is beyond N
     standing = np.flatnonzero(np.arange(1, len(ordered) + 1) * ordered >= NAMED_FROM * count)
     return float(ordered[standing[-1]]) if len(standing) else None

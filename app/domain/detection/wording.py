@@ -61,7 +61,7 @@ def _failing(reading: Reading, watched: int) -> str:
 def _struck(reading: Reading) -> str:
     struck = sum(one.evidence is None for one in reading.culprits)
     verbs = "was calm and now fails" if struck == 1 else "were calm and now fail"
-    return f"{counted(struck, 'canary')} {verbs} {warming.STRIKES} times running"
+    return f"{counted(struck, 'canary')} {verbs} {reading.since} times running"
 
 
 def _newly(reading: Reading) -> str:
