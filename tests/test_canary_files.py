@@ -593,8 +593,25 @@ checks = some(
     rules=st.lists(rules, max_size=1) | st.just([{"kind": "no_data", "enabled": False}]),
     enabled=st.booleans(),
 )
-hooks = some(
-    {"slug": slugs, "kind": st.just("webhook"), "url": st.just("http://x/")}, secret=st.just(SECRET), timeout=st.just(3)
+hooks = st.one_of(
+    some(
+        {"slug": slugs, "kind": st.just("webhook"), "url": st.just("http://x/")},
+        secret=st.just(SECRET),
+        timeout=st.just(3),
+    ),
+    some({"slug": slugs, "kind": st.sampled_from(["slack", "apprise"]), "url": st.just("https://x/${secret}")}),
+    some({"slug": slugs, "kind": st.just("pagerduty"), "routing_key": st.just("0" * 32)}, url=st.just("http://x/")),
+    some(
+        {"slug": slugs, "kind": st.just("alertmanager"), "url": st.just("http://x/")},
+        labels=st.dictionaries(st.sampled_from(["team", "tier"]), words),
+    ),
+    some(
+        {"slug": slugs, "kind": st.just("email"), "host": st.just("x"), "from": st.just("a@b"), "to": st.just(["c@d"])},
+        username=st.just("$me"),
+        password=st.just("${you} '\""),
+        tls=st.sampled_from(["starttls", "implicit"]),
+        port=st.integers(1, 65535),
+    ).filter(lambda hook: ("username" in hook) == ("password" in hook)),
 )
 
 
