@@ -96,7 +96,7 @@ async def decide_reanchors(request: Request, store: StoreDep, slug: str) -> HTML
 def _decided(request: Request, store: Store, slug: str, ids: list[str], accepts: bool) -> HTMLResponse:  # noqa: FBT001
     chosen = [int(one) for one in ids if one.isascii() and one.isdecimal()]
     if not chosen:
-        return _reanchors(request, store, slug, problems=(Problem(message="tick at least one proposal"),), status=422)
+        return _reanchors(request, store, slug, problems=(Problem(message="tick at least one proposal"),))
     wanted: dict[str, Any] = {"accept" if accepts else "reject": chosen}
     try:
         decided = reanchoring.decide(store, slug, **wanted, by=request.state.identity.name, now=_now())
