@@ -69,7 +69,7 @@ def main(names: Sequence[str]) -> None:
                 if touched:
                     matrix[trial.fault, trial.cause][diagnose(case, trial).cause] += 1
         seconds = time.perf_counter() - started
-        print(f"\n### {world.name}\n\n{markdown(matrix)}")
+        print(f"\n### {world.name}\n\n{markdown(matrix)}\n\n{confusion(matrix)}")
         right = sum(told[cause] for (_, cause), told in matrix.items())
         total = sum(sum(told.values()) for told in matrix.values())
         print(
@@ -275,6 +275,16 @@ def markdown(matrix: Matrix) -> str:
     for (fault, cause), told in matrix.items():
         wrong = ", ".join(f"{other} {count}" for other, count in told.most_common() if other is not cause)
         rows.append(f"| {fault} | `{cause}` | {told[cause]} | {sum(told.values())} | {wrong} |")
+    return "\n".join(rows)
+
+
+def confusion(matrix: Matrix) -> str:
+    """Write what was told, in columns, by what was true, in rows."""
+    told: dict[Cause, Counter[Cause]] = defaultdict(Counter)
+    for (_, cause), counts in matrix.items():
+        told[cause] += counts
+    rows = ["| true, told | " + " | ".join(Cause) + " |", "|---|" + "---:|" * len(Cause)]
+    rows += [f"| `{cause}` | " + " | ".join(str(told[cause][other] or "") for other in Cause) + " |" for cause in Cause]
     return "\n".join(rows)
 
 

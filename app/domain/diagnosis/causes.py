@@ -249,7 +249,7 @@ def _outranked(seen: Evidence) -> _Finding:
     if not seen.search.wanted:
         reason = "Nothing is expected of this canary, and what it retrieves ranks where it should not"
     elif not seen.targets:
-        reason = "The expected chunks stand where they stood; the canary degraded by something else than their ranks"
+        reason = "The expected chunks stand where they stood; if the canary degraded, then not by their ranks"
     else:
         reason = f"Other chunks rank before the expected one{_fell(seen)}"
     return _Finding(cause=Cause.OUTRANKED, reason=reason)
