@@ -78,7 +78,7 @@ def step(
     `baseline`: None = it is warming up. An alarm opens by the accounts, or by the rules of the warm-up for canaries
     that are not known. While it is open the accounts only name culprits; it closes on `settings.close` good runs in a
     row, after which all accounts begin anew. Raises ValueError where state, baseline, members and observation are not
-    about the same canaries, or an alarm is open and the baseline has no `failures`.
+    about equally many canaries, or an alarm is open and the baseline has no `failures`.
     """
     _expect_fitting(state, baseline, members, observation)
     baseline = _without_restless(state, baseline)
@@ -266,11 +266,10 @@ def _culprits(state: State, seen: Seen, baseline: Baseline | None) -> tuple[Culp
 
 
 def _expect_fitting(state: State, baseline: Baseline | None, members: Members, observation: Observation) -> None:
-    """Raise ValueError where things are not about the same canaries."""
+    """Raise ValueError where things are not about equally many canaries and groups; `observe` sees to which."""
     count = len(members.keys)
-    if state.keys != members.keys or state.groups != tuple(members.groups):
-        raise ValueError("The state is about other canaries than the members: realign it first.")
-    if baseline is not None and baseline.keys != members.keys:
-        raise ValueError("The baseline is about other canaries than the members: realign it first.")
-    if observation.lost.shape != (count,) or observation.ndcg.shape != (count,):
-        raise ValueError("The observation is not about as many canaries as the members.")
+    sizes = {len(state.keys), *observation.lost.shape, *observation.ndcg.shape}
+    if baseline is not None:
+        sizes.add(len(baseline.keys))
+    if sizes != {count} or len(state.groups) != len(members.groups):
+        raise ValueError("State, baseline, members and observation are not about the same canaries.")

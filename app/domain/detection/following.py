@@ -58,11 +58,8 @@ def observe(
     state, baseline = follower.state, follower.baseline
     if state.keys != members.keys or state.groups != tuple(members.groups):
         state = realign(state, members)
-    elif state.keys is not members.keys:  # equal ones are compared fast from here on
-        state = replace(state, keys=members.keys)
-    if baseline is not None and baseline.keys is not members.keys:
-        same = baseline.keys == members.keys
-        baseline = replace(baseline, keys=members.keys) if same else realign_baseline(baseline, members.keys)
+    if baseline is not None and baseline.keys != members.keys:
+        baseline = realign_baseline(baseline, members.keys)
     state, reading = step(state, baseline, members, observation, settings)
     return Follower(state=state, baseline=baseline), reading
 

@@ -125,9 +125,11 @@ def _rates(signal: Fails, before: Fails, known: NDArray[np.bool_]) -> NDArray[np
     share = flickered.sum() / max(int(known.sum()), 1)
     span = _MOST_PSEUDO_FAILURES - _FEWEST_PSEUDO_FAILURES
     pseudo = min(_FEWEST_PSEUDO_FAILURES + span * share / _FLICKER_SHARE, _MOST_PSEUDO_FAILURES)
-    fresh = _rounded_up((newly + pseudo) / (after_pass + 1), after_pass + 1)
+    failing = (signal == 1).sum(axis=0) / np.maximum((signal != UNMEASURED).sum(axis=0), 1)
+    # One that never passed is expected to fail on, should it ever pass.
+    fresh = _rounded_up((newly + pseudo + failing) / (after_pass + 1), after_pass + 1)
     lasting = np.empty_like(fresh)
-    calm = (signal == 1).sum(axis=0) < CALM_RATE * np.maximum((signal != UNMEASURED).sum(axis=0), 1)
+    calm = failing < CALM_RATE
     for kind in (calm, ~calm):
         lasting[kind] = _lasting(fresh[kind], again[kind], after_fail[kind])
     return np.clip(np.stack([fresh, lasting]), LEAST_RATE, 1 - LEAST_RATE).astype(np.float32)

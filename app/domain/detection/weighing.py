@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,39 +56,26 @@ def weigh(state: State, baseline: Baseline | None, members: Members, observation
     worse = np.full(count, UNMEASURED, np.int8) if baseline is None else worse_than(baseline.floors, observation.ndcg)
     now = np.stack([lost, np.where(lost == UNMEASURED, UNMEASURED, worse).astype(np.int8)])
     newly = (lost == 1) & (state.last[0] == 0)
-    counted = _counted(state, observation, now, newly, warming_up=baseline is None)
-    calm = warming.calm(counted.passes, counted.misses) & ~known
-    strikers = calm & (counted.streak >= warming.STRIKES) & (lost == 1)
-    if baseline is None:
-        nobody, nothing = np.zeros(count, np.int8), np.zeros(count)
-        return Seen(
-            state=counted,
-            now=now,
-            evidence=None,
-            scopes={},
-            names=nobody,
-            strength=nothing,
-            strikers=strikers,
-            newly=calm & newly,
-        )
-    bets = bet(baseline.rates, known, state.last, now, members)
-    after = replace(
-        counted,
-        canaries=paid(state.canaries, bets.canaries),
-        grouped=paid(state.grouped, bets.groups),
-        fleet=paid(state.fleet, bets.fleet),
-    )
-    scopes = _scopes(after, baseline, members)
-    evidence = sum(scopes.values()) / len(scopes)
-    names, strength = _named(after, known)
+    changes = _counted(state, observation, now, newly, warming_up=baseline is None)
+    scopes: dict[str, float] = {}
+    if baseline is not None:
+        bets = bet(baseline.rates, known, state.last, now, members)
+        changes["canaries"] = paid(state.canaries, bets.canaries)
+        changes["grouped"] = paid(state.grouped, bets.groups)
+        changes["fleet"] = paid(state.fleet, bets.fleet)
+        scopes = _scopes(changes, baseline, members)
+        changes["evidence"] = sum(scopes.values()) / len(scopes)
+    after = replace(state, **changes)
+    names, strength = (np.zeros(count, np.int8), np.zeros(count)) if baseline is None else _named(after, known)
+    calm = warming.calm(after.passes, after.misses) & ~known
     return Seen(
-        state=replace(after, evidence=evidence),
+        state=after,
         now=now,
-        evidence=evidence,
+        evidence=None if baseline is None else after.evidence,
         scopes=scopes,
         names=names,
         strength=strength,
-        strikers=strikers,
+        strikers=calm & (after.streak >= warming.STRIKES) & (lost == 1),
         newly=calm & newly,
     )
 
@@ -118,44 +105,44 @@ def standing_out(state: State, baseline: Baseline, members: Members) -> tuple[st
 
 def _counted(
     state: State, observation: Observation, now: Fails, newly: NDArray[np.bool_], *, warming_up: bool
-) -> State:
-    """Go on counting; `identical` and `lately` only serve the warm-up."""
+) -> dict[str, Any]:
+    """Go on counting, and give what changes of the state; `identical` and `lately` only serve the warm-up."""
     last = np.where(now == UNMEASURED, state.last, now)
     passes, misses, streak = warming.counted_on(state, observation.lost)
-    counted = replace(
-        state,
-        observed=state.observed + 1,
-        last=last,
-        passes=passes,
-        misses=misses,
-        streak=streak,
-        longest=max(state.longest, int(state.streak[observation.lost == 0].max(initial=0))),
-        failing=int((last[0] == 1).sum()),
-        newly=int(newly.sum()),
-        identical=0,
-        since=state.since + 1 if state.open else 0,
-        good=state.good if state.open else 0,
-        evidence=0.0,
-    )
-    if not warming_up:
-        return counted
-    both = (observation.lost != UNMEASURED) & (state.last[0] != UNMEASURED)
-    flipped = (observation.lost != state.last[0]) & both
-    moved = np.abs(observation.ndcg - state.lately) > _SAME  # False where one of them is NaN
-    lately = np.where(np.isnan(observation.ndcg), state.lately, observation.ndcg).astype(np.float32)
-    same = not flipped.any() and not moved.any()
-    return replace(counted, identical=state.identical + 1 if same else 1, lately=lately)
+    changes: dict[str, Any] = {
+        "observed": state.observed + 1,
+        "last": last,
+        "passes": passes,
+        "misses": misses,
+        "streak": streak,
+        "longest": max(state.longest, int(state.streak[observation.lost == 0].max(initial=0))),
+        "failing": int(np.count_nonzero(last[0] == 1)),
+        "newly": int(np.count_nonzero(newly)),
+        "identical": 0,
+        "since": state.since + 1 if state.open else 0,
+        "good": state.good if state.open else 0,
+        "evidence": 0.0,
+    }
+    if warming_up:
+        both = (observation.lost != UNMEASURED) & (state.last[0] != UNMEASURED)
+        flipped = (observation.lost != state.last[0]) & both
+        moved = np.abs(observation.ndcg - state.lately) > _SAME  # False where one of them is NaN
+        same = not flipped.any() and not moved.any()
+        changes["identical"] = state.identical + 1 if same else 1
+        lately = np.where(np.isnan(observation.ndcg), state.lately, observation.ndcg)
+        changes["lately"] = lately.astype(np.float32)
+    return changes
 
 
-def _scopes(state: State, baseline: Baseline, members: Members) -> dict[str, float]:
+def _scopes(levels: Mapping[str, Level], baseline: Baseline, members: Members) -> dict[str, float]:
     """Average the accounts of each level over signals and bets; what holds no known canary is left out."""
     scopes = {}
     if baseline.known.any():
-        scopes["canaries"] = _mean(state.canaries, baseline.known)
+        scopes["canaries"] = _mean(levels["canaries"], baseline.known)
     alive = _alive(baseline, members)
     if alive.any():
-        scopes["groups"] = _mean(state.grouped, alive)
-    return {**scopes, "check": float(state.fleet.accounts.mean(dtype=np.float64))}
+        scopes["groups"] = _mean(levels["grouped"], alive)
+    return {**scopes, "check": float(levels["fleet"].accounts.mean(dtype=np.float64))}
 
 
 def _mean(level: Level, of: NDArray[np.bool_]) -> float:
