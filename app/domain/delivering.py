@@ -16,6 +16,8 @@ REFRESH_EVERY: Final = timedelta(minutes=1)
 REFRESH_AFTER_RESOLVE: Final = timedelta(minutes=5)
 FORGETFUL: Final = frozenset({HookKind.ALERTMANAGER})
 """Receivers that take an alert for over unless they hear of it again and again."""
+ACKNOWLEDGING: Final = frozenset({HookKind.PAGERDUTY})
+"""Receivers that page people themselves, and stop when somebody has seen it."""
 
 
 class DeliveryState(StrEnum):
