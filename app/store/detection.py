@@ -169,9 +169,12 @@ def settle_detection(connection: Connection, run_id: int, *, learns: bool, body:
 
 def nth_newest_run(connection: Connection, check_id: int, number: int) -> int | None:
     """Give the run that was seen `number` runs ago, the newest being 1; the oldest there is where they are fewer."""
-    statement = sa.select(detections.c.run_id).where(detections.c.check_id == check_id)
-    rows = connection.execute(statement.order_by(detections.c.run_id.desc()).limit(number)).scalars().all()
-    return rows[-1] if rows else None
+    mine = sa.select(detections.c.run_id).where(detections.c.check_id == check_id)
+    nth = mine.order_by(detections.c.run_id.desc()).offset(number - 1).limit(1)
+    found: int | None = connection.execute(nth).scalar_one_or_none()
+    if found is None:
+        found = connection.execute(mine.order_by(detections.c.run_id).limit(1)).scalar_one_or_none()
+    return found
 
 
 def marks_since(connection: Connection, check_id: int, run_id: int) -> list[tuple[int, str]]:
