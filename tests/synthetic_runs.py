@@ -53,13 +53,12 @@ def noisy(count: int, runs: int, seed: int, rate: float = 0.01, failing: Iterabl
 
 
 def replicas(count: int, runs: int, seed: int, *, sticky: bool, misses: float = 0.02) -> Runs:
-    """Make runs over three replicas with misses of their own: each query goes to any, or whole runs stay with one."""
+    """Make runs over three replicas with misses of their own: each query goes to any, or whole runs to one for long."""
     chance = np.random.default_rng(seed)
     misses_of = chance.random((3, count)) < misses
     if not sticky:
         return runs_of(misses_of[chance.integers(3, size=(runs, count)), np.arange(count)].astype(np.int8))
-    moves = np.cumsum(chance.random(runs) < 0.05)
-    return runs_of(misses_of[chance.integers(3, size=runs)[moves]].astype(np.int8))
+    return runs_of(misses_of[np.cumsum(chance.random(runs) < 0.05) % 3].astype(np.int8))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +68,7 @@ class Live:
     members: Members
     settings: Settings
     follower: Follower
-    eligible: list[Observation]
+    eligible: list[tuple[Members, Observation]]
     learned: list[int]
     """After how many runs something was learned."""
     seen: int = 0
@@ -91,7 +90,7 @@ class Live:
             if reading.change is Change.OPENED and reading.since > 1:
                 del self.eligible[-(reading.since - 1) :]
             if not reading.open and reading.change is None and not alerted:
-                self.eligible.append(seen)
+                self.eligible.append((self.members, seen))
             before = self.follower.baseline
             self.follower = learn_when_due(self.follower, self._past, self.settings, eligible=not alerted)
             if self.follower.baseline is not before:
@@ -99,8 +98,17 @@ class Live:
             yield reading
 
     def _past(self, limit: int) -> tuple[Fails, Floats]:
-        newest = self.eligible[-limit:]
-        return np.stack([one.lost for one in newest]), np.stack([one.ndcg for one in newest])
+        newest = [self._aligned(*one) for one in self.eligible[-limit:]]
+        return np.stack([lost for lost, _ in newest]), np.stack([ndcg for _, ndcg in newest])
+
+    def _aligned(self, members: Members, seen: Observation) -> tuple[Fails, Floats]:
+        """Put what was seen in the order of the canaries of today."""
+        if members.keys == self.members.keys:
+            return seen.lost, seen.ndcg
+        lost = dict(zip(members.keys, seen.lost, strict=True))
+        ndcg = dict(zip(members.keys, seen.ndcg, strict=True))
+        keys = self.members.keys
+        return np.array([lost.get(key, -1) for key in keys], np.int8), np.array([ndcg.get(key, np.nan) for key in keys])
 
 
 def opened(readings: Sequence[Reading]) -> list[int]:

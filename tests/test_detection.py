@@ -37,8 +37,7 @@ NULL: dict[str, Callable[[int, int], Runs]] = {
 def test_healthy_runs_raise_no_alarm(regime: str) -> None:
     for seed in range(2):
         history = NULL[regime](700, seed)
-        healthy, after = (Runs(lost=part, ndcg=np.where(part == 1, 0.0, 1.0)) for part in np.split(history.lost, [300]))
-        found = readings(healthy, after)
+        found = readings(runs_of(history.lost[:300]), runs_of(history.lost[300:]))
         assert opened(found) == []
         assert max(one.evidence or 0 for one in found) < 1 / SETTINGS.alpha
 
@@ -152,7 +151,7 @@ def test_a_single_canary_that_is_only_worse_is_a_warning_and_more_make_it_critic
     ndcg = np.ones((20, 200))
     ndcg[:, 9] = 0.5
     ndcg[10:, [10, 11]] = 0.4
-    found = readings(healthy, runs_of(np.zeros((20, 200)), ndcg))
+    found = readings(healthy, runs_of(np.zeros((20, 200), np.int8), ndcg))
     first = found[opened(found)[0] - 1]
     assert first.severity is Severity.WARNING
     assert [(one.position, one.signal) for one in first.culprits] == [(9, Signal.WORSE)]

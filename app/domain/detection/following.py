@@ -20,6 +20,7 @@ from app.domain.detection.values import (
     Settings,
     State,
 )
+from app.domain.detection.warming import calm
 
 Past = Callable[[int], tuple[Fails, Floats]]
 """Gives the newest eligible runs, at most so many, oldest first, the newest being the current one: `lost` (runs, n) and
@@ -30,8 +31,11 @@ which no alert of the check fired."""
 RELEARN_RUNS: Final = 100
 """So many eligible runs after it was learned, a baseline is learned anew; a young one when it can be twice as old."""
 
-_AT_REST: Final = 0.01
-"""No baseline is learned while the evidence is beyond this share of an alarm: what is on its way is not normal."""
+_AT_REST: Final = 0.001
+"""No baseline is learned while the evidence is beyond this share of an alarm, or a calm canary fails again and again:
+what is on its way is not normal, and two failures in a row would teach that failures last."""
+_STREAK: Final = range(2, 20)
+"""A longer one that raised no alarm is how things are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +79,11 @@ def learn_when_due(follower: Follower, past: Past, settings: Settings, *, eligib
     if not eligible or state.open or state.good:
         return replace(follower, state=replace(state, identical=0))
     follower = replace(follower, state=_well(state, warming_up=follower.baseline is None))
+    if _is_brewing(state, settings):
+        return follower
     if follower.baseline is None:
         return _first(follower, past)
-    if not settings.relearn or state.evidence > _AT_REST / settings.alpha:
+    if not settings.relearn:
         return follower
     return _again(follower, follower.baseline, past)
 
@@ -105,6 +111,12 @@ def learned(follower: Follower, baseline: Baseline) -> Follower:
         longest=0 if full else state.longest,
     )
     return Follower(state=warmed, baseline=baseline)
+
+
+def _is_brewing(state: State, settings: Settings) -> bool:
+    """Say whether an alarm may be on its way."""
+    failing = (state.streak >= _STREAK.start) & (state.streak < _STREAK.stop)
+    return state.evidence > _AT_REST / settings.alpha or bool((calm(state.passes, state.misses) & failing).any())
 
 
 def _well(state: State, *, warming_up: bool) -> State:
@@ -136,7 +148,7 @@ def _again(follower: Follower, baseline: Baseline, past: Past) -> Follower:
     """Learn anew after 100 eligible runs, sooner while the baseline is young or canaries are new to it."""
     state = follower.state
     settled = IDENTICAL_RUNS if baseline.deterministic else RELEARN_RUNS
-    newcomers = state.fresh == settled and not baseline.known.all()
+    newcomers = settled <= state.fresh <= state.eligible and not baseline.known.all()
     if state.eligible < min(RELEARN_RUNS, baseline.runs) and not newcomers:
         return follower
     lost, ndcg = past(min(baseline.runs + state.eligible, FULL_RUNS))

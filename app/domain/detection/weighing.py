@@ -139,18 +139,21 @@ def _scopes(levels: Mapping[str, Level], baseline: Baseline, members: Members) -
     scopes = {}
     if baseline.known.any():
         scopes["canaries"] = _mean(levels["canaries"], baseline.known)
-    alive = _alive(baseline, members)
-    if alive.any():
+    if len(members.groups) and (alive := _alive(baseline, members)).any():
         scopes["groups"] = _mean(levels["grouped"], alive)
-    return {**scopes, "check": float(levels["fleet"].accounts.mean(dtype=np.float64))}
+    fleet = levels["fleet"].accounts
+    return {**scopes, "check": float(fleet.sum(dtype=np.float64)) / fleet.size}
 
 
 def _mean(level: Level, of: NDArray[np.bool_]) -> float:
-    return float((level.accounts if of.all() else level.accounts[:, :, of]).mean(dtype=np.float64))
+    accounts = level.accounts if of.all() else level.accounts[:, :, of]
+    return float(accounts.sum(dtype=np.float64)) / accounts.size
 
 
 def _alive(baseline: Baseline, members: Members) -> NDArray[np.bool_]:
     """Say which groups hold a canary that is known."""
+    if baseline.known.all():
+        return np.ones(len(members.groups), np.bool_)
     known = np.bincount(members.owners, baseline.known[members.positions], len(members.groups))
     return np.asarray(known > 0)
 
