@@ -234,12 +234,14 @@ def _check_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
             if measure in RECALL_BY
         ],
     )
-    yield _gauge(
-        "coalmine_detector_evidence",
-        "Accounts of the detector on the last run it saw, by scope; an alarm is raised where the average is 10,000.",
-        (*labels, "scope"),
-        [((*check.labels, scope), account) for check in checks for scope, account in check.evidence.items()],
-    )
+    accounts = [((*check.labels, scope), account) for check in checks for scope, account in check.evidence.items()]
+    if accounts:  # a detector that warms up has none
+        yield _gauge(
+            "coalmine_detector_evidence",
+            "Accounts of the detector on the last run it saw, by scope; an alarm is raised at an average of 10,000.",
+            (*labels, "scope"),
+            accounts,
+        )
     cosines = [
         ((*check.labels, *pair), cosine) for check in checks for pair, cosine in check.embedding_canaries.items()
     ]
