@@ -151,6 +151,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         for _ in range(2):
             opened.run()
         opened.retriever.found = {}
+        opened.client.post("/v1/checks/docs/canaries/oauth/diagnosis")
         for scope in Scope:
             KEYS[scope] = opened.key(scope)
         yield opened

@@ -92,7 +92,8 @@ def test_two_live_workers_do_every_run_and_every_delivery_once(database_url: str
                 first.wish(slug)
             one.wake()
             other.wake()
-    asked = Counter(question for world in worlds for question in world.probe.asked)
+    probes = [question for world in worlds for question in world.probe.asked]
+    asked = Counter(question for question in probes if not question[0].endswith("-diagnosis"))  # which asks again
     assert set(asked.values()) == {1}
     assert len(asked) == ROUNDS * len(CHECKS) * len(KEYS)
     assert all(world.probe.asked and world.send.sent for world in worlds)  # both took their part
