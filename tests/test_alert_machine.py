@@ -266,6 +266,8 @@ class AlertMachine(RuleBasedStateMachine):
             if row.type in NEWS and row.suppressed is None and not written[row.id]:
                 assert not reachable
                 self.opened_to_nobody.add(row.alert_id)
+            if row.type in NEWS - {"reminded"} and row.suppressed is None:
+                assert written[row.id] >= reachable
             assert row.suppressed is None or not written[row.id]
             assert row.suppressed != "silenced" or row.silence is not None
 
