@@ -39,12 +39,12 @@ HOSTILE = {
     "controls": "\x00\x07\x1b[31mred\x7f\x9b",
     "turned": "safe \u202egnp.exe\u202c \u2066x\u2069 \u200f\u061c \U000e0041",
     "half": "\ud83d broken \udc00",
-    "huge": "A" * 200_000,
-    "ampersands": "&" * 5_000,
+    "huge": "A" * 20_000,
+    "ampersands": "&" * 4_000,
     "angles": "<>&" * 3_000,
-    "breaks": "\n" * 50_000,
+    "breaks": "\n" * 20_000,
     "templates": "{{ 7 * 7 }} {0} %s ${HOME} {__class__}",
-    "wide": "\U0001f600\U0001f44d " * 10_000,
+    "wide": "\U0001f600\U0001f44d " * 5_000,
 }
 
 

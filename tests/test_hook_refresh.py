@@ -98,14 +98,14 @@ def test_a_firing_alert_is_told_again_every_minute_in_the_same_bytes(world: Worl
     )  # what went well is not written down again
 
 
-def test_its_end_is_told_for_five_minutes_and_then_no_more(either: World) -> None:
-    _minutes(either, 2)
-    _heal(either)
-    either.send.sent.clear()
-    assert len(_all(either)) == 1
-    assert _minutes(either, 8) == [1, 1, 1, 1, 1, 0, 0, 0]
-    assert _ends(either) == [True] * 6
-    assert _waiting(either) == 0
+def test_its_end_is_told_for_five_minutes_and_then_no_more(world: World) -> None:
+    _minutes(world, 2)
+    _heal(world)
+    world.send.sent.clear()
+    assert len(_all(world)) == 1
+    assert _minutes(world, 8) == [1, 1, 1, 1, 1, 0, 0, 0]
+    assert _ends(world) == [True] * 6
+    assert _waiting(world) == 0
 
 
 def test_a_trigger_is_not_told_again_behind_the_end(world: World) -> None:
@@ -213,16 +213,16 @@ def test_the_next_opening_does_not_overtake_the_end_before_it(either: World) -> 
     assert _ends(either) == [True, False]
 
 
-def test_a_dead_end_is_not_replayed_behind_the_next_opening(either: World) -> None:
-    _heal(either)
-    either.send.receipts = [DECLINED] * 3
-    _minutes(either, 3)
-    (dead,) = either.deliveries(state="dead")
-    _break(either)
-    either.clock.advance(31)
-    _all(either)
+def test_a_dead_end_is_not_replayed_behind_the_next_opening(world: World) -> None:
+    _heal(world)
+    world.send.receipts = [DECLINED] * 3
+    _minutes(world, 3)
+    (dead,) = world.deliveries(state="dead")
+    _break(world)
+    world.clock.advance(31)
+    _all(world)
     with pytest.raises(ConflictError, match="later"):
-        deliveries.replay(either.store, int(dead["id"]), now=either.clock())
+        deliveries.replay(world.store, int(dead["id"]), now=world.clock())
 
 
 def test_one_replica_tells_it(either: World) -> None:
@@ -245,16 +245,16 @@ def test_a_replica_that_dies_is_followed_by_another(either: World) -> None:
     assert len(either.send.sent) == 2
 
 
-def test_whoever_comes_back_too_late_changes_nothing(either: World) -> None:
+def test_whoever_comes_back_too_late_changes_nothing(world: World) -> None:
     def be_slow(_hook: Hook, _message: Message) -> Receipt:
-        either.clock.advance((LEASE + timedelta(minutes=1)).total_seconds())
-        assert _attempt(either, "another") is not None
+        world.clock.advance((LEASE + timedelta(minutes=1)).total_seconds())
+        assert _attempt(world, "another") is not None
         return DELIVERED
 
-    either.clock.advance(60)
-    _attempt(either, "slow", send=ActingSend(act=be_slow))
-    assert _waiting(either) == 1
-    assert _minutes(either, 1) == [1]
+    world.clock.advance(60)
+    _attempt(world, "slow", send=ActingSend(act=be_slow))
+    assert _waiting(world) == 1
+    assert _minutes(world, 1) == [1]
 
 
 @pytest.mark.parametrize("again", [True, False])
