@@ -96,7 +96,7 @@ def _failures(data: bytes) -> NDArray[np.bool_]:
 
 def _put_keys(plain: dict[str, Any], arrays: dict[str, NDArray[Any]], keys: tuple[Key, ...]) -> None:
     """Numbers, the usual keys, are kept as an array."""
-    if all(type(key) is int for key in keys):
+    if {*map(type, keys)} <= {int}:
         arrays["keys"] = np.array(keys, np.int64)
         plain.pop("keys", None)
     else:
