@@ -151,13 +151,23 @@ class AlertMachine(RuleBasedStateMachine):
         for kind in kinds:
             self._run(kind)
 
-    @rule(bad=st.sampled_from(["warning", "critical"]), good=st.integers(0, 2), heard=st.booleans())
-    def a_fault_comes_and_may_go(self, bad: str, good: int, *, heard: bool) -> None:
-        """Let the retriever be bad for two runs and perhaps good again after."""
+    @rule(
+        bad=st.sampled_from(["warning", "critical"]),
+        heard=st.booleans(),
+        waits=st.integers(0, 2),
+        seen=st.booleans(),
+        good=st.integers(0, 2),
+    )
+    def a_fault_comes_and_may_go(self, bad: str, waits: int, good: int, *, heard: bool, seen: bool) -> None:
+        """Let the retriever be bad for two runs, perhaps for hours, and perhaps good again after."""
         for _ in range(2):
             self._run(bad)
-        if heard:
-            self.deliver(2)
+        for number in range(waits):
+            if heard:
+                self.deliver(2)
+            if seen and number:
+                self.acknowledge(0)
+            self.time_passes(2_500)
         for _ in range(good):
             self._run("good")
 
@@ -249,6 +259,10 @@ class AlertMachine(RuleBasedStateMachine):
     def _one_open_alert_for_a_rule_and_scope(self) -> None:
         names = [(row.check_id, row.rule_key, row.scope) for row in self.seen.alerts if row.state != "resolved"]
         assert len(names) == len(set(names))
+        for row in self.seen.alerts:
+            said = [one.type for one in self.seen.changes if one.alert_id == row.id]
+            newest = next((one for one in reversed(said) if one in {"acknowledged", "escalated"}), None)
+            assert (row.acknowledged_at is not None) == (newest == "acknowledged")
 
     def _news_is_either_on_its_way_or_says_why_not(self) -> None:
         written = defaultdict(set)
