@@ -467,6 +467,11 @@ def test_an_alert_tells_its_story(either: Api) -> None:
     assert (opened["type"], opened["run_id"]) == ("opened", runs_[-1]["id"])
     assert opened["evidence"]["canaries"][0]["key"] == "oauth"
     whole = either.get(f"/v1/alerts/{alert['id']}")
+    assert whole["since"]["run_id"] == alert["since_run"]
+    (told,) = whole["transitions"]
+    assert told.pop("fleet")["headline"]
+    for one in told["evidence"]["canaries"]:  # what only the whole says: why each fell, where somebody asked
+        assert [one.pop(name) for name in ("cause", "cause_reason", "persistent")] == [None, None, None]
     assert {name: whole[name] for name in alert} == alert
     assert [one["state"] for one in whole["deliveries"]] == ["pending"]
     for parameters, count in (

@@ -138,10 +138,12 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
     step: str = Step.RETRIEVER,
     asked_at: datetime | None = None,
     since_run: str | None = None,
+    rbo: float | None = None,
 ) -> dict[str, Any]:
     """Shape one canary's part of a run: with its evidence where its probe measured, else with why it did not.
 
-    `asked_at`, when the run started, is what the age of its hits is counted to.
+    `asked_at`, when the run started, is what the age of its hits is counted to; `rbo` is the overlap of its ranking
+    with the baseline's.
     """
     measured = outcome is Outcome.OK and ranking is not None and match is not None and prepared is not None
     shape: dict[str, Any] = {
@@ -172,6 +174,7 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
         "age_seconds": None,
         "forbidden_ranks": [],
         "since_run": since_run,
+        "rbo": number(rbo),
     }
     if ranking is not None and match is not None and prepared is not None and measured:
         first = match.first_relevant

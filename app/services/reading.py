@@ -165,12 +165,10 @@ def results(
             "asked_at": from_us(row.started_at) if row.started_at is not None else None,
         }
         if state is None or failure.outcome != Outcome.OK:
-            shaped.append({**shapes.result_shape(canary, **common), "rbo": None})
+            shaped.append(shapes.result_shape(canary, **common))
             continue
-        rbo = shapes.number(alike.get(state.canary_id))
         shaped.append(
-            {"rbo": rbo}
-            | shapes.result_shape(
+            shapes.result_shape(
                 canary,
                 ranking=replace(rankings[state.ranking_id], relevance=None)
                 if position in unscored
@@ -182,6 +180,7 @@ def results(
                 reasons=unpack_reasons(state.reasons),
                 scorer=setting.yardstick.scorer,
                 since_run=str(state.first_run),
+                rbo=alike.get(state.canary_id),
                 **common,
             )
         )
