@@ -297,3 +297,13 @@ def test_learning_waits_where_the_runs_are_gone() -> None:
         follower = learn_when_due(follower, pruned, settings, eligible=True)
     assert follower.baseline is None
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_failure_that_was_never_seen_to_last_is_not_taken_for_impossible(seed: int) -> None:
+    """Else three misses in a row, which chance brings to a small suite in the end, would be an alarm."""
+    runs = noisy(50, 300, seed)
+    rates = learn(range(50), runs.lost, runs.ndcg).rates[0]
+    missed = runs.lost.mean()
+    assert rates[1].min() >= 0.9 * missed
+    assert rates[1].max() < 0.2

@@ -131,17 +131,22 @@ def _rates(signal: Fails, before: Fails, known: NDArray[np.bool_]) -> NDArray[np
     lasting = np.empty_like(fresh)
     calm = failing < CALM_RATE
     for kind in (calm, ~calm):
-        lasting[kind] = _lasting(fresh[kind], again[kind], after_fail[kind])
+        least = newly[kind].sum() / max(int(after_pass[kind].sum()), 1)
+        lasting[kind] = _lasting(fresh[kind], again[kind], after_fail[kind], least=float(least))
     return np.clip(np.stack([fresh, lasting]), LEAST_RATE, 1 - LEAST_RATE).astype(np.float32)
 
 
-def _lasting(fresh: Floats, again: NDArray[np.int64], after_fail: NDArray[np.int64]) -> Floats:
-    """Return P(fail) right after failing for canaries of one kind; as after passing where none of them ever failed."""
+def _lasting(fresh: Floats, again: NDArray[np.int64], after_fail: NDArray[np.int64], *, least: float) -> Floats:
+    """Return P(fail) right after failing for canaries of one kind; as after passing where none of them ever failed.
+
+    On the whole, who has just failed is no safer than who has passed: `least` is how often those fail.
+    """
     if fresh.size == 0:
         return fresh
     seen = int(after_fail.sum())
     mean = (float(again.sum()) + float(fresh.mean())) / (seen + 1)
-    kind = min(mean + math.sqrt(mean * max(1 - mean, 0.0) / (seen + 1)) * seen / (seen + 1), 1.0)
+    kind = mean + math.sqrt(mean * max(1 - mean, 0.0) / (seen + 1)) * seen / (seen + 1)
+    kind = min(max(kind, least), 1.0)
     own = (again + _OWN_WEIGHT * kind) / (after_fail + _OWN_WEIGHT)
     error = np.sqrt(own * (1 - own) / (after_fail + _OWN_WEIGHT)) * after_fail / (after_fail + _OWN_WEIGHT)
     return np.asarray(own + error, np.float64)
