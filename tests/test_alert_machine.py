@@ -166,7 +166,8 @@ class AlertMachine(RuleBasedStateMachine):
             if heard:
                 self.deliver(2)
             if seen and number:
-                self.acknowledge(0)
+                for which in range(2):  # there may be one of the degraded share beside it
+                    self.acknowledge(which)
             self.time_passes(2_500)
         for _ in range(good):
             self._run("good")
