@@ -472,8 +472,10 @@ def test_a_hook_becomes_the_domain_value() -> None:
     [
         (
             {"kind": "slak"},
-            "kind: unknown hook kind 'slak'; did you mean 'slack'?; built are: "
-            "webhook, slack, pagerduty, alertmanager, email, apprise",
+            (
+                "kind: unknown hook kind 'slak'; did you mean 'slack'?; built are: "
+                "webhook, slack, pagerduty, alertmanager, email, apprise"
+            ),
         ),
         ({"secret": "abc"}, "secret: must begin with whsec_"),
         ({"secret": "whsec_!"}, "secret: must be whsec_ followed by base64"),
