@@ -1,4 +1,4 @@
-"""The engine room: ticks, runs, deliveries and the metrics snapshot, each in threads of its own.
+"""The engine room: ticks, runs, diagnoses, deliveries and the metrics snapshot, each in threads of its own.
 
 Every replica may run one. APScheduler only says "look now" (memory store, anchored triggers); the database
 decides who works. Stopping lets go of what is under way so that it goes on elsewhere or later, nothing twice.
@@ -7,7 +7,6 @@ decides who works. Stopping lets go of what is under way so that it goes on else
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from app.domain.model import Send
 from app.domain.retrievers import Probe
 from app.domain.schedules import trigger
 from app.services import alerting, deliveries, diagnosis, rescoring, retention, runs, scheduling
+from app.services.diagnosing import Diagnoses
 from app.services.notices import Links
 from app.services.plans import Planner
 from app.services.runs import EndedRun
@@ -55,6 +55,8 @@ class Engine:
     retention_days: int = 90
     run_threads: int = 4
     delivery_threads: int = 4
+    diagnosis_threads: int = 2
+    """Their own: a slow retriever is asked why for half a minute, and no run waits for that."""
 
 
 class Worker:
@@ -75,6 +77,13 @@ class Worker:
         self._threads: list[threading.Thread] = []
         self._scheduler = BackgroundScheduler(timezone=UTC)
         self._scheduled: dict[int, int] = {}
+        self._diagnoses = Diagnoses(
+            planner=self._planner,
+            probe=engine.probe,
+            clock=_now,
+            stopping=self._stopping.is_set,
+            threads=engine.diagnosis_threads,
+        )
         self._rescorer = f"{engine.owner}:rescoring"
         self._owners = [f"{engine.owner}:run-{number}" for number in range(engine.run_threads)]
 
@@ -91,6 +100,7 @@ class Worker:
             (f"delivery-{number}", partial(self._delivery_loop, f"{self._engine.owner}:delivery-{number}"))
             for number in range(self._engine.delivery_threads)
         ]
+        loops += [(f"diagnosis-{number}", self._diagnosis_loop) for number in range(self._engine.diagnosis_threads)]
         for name, loop in loops:
             thread = threading.Thread(target=loop, name=f"coalmine-{name}", daemon=True)
             thread.start()
@@ -115,6 +125,7 @@ class Worker:
             for owner in self._owners:
                 runs.release(self._engine.store, owner=owner)
             rescoring.release(self._engine.store, owner=self._rescorer)
+            self._diagnoses.close()
         except StoreUnavailableError as error:
             logger.warning("leases_not_released", extra={"detail": str(error)})
 
@@ -199,6 +210,9 @@ class Worker:
     def _rescoring_loop(self) -> None:
         self._loop(self._rescore_once)
 
+    def _diagnosis_loop(self) -> None:
+        self._loop(self._diagnose_once)
+
     def _delivery_loop(self, owner: str) -> None:
         self._loop(partial(self._deliver_once, owner))
 
@@ -239,29 +253,15 @@ class Worker:
             extra={"run": claimed.id, "check": claimed.check, "status": ended.status, "verdict": ended.verdict},
         )
         self._snapshot.refresh(engine.store)
+        self._diagnoses.add(ended)
         self.wake()
-        self._diagnose(ended)
         return True
 
-    def _diagnose(self, ended: EndedRun) -> None:
-        """Find out why canaries degraded; whatever goes wrong, the run has ended, and its news goes out in time."""
-        store = self._engine.store
-        try:
-            found = diagnosis.after_run(
-                self._planner, self._engine.probe, ended, clock=_now, stopping=self._stopping.is_set
-            )
-            if found is None:
-                return
-        except StoreUnavailableError:
-            raise
-        except Exception:
-            logger.exception("bug", extra={"run": ended.id, "check": ended.check})
-            diagnosis.release(store, ended.id, now=_now())
-            self.wake()
-            return
-        counts = dict(Counter(found.causes))
-        logger.info("diagnosis_ended", extra={"run": ended.id, "check": ended.check, "causes": counts})
-        self.wake()
+    def _diagnose_once(self) -> bool:
+        worked = self._diagnoses.work_once()
+        if worked:
+            self.wake()  # for the news that waited for it, and for who waits for the same retriever
+        return worked
 
     def _execute(self, claimed: ClaimedRun, owner: str) -> EndedRun | None:
         engine = self._engine

@@ -39,7 +39,8 @@ PATIENCE: Final = timedelta(seconds=30)
 """How long the news of a run waits for names and causes."""
 MOST_CANARIES: Final = 10
 """Per run."""
-_SECONDS = 25.0
+SECONDS: Final = 25.0
+"""Of asking after a run; the rest of the patience is for reading and writing."""
 _SECONDS_ON_DEMAND = 60.0
 _DIGEST = 16
 _ENOUGH = 3
@@ -64,7 +65,7 @@ def after_run(
     clock: Callable[[], datetime],
     stopping: Callable[[], bool] = lambda: False,
     most: int = MOST_CANARIES,
-    seconds: float = _SECONDS,
+    seconds: float = SECONDS,
 ) -> Outcome | None:
     """Find out why canaries that a run degraded are so, and let go of the news that waits for it.
 
@@ -91,6 +92,15 @@ def after_run(
             _settle(connection, run.check_id, at=to_us(now))
         released = stored.release_deliveries(connection, ended.id, to_us(now))
     return Outcome(run_id=ended.id, causes=tuple(str(one.cause) for _, one in found), released=released)
+
+
+def is_wanted(store: Store, ended: EndedRun) -> bool:
+    """Whether anything may be found out after a run: canaries degraded, and the retriever answered."""
+    if ended.status is RunStatus.FAILED or ended.verdict is Verdict.UNKNOWN:
+        return False
+    with store.read() as connection:
+        run = history.find_run(connection, ended.id)
+    return run is not None and bool(run.degraded)
 
 
 def release(store: Store, run_id: int, *, now: datetime) -> int:
