@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
-from app.services import baselines
+from app.services import baselines, retention
 from app.services.keys import Scope
 from app.store.engine import Store
 from tests.api_service import api, bearer
 from tests.conftest import DIALECTS, Databases
 from tests.watched import KEYS, LEARNED, carry_out, define, expect_retraced, learned_world, seen, until_open
 from tests.world import CHECK, World, canary, page
+
+DROP = {"kind": "drop", "measure": "coverage", "critical": {"by": 0.2}}
 
 
 @pytest.fixture(params=DIALECTS)
@@ -121,14 +123,47 @@ def test_a_pinned_run_freezes_what_is_learned(world: World) -> None:
 
 
 def test_drops_are_told_against_the_pinned_run(world: World) -> None:
-    drop = {"kind": "drop", "measure": "coverage", "critical": {"by": 0.2}}
-    define(world, rules=[drop])
+    define(world, rules=[DROP])
     (low,) = carry_out(world, 1, KEYS[:8])
     carry_out(world, 1)
     _pin(world, low.id)
     (run,) = carry_out(world, 1)
     told = seen(world)[run.id].body["drops"]["drop-coverage"]
     assert (told["before"], told["now"]) == (pytest.approx(0.6), 1.0)
+
+
+def test_drops_are_told_on_once_a_pinned_baseline_moves_again(world: World) -> None:
+    define(world, rules=[DROP])
+    _pin(world, next(reversed(seen(world))))
+    carry_out(world, 2)
+    _follow(world)
+    (run,) = carry_out(world, 1, KEYS[:8])
+    told = seen(world)[run.id].body["drops"]["drop-coverage"]
+    assert (told["before"], told["now"]) == (1.0, pytest.approx(0.6))
+
+
+def test_a_pinned_run_that_is_gone_is_still_what_drops_are_told_against(world: World) -> None:
+    define(world, rules=[DROP])
+    _pin(world, next(reversed(seen(world))))
+    world.clock.advance(40 * 86_400)
+    carry_out(world, 2, KEYS[:9])
+    assert [alert["state"] for alert in world.alerts()] == ["firing"]
+    pinned = int(_show(world)["run"])
+    retention.prune(world.store, world.clock(), days=30)
+    assert pinned not in seen(world)
+    (run,) = carry_out(world, 1, KEYS[:9])
+    told = seen(world)[run.id].body["drops"]["drop-coverage"]
+    assert (told["before"], told["now"], told["pairs"]) == (1.0, pytest.approx(0.55), 20)
+    assert [alert["state"] for alert in world.alerts()] == ["firing"]
+
+
+def test_a_run_pinned_with_another_k_is_no_measure_of_drops(world: World) -> None:
+    define(world, rules=[DROP])
+    _pin(world, next(reversed(seen(world))))
+    carry_out(world, 1)
+    define(world, rules=[DROP], k=3)
+    (run,) = carry_out(world, 1)
+    assert "judged otherwise (k 5" in seen(world)[run.id].body["drops"]["drop-coverage"]["unknown"]
 
 
 def test_too_few_runs_up_to_the_pinned_one_leave_the_detector_what_it_knows(world: World) -> None:

@@ -15,6 +15,7 @@ from app.domain.model import Verdict
 from app.formats import shapes
 from app.services import alerting
 from app.services.detectors import Action, Detector
+from app.services.means import means_of_run
 from app.services.reading import find_check
 from app.store import alerts, catalog, detection, history
 from app.store.catalog import Definition
@@ -60,7 +61,8 @@ def pin(store: Store, slug: str, run_id: str, *, by: str, note: str | None, now:
         run = _comparable(connection, check, run_id)
         newest = detection.newest_choice(connection, check.id)
         if newest is None or (newest.action, newest.run_id) != (Action.PINNED, run.id):
-            _choose(connection, check, Action.PINNED, run.id, by=by, note=note, now=now)
+            means = means_of_run(connection, run)
+            _choose(connection, check, Action.PINNED, run.id, by=by, note=note, now=now, means=means)
 
 
 def accept(store: Store, slug: str, *, by: str, note: str | None, now: datetime) -> None:
@@ -106,6 +108,7 @@ def _choose(
     by: str,
     note: str | None,
     now: datetime,
+    means: bytes | None = None,
 ) -> None:
     detection.append_choice(
         connection,
@@ -116,6 +119,7 @@ def _choose(
         at=to_us(now),
         by=by,
         note=note,
+        means=means,
     )
 
 

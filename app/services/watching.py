@@ -4,14 +4,12 @@
 its alerts are known, since baselines are never learned of runs during which one stands.
 """
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,8 +21,9 @@ from app.domain.detection import (
     pack_baseline,
     unpack_baseline,
 )
-from app.domain.drops import Column, drops
+from app.domain.drops import NO_BASELINE, Column, drops
 from app.domain.judging import Tally
+from app.domain.measures import MEASURES_VERSION
 from app.domain.model import RuleKind
 from app.services import detected, drifting
 from app.services.detectors import (
@@ -39,14 +38,12 @@ from app.services.detectors import (
     lost_of,
     stored_learnable,
 )
+from app.services.means import Means, means_of_runs, unpack_means
 from app.services.plans import Plan
 from app.services.staging import Gathered
 from app.store import detection
 from app.store.detection import ChoiceRow, DetectionRow, DetectorRow
 from app.store.engine import Connection, Store, to_us
-from app.store.past import Asked, read_past
-
-Floats = NDArray[np.float64]
 
 
 class OvertakenError(Exception):
@@ -67,7 +64,7 @@ class Watched:
     """The detector after this run if it may be learned of, with what was learned; None = it may not, whatever else."""
     otherwise: Detector
     means: bytes
-    """Of the runs of the baseline that was learned, packed; empty where none was. A pinned one has its run's own."""
+    """Of the runs of the baseline that was learned, packed; empty where none was."""
 
 
 def look(store: Store, plan: Plan, tally: Tally, gathered: Gathered) -> Watched | None:
@@ -89,7 +86,7 @@ def record(connection: Connection, plan: Plan, watched: Watched | None, *, now: 
     if not detection.is_at(connection, check_id, watched.before, watched.choice):
         raise OvertakenError
     if watched.pinned is not None:
-        row = replace(row, baseline_id=_save(connection, check_id, watched.pinned, b"", now))
+        row = replace(row, baseline_id=_save(connection, check_id, watched.pinned, watched.means, now))
     detection.save_detection(connection, row)
     if row.since_run is not None:
         detection.unlearn(connection, check_id, row.since_run)
@@ -129,10 +126,11 @@ def _look(connection: Connection, plan: Plan, tally: Tally, gathered: Gathered) 
     reading = step.reading
     may_learn = not reading.open and reading.change is not Change.CLOSED
     well = learn_on(connection, step, sighting, learnable, eligible=True) if may_learn else None
-    learned = well[1] if well is not None else None
+    learned = step.pinned or (well[1] if well is not None else None)
     since_run = _since(connection, check_id, run_id, reading)
     in_force = None if before is None or step.baseline is None or step.pinned is not None else before.baseline_id
     panel = plan.panel
+    compared, why_none = _before(connection, plan, choice, in_force)
     body = detected.body_of(
         reading,
         [panel.canaries[position].key for position in panel.watched] if reading.culprits else (),
@@ -142,7 +140,8 @@ def _look(connection: Connection, plan: Plan, tally: Tally, gathered: Gathered) 
             plan.yardstick.rules,
             k=plan.yardstick.k,
             categories=panel.categories,
-            before=_before(connection, plan, choice, in_force),
+            before=compared,
+            why_none=why_none,
             now=lambda name: tally.scores([name])[:, 0],
         ),
         drift=_drift(connection, plan, gathered, in_force),
@@ -166,7 +165,7 @@ def _look(connection: Connection, plan: Plan, tally: Tally, gathered: Gathered) 
         pinned=step.pinned,
         well=well,
         otherwise=learn_on(connection, step, sighting, learnable, eligible=False)[0],
-        means=b"" if learned is None else _means(connection, plan, tally, learned),
+        means=b"" if learned is None else means_of_runs(connection, plan, tally, learned.run_ids),
     )
 
 
@@ -226,64 +225,28 @@ def _drift(connection: Connection, plan: Plan, gathered: Gathered, baseline_id: 
     )
 
 
-class _Means(msgspec.Struct, array_like=True, frozen=True):
-    """Mean measures by canary version: the bytes are little-endian int64 and (N, M) float32."""
+def _before(
+    connection: Connection, plan: Plan, choice: ChoiceRow | None, baseline_id: int | None
+) -> tuple[Column | None, str]:
+    """Give what each canary of the panel had before, by measure: in the run pinned, or on average in the baseline.
 
-    versions: bytes
-    names: list[str]
-    means: bytes
-
-
-def _means(connection: Connection, plan: Plan, tally: Tally, learned: Learned) -> bytes:
-    """Average every measure of the watched canaries over the runs that were learned of, this one maybe among them."""
-    names = [str(measure) for measure in plan.yardstick.measures]
-    asked = Asked(version_ids=[int(key) for key in plan.members.keys], k=plan.yardstick.k, names=names)
-    stored = [run_id for run_id in learned.run_ids if run_id != plan.run.id]
-    sums, counts = read_past(connection, plan.run.check_id, stored, asked).sums()
-    if len(stored) < len(learned.run_ids):
-        current = tally.scores(names)[plan.panel.watched]
-        sums += np.nan_to_num(current)
-        counts += ~np.isnan(current)
-    means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
-    versions = np.array(asked.version_ids, dtype="<i8").tobytes()
-    packed = msgspec.msgpack.encode(_Means(versions=versions, names=names, means=means.astype("<f4").tobytes()))
-    return zlib.compress(packed, 1)
-
-
-def _before(connection: Connection, plan: Plan, choice: ChoiceRow | None, baseline_id: int | None) -> Column | None:
-    """Give what each canary of the panel had before, by measure: in the run pinned, or on average in the baseline."""
+    Where that is not known, the second says why.
+    """
     if not any(rule.kind is RuleKind.DROP for rule in plan.yardstick.rules):
-        return None
-    if choice is not None and choice.action == Action.PINNED and choice.run_id is not None:
-        read = partial(_of_run, connection, plan, choice.run_id)
-        means: _Means = plan.keep(("pinned", choice.run_id, plan.layout_id, plan.version_ids), read)
+        return None, NO_BASELINE
+    if choice is not None and choice.action == Action.PINNED:
+        kept: Means | None = plan.keep(
+            ("pinned", choice.id), lambda: unpack_means(detection.means_of_choice(connection, choice.id))
+        )
+        if kept is None:
+            return None, "the pinned run has been forgotten"
+        if (kept.k, kept.measures_version) != (plan.yardstick.k, MEASURES_VERSION):
+            return None, f"the pinned run was judged otherwise (k {kept.k}, measures {kept.measures_version})"
     elif baseline_id is not None:
-        means = plan.keep(("means", baseline_id), partial(_of_baseline, connection, baseline_id))
+        kept = plan.keep(("means", baseline_id), lambda: unpack_means(detection.means_of(connection, baseline_id)))
     else:
-        return None
-    table = np.frombuffer(means.means, dtype="<f4").reshape(-1, len(means.names))
-    place_of = {version: place for place, version in enumerate(np.frombuffer(means.versions, dtype="<i8").tolist())}
-    places = np.array([place_of.get(version, -1) for version in plan.version_ids], dtype=np.intp)
-
-    def column(name: str) -> Floats:
-        found = np.full(len(places), np.nan)
-        if name in means.names:
-            found[places >= 0] = table[places[places >= 0], means.names.index(name)]
-        return found
-
-    return column
-
-
-def _of_run(connection: Connection, plan: Plan, run_id: int) -> _Means:
-    names = [str(measure) for measure in plan.yardstick.measures]
-    asked = Asked(version_ids=plan.version_ids, k=plan.yardstick.k, names=names)
-    sums, counts = read_past(connection, plan.run.check_id, [run_id], asked).sums()
-    means = np.where(counts > 0, sums, np.nan).astype("<f4")
-    return _Means(versions=np.array(plan.version_ids, dtype="<i8").tobytes(), names=names, means=means.tobytes())
-
-
-def _of_baseline(connection: Connection, baseline_id: int) -> _Means:
-    return msgspec.msgpack.decode(zlib.decompress(detection.means_of(connection, baseline_id)), type=_Means)
+        kept = None
+    return (None, NO_BASELINE) if kept is None else (kept.column_of(plan.version_ids), "")
 
 
 def _save(connection: Connection, check_id: int, learned: Learned, means: bytes, now: datetime) -> int:

@@ -135,23 +135,27 @@ def newest_choice(connection: Connection, check_id: int) -> ChoiceRow | None:
 
 def list_choices(connection: Connection, check_id: int, *, limit: int | None = None) -> list[ChoiceRow]:
     """Read what people chose, newest first."""
-    statement = sa.select(baseline_choices).where(baseline_choices.c.check_id == check_id)
+    columns = [baseline_choices.c[name] for name in ChoiceRow.__dataclass_fields__]
+    statement = sa.select(*columns).where(baseline_choices.c.check_id == check_id)
     rows = connection.execute(statement.order_by(baseline_choices.c.id.desc()).limit(limit))
     return [ChoiceRow(**row._mapping) for row in rows]  # noqa: SLF001 - as above
 
 
-def newest_accepted(connection: Connection, check_id: int) -> ChoiceRow | None:
-    """Read the newest choice that called the present the new normal: nothing before it is learned of any more."""
-    accepted = sa.and_(baseline_choices.c.check_id == check_id, baseline_choices.c.action == "accepted")
-    statement = sa.select(baseline_choices).where(accepted).order_by(baseline_choices.c.id.desc()).limit(1)
-    row = connection.execute(statement).one_or_none()
-    return ChoiceRow(**row._mapping) if row else None  # noqa: SLF001 - as above
+def means_of_choice(connection: Connection, choice_id: int) -> bytes:
+    """Read what the canaries of a pinned run had, packed; empty for a choice that is not in force, or pins none."""
+    statement = sa.select(baseline_choices.c.means).where(baseline_choices.c.id == choice_id)
+    return bytes(connection.execute(statement).scalar_one() or b"")
 
 
-def append_choice(connection: Connection, **values: Any) -> int:
-    """Write down what somebody chose; gives its id."""
-    result = connection.execute(sa.insert(baseline_choices).values(**values).returning(baseline_choices.c.id))
-    return int(result.scalar_one())
+def append_choice(connection: Connection, *, check_id: int, means: bytes | None, **values: Any) -> int:
+    """Write down what somebody chose, `means` being those of a pinned run; gives its id.
+
+    Of choices that are not in force any more only the record is kept.
+    """
+    mine = sa.and_(baseline_choices.c.check_id == check_id, baseline_choices.c.means.is_not(None))
+    connection.execute(sa.update(baseline_choices).where(mine).values(means=None))
+    statement = sa.insert(baseline_choices).values(check_id=check_id, means=means, **values)
+    return int(connection.execute(statement.returning(baseline_choices.c.id)).scalar_one())
 
 
 def save_detection(connection: Connection, row: DetectionRow) -> None:
@@ -232,13 +236,6 @@ def frozen_runs(connection: Connection, check_id: int, *, since: int) -> list[Fr
         )
     )
     return [Frozen(**row._mapping) for row in connection.execute(statement.order_by(runs.c.id))]  # noqa: SLF001 - as above
-
-
-def newest_detection(connection: Connection, check_id: int) -> DetectionRow | None:
-    """Read what the detector made of the newest run."""
-    statement = sa.select(detections).where(detections.c.check_id == check_id)
-    row = connection.execute(statement.order_by(detections.c.run_id.desc()).limit(1)).one_or_none()
-    return _detection(row) if row else None
 
 
 def newest_detections(connection: Connection) -> dict[int, DetectionRow]:

@@ -21,6 +21,7 @@ def upgrade() -> None:
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.Column("by", sa.Text(), nullable=False),
         sa.Column("note", sa.Text(), nullable=True),
+        sa.Column("means", sa.LargeBinary(), nullable=True),
         sa.ForeignKeyConstraint(["check_id"], ["definitions.id"], name=op.f("fk_baseline_choices_check_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_baseline_choices")),
     )

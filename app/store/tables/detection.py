@@ -32,6 +32,7 @@ baseline_choices = Table(
     Column("at", BigInteger, nullable=False),
     Column("by", Text, nullable=False),
     Column("note", Text),
+    Column("means", LargeBinary),  # what the canaries of the run pinned had, which outlives the run; while in force
 )
 
 detectors = Table(
