@@ -148,7 +148,7 @@ def _file(folder: Path) -> Path:
     """Write the library's canaries as somebody would."""
     lines = ["# ours", "suite: suite", "canaries:"]
     for key, query in QUERIES.items():
-        chunks = f"[{key}]  # the paragraph" if key != "tokens" else f"\n      - id: {key}\n        grade: 1"
+        chunks = f"[{key}]" if key != "tokens" else f"\n      - id: {key}\n        grade: 1"
         lines += [
             f"  - key: {key}",
             f"    query: {query}",
@@ -175,7 +175,7 @@ def test_a_file_gets_a_patch_to_commit_and_its_proposals_wait_for_it(sqlite_stor
     assert (decided["accepted"], len(decided["to_commit"])) == ([], 3)
     (patch,) = decided["patches"]
     assert "secret" not in patch["diff"]
-    assert "+    expected_chunks: [refunds@2]  # the paragraph" in patch["diff"].splitlines()
+    assert "+    expected_chunks: [refunds@2]" in patch["diff"].splitlines()
     assert {one["state"] for one in _listed(setting)} == {"proposed"}
     assert setting.run().verdict == "degraded", "nothing is changed before the file is"
     applied = subprocess.run(
@@ -219,6 +219,81 @@ def test_what_stands_behind_the_canaries_is_not_quoted() -> None:
     assert diff.endswith("-  expected_chunks: [x]\n+  expected_chunks: [z]\n hooks:\n")
     for after in ("hooks: [{slug: h, secret: whsec}]\n", "x: {secret: whsec}\n"):  # no line is left to place it by
         assert _replaced(text + after, JudgmentDocument(id="x"), JudgmentDocument(id="z")) is None
+
+
+SECRET = "https://a.test/whsec"
+CANARY = "suite: s\ncanaries:\n  - key: a\n    query: q\n    expected_chunks: [x]\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{CANARY}# {SECRET}\nhooks:\n",
+        f"{CANARY}    # {SECRET}\n",
+        "".join(f"  {line}\n" for line in [*CANARY.splitlines(), f"hooks: [{{slug: h, url: '{SECRET}'}}]"]),
+        CANARY.replace("[x]", f"[x]  # {SECRET}"),
+        CANARY.replace("[x]", f"\n    - !!str # {SECRET}\n      x"),
+        CANARY.replace("[x]", f"\n    - text: | # {SECRET}\n        x"),
+        CANARY.replace("    query: q\n", "").replace("key: a", f"key: a # {SECRET}"),
+        CANARY.replace("key: a", "query: '\u2028\u2028\u2028\u2028'\n    key: a") + f"h: '{SECRET}'\n",
+    ],
+)
+def test_no_patch_where_something_else_than_canaries_would_have_to_be_quoted(text: str) -> None:
+    old = JudgmentDocument(text="x\n") if "text" in text else JudgmentDocument(id="x")
+    assert _replaced(text, old, JudgmentDocument(id="z")) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CANARY.replace("  - key", f"  # {SECRET}\n  - key").replace("    expected", "    tags: ['#1']\n    expected")
+        + "    category: c#d\n",
+        CANARY.replace("query: q", f"query: q  # {SECRET}\n    tags: []") + f"    category: c\n    # {SECRET}\n",
+        f"{CANARY}\n\n\n# {SECRET}\nhooks: [{{slug: h, url: '{SECRET}'}}]\n",
+        f"{CANARY}---\n{{suite: t, canaries: [{{key: b, query: q}}], hooks: [{{slug: h, url: '{SECRET}'}}]}}\n",
+        CANARY.removesuffix("\n"),
+        CANARY.replace("[x]", "\n    - text: |\n        # x\n    - y"),
+    ],
+)
+def test_a_patch_leaves_comments_out_and_can_be_applied(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text(text)
+    old = JudgmentDocument(text="# x\n") if "text" in text else JudgmentDocument(id="x")
+    diff = _replaced(text, old, JudgmentDocument(id="z"))
+    assert diff is not None
+    assert SECRET not in diff
+    subprocess.run(["git", "apply", "-"], input=diff.encode(), cwd=tmp_path, check=True)  # noqa: S607 - as above
+    page = next(yaml.safe_load_all(file.read_text()))
+    assert page["canaries"][0]["expected_chunks"][0] == "z"
+    assert file.read_text().count(SECRET) == text.count(SECRET)
+
+
+def test_a_patch_of_thousands_of_canaries_can_be_applied(tmp_path: Path) -> None:
+    """Comparing all lines with all others, this takes half a minute."""
+    numbers = range(2_000)
+    text = "suite: s\ncanaries:\n" + "".join(
+        f"  - key: k{number}\n    query: question\n    expected_chunks:\n      - old{number}\n      - kept\n"
+        + "    category: simple_factual\n    tags:\n      - t\n    note: n\n" * (number % 3 > 0)
+        for number in numbers
+    )
+    file = tmp_path / "f.yaml"
+    file.write_text(text)
+    chosen = [number for number in numbers if number % 7]
+    wanted = [
+        Replacement(
+            suite="s",
+            key=f"k{number}",
+            old=JudgmentDocument(id=f"old{number}"),
+            new=tuple(JudgmentDocument(id=f"new{number}-{part}") for part in range(1 + number % 2)),
+        )
+        for number in chosen
+    ]
+    diff = patch_text("f.yaml", text, wanted)
+    assert diff is not None
+    subprocess.run(["git", "apply", "-"], input=diff.encode(), cwd=tmp_path, check=True)  # noqa: S607 - as above
+    for number, canary in zip(numbers, yaml.load(file.read_text(), yaml.CSafeLoader)["canaries"], strict=True):
+        new = [f"new{number}-{part}" for part in range(1 + number % 2)] if number % 7 else [f"old{number}"]
+        assert canary["expected_chunks"] == [*new, "kept"]
 
 
 @pytest.mark.parametrize(
