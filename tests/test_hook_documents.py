@@ -162,6 +162,7 @@ def test_what_a_kind_needs_is_missed(kind: str, names: list[str]) -> None:
         ("email", {"from": "Ops <ops@example.org>"}, "from: must be one plain address"),
         ("email", {"from": "a@b\r\nBcc: c@d"}, "from: must be one plain address"),
         ("email", {"to": ["a@b", "c@d> SIZE=1"]}, "to[1]: must be one plain address"),
+        ("email", {"from": "=?utf-8?q?a=0d=0aBcc=3Ab?=@b"}, "from: must be one plain address"),
         ("email", {"to": []}, "to: the key 'to' is missing"),
         ("email", {"password": "s3cretT0ken\n"}, "password: must be at most 1024 characters of printable ASCII"),
     ],

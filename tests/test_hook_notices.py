@@ -45,6 +45,9 @@ HOSTILE = {
     "breaks": "\n" * 20_000,
     "templates": "{{ 7 * 7 }} {0} %s ${HOME} {__class__}",
     "wide": "\U0001f600\U0001f44d " * 5_000,
+    "encoded words": "=?utf-8?q?v2=0d=0aReply-To:_evil@e.com=0d=0a=0d=0aPay_here_http://evil?=",
+    "broken encoded words": "=?utf-8?q?=ff?= é",
+    "encoded words in hiding": "=\u200b?utf-8?b?eA0KQmNjOiBldmlsQGUuY29tDQoNCmJvZHk=?\u200b= ==?utf-8?q?=0d=0aBcc:_x?=",
 }
 
 
@@ -326,6 +329,39 @@ def test_an_email_has_our_headers_and_tags_and_no_others(text: str) -> None:
     ]
 
 
+_HEAD = [
+    "From",
+    "To",
+    "Subject",
+    "Date",
+    "Message-ID",
+    "In-Reply-To",
+    "References",
+    "Auto-Submitted",
+    "X-Auto-Response-Suppress",
+    "MIME-Version",
+    "Content-Type",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("before", ["", "critical on docs since v1 -> ", "é " * 30, "word " * 30], ids=len)
+def test_the_head_of_an_email_is_ours_to_the_byte(before: str, text: str) -> None:
+    told = before + text  # of index versions, tags and documents, which stand in what is said of an alert
+    what = notice(summary=told, reason=told, check=told, rule=told, scope=told, dedupe_key=f"k{told}")
+    head = body_of(HOOKS[HookKind.EMAIL], what, "msg_1").partition(b"\r\n\r\n")[0]
+    lines = head.decode("ascii").split("\r\n")
+    assert not any({"\r", "\n"} & {*line} for line in lines)
+    assert [line.partition(":")[0] for line in lines if not line.startswith((" ", "\t"))] == _HEAD
+    assert mailed(what).get_body(("plain",)).get_content().startswith(story_of(what).summary)
+
+
+def test_a_subject_of_encoded_words_is_shown_as_it_was_written() -> None:
+    assert mailed(notice(summary="v1 -> =?utf-8?q?v2=0d=0aBcc:_x@e.com?="))["Subject"] == (
+        "Coalmine: v1 -> = ?utf-8?q?v2=0d=0aBcc:_x@e.com?="
+    )
+
+
 def test_an_email_says_the_same_twice() -> None:
     message = mailed(notice())
     texts = [message.get_body((kind,)).get_content() for kind in ("plain", "html")]
@@ -362,6 +398,16 @@ def test_apprise_messages_call_nobody(call: str) -> None:
     assert defused(call).replace("\u200b", "") == call
     for part in written(HookKind.APPRISE, hostile(call)).values():
         assert call not in part
+
+
+@pytest.mark.parametrize(
+    "link", ["[x](https://evil.test)", "![x](https://evil.test)", "[x][y]", "[x]: https://evil.test"]
+)
+def test_apprise_messages_hide_no_address_behind_words(link: str) -> None:
+    message = written(HookKind.APPRISE, hostile(link))
+    for part in (message["title"], message["body"]):
+        assert not re.search(r"\][(\[:]", part)
+        assert link in part.replace("\u200b", "")
 
 
 CHECKED: dict[HookKind, Callable[..., Any]] = {HookKind.SLACK: slack_problem, HookKind.PAGERDUTY: pagerduty_problem}

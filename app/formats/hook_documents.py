@@ -111,9 +111,8 @@ def _host(host: str) -> str:
 
 def _address(address: str) -> str:
     """Check an addr-spec (RFC 5321, 4.1.2) in its plain form; whatever could end a header or a command is refused."""
-    if not re.fullmatch(
-        r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", address
-    ):
+    # "=?" begins an encoded word (RFC 2047), in which anything may stand.
+    if not _ADDRESS.fullmatch(address) or "=?" in address:
         raise complaint("must be one plain address such as ops@example.org, without a name")
     return address
 

@@ -7,20 +7,21 @@ from typing import Any
 
 from app.formats.notices.story import Story, story_of
 
-_CALLS = re.compile(r"(?<=[<@#!&])(?=[\w!@#&^/])")
-"""Between the characters that make mentions, links and tags of the services, and what they would call."""
+_CALLS = re.compile(r"(?<=[<@#!&])(?=[\w!@#&^/])|(?<=\])(?=[(\[:])")
+"""Between the characters that make mentions, links and tags of the services, and what they would call; and between
+the words and the address of a link in Markdown."""
 _BROKEN = "\u200b"
 
 
 def apprise_body(notice: Mapping[str, Any]) -> bytes:
-    """Write a notice for Apprise. Mentions are broken up: each of its services escapes as it sees fit, or not."""
+    """Write a notice for Apprise. Mentions and links are broken up: its services escape as they see fit, or not."""
     story = story_of(notice)
     message = {"title": defused(story.summary), "body": _text(story), "type": _type(story)}
     return json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode()
 
 
 def defused(text: str) -> str:
-    """Break up what services could take for a mention or a tag, by a space that is not seen."""
+    """Break up what services could take for a mention, a tag or a link, by a space that is not seen."""
     return _CALLS.sub(_BROKEN, text)
 
 

@@ -28,7 +28,7 @@ def email_body(hook: Hook, notice: Mapping[str, Any], message_id: str) -> bytes:
     message = EmailMessage(policy=SMTP)
     message["From"] = mail.sender
     message["To"] = ", ".join(mail.recipients)
-    message["Subject"] = clean(f"Coalmine: {story.summary}", _LONGEST_SUBJECT)
+    message["Subject"] = _literal(f"Coalmine: {story.summary}", _LONGEST_SUBJECT)
     message["Date"] = format_datetime(datetime.fromisoformat(notice["timestamp"]))
     message["Message-ID"] = f"<{_digest(message_id)}@{domain}>"
     if story.dedupe_key:
@@ -40,6 +40,15 @@ def email_body(hook: Hook, notice: Mapping[str, Any], message_id: str) -> bytes:
     message.add_alternative(_html(story), subtype="html", cte="quoted-printable")
     message.set_boundary(f"=_{_digest(message_id + story.summary)}")
     return message.as_bytes()
+
+
+def _literal(text: str, limit: int) -> str:
+    """Make a header of a text of strangers that says what the text says and nothing else.
+
+    EmailMessage decodes the encoded words of RFC 2047 in what it is given, and writes what they hold, ends of lines
+    included. So the sign that begins one is broken up, by a space that is seen: one that is not is taken out again.
+    """
+    return clean(clean(text, limit).replace("=?", "= ?"), limit)
 
 
 def _digest(text: str) -> str:
