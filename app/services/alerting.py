@@ -4,7 +4,7 @@ Called inside the transaction that ends a run (or changes a definition), so that
 deliveries are written together or not at all. The deciding is done in the domain, from rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -50,7 +50,7 @@ def after_run(
         evaluation.announce()
         return
     rules = _rules(check)
-    seen = facts.gather(connection, check_id, rules)
+    seen = facts.gather(connection, check_id, rules, unresolved=evaluation.unresolved())
     completed = seen.newest is not None and completes(RunStatus(seen.newest.status))
     for rule in rules:
         alert = evaluation.open_alert(rule)
@@ -140,6 +140,10 @@ class _Evaluation:
         self._opening_runs = alerts.opening_runs(connection, [row.id for row in self._rows.values()])
         self._known: dict[int, Known] = {row.id: Known.of(row) for row in self._rows.values()}
         self._worst: list[dict[str, Any]] | None = None
+
+    def unresolved(self) -> Collection[str]:
+        """Give the keys of the rules with an unresolved alert, pending ones included."""
+        return self._rows.keys()
 
     def open_alert(self, rule: Rule) -> AlertRow | None:
         """Give the unresolved alert of a rule, pending ones included."""

@@ -23,6 +23,8 @@ from app.store.engine import Connection, from_us
 from app.store.history import RunRow
 
 _FURTHEST_BACK = 2_000
+_SILENT_BACK = 200
+_OTHER_BASELINE = "the run was compared with a baseline that is no longer in force"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +57,52 @@ class Facts:
         ]
 
 
-def gather(connection: Connection, check_id: int, rules: Sequence[Rule]) -> Facts:
-    """Read as many of the newest ended runs as every rule needs to see its measured ones."""
-    needed = max((window_length(rule) for rule in rules), default=1)
-    limit = needed
-    while True:
-        rows = history.ended_runs(connection, check_id, limit=limit)
-        known = [row for row in rows if row.verdict != Verdict.UNKNOWN]
-        if len(known) >= needed or len(rows) < limit or limit >= _FURTHEST_BACK:
-            return Facts(runs=rows, known=_stored(connection, rules, known))
+def gather(connection: Connection, check_id: int, rules: Sequence[Rule], *, unresolved: Collection[str] = ()) -> Facts:
+    """Read as many of the newest ended runs as every rule needs to see `window_length` of those it measured.
+
+    `unresolved`: the keys of the rules with an alert, pending ones included. A rule may be silent on runs whose verdict
+    is known (its canary was not measured): for those with an alert, and those that measured the newest run, the only
+    ones to whom older runs matter, up to `_SILENT_BACK` runs are read; what lies before these counts as never measured.
+    """
+    judged = [rule for rule in rules if rule.kind is not RuleKind.NO_DATA]
+    needed = max((window_length(rule) for rule in judged), default=1)
+    rows, limit = history.ended_runs(connection, check_id, limit=needed), needed
+    while len(rows) == limit < _FURTHEST_BACK and _count_known(rows) < needed:
         limit *= 4
+        rows = history.ended_runs(connection, check_id, limit=limit)
+    compared_since = _compared_since(connection, check_id, judged)
+    seen = Facts(runs=rows, known=_stored(connection, judged, rows, compared_since))
+    short = [rule for rule in judged if _matters(seen, rule, unresolved)]
+    while short := [rule for rule in short if not _is_enough(seen, rule, compared_since)]:
+        limit = min(4 * len(seen.runs), _SILENT_BACK)
+        rows = history.ended_runs(connection, check_id, limit=limit)
+        if len(rows) <= len(seen.runs):
+            break
+        older = _stored(connection, short, rows[: -len(seen.runs)], compared_since)
+        seen = Facts(runs=rows, known={**older, **seen.known})
+    return seen
+
+
+def _count_known(rows: Iterable[RunRow]) -> int:
+    return sum(row.verdict != Verdict.UNKNOWN for row in rows)
+
+
+def _matters(seen: Facts, rule: Rule, unresolved: Collection[str]) -> bool:
+    """Whether older runs matter to a rule: without an alert, and silent on the newest run, it opens none."""
+    return bool(seen.runs) and (rule.key in unresolved or seen.of(rule)[-1].condition.measured)
+
+
+def _is_enough(seen: Facts, rule: Rule, compared_since: int) -> bool:
+    """Whether a rule measured as many of these runs as it takes, or cannot have measured older ones."""
+    if rule.kind is RuleKind.DROP and seen.runs[0].id <= compared_since:
+        return True
+    return sum(one.condition.measured for one in seen.of(rule)) >= window_length(rule)
+
+
+def _compared_since(connection: Connection, check_id: int, rules: Sequence[Rule]) -> int:
+    """Give the newest run before somebody chose what the check is compared with; runs up to it meant something else."""
+    choice = detection.newest_choice(connection, check_id) if _asks(rules, RuleKind.DROP) else None
+    return 0 if choice is None else choice.after_run
 
 
 def facts_of(
@@ -95,8 +133,11 @@ def facts_of(
     )
 
 
-def _stored(connection: Connection, rules: Sequence[Rule], runs: Sequence[RunRow]) -> dict[int, RunFacts]:
-    """Read what the rules look at on these runs, and nothing else."""
+def _stored(
+    connection: Connection, rules: Sequence[Rule], rows: Sequence[RunRow], compared_since: int
+) -> dict[int, RunFacts]:
+    """Read what the rules look at on those of these runs whose verdict is known, and nothing else."""
+    runs = [row for row in rows if row.verdict != Verdict.UNKNOWN]
     seen: dict[int, DetectionRow] = {}
     if _asks(rules, RuleKind.REGRESSION, RuleKind.DROP):
         seen = detection.detections_of(connection, [run.id for run in runs])
@@ -105,7 +146,7 @@ def _stored(connection: Connection, rules: Sequence[Rule], runs: Sequence[RunRow
     return {
         run.id: RunFacts(
             alarm=_alarm(seen[run.id]) if run.id in seen else None,
-            drops=_drops(seen[run.id]) if run.id in seen else {},
+            drops=_drops(seen[run.id], before=run.id <= compared_since) if run.id in seen else {},
             latencies=_latencies(connection, run.id) if timed else {},
             canaries=canaries.get(run.id, {}),
         )
@@ -134,8 +175,10 @@ def _alarm(seen: DetectionRow) -> Alarm:
     )
 
 
-def _drops(seen: DetectionRow) -> dict[str, Difference | str]:
-    return {key: drop_from_json(found) for key, found in seen.body.get("drops", {}).items()}
+def _drops(seen: DetectionRow, *, before: bool = False) -> dict[str, Difference | str]:
+    """Read how a run differs from the baseline; `before` = people have chosen another one since."""
+    found = seen.body.get("drops", {})
+    return {key: _OTHER_BASELINE if before else drop_from_json(one) for key, one in found.items()}
 
 
 def _latencies(connection: Connection, run_id: int) -> dict[str, float | None]:

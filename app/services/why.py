@@ -38,8 +38,8 @@ def explain(store: Store, slug: str, *, now: datetime) -> dict[str, Any]:
         check = require(catalog.find_definition(connection, "check", slug), f"check '{slug}'")
         document = CheckDocument.model_validate(check.body)
         rules = rules_in_force(document.rules)
-        seen = facts.gather(connection, check.id, rules)
         rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id, hold=False)}
+        seen = facts.gather(connection, check.id, rules, unresolved=rows.keys())
         known = {row.id: Known.of(row) for row in rows.values()}
         situation = announcing.look(connection, check, known, now=now, hold=False)
         opened_by = alerts.opening_runs(connection, list(known))

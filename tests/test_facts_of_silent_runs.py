@@ -1,0 +1,79 @@
+"""Rules that say nothing of some runs whose verdict is known: the runs they did measure decide, however far back."""
+
+import pytest
+
+from app.domain.model import Answer, Outcome
+from app.services import baselines
+from app.store.engine import Store
+from tests.conftest import Databases
+from tests.fakes import answered, hits
+from tests.watched import KEYS, carry_out, define, learned_world
+from tests.world import CHECK, World, canary, page, statements
+
+CANARY = {"kind": "canary", "canary": "ant"}
+DROP = {"kind": "drop", "measure": "coverage", "critical": {"by": 0.2}}
+TIMEOUT = Answer(outcome=Outcome.TIMEOUT, latency_seconds=1.0)
+STEPS: dict[str, dict[str, Answer]] = {"bad": {"ant": answered(hits("noise"))}, "silent": {"ant": TIMEOUT}, "good": {}}
+
+
+@pytest.fixture
+def world(sqlite_store: Store) -> World:
+    world = World(store=sqlite_store)
+    world.apply(page([canary(key) for key in ("ant", "bee", "cat", "dog")], rules=[CANARY]))
+    return world
+
+
+def states(world: World, *steps: str) -> list[str | None]:
+    """Carry out such runs; gives where the newest alert is after each."""
+    found: list[str | None] = []
+    for step in steps:
+        world.probe.answers = dict(STEPS[step])
+        world.run()
+        alerts = world.alerts()
+        found.append(alerts[-1]["state"] if alerts else None)
+    return found
+
+
+def test_two_bad_measured_runs_open_however_many_silent_ones_lie_between(world: World) -> None:
+    assert states(world, "bad", *["silent"] * 5, "bad") == [*["pending"] * 6, "firing"]
+
+
+def test_good_measured_runs_close_however_many_silent_ones_lie_between(world: World) -> None:
+    states(world, "bad", "bad")
+    assert states(world, "good", *["silent"] * 5, "good") == [*["recovering"] * 6, "resolved"]
+
+
+def test_a_good_measured_run_between_counts_as_one_of_the_last_three(world: World) -> None:
+    told = states(world, "bad", "silent", "good", "silent", "good", "silent", "silent", "bad")
+    assert told[-1] == "pending"  # one bad of the last three measured
+
+
+def test_a_rule_that_never_measured_makes_nobody_read_older_runs(world: World) -> None:
+    def read() -> list[str]:
+        asked: list[str] = []
+        with statements(world.store, asked.append):
+            states(world, "silent")
+        return [one for one in asked if "FROM runs" in one]
+
+    states(world, *["silent"] * 3)
+    few = len(read())
+    states(world, *["silent"] * 20)
+    assert len(read()) == few
+
+
+def test_bad_runs_from_before_a_chosen_baseline_open_no_drop(databases: Databases) -> None:
+    url, clock = learned_world(databases, "sqlite")
+    store = Store(url)
+    try:
+        world = World(store=store, clock=clock)
+        define(world, rules=[DROP])
+        healthy = carry_out(world, 1)[0].id
+        carry_out(world, 1, KEYS[:8])
+        baselines.pin(store, CHECK, str(healthy), by="ada", note=None, now=clock.advance(1))
+        told = []
+        for _ in range(2):
+            carry_out(world, 1, KEYS[:8])
+            told.append(world.alerts()[-1]["state"])
+        assert told == ["pending", "firing"]
+    finally:
+        store.close()
