@@ -221,7 +221,25 @@ def test_a_flip_that_did_not_persist_is_said_to_be_none(sqlite_store: Store) -> 
     setting.library.chunks["refunds"] = TEXTS["refunds"]
     setting.diagnose(ended)
     assert (setting.why("refunds")["cause"], setting.why("refunds")["persistent"]) == ("unstable", False)
-    assert _news(setting)["degraded"][0]["persistent"] is False
+    news = _news(setting)
+    assert news["degraded"][0]["persistent"] is False
+    assert "(None of 6 canaries newly degraded; 1 of 1 asked again was well: restless)" in news["summary"]
+
+
+def test_who_was_well_when_asked_again_is_told_last_and_not_in_the_headline(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
+    setting.run()
+    for key in ("refunds", "tokens", "limits"):
+        del setting.library.chunks[key]
+    ended = setting.run(diagnosed=False)
+    setting.library.chunks |= {key: TEXTS[key] for key in ("refunds", "limits")}
+    setting.diagnose(ended)
+    news = _news(setting)
+    told = [(one["key"], one["persistent"]) for one in news["degraded"]]
+    assert told[0] == ("tokens", True)
+    assert sorted(told[1:]) == [("limits", False), ("refunds", False)]
+    assert news["fleet"]["headline"] == "1 of 6 (tokens): 1 missing; 2 of 3 asked again were well: restless"
+    assert "ticket, 1 of 6 (tokens): 1 missing; 2 of 3 asked again were well: restless; " in news["summary"]
 
 
 def test_an_unknown_run_is_not_diagnosed(sqlite_store: Store) -> None:

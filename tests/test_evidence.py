@@ -1,12 +1,20 @@
 """What an alert names first is what reports and pages name first."""
 
+from collections.abc import Callable
+
 import pytest
 
+from app.domain.detection import Baseline, unpack_baseline
 from app.formats import shapes
 from app.services import evidence, reading
+from app.store import detection
 from app.store.engine import Store
+from tests.conftest import Databases
 from tests.fakes import answered, hits
+from tests.watched import KEYS, REGRESSION, carry_out, learned_world
 from tests.world import World, canary, page
+
+StoreMaker = Callable[..., Store]
 
 
 @pytest.fixture
@@ -31,3 +39,46 @@ def test_the_worst_canaries_stand_in_the_order_of_reports(world: World) -> None:
     assert [one["key"] for one in named] == ["dog", "cat", "bee", "ant"]
     reported = shapes.worst_first(list(world.results(run).values()))
     assert [one["key"] for one in named] == [one["key"] for one in reported]
+
+
+def test_a_baseline_says_how_many_would_have_fallen_by_chance(databases: Databases, stores: StoreMaker) -> None:
+    url, clock = learned_world(databases, "sqlite")
+    world = World(store=stores(url), clock=clock)
+    bad = carry_out(world, 1, KEYS[:3])[0]
+    with world.store.read() as connection:
+        why = evidence.explain(connection, bad.id)
+    baseline = _baseline_of(world.store, bad.id)
+    rates = [float(rate) for rate in baseline.rates[0, 0]]  # lost, right after having passed
+    assert why is not None
+    assert why.told["expected_by_chance"] == round(sum(rates), 3)
+    assert why.fleet.headline == f"3 of 20: not asked about yet; expected {sum(rates):.1f} by chance"
+
+
+def test_of_a_canary_the_baseline_does_not_know_nothing_is_said_of_chance(
+    databases: Databases, stores: StoreMaker
+) -> None:
+    url, clock = learned_world(databases, "sqlite")
+    world = World(store=stores(url), clock=clock)
+    canaries = [canary(key) for key in KEYS[:-1]]
+    world.apply(page([*canaries, canary("new")], rules=[REGRESSION]))
+    bad = carry_out(world, 1, KEYS[:3])[0]
+    with world.store.read() as connection:
+        why = evidence.explain(connection, bad.id)
+    assert why is not None
+    assert why.told["expected_by_chance"] is None
+
+
+def test_without_a_baseline_nothing_is_said_of_chance(world: World) -> None:
+    world.run()
+    world.probe.all_miss()
+    with world.store.read() as connection:
+        why = evidence.explain(connection, world.run().id)
+    assert why is not None
+    assert (why.fleet.fallen, why.told["expected_by_chance"]) == (4, None)
+
+
+def _baseline_of(store: Store, run_id: int) -> Baseline:
+    with store.read() as connection:
+        baseline_id = detection.detections_of(connection, [run_id])[run_id].baseline_id
+        assert baseline_id is not None
+        return unpack_baseline(*detection.body_of_baseline(connection, baseline_id, failures=False))

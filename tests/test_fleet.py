@@ -32,7 +32,7 @@ def suite(
 
 def test_a_few_in_one_group_are_told_by_that_group() -> None:
     told = fleet(suite({3: (Cause.MISSING, None), 5: (Cause.OUTRANKED, 14), 7: (Cause.MISSING, None)}, chance=0.002))
-    assert told.headline == "3 of 40 in billing: 2 missing, 1 outranked to rank 14"
+    assert told.headline == ("3 of 40 in billing: 2 missing, 1 outranked to rank 14; expected fewer than 0.1 by chance")
     assert (told.shape, told.group, told.fallen, told.of) == (Shape.FEW, BILLING, 3, 40)
     assert told.expected == pytest.approx(0.08)
     assert told.sentence.endswith("fewer than 0.1 would have by chance")
@@ -97,6 +97,33 @@ def test_without_a_baseline_nothing_is_said_of_chance() -> None:
     assert "chance" not in told.sentence
 
 
+def test_the_headline_says_how_many_would_have_fallen_by_chance() -> None:
+    told = fleet(suite({1: (Cause.MISSING, None), 60: (Cause.MISSING, None)}, chance=0.01))
+    assert (told.expected, told.headline) == (2.0, "2 of 200: 2 missing; expected 2.0 by chance")
+
+
+def _asked_again(*persistent: bool | None) -> list[Member]:
+    fallen = [
+        Member(key=f"fallen-{place}", fallen=True, cause=None if one is None else Cause.UNSTABLE, persistent=one)
+        for place, one in enumerate(persistent)
+    ]
+    return [*fallen, *(Member(key=f"well-{place}") for place in range(7))]
+
+
+def test_who_was_well_when_asked_again_is_restless_and_did_not_fall() -> None:
+    told = fleet(_asked_again(False, True, False))
+    assert told.headline == "1 of 10 (fallen-1): 1 unstable; 2 of 3 asked again were well: restless"
+    assert (told.shape, told.fallen, told.restless, told.causes) == (Shape.ONE, 1, 2, {Cause.UNSTABLE: 1})
+    told = fleet(_asked_again(False, None))
+    assert told.headline == "1 of 9 (fallen-1): not asked about yet; 1 of 1 asked again was well: restless"
+
+
+def test_where_all_were_well_when_asked_again_nothing_fell() -> None:
+    told = fleet(_asked_again(False, False))
+    assert (told.shape, told.fallen, told.restless) == (Shape.NONE, 0, 2)
+    assert told.headline == "None of 9 canaries newly degraded; 2 of 2 asked again were well: restless"
+
+
 def test_a_name_of_many_lines_stays_on_one() -> None:
     group = Group(kind=GroupKind.TAG, name="a\n\u202eb" + "c" * 100)
     members = [
@@ -124,6 +151,7 @@ members = st.lists(
         ).map(tuple),
         fallen=st.booleans(),
         chance=st.none() | st.floats(0, 1),
+        persistent=st.none() | st.booleans(),
         cause=st.none() | st.sampled_from(Cause),
         rank_now=st.none() | st.integers(1, 60),
     ),
@@ -139,4 +167,6 @@ def test_whatever_fell_the_headline_is_one_line_and_counts_right(everyone: Seque
     assert told.sentence.isprintable()
     assert 0 <= told.fallen <= told.of <= len(everyone)
     assert told.group is None or told.fallen >= 2
-    assert (told.shape is Shape.NONE) == (not any(member.fallen for member in everyone))
+    stayed = [member for member in everyone if member.fallen and member.persistent is not False]
+    assert (told.shape is Shape.NONE) == (not stayed)
+    assert told.restless == sum(member.fallen for member in everyone) - len(stayed)

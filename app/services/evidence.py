@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.domain.counting import counted
+from app.domain.detection import SIGNALS, Signal, unpack_baseline
 from app.domain.diagnosis.fleet import Fleet, Group, GroupKind, Member, fleet
 from app.domain.diagnosis.values import Cause
 from app.domain.judging import unpack_reasons
 from app.domain.matching import Match
 from app.services.scoring import without_relevance
-from app.store import catalog, diagnosis, history
+from app.store import catalog, detection, diagnosis, history
 from app.store.diagnosis import DiagnosisRow
 from app.store.engine import Connection
 from app.store.history import RunRow, StateRow
@@ -19,6 +20,8 @@ WORST = 10
 _LOOK_BACK = 20
 _NEAR_RUNS = 10
 """So many runs after a change of the index version, what begins may still come of it."""
+_AFTER_PASSING = 0
+"""On the second axis of a baseline's rates."""
 
 
 def worst_canaries(connection: Connection, check_id: int, run_id: int, *, limit: int = WORST) -> list[dict[str, Any]]:
@@ -118,11 +121,14 @@ def explain(connection: Connection, run_id: int | None, *, first_run: int | None
     before = _degraded_before(connection, run, first_run, positions)
     known = standing(connection, run, degraded)
     _, failures = history.probes_of(connection, run.id)
+    chances = _chances(connection, run)
     everyone = [
         Member(
             key=member.key,
             groups=_groups(member.body),
             fallen=member.canary_id in degraded and member.canary_id not in before,
+            persistent=known[member.canary_id].evidence.get("persistent") if member.canary_id in known else None,
+            chance=chances.get(member.version_id),
             cause=Cause(known[member.canary_id].cause) if member.canary_id in known else None,
             rank_now=known[member.canary_id].evidence.get("rank_now") if member.canary_id in known else None,
         )
@@ -143,6 +149,19 @@ def _degraded_before(
         return set()
     states = history.states_at(connection, run.check_id, earlier.id, only_degraded=True)
     return {canary_id for canary_id in states if canary_id in positions}
+
+
+def _chances(connection: Connection, run: RunRow) -> dict[int, float]:
+    """Read how often canaries lose what they expect right after having found it, by version id.
+
+    As learned by the baseline that the run was compared with, of those it knows; none where there was no baseline yet.
+    """
+    seen = detection.detections_of(connection, [run.id]).get(run.id)
+    if seen is None or seen.baseline_id is None or detection.find_baseline(connection, seen.baseline_id) is None:
+        return {}
+    baseline = unpack_baseline(*detection.body_of_baseline(connection, seen.baseline_id, failures=False))
+    rates = baseline.rates[SIGNALS.index(Signal.LOST), _AFTER_PASSING].tolist()
+    return {int(key): rate for key, rate, known in zip(baseline.keys, rates, baseline.known, strict=True) if known}
 
 
 def _groups(body: Mapping[str, Any]) -> tuple[Group, ...]:

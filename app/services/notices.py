@@ -56,6 +56,7 @@ def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind:
     found = explain(connection, transition.run_id, first_run=alert.first_run) if bad else None
     began = since(connection, alert.check_id, alert.first_run) if bad else None
     degraded = [_worst(canary, found) for canary in transition.evidence.get("canaries", [])]
+    degraded.sort(key=lambda canary: canary["persistent"] is False)  # who was well when asked again comes last
     total = run.degraded if run is not None else None
     about_canaries = alert.kind not in _NOT_ABOUT_CANARIES
     return {
@@ -84,7 +85,7 @@ def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind:
         "measure": transition.evidence.get("measure"),
         "value": shapes.number(seen[-1].get("value")),
         "threshold": shapes.number(seen[-1].get("threshold")),
-        "baseline": None,
+        "baseline": shapes.number(seen[-1].get("baseline")),
         "degraded_queries": [canary["query"] for canary in degraded],
         "degraded": degraded,
         "degraded_total": total,
@@ -109,6 +110,8 @@ def _summary(said: str, reason: str, found: Explanation | None, began: Since | N
         fell = f"{_EVENTS[found.fleet.shape]}, {found.fleet.headline}"
         return f"{said}: {'; '.join([fell, *([str(began)] if began is not None else []), told])}"
     count = f" ({counted(degraded, 'degraded canary')})" if degraded else ""
+    if found is not None and found.fleet.restless:
+        count = f" ({found.fleet.headline})"
     return f"{said}: {told}{count}" + (f"; {began}" if began is not None else "")
 
 

@@ -50,8 +50,10 @@ class Member:
     groups: tuple[Group, ...] = ()
     fallen: bool = False
     """Whether it newly degraded."""
+    persistent: bool | None = None
+    """Whether asking a fallen one again still showed it; None = it was not asked about. False counts as not fallen."""
     chance: float | None = None
-    """How likely that was while all was well, by the baseline; None = there is no baseline yet."""
+    """How likely one that passed was to fail in the next run while all was well; None = that is not learned yet."""
     cause: Cause | None = None
     """Of a fallen one; None = it was not asked about."""
     rank_now: int | None = None
@@ -63,7 +65,7 @@ class Fleet:
 
     shape: Shape
     headline: str
-    """Such as `3 of 40 in billing: 2 missing, 1 outranked to rank 14`."""
+    """Such as `3 of 40 in billing: 2 missing, 1 outranked to rank 14; expected 0.1 by chance`."""
     sentence: str
     """What kind of event that is, without its full stop."""
     group: Group | None
@@ -73,7 +75,9 @@ class Fleet:
     of: int
     """How many canaries that group, or the whole, has."""
     expected: float | None
-    """How many of them would have fallen by chance; None = there is no baseline yet."""
+    """How many of them would have fallen by chance; None = of one or more of them that is not known."""
+    restless: int
+    """How many degraded in the run but were well whenever they were asked again."""
     causes: Mapping[Cause, int]
 
 
@@ -82,22 +86,30 @@ def fleet(members: Iterable[Member]) -> Fleet:
 
     All: half of the measured canaries or more, and at least three. One: a single canary. A group is named where it
     holds two of three fallen canaries or more, at least two, and a random draw would do so in less than 1 of 20 cases
-    (hypergeometric tail); of several the least likely one, then the smallest.
+    (hypergeometric tail); of several the least likely one, then the smallest. Who was well whenever it was asked again
+    did not fall: it is restless, which the headline counts apart.
     """
     everyone = list(members)
-    fallen = [member for member in everyone if member.fallen]
+    fallen = [member for member in everyone if member.fallen and member.persistent is not False]
+    again = [member.persistent for member in everyone if member.fallen and member.persistent is not None]
+    restless = again.count(False)
+    calmed = f"; {restless:,} of {len(again):,} asked again {'was' if restless == 1 else 'were'} well: restless"
     shape = _shape(len(fallen), len(everyone))
     group = _common(everyone, fallen) if shape is Shape.FEW else None
     inside = [member for member in everyone if group is None or group in member.groups]
-    down = [member for member in inside if member.fallen]
+    down = [member for member in fallen if group is None or group in member.groups]
+    headline = _headline(group, down, inside, fallen, everyone)
+    expected = _expected(inside)
+    chance = f"; expected {_number(expected)} by chance" if fallen and expected is not None else ""
     return Fleet(
         shape=shape,
-        headline=_headline(group, down, inside, fallen, everyone),
+        headline=f"{headline}{chance}{calmed if restless else ''}",
         sentence=_sentence(shape, group, down, fallen, inside),
         group=group,
         fallen=len(down),
         of=len(inside),
-        expected=_expected(inside),
+        expected=expected,
+        restless=restless,
         causes=dict(Counter(member.cause for member in fallen if member.cause is not None)),
     )
 
