@@ -244,9 +244,3 @@ def test_what_is_usual_holds_for_99_of_100_runs() -> None:
     failures[0] = True
     failures[1:4, :2] = True
     assert usual(failures) == 2
-
-
-def test_readings_can_be_stored_as_json() -> None:
-    found = readings(calm(100, 300), calm(100, 3, range(9)))[-1].as_json()
-    assert found["open"] is True
-    assert found["culprits"][0].keys() == {"position", "signal", "evidence"}

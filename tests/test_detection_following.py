@@ -1,5 +1,7 @@
 """What the detector promises from run to run: warming up, learning, realigning, and the same numbers once more."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -220,6 +222,52 @@ def test_three_strikes_watch_a_new_canary() -> None:
     assert opened(found) == [3]
     assert [one.position for one in found[2].culprits] == [30]
     assert closed(found) == [7]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 6])
+@pytest.mark.parametrize("failing", [(), range(27, 30)])
+def test_however_many_canaries_are_new_versions_they_are_learned(kept: int, failing: Sequence[int]) -> None:
+    """What pays neither way comes to 33 by itself, which is not an alarm on its way."""
+    live = Live.of(members_of(30))
+    live.takes(calm(30, 20, failing))
+    live.members = members_of(30, first=30 - kept)
+    found = live.takes(calm(30, 25, range(max(kept - 3, 0), kept) if failing else ()))
+    assert [one.unknown for one in found[-5:]] == [0] * 5
+    assert opened(live.takes(calm(30, 6, range(10, 18))))
+
+
+def test_where_no_canary_is_known_there_is_no_evidence() -> None:
+    live = Live.of(members_of(30))
+    live.takes(calm(30, 20))
+    live.members = members_of(30, first=30)
+    found = live.takes(calm(30, 15))
+    assert [(one.evidence, dict(one.scopes)) for one in found] == [(0.0, {})] * 15
+
+
+def test_what_always_failed_and_heals_is_learned_anew() -> None:
+    live = Live.of(members_of(30))
+    live.takes(calm(30, 25, range(30)))
+    live.takes(calm(30, 60))
+    assert len(live.learned) > 1
+
+
+@pytest.mark.parametrize("changed", [3, 15, 30])
+def test_new_versions_of_canaries_close_no_alarm_while_they_fail(changed: int) -> None:
+    live = Live.of(members_of(30))
+    live.takes(calm(30, 20))
+    assert opened(live.takes(calm(30, 4, range(3))))
+    live.members = members_of(30, first=changed)  # the keys of the first are gone, the last are new
+    broken = range(27, 30)
+    assert all(one.open for one in live.takes(calm(30, 8, broken)))
+    assert closed(live.takes(calm(30, 3))) == [2]
+
+
+def test_a_canary_added_during_an_alarm_that_never_passed_keeps_it_from_nothing() -> None:
+    live = Live.of(members_of(30))
+    live.takes(calm(30, 20))
+    assert opened(live.takes(calm(30, 4, range(3))))
+    live.members = members_of(31)
+    assert closed(live.takes(calm(31, 3, [30]))) == [2]
 
 
 def test_what_is_known_of_a_canary_goes_where_it_goes() -> None:

@@ -169,9 +169,10 @@ def _names(state: State, seen: Seen) -> NDArray[np.int8]:
 def _is_good(state: State, baseline: Baseline | None) -> bool:
     """Say whether a run looks like one of those while all was well.
 
-    The numbers of lost and of worse are both within the baseline's 99 % quantiles and, among the culprits that used
-    to pass, failures are within that of the group, and fewer than half of it; nobody in the group is good. A probe
-    that failed counts as what was measured before it: no measurement is no recovery.
+    The numbers of lost and of worse are both within the baseline's 99 % quantiles, that of lost also with those that
+    are not known but passed once or may be to blame. Among the culprits that used to pass, failures are within that of
+    the group, and fewer than half of it; nobody in the group is good. A probe that failed counts as what was measured
+    before it: no measurement is no recovery.
     """
     failing = state.last == 1
     if baseline is None:
@@ -181,6 +182,9 @@ def _is_good(state: State, baseline: Baseline | None) -> bool:
     if failures is None:
         raise ValueError("While an alarm is open the baseline is needed with its failures.")
     if ((failing & known).sum(axis=1) > baseline.usual).any():
+        return False
+    watched = failing[0] & (known | (state.passes > 0) | (state.culprits > 0))
+    if watched.sum() > max(baseline.usual[0], baseline.usual_lost):
         return False
     named = np.flatnonzero((state.culprits > 0) & known)
     signals = np.where(state.culprits[named] == LOST, 0, 1)

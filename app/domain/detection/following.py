@@ -21,6 +21,7 @@ from app.domain.detection.values import (
     State,
 )
 from app.domain.detection.warming import calm
+from app.domain.detection.weighing import gathering
 
 Past = Callable[[int], tuple[Fails, Floats]]
 """Gives the newest eligible runs, at most so many, oldest first, the newest being the current one: `lost` (runs, n) and
@@ -79,7 +80,7 @@ def learn_when_due(follower: Follower, past: Past, settings: Settings, *, eligib
     if not eligible or state.open or state.good:
         return replace(follower, state=replace(state, identical=0))
     follower = replace(follower, state=_well(state, warming_up=follower.baseline is None))
-    if _is_brewing(state, settings):
+    if _is_brewing(follower, settings):
         return follower
     if follower.baseline is None:
         return _first(follower, past)
@@ -113,10 +114,13 @@ def learned(follower: Follower, baseline: Baseline) -> Follower:
     return Follower(state=warmed, baseline=baseline)
 
 
-def _is_brewing(state: State, settings: Settings) -> bool:
+def _is_brewing(follower: Follower, settings: Settings) -> bool:
     """Say whether an alarm may be on its way."""
+    state, baseline, most = follower.state, follower.baseline, _AT_REST / settings.alpha
     failing = (state.streak >= _STREAK.start) & (state.streak < _STREAK.stop)
-    return state.evidence > _AT_REST / settings.alpha or bool((calm(state.passes, state.misses) & failing).any())
+    if (calm(state.passes, state.misses) & failing).any():
+        return True
+    return baseline is not None and state.evidence > most and gathering(state, baseline) > most
 
 
 def _well(state: State, *, warming_up: bool) -> State:

@@ -9,14 +9,20 @@ from numpy.typing import NDArray
 
 from app.domain.detection.learning import LEAST_RATE, usual
 from app.domain.detection.values import UNMEASURED, Baseline, Level, Members, State
+from app.domain.detection.weighing import LOST
 
 
 def realign(state: State, members: Members) -> State:
     """Give the state over other members: what it knows of a key or a group goes along, what is new begins at rest.
 
-    A culprit that is gone is no culprit any more. The count of runs since the last change of members begins anew.
+    A culprit that is gone is no culprit any more; while an alarm is open whoever is new may be another version of it,
+    and is taken for a culprit instead, lest an edit end what nobody healed. The count of runs since the last change of
+    members begins anew.
     """
     moved = _moved(state.keys, members.keys)
+    culprits = _taken(state.culprits, moved, 0)
+    if state.open and np.count_nonzero(culprits) < np.count_nonzero(state.culprits):
+        culprits[moved < 0] = LOST
     between = _moved(state.groups, tuple(members.groups))
     last = _taken(state.last, moved, UNMEASURED)
     return replace(
@@ -32,7 +38,7 @@ def realign(state: State, members: Members) -> State:
         lately=_taken(state.lately, moved, np.nan),
         failing=int((last[0] == 1).sum()),
         fresh=state.fresh if state.keys == members.keys else 0,
-        culprits=_taken(state.culprits, moved, 0),
+        culprits=culprits,
         struck=_taken(state.struck, moved, False),
         named=_taken(state.named, moved, False),
     )
@@ -56,6 +62,7 @@ def realign_baseline(baseline: Baseline, keys: Sequence[int | str]) -> Baseline:
         last=_taken(baseline.last, moved, UNMEASURED),
         usual=counts,
         failures=failures,
+        usual_lost=max(baseline.usual_lost, baseline.usual[0]),
     )
 
 

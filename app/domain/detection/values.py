@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +108,8 @@ class Baseline:
 
     Needed only while an alarm is open, and None where it was not read.
     """
+    usual_lost: int = 0
+    """After realigning: how many were usually lost of the canaries it was learned of, of which some are gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,25 +232,3 @@ class Reading:
     """Watched canaries that are no evidence until the next learning."""
     reason: str
     """A sentence for people. It holds names of groups, which are texts of others, and no keys."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Give what can be stored of it, culprits by position."""
-        return {
-            "evidence": self.evidence,
-            "scopes": dict(self.scopes),
-            "open": self.open,
-            "change": self.change,
-            "severity": self.severity,
-            "since": self.since,
-            "culprits": [
-                {"position": one.position, "signal": one.signal, "evidence": one.evidence} for one in self.culprits
-            ],
-            "groups": list(self.groups),
-            "lost": self.lost,
-            "worse": self.worse,
-            "usual": None if self.usual is None else list(self.usual),
-            "good": self.good,
-            "warming": self.warming,
-            "unknown": self.unknown,
-            "reason": self.reason,
-        }

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.detection import warming
-from app.domain.detection.accounts import bet, paid
+from app.domain.detection.accounts import FORGETTING, bet, paid
 from app.domain.detection.learning import worse_than
 from app.domain.detection.values import (
     UNMEASURED,
@@ -27,6 +27,8 @@ WORSE, LOST = 1, 2
 """How a canary is named in State.culprits; 0 = it is not."""
 
 _SAME: Final = 1e-6
+_UNMOVED: Final = np.float32(1 / (1 - FORGETTING))
+"""What an account comes to by bets that pay 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class Seen:
     now: Fails
     """(signal, n): what this run measured."""
     evidence: float | None
-    """The average of the scopes; None while warming up."""
+    """The average of the scopes, 0 where no canary is known; None while warming up."""
     scopes: Mapping[str, float]
     names: NDArray[np.int8]
     """(n,): whom the accounts name, as State.culprits."""
@@ -64,7 +66,7 @@ def weigh(state: State, baseline: Baseline | None, members: Members, observation
         changes["grouped"] = paid(state.grouped, bets.groups)
         changes["fleet"] = paid(state.fleet, bets.fleet)
         scopes = _scopes(changes, baseline, members)
-        changes["evidence"] = sum(scopes.values()) / len(scopes)
+        changes["evidence"] = sum(scopes.values()) / len(scopes) if scopes else 0.0
     after = replace(state, **changes)
     names, strength = (np.zeros(count, np.int8), np.zeros(count)) if baseline is None else _named(after, known)
     calm = warming.calm(after.passes, after.misses) & ~known
@@ -78,6 +80,19 @@ def weigh(state: State, baseline: Baseline | None, members: Members, observation
         strikers=calm & (after.streak >= warming.STRIKES) & (lost == 1),
         newly=calm & newly,
     )
+
+
+def gathering(state: State, baseline: Baseline) -> float:
+    """Return the average of what accounts hold beyond what they come to by no evidence at all, which is 1 / 0.03.
+
+    Whatever pays neither way rests there: canaries that are not known, and such as always fail.
+    """
+    if not baseline.known.any():
+        return 0.0
+    scopes = [float(np.maximum(state.canaries.accounts[:, :, baseline.known] - _UNMOVED, 0).mean(dtype=np.float64))]
+    levels = (state.grouped, state.fleet) if state.groups else (state.fleet,)
+    scopes += [float(np.maximum(level.accounts - _UNMOVED, 0).mean(dtype=np.float64)) for level in levels]
+    return sum(scopes) / len(scopes)
 
 
 def age(state: State) -> int:
@@ -135,10 +150,10 @@ def _counted(
 
 
 def _scopes(levels: Mapping[str, Level], baseline: Baseline, members: Members) -> dict[str, float]:
-    """Average the accounts of each level over signals and bets; what holds no known canary is left out."""
-    scopes = {}
-    if baseline.known.any():
-        scopes["canaries"] = _mean(levels["canaries"], baseline.known)
+    """Average the accounts of each level over signals and bets; what holds no known canary is no evidence."""
+    if not baseline.known.any():
+        return {}
+    scopes = {"canaries": _mean(levels["canaries"], baseline.known)}
     if len(members.groups) and (alive := _alive(baseline, members)).any():
         scopes["groups"] = _mean(levels["grouped"], alive)
     fleet = levels["fleet"].accounts
