@@ -25,7 +25,8 @@ from app.domain.errors import ConflictError
 from app.domain.model import Hook, Message, Outcome, Receipt
 from app.formats.complaints import parse_document
 from app.formats.documents import SilenceDocument
-from app.services import acknowledging, definitions, scheduling
+from app.services import acknowledging, definitions, replaying, scheduling
+from app.services import deliveries as delivering
 from app.store import catalog
 from app.store.engine import Store, from_us
 from app.store.tables import alerts, deliveries, transitions
@@ -124,8 +125,8 @@ class AlertMachine(RuleBasedStateMachine):
         """Of the step before."""
         self.silences: dict[str, tuple[datetime, dict[str, Any]]] = {}
         """Until when, and what about, by slug."""
-        self.gone_at_the_end: set[tuple[int, int]] = set()
-        """(alert, hook): the hook was disabled when the alert resolved, so that it could not be told."""
+        self.replays: list[tuple[int, frozenset[tuple[str, str]]]] = []
+        """How much was taken when these dead messages, by hook, were told anew."""
         self.opened_to_nobody: set[int] = set()
         """Alerts of which there was news while every hook was disabled."""
 
@@ -235,6 +236,22 @@ class AlertMachine(RuleBasedStateMachine):
             except Crash:
                 self.world.clock.advance(LEASE.total_seconds() + 16)  # until its lease is over
 
+    @rule(hook=st.sampled_from(HOOKS), number=st.none() | st.integers(0, 3))
+    def replay(self, hook: str, number: int | None) -> None:
+        """Have what is dead told anew: one of it, or all of a hook."""
+        dead = [row for row in self._rows(deliveries) if row.state == "dead"]
+        try:
+            if number is None:
+                replaying.replay_all(self.store, hook, now=self.world.clock())
+            elif dead:
+                delivering.replay(self.store, dead[number % len(dead)].id, now=self.world.clock())
+        except ConflictError:
+            pass
+        left = {row.id for row in self._rows(deliveries) if row.state == "dead"}
+        names = {row.id: row.slug for row in self._hooks()}
+        again = frozenset((names[row.hook_id], row.message_id) for row in dead if row.id not in left)
+        self.replays.append((len(self.receivers.taken), again))
+
     @rule()
     def restart(self) -> None:
         """Forget all that is in memory; what is in the database is all there is."""
@@ -267,17 +284,12 @@ class AlertMachine(RuleBasedStateMachine):
 
     def _news_is_either_on_its_way_or_says_why_not(self) -> None:
         written = defaultdict(set)
-        tried = defaultdict(set)
         for row in self.seen.told:
             written[row.transition_id].add(row.hook_id)
-            if row.attempts > 0 and row.type != "alert.resolved":
-                tried[row.alert_id].add(row.hook_id)
         reachable = {row.id for row in self._hooks() if row.disabled_reason is None}
         for row in self.seen.changes:
             if row.id <= self.newest_change:
                 continue
-            if row.type == "resolved":
-                self.gone_at_the_end |= {(row.alert_id, hook) for hook in tried[row.alert_id] - reachable}
             if row.type in NEWS and row.suppressed is None and not written[row.id]:
                 assert not reachable
                 self.opened_to_nobody.add(row.alert_id)
@@ -310,14 +322,19 @@ class AlertMachine(RuleBasedStateMachine):
         for row in self.seen.told:
             if row.type == "alert.resolved":
                 assert (row.alert_id, row.hook_id) in begun
-            elif row.attempts > 0:
+            elif row.attempts > 0 or row.body is not None:  # replayed: counted anew
                 begun.add((row.alert_id, row.hook_id))
 
     def _every_hook_hears_of_an_alert_in_order_and_the_same_bytes_again(self) -> None:
         numbers = {row.message_id: (row.alert_id, row.id) for row in self.seen.told}
         newest: dict[tuple[str, int], int] = {}
         bodies: dict[tuple[str, str], bytes] = {}
-        for hook, message in self.receivers.taken:
+        replays = list(self.replays)
+        for place, (hook, message) in enumerate(self.receivers.taken):
+            while replays and replays[0][0] <= place:
+                for slug, name in replays.pop(0)[1]:  # from there on it is told anew
+                    about = slug, numbers[name][0]
+                    newest[about] = min(newest.get(about, 0), numbers[name][1])
             alert, number = numbers[message.id]
             assert number >= newest.get((hook, alert), 0)
             newest[hook, alert] = number
@@ -339,22 +356,30 @@ class AlertMachine(RuleBasedStateMachine):
     def _everything_was_heard(self) -> None:
         taken = {(hook, message.id) for hook, message in self.receivers.taken}
         names = {row.id: row.slug for row in self._hooks()}
+        faults = {row.id: row.dedupe_key for row in self._rows(alerts)}
         heard: set[tuple[int, int]] = set()
-        ended: set[tuple[int, int]] = set()
         dead: set[tuple[int, int]] = set()
+        newest: dict[tuple[int, str], tuple[int, str]] = {}
+        unwanted: set[tuple[int, str]] = set()
         for row in self._rows(deliveries):
             about = (row.alert_id, row.hook_id)
             if row.state == "delivered":
                 assert (names[row.hook_id], row.message_id) in taken
-                (ended if row.type == "alert.resolved" else heard).add(about)
+                newest[row.hook_id, faults[row.alert_id]] = (row.alert_id, row.type)
+                if row.type != "alert.resolved":
+                    heard.add(about)
             elif row.state == "cancelled":
                 assert row.attempts == 0
             else:  # the receiver said it was gone, or would not have it for a day
                 assert row.state == "dead"
                 dead.add(about)
+                if row.type == "alert.resolved" and "gave up" in str(row.reason):
+                    unwanted.add((row.hook_id, faults[row.alert_id]))
         rows = self._rows(alerts)
         resolved = {row.id for row in rows if row.state == "resolved"}
-        assert {about for about in heard if about[0] in resolved} <= ended | dead | self.gone_at_the_end
+        lasting = {about for about, (alert, said) in newest.items() if said != "alert.resolved" and alert in resolved}
+        still = {row.dedupe_key for row in rows if row.state in {"firing", "recovering"}}
+        assert {about for about in lasting if about[1] not in still} <= unwanted
         critical = any(row.state in {"firing", "recovering"} and row.severity == "critical" for row in rows)
         firing = {row.id for row in rows if row.state == "firing" and not (row.severity == "warning" and critical)}
         assert firing <= {alert for alert, _ in heard | dead} | self.opened_to_nobody

@@ -71,6 +71,8 @@ class Announcement:
     """The transition is an older one, held back until now."""
     send: tuple[int, ...] = ()
     """Hooks that get a delivery."""
+    owe: tuple[int, ...] = ()
+    """Disabled hooks that may have heard of what is over: they get a delivery that waits until they are enabled."""
     cancel: tuple[int, ...] = ()
     """Deliveries never attempted that are no longer to be sent."""
     suppressed: Suppression | None = None
@@ -86,19 +88,26 @@ def announce(
     hooks: Sequence[int],
     *,
     unreachable: Collection[int] = (),
+    disabled: Collection[int] = (),
     silenced: Mapping[int, str] = NO_SILENCES,
 ) -> tuple[Announcement, ...]:
     """Decide what to tell, for all open and just resolved alerts of one check together.
 
-    `hooks` are those of the check, in order; `unreachable` ones are disabled or gone and get nothing. `silenced` names
-    the silence by the id of the alert of which it keeps news back now. One fault, one page: while a critical alert is
-    open, warnings are held back. What was held back or silenced is announced once when nothing keeps it back any more,
-    if it still fires. A resolve goes to every hook that may have heard of the alert, even one no longer on the check,
-    silence or not, and to no other; deliveries that were never attempted are cancelled instead.
+    `hooks` are those of the check, in order; `unreachable` ones are disabled or gone and get nothing; `disabled` are
+    those of them that may be back. `silenced` names the silence by the id of the alert of which it keeps news back now.
+    One fault, one page: while a critical alert is open, warnings are held back. What was held back or silenced is
+    announced once when nothing keeps it back any more, if it still fires. A resolve goes to every hook that may have
+    heard of the alert, even one no longer on the check, silence or not, and to no other (disabled ones are owed it);
+    deliveries that were never attempted are cancelled instead.
     """
     reachable = [hook for hook in hooks if hook not in unreachable]
     kept = {one.alert_id: why for one in views if (why := kept_back(one, views, silenced)) is not None}
-    announcements = [_announcement(one, reachable, unreachable, kept.get(one.alert_id), silenced) for one in views]
+    announcements = [
+        _resolve(one, unreachable, disabled)
+        if one.change is TransitionType.RESOLVED
+        else _announcement(one, reachable, kept.get(one.alert_id), silenced)
+        for one in views
+    ]
     return tuple(one for one in announcements if one is not None)
 
 
@@ -157,13 +166,10 @@ def still_firing(reason: str, since: datetime, now: datetime) -> str:
 def _announcement(
     view: AlertView,
     hooks: Sequence[int],
-    unreachable: Collection[int],
     kept: Suppression | None,
     silenced: Mapping[int, str],
 ) -> Announcement | None:
-    """Decide about one alert; None = there is nothing to say."""
-    if view.change is TransitionType.RESOLVED:
-        return _resolve(view, unreachable)
+    """Decide about one alert that is not over; None = there is nothing to say."""
     if view.change in TRIGGERS:
         if kept is not None:
             silence = silenced.get(view.alert_id)
@@ -202,21 +208,27 @@ def _caught_up(view: AlertView, hooks: Sequence[int]) -> tuple[int, ...]:
     return tuple(hook for hook in hooks if hook not in waiting)
 
 
-def _resolve(view: AlertView, unreachable: Collection[int]) -> Announcement:
+def _resolve(view: AlertView, unreachable: Collection[int], disabled: Collection[int]) -> Announcement:
     """Send the resolve where the trigger may have arrived; take back what never left."""
     triggers = _triggers(view)
     heard = {one.hook for one in triggers if one.attempts > 0}
     unsent = tuple(one.id for one in triggers if one.state is DeliveryState.PENDING and one.attempts == 0)
-    send = tuple(dict.fromkeys(one.hook for one in triggers if one.hook in heard and one.hook not in unreachable))
+    hooks = tuple(dict.fromkeys(one.hook for one in triggers if one.hook in heard))
+    send = tuple(hook for hook in hooks if hook not in unreachable)
+    owe = tuple(hook for hook in hooks if hook in disabled)
     if send:
         reason = "Sent to every hook that may have heard of the alert."
+    elif owe:
+        reason = "Not sent yet: the hooks that heard of the alert are disabled, and hear of its end once saved again."
     elif heard:
         reason = "Not sent: the hooks that heard of the alert are disabled or gone."
     elif unsent:
         reason = "Cancelled together with the trigger, which had not been tried yet."
     else:
         reason = "Not sent: the alert was never announced."
-    return Announcement(alert_id=view.alert_id, type=TransitionType.RESOLVED, send=send, cancel=unsent, reason=reason)
+    return Announcement(
+        alert_id=view.alert_id, type=TransitionType.RESOLVED, send=send, owe=owe, cancel=unsent, reason=reason
+    )
 
 
 def _triggers(view: AlertView) -> list[PastDelivery]:

@@ -29,6 +29,7 @@ from app.store.catalog import Definition
 from app.store.engine import Connection, from_us, to_us
 
 _TYPE = "alert."
+_OWED = "The hook is disabled; this is sent once it is saved again."
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,6 +73,9 @@ def tell(
     for announcement in situation.announcements():
         one = known[announcement.alert_id]
         _write(connection, announcement, one, situation.changes[one.id], now=now, hold_until=hold_until)
+    over = [one.id for one in known.values() if one.change is TransitionType.RESOLVED]
+    if over:  # one before it of the same fault may have ended while its hook was disabled
+        outbox.send_owed(connection, to_us(now), alert_ids=over)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +89,15 @@ class Situation:
     hooks: Sequence[Definition] = ()
     """Those of the check."""
     unreachable: frozenset[int] = frozenset()
+    disabled: frozenset[int] = frozenset()
+    """Those of the unreachable that are not gone for good."""
     silenced: Mapping[int, str] = field(default_factory=dict)
     """The slug of the silence that keeps news of an alert back, by the alert's id."""
 
     def announcements(self) -> tuple[Announcement, ...]:
         """Decide what to tell."""
         hooks = [hook.id for hook in self.hooks]
-        return announce(self.views, hooks, unreachable=self.unreachable, silenced=self.silenced)
+        return announce(self.views, hooks, unreachable=self.unreachable, disabled=self.disabled, silenced=self.silenced)
 
     def reminders(self, now: datetime) -> tuple[int, ...]:
         """List the alerts people are to be reminded of now."""
@@ -129,6 +135,7 @@ def look(
         changes=changes,
         hooks=hooks,
         unreachable=frozenset(hook.id for hook in all_hooks if _is_unreachable(hook, now)),
+        disabled=frozenset(hook.id for hook in all_hooks if hook.disabled_reason and hook.archived_at is None),
         silenced={alert_id: silence.slug for alert_id, silence in silenced.items()},
     )
 
@@ -168,12 +175,13 @@ def _write(
             # With the time in it, for receivers that hear of several installations or of one begun anew.
             "message_id": f"msg_{at}_{transition_id}_{hook}",
             "type": _TYPE + announcement.type,
-            "state": DeliveryState.PENDING,
+            "state": DeliveryState.DEAD if hook in announcement.owe else DeliveryState.PENDING,
+            "reason": _OWED if hook in announcement.owe else None,
             "created_at": at,
             "next_attempt_at": max(at, to_us(hold_until)) if held and hold_until is not None else at,
             "attempts": 0,
         }
-        for hook in announcement.send
+        for hook in (*announcement.send, *announcement.owe)
     ]
     outbox.enqueue_deliveries(connection, rows)
 

@@ -35,7 +35,7 @@ from app.services.references import (
 )
 from app.services.silencing import strangers
 from app.services.vault import Vault
-from app.store import catalog
+from app.store import catalog, outbox
 from app.store.engine import Connection, Store, to_us
 
 
@@ -126,9 +126,11 @@ class _Applying:
             return
         owner = self._managed_by
         if change is not None:
-            catalog.save_definition(
+            saved = catalog.save_definition(
                 self._connection, kind, slug, content, managed_by=owner, source=source, now=self._now
             )
+            if before is not None and before.disabled_reason is not None:
+                outbox.send_owed(self._connection, self._now, hook_id=saved)
         elif before is not None and before.source != source:
             catalog.own_definition(self._connection, before.id, managed_by=owner, source=source)
 

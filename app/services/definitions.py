@@ -33,7 +33,7 @@ from app.services.references import (
     require_references,
 )
 from app.services.vault import Vault
-from app.store import catalog
+from app.store import catalog, outbox
 from app.store.catalog import CanaryRow, Definition
 from app.store.engine import Connection, Store, to_us
 
@@ -62,7 +62,11 @@ def put(
             require_references(connection, document)
         content = definition_content(vault, document)
         if definition_change(vault, kind, slug, before, content, managed_by=API) is not None:
-            catalog.save_definition(connection, kind, slug, content, managed_by=API, source=None, now=to_us(now))
+            saved = catalog.save_definition(
+                connection, kind, slug, content, managed_by=API, source=None, now=to_us(now)
+            )
+            if before is not None and before.disabled_reason is not None:
+                outbox.send_owed(connection, to_us(now), hook_id=saved)
         if isinstance(document, CheckDocument):
             alerting.follow_definitions(connection, now=now)
         after = require(catalog.find_definition(connection, kind, slug), f"{kind} '{slug}'")

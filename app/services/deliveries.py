@@ -5,7 +5,7 @@ leads to another attempt with the same bytes and the same idempotency key.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import SystemRandom
@@ -260,8 +260,9 @@ def send_test(store: Store, slug: str, *, now: datetime) -> int:
 def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
     """Put a dead delivery back into the outbox.
 
-    Raises NotFoundError; and ConflictError where it is not dead, its hook is archived or disabled, or would hear of
-    it after something later about the same alert.
+    With what tells of an alert that has resolved since goes the news of its end. Raises NotFoundError; and
+    ConflictError where it is not dead, its hook is archived or disabled, or would hear of it after something later
+    about the same alert, or never of its end.
     """
     with store.write() as connection:
         delivery = outbox.find_delivery(connection, delivery_id)
@@ -270,10 +271,30 @@ def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
         outbox.hold_hook(connection, delivery.hook_id)
         if (why := _unreachable(catalog.definition_by_id(connection, delivery.hook_id))) is not None:
             raise ConflictError(f"hook '{delivery.hook}' gets nothing any more: {why}")
+        if delivery.state != DeliveryState.DEAD:
+            raise ConflictError("only a dead delivery can be replayed")
         if outbox.overtaken(connection, delivery):
             raise ConflictError("a later delivery about this alert has reached the hook or is on its way")
-        if not outbox.replay_delivery(connection, delivery_id, to_us(now)):
-            raise ConflictError("only a dead delivery can be replayed")
+        again = replayable(connection, delivery)
+        if not again:
+            raise ConflictError(
+                "the alert has resolved since, and the hook was never told of it: there is nothing to end"
+            )
+        for number in again:
+            outbox.replay_delivery(connection, number, to_us(now))
+
+
+def replayable(connection: Connection, delivery: DeliveryRow) -> Sequence[int]:
+    """List what is to be replayed with a dead delivery that nothing overtook, itself first.
+
+    What tells of an alert that is over is told together with its end, or it would stay open at the receiver for ever;
+    nothing where there is no such end.
+    """
+    alert = alerts.find_alert(connection, delivery.alert_id) if delivery.alert_id is not None else None
+    if alert is None or alert.state != AlertState.RESOLVED or delivery.type == RESOLVED:
+        return (delivery.id,)
+    end = outbox.end_of(connection, delivery)
+    return () if end is None else (delivery.id, end.id)
 
 
 def _hook(vault: Vault, definition: Definition) -> Hook:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from app.domain.delivering import DeliveryState
 from app.domain.errors import ConflictError, NotFoundError
+from app.services import deliveries
 from app.store import catalog, outbox
 from app.store.engine import Connection, Store, to_us
 from app.store.outbox import DeliveryRow
@@ -19,7 +20,8 @@ class Replayed:
 
     replayed: int
     overtaken: int
-    """Left as they are: the hook has taken, or is about to get, something later about the same alert."""
+    """Left as they are: the hook has taken, or is about to get, something later about the same alert, which may be its
+    end: of one that ended before the hook was told of it, there is nothing to tell any more."""
 
 
 def replay_all(store: Store, slug: str, *, now: datetime) -> Replayed:
@@ -37,7 +39,7 @@ def replay_all(store: Store, slug: str, *, now: datetime) -> Replayed:
             raise ConflictError(f"hook '{slug}' is disabled: {hook.disabled_reason} Save it again to enable it")
         replayed = overtaken = 0
         for delivery in sorted(_dead(connection, hook.id), key=lambda row: row.id):
-            if outbox.overtaken(connection, delivery):
+            if outbox.overtaken(connection, delivery) or not deliveries.replayable(connection, delivery):
                 overtaken += 1
             elif outbox.replay_delivery(connection, delivery.id, to_us(now)):
                 replayed += 1

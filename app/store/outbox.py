@@ -64,8 +64,9 @@ def enqueue_deliveries(connection: Connection, rows: Sequence[Mapping[str, Any]]
         "created_at",
         "next_attempt_at",
         "attempts",
+        "reason",
     )
-    insert_new(connection, deliveries, columns, [tuple([row[name] for name in columns]) for row in rows])
+    insert_new(connection, deliveries, columns, [tuple([row.get(name) for name in columns]) for row in rows])
 
 
 def deliveries_of_alert(connection: Connection, alert_id: int, *, hold: bool = False) -> list[DeliveryRow]:
@@ -240,6 +241,48 @@ def replay_delivery(connection: Connection, delivery_id: int, now: int) -> bool:
     dead = sa.and_(deliveries.c.id == delivery_id, deliveries.c.state == "dead")
     values = {"state": "pending", "attempts": 0, "first_attempt_at": None, "next_attempt_at": now, "reason": None}
     return connection.execute(sa.update(deliveries).where(dead).values(**values)).rowcount == 1
+
+
+def send_owed(connection: Connection, now: int, *, hook_id: int | None = None, alert_ids: Sequence[int] = ()) -> int:
+    """Put ends that hooks in force have not taken back into the outbox, unless something later told of their fault.
+
+    Of a hook, or of the faults of these alerts; of faults that are over alone: while a later alert of one is open, its
+    own end ends it there. Gives how many.
+    """
+    one, later, newer, theirs = alerts.alias(), deliveries.alias(), alerts.alias(), alerts.alias()
+    in_force = sa.select(definitions.c.id).where(
+        definitions.c.archived_at.is_(None), definitions.c.disabled_reason.is_(None)
+    )
+    told = sa.exists().where(
+        later.c.hook_id == deliveries.c.hook_id,
+        later.c.id > deliveries.c.id,
+        later.c.state.in_(("delivered", "pending")),
+        theirs.c.id == later.c.alert_id,
+        theirs.c.dedupe_key == one.c.dedupe_key,
+    )
+    firing = sa.exists().where(newer.c.dedupe_key == one.c.dedupe_key, newer.c.state.in_(("firing", "recovering")))
+    owed = sa.select(deliveries.c.id).where(
+        deliveries.c.state == "dead",
+        deliveries.c.type == "alert.resolved",
+        deliveries.c.hook_id.in_(in_force),
+        one.c.id == deliveries.c.alert_id,
+        ~told,
+        ~firing,
+    )
+    if hook_id is not None:
+        owed = owed.where(deliveries.c.hook_id == hook_id)
+    else:
+        faults = sa.select(alerts.c.dedupe_key).where(alerts.c.id.in_(list(alert_ids)))
+        owed = owed.where(one.c.dedupe_key.in_(faults))
+    ids = connection.execute(owed.order_by(deliveries.c.id)).scalars().all()
+    return sum(replay_delivery(connection, delivery_id, now) for delivery_id in ids)
+
+
+def end_of(connection: Connection, delivery: DeliveryRow) -> DeliveryRow | None:
+    """Find the delivery that tells the same hook of the end of the same alert."""
+    same = sa.and_(deliveries.c.alert_id == delivery.alert_id, deliveries.c.hook_id == delivery.hook_id)
+    row = connection.execute(_DELIVERY.where(same, deliveries.c.type == "alert.resolved")).one_or_none()
+    return _delivery(row) if row else None
 
 
 def outbox(connection: Connection) -> tuple[int, int | None]:
