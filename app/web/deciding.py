@@ -27,6 +27,8 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 _PROPOSALS = 200
 _STATES = 50
 _CHOICE_FIELDS = 3
+_LONGEST_ID = 18
+"""Digits: what fits 64 bits."""
 
 
 @router.get("/alerts/{alert_id}")
@@ -90,19 +92,26 @@ async def decide_reanchors(request: Request, store: StoreDep, slug: str) -> HTML
     async with request.form(max_files=0, max_fields=_PROPOSALS + 1) as form:
         ids = [value for value in form.getlist("proposal") if isinstance(value, str)]
         answer = form.get("answer")
-    return await anyio.to_thread.run_sync(_decided, request, store, slug, ids, answer == "accept")
+    if answer not in {"accept", "reject"}:
+        raise InvalidInputError([Problem(path="answer", message="is 'accept' or 'reject'")])
+    return await anyio.to_thread.run_sync(_decided, request, store, slug, ids, str(answer))
 
 
-def _decided(request: Request, store: Store, slug: str, ids: list[str], accepts: bool) -> HTMLResponse:  # noqa: FBT001
-    chosen = [int(one) for one in ids if one.isascii() and one.isdecimal()]
-    if not chosen:
+def _decided(request: Request, store: Store, slug: str, ids: list[str], answer: str) -> HTMLResponse:
+    if not ids:
         return _reanchors(request, store, slug, problems=(Problem(message="tick at least one proposal"),))
-    wanted: dict[str, Any] = {"accept" if accepts else "reject": chosen}
     try:
+        wanted: dict[str, Any] = {answer: [_proposal(one) for one in ids]}
         decided = reanchoring.decide(store, slug, **wanted, by=request.state.identity.name, now=_now())
     except InvalidInputError as error:
         return _reanchors(request, store, slug, problems=error.problems, status=422)
     return _reanchors(request, store, slug, decided=decided)
+
+
+def _proposal(text: str) -> int:
+    if not (len(text) <= _LONGEST_ID and text.isascii() and text.isdecimal()):
+        raise InvalidInputError([Problem(path="proposal", message=f"there is no proposal '{text[:40]}'")])
+    return int(text)
 
 
 def _alert(request: Request, store: Store, alert_id: str, *, refused: str = "", status: int = 200) -> HTMLResponse:
