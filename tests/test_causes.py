@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.domain.diagnosis.asking import questions
 from app.domain.diagnosis.causes import classify
-from app.domain.diagnosis.texts import held, part_held
+from app.domain.diagnosis.texts import grams, held, part_held
 from app.domain.diagnosis.values import Case, Cause, Diagnosis, Kind, Question
 from app.domain.model import Answer, Canary, Category, Judgment, Outcome, Ranking
 from app.domain.retrievers import Scale
@@ -254,6 +254,20 @@ def test_an_id_that_holds_another_text_now_was_cut_anew() -> None:
     found = diagnose(case(ranked(*ids, texts={EXPECTED: other})), known=moved)
     assert found.cause is Cause.RECHUNKED
     assert found.reanchors[0].proposals == (Judgment(id="doc-20"),)
+
+
+def test_of_hundreds_of_long_chunks_the_best_ranked_are_compared_and_little_is_kept() -> None:
+    long = {f"new-{number}": f"{number} ".join(["word"] * 2 + TEXTS["doc-3"].split() * 300) for number in range(200)}
+    long["new-9"] = f"{PASSAGE} {long['new-9']}"
+    answer = ranked(*long, texts=long)
+    grams.cache_clear()
+    found = diagnose(case(NOT_BACK), deep=answer, known=answer)
+    assert found.cause is Cause.RECHUNKED
+    assert found.reanchors[0].proposals == (Judgment(id="new-9"),)
+    kept = grams.cache_info()
+    assert kept.misses < 100
+    assert kept.currsize <= 64
+    assert len(grams(" ".join(map(str, range(20_000))))) < 4_000
 
 
 def test_a_neighbour_that_always_overlapped_is_no_new_home() -> None:

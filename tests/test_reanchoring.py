@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 import yaml
 from typer.testing import CliRunner
 
@@ -16,6 +17,7 @@ from app.formats.canary_files import read_canary_files
 from app.formats.judgment_patch import Replacement, patch_text
 from app.services import definitions, reanchoring
 from app.services.reanchoring import State
+from app.store import diagnosis as stored
 from app.store.engine import Store
 from tests.library import API, QUERIES, Diagnosed, shelf
 
@@ -139,6 +141,58 @@ def test_what_is_no_proposal_of_the_check_is_refused_and_nothing_is_done(sqlite_
     with pytest.raises(NotFoundError):
         reanchoring.decide(setting.store, "nothing", accept=None, by="Ada", now=setting.world.clock())
     assert [one["state"] for one in _listed(setting)] == ["proposed"]
+
+
+def _propose_again(setting: Diagnosed, key: str, many: int) -> None:
+    """Let so many more proposals wait, as if of many canaries like this one."""
+    with setting.store.write() as connection:
+        check = definitions.find(setting.store, "check", "watch").id
+        rows = stored.list_reanchors(connection, check, state=None, limit=10)
+        mine = next(row for row in rows if row.key == key)
+        for number in range(many):
+            stored.propose(
+                connection,
+                diagnosis_id=mine.diagnosis_id,
+                check_id=mine.check_id,
+                canary_id=mine.canary_id,
+                canary_version_id=mine.canary_version_id,
+                hash=str(number).encode(),
+                judgment=dict(mine.judgment),
+                proposals=[dict(one) for one in mine.proposals],
+                similarity=1.0,
+                created_at=mine.created_at,
+            )
+
+
+def test_an_archived_canary_is_outdated_however_many_others_wait(sqlite_store: Store) -> None:
+    setting = _renamed(sqlite_store, "refunds", "tokens")
+    ids = {one["key"]: int(one["id"]) for one in _listed(setting)}
+    _propose_again(setting, "tokens", 1_001)
+    definitions.archive_canary(setting.store, "suite", "refunds", now=setting.world.clock())
+    decided = _decide(setting, accept=[ids["refunds"]])
+    assert decided["outdated"] == [{"id": str(ids["refunds"]), "key": "refunds", "state": "outdated"}]
+    assert decided["accepted"] == []
+    assert [one["key"] for one in _listed(setting, State.OUTDATED)] == ["refunds"]
+
+
+def test_only_proposals_that_can_be_in_the_state_are_read(sqlite_store: Store) -> None:
+    setting = _renamed(sqlite_store, "refunds", "tokens")
+    _propose_again(setting, "tokens", 250)
+    _decide(setting, reject=None)
+    asked: list[Any] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, values: Any, *_more: Any) -> None:
+        if "FROM reanchors" in statement:
+            asked.append(values)
+
+    sa.event.listen(setting.store.engine, "before_cursor_execute", note)
+    for state, states in ((State.PROPOSED, ["proposed"]), (State.REJECTED, ["rejected"])):
+        asked.clear()
+        found = _listed(setting, state)
+        assert len(found) == (0 if state is State.PROPOSED else 100)
+        assert [one for values in asked for one in values if isinstance(one, str)] == states
+    numbers = [int(one["id"]) for one in _listed(setting, State.REJECTED)]
+    assert numbers == sorted(numbers, reverse=True)
 
 
 # --- canaries of files ---------------------------------------------------------------------------------------

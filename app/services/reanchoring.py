@@ -6,7 +6,7 @@ the file says so. Proposals come from diagnosis.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -28,6 +28,7 @@ from app.store.diagnosis import ReanchorRow
 from app.store.engine import Connection, Store, to_us
 
 _MOST = 1_000
+_PAGE = 200
 _LARGEST_FILE = 20_000_000
 
 
@@ -61,7 +62,8 @@ def decide(
         known = {row.id: row for row in catalog.list_canaries(connection, suite.id)}
         at = to_us(now)
         settle(connection, check.id, known, at=at)
-        chosen = _chosen(connection, check.id, slug, accept, reject)
+        rows = _chosen(connection, check.id, slug, accept, reject)
+        chosen = {row.id: row for row in _settled(connection, rows, known, at=at)}  # they may be beyond the newest
         waiting = [row for row in chosen.values() if row.state == State.PROPOSED]
         taken = [row for row in waiting if accept is None or row.id in accept]
         refused = [row for row in waiting if row not in taken]
@@ -91,43 +93,76 @@ def list_all(
     """
     with store.read() as connection:
         check = find_check(connection, slug)
-        suite = catalog.find_definition(connection, "suite", check.body["suite"])
-        known = {row.id: row for row in catalog.list_canaries(connection, suite.id)} if suite else {}
-        found: list[dict[str, Any]] = []
-        while len(found) < limit:
-            rows = diagnosis.list_reanchors(connection, check.id, state=None, before=before, limit=_MOST)
-            standing = [(row, _standing(row, known.get(row.canary_id))) for row in rows]
-            found += [_shape(row, now, known) for row, now in standing if state is None or now is state]
-            if len(rows) < _MOST:
-                break
-            before = rows[-1].id
-    return found[:limit]
+        suite_slug = str(check.body["suite"])
+        known: Mapping[int, CanaryRow] | None = None
+        found: list[tuple[ReanchorRow, State]] = []
+        for stored in _stored_as(state):
+            below, enough = before, len(found) + limit
+            while len(found) < enough:
+                rows = diagnosis.list_reanchors(connection, check.id, state=stored, before=below, limit=_PAGE)
+                if rows and known is None:
+                    known = _in_force(connection, suite_slug)
+                standing = [(row, _standing(row, (known or {}).get(row.canary_id))) for row in rows]
+                found += [(row, now) for row, now in standing if state is None or now is state]
+                if len(rows) < _PAGE:
+                    break
+                below = rows[-1].id
+    found.sort(key=lambda one: one[0].id, reverse=True)
+    return [_shape(row, now, known or {}) for row, now in found[:limit]]
+
+
+def _stored_as(state: State | None) -> Sequence[State | None]:
+    """List the states in the database of what is in a state; what waits there may have got its answer meanwhile."""
+    if state is None:
+        return (None,)
+    return (state, State.PROPOSED) if state in {State.ACCEPTED, State.OUTDATED} else (state,)
+
+
+def _in_force(connection: Connection, suite_slug: str) -> Mapping[int, CanaryRow]:
+    suite = catalog.find_definition(connection, "suite", suite_slug)
+    return {row.id: row for row in catalog.list_canaries(connection, suite.id)} if suite else {}
 
 
 def settle(connection: Connection, check_id: int, known: Mapping[int, CanaryRow], *, at: int) -> None:
     """End the proposals of a check to which its canaries in force (by id) gave the answer meanwhile."""
+    waiting = diagnosis.list_reanchors(connection, check_id, state=State.PROPOSED, limit=_MOST)
+    _settled(connection, waiting, known, at=at)
+
+
+def _settled(
+    connection: Connection, rows: Iterable[ReanchorRow], known: Mapping[int, CanaryRow], *, at: int
+) -> list[ReanchorRow]:
+    """End those of these proposals that got their answer meanwhile, and give all as they stand now."""
     ended: dict[State, list[int]] = defaultdict(list)
-    for row in diagnosis.list_reanchors(connection, check_id, state=State.PROPOSED, limit=_MOST):
-        ended[_standing(row, known.get(row.canary_id))].append(row.id)
-    for state in (State.ACCEPTED, State.OUTDATED):
-        diagnosis.decide_reanchors(connection, ended[state], state=state, at=at, by=None)
+    found: list[ReanchorRow] = []
+    for row in rows:
+        now = _standing(row, known.get(row.canary_id))
+        if now != row.state:
+            ended[now].append(row.id)
+            found.append(replace(row, state=now))
+        else:
+            found.append(row)
+    for state, ids in ended.items():
+        diagnosis.decide_reanchors(connection, ids, state=state, at=at, by=None)
+    return found
 
 
-def _chosen(connection: Connection, check_id: int, slug: str, accept: Wanted, reject: Wanted) -> dict[int, ReanchorRow]:
+def _chosen(connection: Connection, check_id: int, slug: str, accept: Wanted, reject: Wanted) -> list[ReanchorRow]:
     """Read the proposals somebody names. Raises InvalidInputError where that is not clear."""
     if accept is None or reject is None:
         if (accept is None and reject is None) or accept or reject:
             raise InvalidInputError([Problem(message="say `all` of one of them, and leave the other out")])
         rows = diagnosis.list_reanchors(connection, check_id, state=State.PROPOSED, limit=_MOST)
-        return {row.id: row for row in reversed(rows)}
+        return rows[::-1]
     problems = [Problem(path="reject", message=f"'{one}' is accepted too") for one in sorted({*accept} & {*reject})]
-    found = {row.id: row for row in diagnosis.find_reanchors(connection, check_id, [*accept, *reject])}
+    rows = diagnosis.find_reanchors(connection, check_id, [*accept, *reject])
+    found = {row.id for row in rows}
     for name, ids in (("accept", accept), ("reject", reject)):
         told = f"check '{slug}' has no proposal"
         problems += [Problem(path=name, message=f"{told} '{one}'") for one in sorted(ids) if one not in found]
     if problems:
         raise InvalidInputError(problems)
-    return found
+    return rows
 
 
 def _put(

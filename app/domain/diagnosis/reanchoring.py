@@ -1,7 +1,8 @@
 """Which chunks hold a passage whose own chunk is gone, and which judgments should stand for it from now on."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from app.domain.diagnosis.expected import MOSTLY, Wanted
 from app.domain.diagnosis.texts import Grams, grams, part_held
@@ -11,6 +12,8 @@ from app.domain.model import Judgment, Ranking
 TOGETHER = 0.8
 """Pieces that hold less than half of a passage each must hold this share of it together."""
 MOST_PIECES = 3
+MOST_LOOKED_AT = 60
+"""Chunks; an answer may have hundreds of long ones."""
 
 
 def reanchor(wanted: Wanted, answers: Iterable[Ranking], before: Ranking | None) -> Reanchor | None:
@@ -22,8 +25,9 @@ def reanchor(wanted: Wanted, answers: Iterable[Ranking], before: Ranking | None)
     if wanted.passage is None:
         return None
     whole = grams(wanted.passage)
-    found = _cover(whole, _candidates(wanted, answers, before))
-    held = frozenset[tuple[str, ...]]().union(*(grams(one.text) & whole for one in found))
+    taken = _cover(whole, _candidates(whole, answers, before))
+    found = [one.found for one in taken]
+    held = frozenset[tuple[str, ...]]().union(*(one.held for one in taken))
     share = len(held) / len(whole) if whole else 0.0
     if not found or (found[0].similarity < MOSTLY and share < TOGETHER):
         return None
@@ -36,28 +40,46 @@ def reanchor(wanted: Wanted, answers: Iterable[Ranking], before: Ranking | None)
     )
 
 
-def _candidates(wanted: Wanted, answers: Iterable[Ranking], before: Ranking | None) -> dict[str, Found]:
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A chunk, and what it holds of the passage; its other 3-grams are not kept."""
+
+    found: Found
+    held: Grams
+
+
+def _candidates(whole: Grams, answers: Iterable[Ranking], before: Ranking | None) -> list[_Candidate]:
+    """List the chunks that hold something of a passage, among the 60 that stand best in any answer."""
     stood = set(zip(before.ids, before.texts, strict=True)) if before is not None else set()
-    whole = grams(wanted.passage or "")
-    found: dict[str, Found] = {}
-    for ranking in answers:
-        for chunk, document, text in zip(ranking.ids, ranking.documents, ranking.texts, strict=True):
-            if text and chunk not in found and (chunk, text) not in stood:
-                share = len(whole & grams(text)) / len(whole) if whole else 0.0
-                if share > 0:
-                    found[chunk] = Found(id=chunk, document=document, text=text, similarity=round(share, 3))
+    hits = [
+        (rank, place, chunk, document, text)
+        for place, ranking in enumerate(answers)
+        for rank, (chunk, document, text) in enumerate(zip(ranking.ids, ranking.documents, ranking.texts, strict=True))
+        if text and (chunk, text) not in stood
+    ]
+    first: dict[str, tuple[int, int, str, str | None, str]] = {}
+    for hit in sorted(hits, key=lambda one: one[:2]):
+        first.setdefault(hit[2], hit)
+    found: list[_Candidate] = []
+    # Answers come most telling first, which decides where two chunks hold as much.
+    for _, _, chunk, document, text in sorted(islice(first.values(), MOST_LOOKED_AT), key=lambda one: (one[1], one[0])):
+        held = whole & grams(text)
+        if held:
+            share = round(len(held) / len(whole), 3)
+            found.append(_Candidate(Found(id=chunk, document=document, text=text, similarity=share), held))
     return found
 
 
-def _cover(whole: Grams, candidates: dict[str, Found]) -> Sequence[Found]:
+def _cover(whole: Grams, candidates: Sequence[_Candidate]) -> Sequence[_Candidate]:
     """Take the chunk that holds most of a passage, then whichever adds most, as long as it adds a fifth."""
-    taken, left, rest = list[Found](), whole, dict(candidates)
+    taken, left, rest = list[_Candidate](), whole, list(candidates)
     while rest and left and len(taken) < MOST_PIECES:
-        best = max(rest.values(), key=lambda one: (len(left & grams(one.text)), one.similarity))
-        gained = left & grams(best.text)
+        best = max(rest, key=lambda one: (len(left & one.held), one.found.similarity))
+        gained = left & best.held
         if taken and len(gained) < _WORTH_ADDING * len(whole):
             break
-        taken.append(rest.pop(best.id))
+        taken.append(best)
+        rest.remove(best)
         left -= gained
     return taken
 

@@ -25,10 +25,10 @@ def alike(one: str, other: str) -> float:
     return len(a & b) / shorter if shorter else 0.0
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=64)  # the texts of one case; each may hold a megabyte
 def grams(text: str) -> Grams:
-    """List each three words in a row; a text of one or two words is one gram."""
-    words = words_of(text)
+    """List each three words in a row of the first 4,000 words; a text of one or two words is one gram."""
+    words = words_of(text)[:_MOST_WORDS]
     if not words:
         return frozenset()
     return frozenset(zip(words, words[1:], words[2:], strict=False)) or frozenset([tuple(words)])
@@ -65,5 +65,6 @@ def part_held(passage: str, text: str) -> str | None:
     return passage[tokens[owner[first]].start() : tokens[owner[first + length - 1]].end()]
 
 
+_MOST_WORDS = 4_000
 _TOKEN = re.compile(r"\S+")
 _WORDS = re.compile(f"[^\\s{FIRST_UNSPACED}-\U0010ffff]+|[{FIRST_UNSPACED}-\U0010ffff]")
