@@ -1,6 +1,7 @@
 """Which extra probes tell why a canary degraded: its query thrice more and once deep, and its expected passages.
 
-Up to eight probes a canary by default. What their answers mean is causes'.
+Up to eight probes a canary by default. What their answers mean is causes'. Retrievers are asked by query only, none is
+described by how it fetches a chunk by id: the known item, an expected passage as the query, stands in for that.
 """
 
 from collections.abc import Iterator, Sequence

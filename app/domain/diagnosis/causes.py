@@ -86,7 +86,11 @@ def _truncated(seen: Evidence) -> _Finding | None:
 
 
 def _end_is_cut_off(seen: Evidence, longest: Ranking) -> bool:
-    """Whether a short answer is the beginning of a longer one, rather than all there is or what a loss left over."""
+    """Whether a short answer is the beginning of a longer one, rather than all there is or what a loss left over.
+
+    Prevents that chunks lost or passed over are told as `truncated`. Measured (benchmarks/diagnosis.py): without it
+    the demo scores .932 instead of .987, 17 of 72 lost chunks being told so.
+    """
     known = [ranking for found in seen.known.values() for ranking in found]
     fuller = any(ranking.returned > longest.returned for ranking in known)
     healthy = seen.case.healthy
@@ -110,6 +114,8 @@ def _drifted(seen: Evidence) -> _Finding | None:
         return _deaf(seen)
     if change.median <= limit_of(seen.case.scale):
         return None
+    # Prevents that documents which come or go, and move the weights of words, are told as drift of the scores. Measured
+    # (benchmarks/diagnosis.py): without it the demo scores .821 instead of .987, xquad_en by words .715 instead of .985.
     if by_content(seen.case.scale, change) and seen.targets and _content_explains(seen, change):
         return None
     reason = (
