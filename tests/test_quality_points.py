@@ -1,6 +1,7 @@
 """The points of the quality checklist, each by itself: what is good, what needs a look, and what is not known."""
 
 import random
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
@@ -358,6 +359,31 @@ def test_boundaries_are_unknown_without_expected_texts_and_where_none_was_retrie
     assert chunk_boundaries([_held("nothing of the kind")]).mark is Mark.UNKNOWN
     short = _answered("short", hits("a", texts={"a": "kept for"}), expected=[Judgment(text="kept for 30 days")])
     assert chunk_boundaries([short]).mark is Mark.UNKNOWN
+
+
+def test_parts_at_the_end_of_a_long_list_of_hits_are_put_together() -> None:
+    words = EVIDENCE.split()
+    noise = [" ".join(words[place % 12 : place % 12 + 3]) for place in range(60)]  # each holds a little
+    section = chunk_boundaries([_held(*noise, EVIDENCE[:47], EVIDENCE[47:])])
+    (example,) = section.examples
+    assert "rank 61" in example.told
+    assert "rank 62" in example.told
+
+
+def test_long_texts_without_spaces_are_looked_at_in_little_memory() -> None:
+    draw = random.Random(1)  # noqa: S311 - texts, not secrets
+    texts = ["".join(map(chr, draw.choices(range(0x4E00, 0x9FFF), k=20_000))) for _ in range(15)]
+    expected = [Judgment(text=f"{EVIDENCE} {place}") for place in range(20)]
+    everything = [_answered(f"c{at}", hits("a", texts={"a": text}), expected=expected) for at, text in enumerate(texts)]
+    chunks = [Chunk(id="a", document=None, text=text) for text in texts]
+    tracemalloc.start()
+    try:
+        chunk_boundaries(everything)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+        vocabulary(everything, chunks, k=5)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
 
 
 # --- slow drift ----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from app.api.quality import REPORTS
 from app.cli import app
 from app.domain.embeddings import Embedded
 from app.domain.errors import NotFoundError
@@ -142,6 +144,26 @@ def test_of_large_suites_a_sample_is_looked_at_and_said_to_be(store: Store) -> N
     assert _sections(report)["suite"]["numbers"]["expecting_canaries"] == 40, "the suite itself is counted whole"
 
 
+def test_of_very_long_texts_a_sample_is_looked_at_and_said_to_be(store: Store) -> None:
+    world = World(store=store)
+    keys = [f"c{place:02}" for place in range(40)]
+    world.apply(page([canary(key, query=key, expected_chunks=[{"text": f"{TEXTS['kept']} {key}"}]) for key in keys]))
+    world.probe.answers = {
+        key: answered(hits(f"{key}-a", texts={f"{key}-a": chr(0x4E00 + place) * 1_000}))
+        for place, key in enumerate(keys)
+    }
+    world.run()
+    report = _report(world, most_characters=11_500)  # an expected text has 104
+    assert report["canaries"] == {"total": 40, "measured": 40, "looked_at": 10}
+    assert report["chunks"] == {"looked_at": 10}
+    assert report["notes"] == [
+        "10 of 40 answered canaries are looked at, evenly spaced over the suite",
+        "texts are so long that canaries were left out: 11,500 characters are looked at, of one text the first 20,000",
+    ]
+    assert _report(world, most_characters=1)["canaries"]["looked_at"] == 1
+    assert _report(world)["notes"] == []
+
+
 def test_slow_drift_compares_days_and_says_when_the_suite_changed(store: Store) -> None:
     world = World(store=store)
     keys = [f"c{place:02}" for place in range(20)]
@@ -204,6 +226,31 @@ def test_the_report_is_read_over_the_api(service: Api) -> None:
     assert "## Chunk boundaries" in answer.text
     assert "| Embedding quality | unknown |" in answer.text
     assert service.client.get("/v1/checks/docs/quality", params={"format": "pdf"}).status_code == 422
+
+
+def test_reports_wait_for_each_other_and_for_nothing_else_and_nothing_for_them(service: Api) -> None:
+    assert REPORTS.total_tokens == 1
+    service.run()
+    somebody = object()
+
+    async def taken() -> None:
+        REPORTS.acquire_on_behalf_of_nowait(somebody)
+
+    async def given() -> None:
+        REPORTS.release_on_behalf_of(somebody)
+
+    portal = service.client.portal
+    assert portal is not None
+    portal.call(taken)
+    with ThreadPoolExecutor(60) as pool:
+        # More than the threads that all routes share.
+        waiting = [pool.submit(service.get, "/v1/checks/docs/quality") for _ in range(60)]
+        try:
+            assert service.get("/v1/checks/docs")["slug"] == "docs"
+            assert not any(one.done() for one in waiting)
+        finally:
+            portal.call(given)
+        assert [one.result()["check"] for one in waiting] == ["docs"] * 60
 
 
 def test_texts_and_names_of_others_are_shown_literally(tmp_path: Path) -> None:

@@ -24,13 +24,21 @@ from app.formats import shapes
 from app.services import reading, scoring
 from app.store import history, retrieved, series
 from app.store.engine import Connection, Store, to_us
-from app.store.history import RunRow
+from app.store.history import RunRow, StateRow
 from app.store.recording import DAY
 
 MOST_CANARIES: Final = 500
 MOST_HITS: Final = 5_000
 """Of large suites only so many canaries and hits are looked at, evenly spaced over the suite."""
+MOST_CHARACTERS: Final = 10_000_000
+"""Of retrieved and expected texts together; where they are longer fewer canaries are looked at."""
+READ_OF_ONE: Final = 20_000
+"""Characters of one text that are looked at."""
 _FEWEST_CANARIES = 50
+_BLOCK = 10
+"""Canaries whose answers are read at once."""
+_STEP = 0.618033988749895
+"""The golden ratio's: stepping by it, any number of first steps is spread over the whole (Weyl 1916)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,19 +51,31 @@ class _Evidence:
     yardstick: Yardstick
     answered: tuple[Answered, ...]
     """Those looked at."""
+    most_characters: int | None
+    """How many were looked at where some canaries were left out for it."""
     measured: int
     """Those whose last answer is known, looked at or not."""
     series: Mapping[str, Sequence[tuple[float, float]]]
     changed: str | None
 
 
-def report(store: Store, slug: str, *, now: datetime, most_canaries: int = MOST_CANARIES) -> dict[str, Any]:
+def report(
+    store: Store,
+    slug: str,
+    *,
+    now: datetime,
+    most_canaries: int = MOST_CANARIES,
+    most_characters: int = MOST_CHARACTERS,
+) -> dict[str, Any]:
     """Go through the checklist for a check, by what each canary last got; of many canaries a sample is looked at.
+
+    So it is of few canaries with very long texts, at least one; the notes say so. That bounds time and memory whatever
+    the texts are like: at the most it takes seconds and some tens of megabytes.
 
     Raises NotFoundError where there is no such check, and before its first run that asked anything ended.
     """
     with store.read() as connection:
-        evidence = _read(connection, slug, now, most_canaries)
+        evidence = _read(connection, slug, now, most_canaries, most_characters)
     answered, yardstick = evidence.answered, evidence.yardstick
     chunks = chunks_of(answered)
     sections = (
@@ -85,7 +105,7 @@ def report(store: Store, slug: str, *, now: datetime, most_canaries: int = MOST_
     }
 
 
-def _read(connection: Connection, slug: str, now: datetime, most_canaries: int) -> _Evidence:
+def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, most_characters: int) -> _Evidence:
     check = reading.find_check(connection, slug)
     newest = history.latest_body(connection, check.id)
     row = history.find_run(connection, newest[0]) if newest is not None else None
@@ -100,22 +120,48 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int) 
     ]
     most = min(most_canaries, max(_FEWEST_CANARIES, MOST_HITS // setting.yardstick.fetch_k))
     sampled = [held[place] for place in spread_over(len(held), most)]
-    rankings = history.read_rankings(connection, [state.ranking_id for _, state in sampled])
+    answered, cut = _answered(connection, sampled, most_characters)
     start = to_us(now - timedelta(days=DAYS))
     return _Evidence(
         run=row,
         canaries=setting.canaries,
         yardstick=setting.yardstick,
-        answered=tuple(
-            [
-                Answered(canary=canary, ranking=rankings[state.ranking_id], match=Match.from_bytes(state.matched))
-                for canary, state in sampled
-            ]
-        ),
+        answered=answered,
+        most_characters=most_characters if cut else None,
         measured=len(held),
         series=_series(connection, check.id, setting.yardstick, start, to_us(now)),
         changed=_changed(connection, row, start),
     )
+
+
+def _answered(
+    connection: Connection, sampled: Sequence[tuple[Canary, StateRow]], most_characters: int
+) -> tuple[tuple[Answered, ...], bool]:
+    """Read what canaries got, as many as there is room for and evenly spaced, and say whether some were left out.
+
+    Read by the block, so that no more than one is ever held in vain.
+    """
+    order = sorted(range(len(sampled)), key=lambda place: place * _STEP % 1)
+    taken: dict[int, Answered] = {}
+    room = most_characters
+    for start in range(0, len(order), _BLOCK):
+        block = order[start : start + _BLOCK]
+        rankings = history.read_rankings(connection, [sampled[place][1].ranking_id for place in block])
+        for place in block:
+            canary, state = sampled[place]
+            ranking = rankings[state.ranking_id]
+            one = Answered(canary=canary, ranking=ranking, match=Match.from_bytes(state.matched))
+            room -= _characters(one)
+            if room < 0 and taken:
+                return tuple(taken[place] for place in sorted(taken)), True
+            taken[place] = one
+    return tuple(taken[place] for place in sorted(taken)), False
+
+
+def _characters(one: Answered) -> int:
+    """Count what is looked at."""
+    texts = [*one.ranking.texts, *(judgment.text for _, judgment in one.expected)]
+    return sum(min(len(text), READ_OF_ONE) for text in texts if text is not None)
 
 
 def _series(
@@ -151,6 +197,9 @@ def _notes(evidence: _Evidence) -> list[str]:
     if len(evidence.answered) < evidence.measured:
         told = f"{len(evidence.answered):,} of {evidence.measured:,} answered canaries are looked at"
         notes.append(f"{told}, evenly spaced over the suite")
+    if evidence.most_characters is not None:
+        told = f"texts are so long that canaries were left out: {evidence.most_characters:,} characters are looked at"
+        notes.append(f"{told}, of one text the first {READ_OF_ONE:,}")
     if evidence.run.failed:
         told = f"{counted(evidence.run.failed, 'probe')} of the newest run failed"
         notes.append(f"{told}; what these canaries got before is looked at")

@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, islice
 from typing import Final
 
 import numpy as np
@@ -43,7 +43,7 @@ def near_copies(texts: Sequence[str]) -> dict[int, tuple[int, float]]:
     groups: dict[tuple[int, ...], int] = {}
     numbers: defaultdict[str, int] = defaultdict(count().__next__)
     for place, text in enumerate(texts):
-        words = tuple(map(numbers.__getitem__, words_of(text)[:_WORDS_READ]))
+        words = tuple(map(numbers.__getitem__, words_of(text, most=_WORDS_READ)))
         first = groups.setdefault(words, place)
         if words and first != place:
             found[place] = first, 1.0
@@ -66,9 +66,12 @@ def near_copies(texts: Sequence[str]) -> dict[int, tuple[int, float]]:
     return found
 
 
-def words_of(text: str) -> list[str]:
-    """List the words of a text; where scripts put no spaces between them each sign is one."""
-    return (_SPACED if text.isascii() else _UNSPACED).findall(text.casefold())
+def words_of(text: str, *, most: int | None = None) -> list[str]:
+    """List the words of a text, the first `most`; where scripts put no spaces between them each sign is one."""
+    pattern = _SPACED if text.isascii() else _UNSPACED
+    if most is None or len(text) <= most:  # then there are no more
+        return pattern.findall(text.casefold())[:most]
+    return [found[0] for found in islice(pattern.finditer(text.casefold()), most)]
 
 
 def _shingles(texts: Sequence[Sequence[int]]) -> tuple[Hashes, Places]:

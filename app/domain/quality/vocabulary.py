@@ -1,5 +1,6 @@
 """Vocabulary: whether queries share words with what they should find."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -22,7 +23,7 @@ def vocabulary(answered: Sequence[Answered], chunks: Sequence[Chunk], *, k: int)
     text is known is unknown.
     """
     texts = {chunk.id: chunk.text for chunk in chunks if chunk.text is not None}
-    kept: dict[str, frozenset[str]] = {}
+    shared = _shared(answered, texts)
     found: list[float] = []
     missed: list[tuple[float, str]] = []
     unread = 0
@@ -31,7 +32,7 @@ def vocabulary(answered: Sequence[Answered], chunks: Sequence[Chunk], *, k: int)
             continue
         rank = one.match.first_relevant
         lost = rank is None or rank > k
-        overlap = _overlap(one, texts, kept)
+        overlap = _overlap(one, texts, shared)
         if overlap is None:
             unread += lost
         elif lost:
@@ -75,18 +76,27 @@ def content_words(text: str) -> frozenset[str]:
     return frozenset(word[:_LETTERS] for word in words_of(text[:_READ]) if word not in _FUNCTION_WORDS)
 
 
-def _overlap(one: Answered, texts: Mapping[str, str], kept: dict[str, frozenset[str]]) -> float | None:
+def _shared(answered: Sequence[Answered], texts: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """Give, by expected text, those of its words that any query it is expected of has: all else is not kept."""
+    asked: defaultdict[str, set[str]] = defaultdict(set)
+    for one in answered:
+        words = content_words(one.canary.query)
+        for text in _expected(one, texts):
+            asked[text] |= words
+    return {text: content_words(text) & words for text, words in asked.items()}
+
+
+def _overlap(one: Answered, texts: Mapping[str, str], shared: Mapping[str, frozenset[str]]) -> float | None:
     """Give the share of the query's content words in the expected text that has most of them; None = not known."""
     asked = content_words(one.canary.query)
-    expected = [text for _, judgment in one.expected if (text := judgment.text or texts.get(judgment.id or ""))]
+    expected = _expected(one, texts)
     if not asked or not expected:
         return None
-    words = []
-    for text in expected:
-        if text not in kept:
-            kept[text] = content_words(text)
-        words.append(kept[text])
-    return max(len(asked & one) for one in words) / len(asked)
+    return max(len(asked & shared[text]) for text in expected) / len(asked)
+
+
+def _expected(one: Answered, texts: Mapping[str, str]) -> list[str]:
+    return [text for _, judgment in one.expected if (text := judgment.text or texts.get(judgment.id or ""))]
 
 
 def _mean(values: Sequence[float]) -> float | None:
