@@ -1,6 +1,9 @@
 """What the detector promises from run to run: warming up, learning, realigning, and the same numbers once more."""
 
+import json
+import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,6 +129,50 @@ def test_history_led_through_once_more_gives_the_same_numbers() -> None:
 def test_bytes_that_are_no_state_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="no state"):
         unpack_state(data)
+
+
+def _written(head: Any, after: bytes = b"") -> bytes:
+    """Pack a head, JSON or bytes, as a state is packed."""
+    told = head if isinstance(head, bytes) else json.dumps(head).encode()
+    return zlib.compress(len(told).to_bytes(4, "little") + told + after)
+
+
+_HEAD: dict[str, Any] = {"kind": "state", "version": 1, "plain": {"keys": ["a"]}, "arrays": {}}
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (_written(b"[" * 200_000), "recursion"),
+        (_written(b""), "no head"),
+        (zlib.compress(b"\xff" * 100), "too long"),
+        (_written({**_HEAD, "arrays": {"last": ["|i1", [1 << 20]]}}, bytes(1 << 20)), "larger than they may be"),
+        (_written({**_HEAD, "plain": {}, "arrays": {"keys": ["<i8", [1 << 30]]}}), "more canaries"),
+        (_written({**_HEAD, "arrays": {"last": ["|i1", [-1, -1]]}}, b"x"), "of no kind"),
+        (_written({**_HEAD, "arrays": {"last": ["|i1", [1]]}}, b"xy"), "longer or shorter"),
+        (_written({**_HEAD, "arrays": {"last": ["|i1", [2]]}}, b"x"), "longer or shorter"),
+        (_written({**_HEAD, "version": 2}), "none of version 1"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_bytes_that_lie_are_refused_before_they_are_unpacked(data: bytes, told: str) -> None:
+    with pytest.raises(ValueError, match=f"no state.*{told}"):
+        unpack_state(data)
+
+
+@pytest.mark.parametrize(("runs", "canaries"), [(20, 5), (30, 4), (1, 1), (4, 30)])
+def test_failures_of_another_baseline_are_refused(runs: int, canaries: int) -> None:
+    body, failures = pack_baseline(learn(tuple(range(5)), calm(5, 30).lost, calm(5, 30).ndcg))
+    other = learn(tuple(range(canaries)), calm(canaries, runs).lost, calm(canaries, runs).ndcg)
+    assert unpack_baseline(body, failures).failures is not None
+    with pytest.raises(ValueError, match="no failures"):
+        unpack_baseline(body, pack_baseline(other)[1])
+
+
+def test_usual_numbers_without_end_are_refused() -> None:
+    head = b'{"kind": "baseline", "version": 1, "plain": {"keys": [], "usual": [Infinity, 1]}, "arrays": {}}'
+    with pytest.raises(ValueError, match="no baseline"):
+        unpack_baseline(_written(head))
 
 
 def test_a_state_is_not_taken_for_a_baseline() -> None:

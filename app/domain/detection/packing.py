@@ -3,7 +3,7 @@
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
@@ -16,8 +16,11 @@ from app.domain.model import Severity
 _VERSION: Final = 1
 _TYPES: Final = frozenset({"<f4", "|i1", "|b1", "<i4", "<i8"})
 _LEVELS: Final = frozenset({"canaries", "grouped", "fleet"})
-_MOST_BYTES: Final = 1 << 30
-"""What unpacks to more is damage."""
+_MOST_HEAD: Final = 1 << 26
+_MOST_CANARIES: Final = 1_000_000
+_BYTES_EACH: Final = 256
+"""Of a canary or group, in all arrays but the failures; what unpacks to more is damage."""
+_BYTES_BESIDES: Final = 1 << 16
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -51,7 +54,7 @@ def unpack_state(data: bytes) -> State:
         values["groups"] = tuple(plain["groups"])
         values["severity"] = None if severity is None else Severity(severity)
         return State(**values)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"These bytes are no state of a detector: {error}") from error
 
 
@@ -82,16 +85,20 @@ def unpack_baseline(body: bytes, failures: bytes | None = None) -> Baseline:
         values: dict[str, Any] = {**arrays, **plain}
         values["keys"] = _keys(plain, arrays)
         values["usual"] = (int(lost), int(worse))
-        return Baseline(**values, failures=None if failures is None else _failures(failures))
-    except (KeyError, TypeError) as error:
+        read = None if failures is None else _failures(failures, (2, values["runs"], len(values["keys"])))
+        return Baseline(**values, failures=read)
+    except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"These bytes are no baseline: {error}") from error
 
 
-def _failures(data: bytes) -> NDArray[np.bool_]:
-    plain, arrays = _unpacked("failures", data)
-    shape = tuple(int(size) for size in plain["shape"])
-    bits = np.unpackbits(arrays["bits"].view(np.uint8), count=math.prod(shape))
-    return bits.reshape(shape).astype(np.bool_)
+def _failures(data: bytes, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Read what failed; it is to be of the shape that the baseline says. Raises ValueError where it is not."""
+    count = math.prod(shape)
+    plain, arrays = _unpacked("failures", data, most=math.ceil(count / 8))
+    bits = arrays["bits"].reshape(-1).view(np.uint8)
+    if plain["shape"] != list(shape) or len(bits) != math.ceil(count / 8):
+        raise ValueError("These bytes are no failures of this baseline.")
+    return np.unpackbits(bits, count=count).reshape(shape).astype(np.bool_)
 
 
 def _put_keys(plain: dict[str, Any], arrays: dict[str, NDArray[Any]], keys: tuple[Key, ...]) -> None:
@@ -127,24 +134,50 @@ def _number_bytes(data: bytes, size: int) -> bytes:
     return np.ascontiguousarray(np.frombuffer(data, np.uint8).reshape(size, -1).T).tobytes()
 
 
-def _unpacked(kind: str, data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read what `_packed` wrote. Raises ValueError where it did not."""
+def _unpacked(kind: str, data: bytes, most: int | None = None) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read what `_packed` wrote. Raises ValueError where it did not.
+
+    Arrays are unpacked once their sizes are known: together no more than `most` bytes, or what so many canaries need.
+    """
     try:
         opened = zlib.decompressobj()
-        whole = opened.decompress(data, _MOST_BYTES)
-        length = int.from_bytes(whole[:4], "little")
-        head = json.loads(whole[4 : 4 + length])
-        fits = opened.eof and head["kind"] == kind and head["version"] == _VERSION
-        arrays, place = {}, 4 + length
-        for name, (dtype, shape) in head["arrays"].items() if fits else ():
-            fits = fits and dtype in _TYPES
-            size = np.dtype(dtype).itemsize
-            numbers = _number_bytes(whole[place : place + math.prod(shape) * size], size)
-            arrays[name] = np.frombuffer(numbers, dtype).reshape(shape)
-            place += len(numbers)
+        length = int.from_bytes(opened.decompress(data, 4), "little")
+        if not 0 < length <= _MOST_HEAD:
+            raise ValueError("there is no head, or one that is too long")
+        head = json.loads(opened.decompress(opened.unconsumed_tail, length))
+        if head["kind"] != kind or head["version"] != _VERSION:
+            raise ValueError(f"they are none of version {_VERSION}")
         plain = dict(head["plain"])
-    except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
+        sizes = {name: _size(dtype, shape) for name, (dtype, shape) in head["arrays"].items()}
+        total = sum(sizes.values())
+        if total > (_most_bytes(plain, head["arrays"]) if most is None else most):
+            raise ValueError("the arrays are larger than they may be")
+        whole = opened.decompress(opened.unconsumed_tail, total + 1)
+        if not opened.eof or len(whole) != total:
+            raise ValueError("they are longer or shorter than they say")
+        arrays, place = {}, 0
+        for name, (dtype, shape) in head["arrays"].items():
+            numbers = _number_bytes(whole[place : place + sizes[name]], np.dtype(dtype).itemsize)
+            arrays[name] = np.frombuffer(numbers, dtype).reshape(shape)
+            place += sizes[name]
+    except _DAMAGE as error:
         raise ValueError(f"These bytes are no {kind}: {error}") from error
-    if not fits or place != len(whole):
-        raise ValueError(f"These bytes are no {kind} of version {_VERSION}.")
     return plain, arrays
+
+
+_DAMAGE: Final = (zlib.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
+def _size(dtype: str, shape: Sequence[int]) -> int:
+    """Say how many bytes an array has."""
+    if dtype not in _TYPES or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError("an array is of no kind that is written")
+    return math.prod(shape) * np.dtype(dtype).itemsize
+
+
+def _most_bytes(plain: Mapping[str, Any], shapes: Mapping[str, Any]) -> int:
+    """Say how many bytes the arrays of a state or baseline may have, by its canaries and groups."""
+    canaries = len(plain["keys"]) if "keys" in plain else math.prod(shapes["keys"][1])
+    if canaries > _MOST_CANARIES:
+        raise ValueError("there are more canaries than there may be")
+    return _BYTES_EACH * (canaries + len(plain.get("groups", ()))) + _BYTES_BESIDES
