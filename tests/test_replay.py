@@ -81,6 +81,15 @@ def test_json_is_a_line_for_each_key(file: Path) -> None:
     assert sorted(broken["culprits"]) == sorted(healed["culprits"]) == BROKEN
 
 
+def test_json_holds_no_sign_that_a_terminal_obeys(tmp_path: Path) -> None:
+    key = "\u202eevil\x9b31m\u2028"
+    path = saved(tmp_path / "t.npz", **{key: (calm(5, 30), calm(5, 2))})
+    code, out, _ = run(str(path), "--format", "json")
+    assert code == 0
+    assert out.isascii()
+    assert json.loads(out)["key"] == key
+
+
 def test_table_shows_the_same(file: Path) -> None:
     code, out, _ = run(str(file))
     assert code == 0
@@ -112,9 +121,9 @@ def written(change: Callable[[dict[str, Any], dict[str, Any]], None]) -> bytes:
     return stream.getvalue()
 
 
-def zipped(name: str, content: bytes) -> bytes:
+def zipped(name: str, content: bytes, packing: int = zipfile.ZIP_DEFLATED) -> bytes:
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(stream, "w", packing) as archive:
         archive.writestr(name, content)
     return stream.getvalue()
 
@@ -126,6 +135,18 @@ def lying_head() -> bytes:
     return stream.getvalue()
 
 
+def array(values: np.ndarray[Any, Any]) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, values)
+    return stream.getvalue()
+
+
+def head_of(told: str) -> bytes:
+    """Give an array with this head."""
+    head = f"{told}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head
+
+
 BAD: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "no .npz file"),
     "text": (b"hello", "no .npz file"),
@@ -133,6 +154,28 @@ BAD: dict[str, tuple[bytes, str]] = {
     "no array": (zipped("meta.npy", b"hello"), "`meta` is no array"),
     "a head that lies": (zipped("meta.npy", lying_head()), "longer or shorter than it says"),
     "meta is no JSON": (written(lambda _, found: found.update(meta=np.frombuffer(b"{", np.uint8))), "no JSON"),
+    "meta is nested deeply": (zipped("meta.npy", array(np.frombuffer(b"[" * 200_000, np.uint8))), "no JSON"),
+    "a head nested deeply": (
+        zipped("meta.npy", head_of(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({'-' * 9000}1,)}}")),
+        "`meta` is no array",
+    ),
+    "a head without end": (zipped("meta.npy", head_of("{'descr': (((")), "`meta` is no array"),
+    "packed by bzip2": (
+        zipped("meta.npy", array(np.zeros(9, np.uint8)), zipfile.ZIP_BZIP2),
+        "compressed in a way that numpy does not write",
+    ),
+    "packed by lzma": (
+        zipped("meta.npy", array(np.zeros(9, np.uint8)), zipfile.ZIP_LZMA),
+        "compressed in a way that numpy does not write",
+    ),
+    "too many traces": (
+        written(lambda entry, found: found.update(meta=meta_of(*[entry] * 10_001))),
+        "more than 10,000 traces",
+    ),
+    "more results than fit in memory": (
+        written(lambda entry, _: entry.update(n=10_000, after=1_001)),
+        "more than 10,0",
+    ),
     "meta lists nothing": (written(lambda _, found: found.update(meta=meta_of())), "lists no traces"),
     "objects": (written(lambda _, found: found.update(meta=np.array([{}], dtype=object))), "Python objects"),
     "a key twice": (

@@ -177,7 +177,8 @@ def _common(told: Told) -> dict[str, Any]:
 
 
 def _line(told: Mapping[str, Any]) -> None:
-    typer.echo(json.dumps(told, ensure_ascii=False))
+    """Write JSON for programs and terminals: keys of others may hold signs that a terminal obeys, so all is ASCII."""
+    typer.echo(json.dumps(told))
 
 
 def _numbers(numbers: Sequence[Key]) -> str:

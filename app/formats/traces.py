@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from tokenize import TokenError
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -23,12 +24,27 @@ from app.formats.reports import plain
 
 MOST_CANARIES: Final = 100_000
 MOST_RUNS: Final = 100_000
-MOST_CELLS: Final = 100_000_000
+MOST_TRACES: Final = 10_000
+MOST_CELLS: Final = 10_000_000
 """Runs times canaries, of one part of one trace."""
 
 _MOST_META: Final = 64 << 20
 _MOST_HEAD: Final = 10_000
 _PARTS: Final = ("base", "after")
+_PACKINGS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+_DAMAGE: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    ValueError,
+    TypeError,
+    EOFError,
+    RuntimeError,  # a RecursionError too, of a head nested deeply
+    MemoryError,
+    OverflowError,
+    SyntaxError,
+    TokenError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +66,10 @@ class TraceFile:
         self.name = name
         try:
             self._archive = zipfile.ZipFile(stream)
-        except (zipfile.BadZipFile, OSError, ValueError) as error:
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
             raise self._refusal("it is no .npz file, which numpy.savez writes") from error
         self._sizes = {info.filename: info.file_size for info in self._archive.infolist()}
+        self._packings = {info.filename: info.compress_type for info in self._archive.infolist()}
         self.traces = self._meta()
 
     def read(self) -> Iterator[Trace]:
@@ -64,10 +81,12 @@ class TraceFile:
         listed = self._array("meta", np.uint8, (None,), _MOST_META)
         try:
             meta = json.loads(listed.tobytes())
-        except ValueError as error:
+        except (ValueError, RecursionError, MemoryError) as error:
             raise self._refusal("`meta` is no JSON") from error
         if not isinstance(meta, list) or not meta:
             raise self._refusal("`meta` lists no traces")
+        if len(meta) > MOST_TRACES:
+            raise self._refusal(f"`meta` lists more than {MOST_TRACES:,} traces; split the file")
         for number, entry in enumerate(meta, 1):
             self._check(number, entry)
         keys = [entry["key"] for entry in meta]
@@ -123,19 +142,15 @@ class TraceFile:
             raise self._refusal(f"`{name}` is missing")
         if self._sizes[member] > most + _MOST_HEAD:
             raise self._refusal(f"`{name}` is larger than it may be")
+        if self._packings[member] not in _PACKINGS:  # of others more is unpacked than is asked for
+            raise self._refusal(f"`{name}` is compressed in a way that numpy does not write")
         try:
             with self._archive.open(member) as packed:
                 array = _array_of(packed.read(most + _MOST_HEAD + 1))
-        except (
-            zipfile.BadZipFile,
-            zlib.error,
-            OSError,
-            ValueError,
-            EOFError,
-            RuntimeError,
-            NotImplementedError,
-        ) as error:
-            raise self._refusal(f"`{name}` is no array that can be read: {plain(str(error))}") from error
+        except _DAMAGE as error:
+            raise self._refusal(
+                f"`{name}` is no array that can be read: {plain(str(error) or type(error).__name__)}"
+            ) from error
         fits = array.ndim == len(shape) and all(
             wanted in {None, size} for wanted, size in zip(shape, array.shape, strict=True)
         )
