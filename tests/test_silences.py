@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from prometheus_client import CollectorRegistry
 from app import metrics
 from app.domain.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
 from app.domain.model import Receipt, Severity
-from app.domain.schedules import parse_schedule
-from app.domain.silences import Silence, Subject, Window, active_until, matches, next_change, silencing
+from app.domain.schedules import Schedule, parse_schedule
+from app.domain.silences import Silence, Subject, Window, active_until, matches, next_change, silencing, silencing_each
 from app.formats.canary_export import write_canary_file
 from app.formats.canary_files import Documents, read_canary_files
 from app.formats.complaints import parse_document
@@ -169,6 +170,27 @@ def test_of_several_silences_the_one_that_lasts_longest_is_named() -> None:
     assert found.slug == "long"
 
 
+def test_of_several_alerts_each_has_the_longest_silence_that_names_it() -> None:
+    ends = at("2026-03-05")
+    silences = [
+        Silence(slug="all", ends=ends),
+        Silence(slug="loud", severities=(Severity.CRITICAL,), ends=ends + timedelta(days=1)),
+        Silence(slug="over", ends=at("2026-03-01")),
+    ]
+    critical = replace(SUBJECT, severity=Severity.CRITICAL)
+    found = silencing_each(silences, [SUBJECT, critical], at("2026-03-02"))
+    assert [one and one.slug for one in found] == ["all", "loud"]
+    assert silencing_each(silences[2:], [SUBJECT], at("2026-03-02")) == [None]
+
+
+def test_whether_a_silence_of_something_else_is_on_is_not_worked_out() -> None:
+    broken = Window(schedule=Schedule(cron="no cron at all"), duration=timedelta(hours=1))
+    other = Silence(slug="other", checks=("elsewhere",), window=broken)
+    assert silencing_each([other], [SUBJECT], at("2026-03-02")) == [None]
+    with pytest.raises(ValueError, match="cron"):
+        silencing_each([replace(other, checks=())], [SUBJECT], at("2026-03-02"))
+
+
 # --- documents -----------------------------------------------------------------------------------------------
 
 
@@ -235,6 +257,42 @@ def test_a_silence_of_a_file_is_changed_there_alone_and_archived_when_it_is_abse
     assert (change.kind, change.action) == ("silence", "archive")
     with pytest.raises(NotFoundError):
         service.state(world.store, "night", world.clock())
+
+
+def test_a_stored_silence_is_read_once_a_version_and_not_judged_again(world: World) -> None:
+    silence(world)
+    with world.store.read() as connection:
+        (first,), (again,) = service.in_force(connection), service.in_force(connection)
+    assert again is first
+    silence(world, rules=["no_data"])
+    with world.store.read() as connection:
+        (changed,) = service.in_force(connection)
+    assert changed.rules == ("no_data",)
+    endless = {"slug": "quiet", "all": True, "window": {"cron": "*/5 * * * *", "duration": "5m"}}
+    assert SilenceDocument.stored(endless).window is not None  # accepted once, by other words than today's
+    with pytest.raises(InvalidInputError, match="never ends"):
+        parse_document(SilenceDocument, endless)
+
+
+def test_no_more_silences_may_be_in_force_than_can_be_looked_at_all_the_time(world: World) -> None:
+    def many(count: int) -> Documents:
+        told = [document(slug=f"s{number}", ends="2026-03-02T00:00:00Z") for number in range(count)]
+        return Documents(silences=tuple(told))
+
+    def put(count: int) -> None:
+        applying.apply(world.store, world.vault, many(count), managed_by=API, now=world.clock())
+
+    with pytest.raises(InvalidInputError, match="no more than 200 silences may be in force, and this would make 201"):
+        put(201)
+    assert definitions.list_all(world.store, "silence") == []
+    put(200)
+    silence(world, slug="s7")  # a change is not one more
+    with pytest.raises(InvalidInputError, match="delete those that are over"):
+        silence(world, slug="one-more")
+    with pytest.raises(NotFoundError):
+        definitions.find(world.store, "silence", "one-more")
+    lift(world, "s7")
+    silence(world, slug="one-more")
 
 
 def test_how_often_people_are_reminded_stands_in_the_check() -> None:
@@ -575,6 +633,21 @@ def test_why_an_alert_that_fires_was_not_told(world: World) -> None:
     firing = _why(world)
     assert (firing["held_back"], firing["silences"]) == (None, [])
     assert firing["next_reminder_at"] is not None
+
+
+def test_why_nobody_hears_of_a_warning_beside_a_silenced_critical_alert(world: World) -> None:
+    damage = {"kind": "threshold", "measure": "degraded_share", "warning": {"above": 0.1}}
+    world.apply(page([canary(key) for key in KEYS], rules=[COVERAGE, damage]))
+    silence(world, minutes=30, rules=["threshold-coverage"])
+    for _ in range(2):
+        miss(world, len(KEYS))
+    warning = _why(world, "threshold-degraded_share")
+    assert (warning["state"], warning["held_back"]) == ("firing", "critical_firing")
+    assert warning["held_back_reason"] == (
+        "A critical alert of this check is open, and one fault makes one page. That critical alert is kept back "
+        "itself, by the silence 'quiet', so nobody hears of either until it is over."
+    )
+    assert _why(world)["held_back_reason"].startswith("A silence keeps it back")
 
 
 def test_why_no_data_does_not_alert_yet(world: World) -> None:

@@ -11,6 +11,8 @@ from typing import Final
 from app.domain.model import Severity
 from app.domain.schedules import Schedule, last_due, next_due
 
+MOST_IN_FORCE: Final = 200
+"""Each one is looked at for every run and every few seconds while an alert is open."""
 LONGEST_CHAIN: Final = 400
 """Windows that run into each other are one; after so many it is taken to have no end."""
 
@@ -54,8 +56,15 @@ class Subject:
 
 def silencing(silences: Sequence[Silence], subject: Subject, now: datetime) -> Silence | None:
     """Find the silence that keeps news of an alert back now: of several, the one that does so longest."""
-    found = [(until, one) for one in silences if matches(one, subject) and (until := active_until(one, now))]
-    return max(found, key=lambda pair: (pair[0], pair[1].slug))[1] if found else None
+    return silencing_each(silences, [subject], now)[0]
+
+
+def silencing_each(silences: Sequence[Silence], subjects: Sequence[Subject], now: datetime) -> list[Silence | None]:
+    """Do the same for several alerts. Only of silences that are about one of them it is asked, once, if they are on."""
+    about = [one for one in silences if any(matches(one, subject) for subject in subjects)]
+    on = [(until, one) for one in about if (until := active_until(one, now)) is not None]
+    on.sort(key=lambda pair: (pair[0], pair[1].slug), reverse=True)
+    return [next((one for _, one in on if matches(one, subject)), None) for subject in subjects]
 
 
 def matches(silence: Silence, subject: Subject) -> bool:
@@ -85,7 +94,11 @@ def active_until(silence: Silence, now: datetime) -> datetime | None:
 
 def next_change(silence: Silence, now: datetime) -> datetime | None:
     """Say when a silence will next go on or off; None = never again."""
-    until = active_until(silence, now)
+    return change_after(silence, now, active_until(silence, now))
+
+
+def change_after(silence: Silence, now: datetime, until: datetime | None) -> datetime | None:
+    """Do the same where it is known until when it is on, see `active_until`."""
     if until is not None:
         return until
     if silence.window is not None:

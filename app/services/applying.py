@@ -33,7 +33,7 @@ from app.services.references import (
     references_of,
     refuse_file_managed,
 )
-from app.services.silencing import strangers
+from app.services.silencing import refuse_too_many, strangers
 from app.services.vault import Vault
 from app.store import catalog, outbox
 from app.store.engine import Connection, Store, to_us
@@ -89,6 +89,8 @@ class _Applying:
                 self._definition(kind, document)
         if self._managed_by == FILE:
             self._archive_absent()
+        if self._wanted.silences:
+            refuse_too_many(len(self._expected("silence")))
         problems = list(self._broken())
         if problems:
             raise InvalidInputError(problems)

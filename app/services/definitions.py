@@ -12,7 +12,7 @@ from app.formats.complaints import AnyDocument, parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
 from app.formats.fields import Document
 from app.formats.secret_fields import destinations, join_secrets, secret_names
-from app.services import alerting
+from app.services import alerting, silencing
 from app.services.changes import (
     definition_change,
     definition_content,
@@ -69,6 +69,8 @@ def put(
                 outbox.send_owed(connection, to_us(now), hook_id=saved)
         if isinstance(document, CheckDocument):
             alerting.follow_definitions(connection, now=now)
+        if kind == silencing.KIND:
+            silencing.refuse_one_too_many(connection)
         after = require(catalog.find_definition(connection, kind, slug), f"{kind} '{slug}'")
         return after, before is None or before.archived_at is not None
 

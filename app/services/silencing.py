@@ -1,12 +1,23 @@
 """Silences in force: which alerts they keep back now, and what people are told of them."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from app.domain.alerting import OPEN
+from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Severity
-from app.domain.silences import Silence, Subject, active_until, matches, next_change, silencing
+from app.domain.silences import (
+    MOST_IN_FORCE,
+    Silence,
+    Subject,
+    active_until,
+    change_after,
+    matches,
+    silencing_each,
+)
 from app.formats import shapes
 from app.formats.silence_documents import SilenceDocument
 from app.services.references import require
@@ -23,21 +34,32 @@ def in_force(connection: Connection) -> list[Silence]:
 
 
 def as_silence(row: Definition) -> Silence:
-    """Read a stored silence."""
-    return SilenceDocument.model_validate(row.body).to_domain()
+    """Read a stored silence; each version of it once."""
+    return _parsed(_Stored(version_id=row.version_id, hash=row.hash, body=row.body))
+
+
+def refuse_too_many(count: int) -> None:
+    """Raise InvalidInputError where so many silences would be in force."""
+    if count > MOST_IN_FORCE:
+        told = f"no more than {MOST_IN_FORCE} silences may be in force, and this would make {count}"
+        raise InvalidInputError([Problem(message=f"{told}; delete those that are over or not needed any more")])
+
+
+def refuse_one_too_many(connection: Connection) -> None:
+    """Raise InvalidInputError where too many silences are in force now: called after one was written."""
+    refuse_too_many(len(catalog.list_definitions(connection, KIND, limit=MOST_IN_FORCE + 1)))
 
 
 def silenced(
     connection: Connection, check: Definition, subjects: Iterable[tuple[int, str, Severity]], now: datetime
 ) -> dict[int, Silence]:
     """Find what is kept back now of the alerts of a check: (alert id, rule key, severity) each, by alert id."""
-    silences = in_force(connection)
+    told = list(subjects)
+    silences = in_force(connection) if told else []
     if not silences:
         return {}
-    found = {
-        alert_id: silencing(silences, subject_of(check, rule, severity), now) for alert_id, rule, severity in subjects
-    }
-    return {alert_id: silence for alert_id, silence in found.items() if silence is not None}
+    found = silencing_each(silences, [subject_of(check, rule, severity) for _, rule, severity in told], now)
+    return {alert_id: one for (alert_id, *_), one in zip(told, found, strict=True) if one is not None}
 
 
 def subject_of(check: Definition, rule: str, severity: Severity) -> Subject:
@@ -78,20 +100,36 @@ def strangers(document: SilenceDocument, present: Callable[[str], Collection[str
     ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """A version of a silence, told from others by its id and, of several stores, by what it says."""
+
+    version_id: int
+    hash: str
+    body: Mapping[str, Any] = field(compare=False)
+
+
+@lru_cache(maxsize=4 * MOST_IN_FORCE)
+def _parsed(stored: _Stored) -> Silence:
+    return SilenceDocument.stored(stored.body).to_domain()
+
+
 def _states(connection: Connection, rows: list[Definition], now: datetime) -> list[tuple[Definition, dict[str, Any]]]:
-    silences = {row.id: as_silence(row) for row in rows}
-    on = any(active_until(silence, now) for silence in silences.values())
-    firing = _open_alerts(connection) if on else []
-    return [(row, _shape(silences[row.id], firing, now)) for row in rows]
+    silences = [as_silence(row) for row in rows]
+    untils = [active_until(silence, now) for silence in silences]
+    firing = _open_alerts(connection) if any(untils) else []
+    standing = zip(rows, silences, untils, strict=True)
+    return [(row, _shape(silence, until, firing, now)) for row, silence, until in standing]
 
 
-def _shape(silence: Silence, firing: Iterable[tuple[Subject, Mapping[str, Any]]], now: datetime) -> dict[str, Any]:
-    until = active_until(silence, now)
+def _shape(
+    silence: Silence, until: datetime | None, firing: Iterable[tuple[Subject, Mapping[str, Any]]], now: datetime
+) -> dict[str, Any]:
     held = [shape for subject, shape in firing if until is not None and matches(silence, subject)]
     return {
         "active": until is not None,
         "until": shapes.time_text(until),
-        "next_change": shapes.time_text(next_change(silence, now)),
+        "next_change": shapes.time_text(change_after(silence, now, until)),
         "holds_back": held,
     }
 
