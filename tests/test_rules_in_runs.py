@@ -169,7 +169,13 @@ def test_a_regression_degrades_its_runs_until_it_is_over(store: Store) -> None:
     )
     world.probe.answers = {}
     assert _verdict(world, world.run()) == ("healthy", []), "the run is good, though the alarm stands"
+    assert world.alerts()[0]["state"] == "recovering"
+    _lose(world, *KEYS[:6])
+    world.run()
     assert world.alerts()[0]["state"] == "firing"
+    world.probe.answers = {}
+    world.run()
+    assert world.alerts()[0]["state"] == "recovering"
     world.run()
     assert world.alerts()[0]["state"] == "resolved"
 

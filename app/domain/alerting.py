@@ -103,7 +103,8 @@ def decide(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, n
     least N of the last M measured runs bad. Its severity is the worst that reaches N by itself (warning counts
     critical runs too); while open it can rise, an `escalated`, but never falls. It resolves on the Kth good run in a
     row since it opened; a run that is neither bad nor beyond the margin ends such a row without putting a recovering
-    alert back to firing, a bad one does both.
+    alert back to firing, a bad one does both. Where the detector counts the good runs, one makes the alert recovering
+    and the detector's word resolves it.
     """
     if rule.kind is RuleKind.NO_DATA:
         raise ValueError("no_data is decided by decide_no_data: it is about runs that never came.")
@@ -248,9 +249,9 @@ def _open(rule: Rule, alert: OpenAlert, current: Condition | None, worst: Severi
     if good >= rule.close:
         why = f"{good} good {plural(good, 'run')} in a row, enough to resolve"
         return AlertState.RESOLVED, alert.severity, (TransitionType.RESOLVED,), why
-    if good:
-        why = f"{good} good {plural(good, 'run')} in a row, {rule.close} resolve"
-        return AlertState.RECOVERING, alert.severity, (), why
+    if good or current.recovering:
+        counted = f"{good} good {plural(good, 'run')} in a row, {rule.close} resolve"
+        return AlertState.RECOVERING, alert.severity, (), counted if good else "the alert is recovering"
     return alert.state, alert.severity, (), f"neither bad nor good enough to count, the alert is {alert.state}"
 
 

@@ -29,6 +29,8 @@ class Condition:
     """What the value was compared with, where that is a baseline."""
     since_run: int | None = None
     """The first run that is part of what is bad, where that is told of more than this run."""
+    recovering: bool = False
+    """It is a good one of several in a row that somebody else counts, and who will say when they are enough."""
 
 
 def bounded(rule: Rule, name: str, value: float, unit: str = "") -> Condition:

@@ -28,6 +28,8 @@ class Alarm:
     """While it is open: the first run that is part of it."""
     reason: str = ""
     """A sentence without its full stop, for people."""
+    untold: str = ""
+    """Why nobody can tell whether all is well, though no alarm stands: the detector knows too little yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,11 +130,13 @@ def _regression(rule: Rule, alarm: Alarm | None) -> Condition:
     """Say what the detector says: it has counted runs already, so one is enough, either way."""
     if alarm is None:
         return silent("it is told from the runs before, and no detector looked at this one")
+    if not alarm.open and alarm.untold:
+        return silent(alarm.untold)
     if not alarm.open:
         return good(alarm.evidence, None, alarm.reason or "the detector sees no regression")
     if alarm.good:
         reason = f"{alarm.reason or 'a regression'}; this run is good again, {rule.detector_close} in a row end it"
-        return good(alarm.evidence, None, reason, beyond_margin=False)
+        return replace(good(alarm.evidence, None, reason, beyond_margin=False), recovering=True)
     found = bad(alarm.severity, alarm.evidence, None, f"{alarm.reason or 'a regression'} ({alarm.severity})")
     return replace(found, since_run=alarm.since_run)
 
