@@ -187,9 +187,16 @@ def test_a_good_run_does_not_end_a_regression_before_the_alarm_ends() -> None:
     alarm = Alarm(open=True, good=True, reason="3 of 40 canaries are lost")
     found = condition(REGRESSION, RUN, unknown=False, facts=RunFacts(alarm=alarm))
     assert (found.measured, found.severity, found.good_beyond_margin) == (True, None, False)
+    assert found.recovering
     assert found.reason == "3 of 40 canaries are lost; this run is good again, 3 in a row end it"
     over = condition(REGRESSION, RUN, unknown=False, facts=RunFacts(alarm=replace(alarm, open=False)))
     assert (over.severity, over.good_beyond_margin) == (None, True)
+
+
+def test_a_detector_that_warms_up_does_not_say_that_all_is_well() -> None:
+    alarm = Alarm(open=False, good=True, reason="0 of 40 canaries lost", untold="measured otherwise since run 7")
+    found = condition(REGRESSION, RUN, unknown=False, facts=RunFacts(alarm=alarm))
+    assert (found.measured, found.severity, found.reason) == (False, None, "measured otherwise since run 7")
 
 
 def test_a_named_canary_is_bad_when_it_is_degraded() -> None:
@@ -348,7 +355,7 @@ STOPPED = {"kind": "latency"}
             {**MEASURED, "critical": {"by": 0.05}, "margin": 0.06},
             "rules[0].margin: is so large that the alert could never close",
         ),
-        ({**MEASURED, "critical": {"by": 0.05}, "confidence": 1}, "rules[0].confidence: must be less than 1"),
+        ({**MEASURED, "critical": {"by": 0.05}, "confidence": 0.9999}, "rules[0].confidence: must be at most 0.999"),
         (
             {"kind": "drop", "measure": "health_score", "critical": {"by": 0.05}},
             "rules[0].measure: must be coverage or a measure of single canaries, such as NDCG@10",

@@ -27,6 +27,8 @@ SWAPS: Final = 9_999
 SWAPPED_PAIRS: Final = 200
 """Up to so many differing pairs are swapped at random; of more the distribution of their sum is the normal one."""
 _NORMAL = NormalDist()
+_OUTERMOST: Final = 40.0
+"""A quantile of the normal distribution that nothing is beyond, in floats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +42,6 @@ class Difference:
     low: float
     high: float
     confidence: float
-
-    @property
-    def certain(self) -> bool:
-        """Whether the interval leaves out zero."""
-        return self.low > 0 or self.high < 0
 
 
 def paired_difference(
@@ -155,7 +152,7 @@ def _computed(differences: Floats, acceleration: float, confidence: float, _seed
     mean = float(differences.mean())
     corrected = [_corrected(side, acceleration, acceleration) for side in _sides(confidence, len(differences))]
     low, high = (mean + error * (z + acceleration * (z * z - 1)) for z in corrected)
-    return low, high
+    return max(low, float(differences.min())), min(high, float(differences.max()))  # no mean lies outside
 
 
 def _sides(confidence: float, count: int) -> tuple[float, float]:
@@ -172,6 +169,7 @@ def _sides(confidence: float, count: int) -> tuple[float, float]:
 
 
 def _corrected(side: float, bias: float, acceleration: float) -> float:
-    """Shift a quantile of the normal distribution as Efron's equation 4.3 has it."""
+    """Shift a quantile of the normal distribution as Efron's equation 4.3 has it; beyond its pole, all the way out."""
     shifted = bias + side
-    return bias + shifted / (1 - acceleration * shifted)
+    room = 1 - acceleration * shifted
+    return bias + shifted / room if room > 0 else math.copysign(_OUTERMOST, shifted)

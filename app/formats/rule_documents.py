@@ -173,7 +173,7 @@ class RuleDocument(Document):
     severity: Severity = Severity.CRITICAL
     warning: BoundOfKind | None = None
     critical: BoundOfKind | None = None
-    confidence: Annotated[Number, Field(ge=0.5, lt=1)] = 0.95
+    confidence: Annotated[Number, Field(ge=0.5, le=0.999)] = 0.95
     open: OpenDocument = OpenDocument()
     close: Annotated[Whole, Field(ge=1, le=100)] = 2
     margin: MarginOfKind = 0.0
