@@ -15,6 +15,7 @@ from app.domain.alerting import (
     decide_no_data,
     no_data_expected,
 )
+from app.domain.announcing import Suppression
 from app.domain.model import Rule, RuleKind, Severity
 from app.domain.outlook import outlook
 from app.domain.silences import Silence, active_until, matches, next_change
@@ -142,6 +143,7 @@ def _told(
     due = situation.reminder_due(row.id) if row is not None and is_open else None
     return {
         "held_back": str(kept) if kept is not None else None,
+        "held_back_reason": _why_kept(kept, situation),
         "silences": [
             {
                 "slug": silence.slug,
@@ -154,6 +156,22 @@ def _told(
         ],
         "next_reminder_at": shapes.time_text(due) if due is not None and kept is None else None,
     }
+
+
+def _why_kept(kept: Suppression | None, situation: Situation) -> str | None:
+    """Say in a sentence what keeps news of an alert back."""
+    if kept is None:
+        return None
+    if kept is Suppression.SILENCED:
+        return "A silence keeps it back; what still fires when it is over is told then."
+    critical = [one for one in situation.views if one.severity is Severity.CRITICAL and one.state in OPEN]
+    slugs = sorted({situation.silenced[one.alert_id] for one in critical if one.alert_id in situation.silenced})
+    why = "A critical alert of this check is open, and one fault makes one page."
+    if not slugs:
+        return why
+    named = " and ".join(f"'{slug}'" for slug in slugs)
+    heard = "nobody hears of either" if len(slugs) == len(critical) else "not all of it is heard of"
+    return f"{why} That critical alert is kept back itself, by the silence {named}, so {heard} until it is over."
 
 
 def _hook(connection: Connection, slug: str) -> dict[str, Any]:
