@@ -71,8 +71,3 @@ def delivered_at(connection: Connection, delivery_id: int) -> int | None:
     taken = sa.and_(attempts.c.delivery_id == delivery_id, attempts.c.error.is_(None))
     at: int | None = connection.execute(sa.select(sa.func.min(attempts.c.at)).where(taken)).scalar_one()
     return at
-
-
-def _mine(delivery_id: int, owner: str) -> sa.ColumnElement[bool]:
-    claimed = sa.and_(deliveries.c.claimed_by == owner, deliveries.c.refresh_at.is_not(None))
-    return sa.and_(deliveries.c.id == delivery_id, claimed)
