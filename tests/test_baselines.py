@@ -103,6 +103,20 @@ def test_accepting_resolves_the_alert_at_once_and_begins_anew(world: World) -> N
     expect_retraced(world)
 
 
+def test_what_learning_waits_for_is_shown(world: World) -> None:
+    below = {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}}
+    define(world, rules=[{"kind": "regression"}, below])
+    assert _show(world)["waits"] is None
+    carry_out(world, 3, KEYS[:3])
+    assert _show(world)["waits"] == "learning waits while alerts regression, threshold-coverage stand"
+    _accept(world)
+    assert _show(world)["warm_up"]["note"].startswith("learning waits while alert threshold-coverage stands; the next")
+    carry_out(world, 1, KEYS[:3])
+    assert _show(world)["warm_up"]["note"].startswith("learning waits while alert threshold-coverage stands; warming")
+    carry_out(world, 3)
+    assert _show(world)["waits"] is None
+
+
 def test_a_pinned_run_freezes_what_is_learned(world: World) -> None:
     runs = list(seen(world))
     carry_out(world, 1)

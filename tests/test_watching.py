@@ -190,6 +190,31 @@ def test_with_another_k_everything_begins_anew(on_sqlite: World) -> None:
     expect_retraced(on_sqlite)
 
 
+def test_with_another_k_an_alert_that_stands_is_neither_resolved_nor_learned(on_sqlite: World) -> None:
+    until_open(on_sqlite, KEYS[:3])
+    define(on_sqlite, k=4)
+    runs = carry_out(on_sqlite, LEARNED + 3, KEYS[:3])
+    assert [alert["state"] for alert in on_sqlite.alerts()] == ["firing"]
+    assert not any(seen(on_sqlite)[run.id].learns for run in runs)
+    why = f"measured otherwise since run {runs[0].id} (k 5 -> 4)"
+    note = baselines.show(on_sqlite.store, CHECK)["warm_up"]["note"]
+    assert note.startswith(f"learning waits while alert regression stands; {why}; warming up")
+    expect_retraced(on_sqlite)
+    baselines.accept(on_sqlite.store, CHECK, by="ops", note=None, now=on_sqlite.clock.advance(1))
+    carry_out(on_sqlite, LEARNED, KEYS[:3])
+    assert [alert["state"] for alert in on_sqlite.alerts()] == ["resolved"]
+    assert baselines.show(on_sqlite.store, CHECK)["learned"]["runs"] == LEARNED
+
+
+def test_an_alarm_of_the_warm_up_that_ends_resolves_its_alert(on_sqlite: World) -> None:
+    define(on_sqlite, k=4)
+    carry_out(on_sqlite, 11)
+    until_open(on_sqlite, KEYS[:1])
+    assert [alert["state"] for alert in on_sqlite.alerts()] == ["firing"]
+    carry_out(on_sqlite, 2)
+    assert [alert["state"] for alert in on_sqlite.alerts()] == ["resolved"]
+
+
 def test_a_process_that_remembers_comes_to_the_same_as_one_that_does_not(
     on_sqlite: World, databases: Databases, stores: Callable[..., Store]
 ) -> None:

@@ -4,6 +4,7 @@ Each choice is a row that stays. A detector takes it over with the next run, see
 """
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +14,7 @@ from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.domain.measures import MEASURES_VERSION
 from app.domain.model import Verdict
 from app.formats import shapes
-from app.services import alerting
+from app.services import alerting, detected
 from app.services.detectors import Action, Detector
 from app.services.means import means_of_run
 from app.services.reading import find_check
@@ -38,6 +39,7 @@ def show(store: Store, slug: str) -> dict[str, Any]:
         baseline_id = None if row is None else row.baseline_id
         accepted = next((choice for choice in choices if choice.action == Action.ACCEPTED), None)
         pinned = newest is not None and newest.action == Action.PINNED
+        waits = _waits(detection.alerted_rules(connection, check.id), seen)
         return {
             "check": slug,
             "mode": "pinned" if pinned else "moving",
@@ -45,7 +47,8 @@ def show(store: Store, slug: str) -> dict[str, Any]:
             "since": None if accepted is None else _choice(accepted),
             "pending": newest is not None and detector is not None and detector.choice_id != newest.id,
             "learned": None if baseline_id is None else _learned(connection, baseline_id),
-            "warm_up": _warm_up(row, seen) if baseline_id is None else None,
+            "warm_up": _warm_up(row, seen, waits) if baseline_id is None else None,
+            "waits": waits,
             "detector": None if row is None else _detector(row, seen),
             "choices": [_choice(choice) for choice in choices],
         }
@@ -177,15 +180,25 @@ def _learned(connection: Connection, baseline_id: int) -> dict[str, Any] | None:
     }
 
 
-def _warm_up(row: DetectorRow | None, seen: DetectionRow | None) -> dict[str, Any]:
+def _waits(alerted: AbstractSet[str], seen: DetectionRow | None) -> str | None:
+    """Say what keeps baselines from being learned, or from being learned anew; None = nothing does."""
+    rules = sorted(detected.withholding(alerted, {} if seen is None else seen.body))
+    if not rules:
+        return None
+    standing = f"alerts {', '.join(rules)} stand" if len(rules) > 1 else f"alert {rules[0]} stands"
+    return f"learning waits while {standing}"
+
+
+def _warm_up(row: DetectorRow | None, seen: DetectionRow | None, waits: str | None) -> dict[str, Any]:
     """Say how far the warm-up is: so many identical runs, or so many runs of any kind."""
     state = None if row is None else unpack_state(Detector.state_of(row.body))
+    told = [_NEXT] if seen is None else [seen.body.get("anew"), seen.body.get("warming")]
     return {
         "identical_runs": 0 if state is None else min(state.identical, IDENTICAL_RUNS),
         "identical_runs_needed": IDENTICAL_RUNS,
         "runs": 0 if state is None else min(state.eligible, FULL_RUNS),
         "runs_needed": FULL_RUNS,
-        "note": _NEXT if seen is None else seen.body.get("warming"),
+        "note": "; ".join(part for part in (waits, *told) if part) or None,
     }
 
 

@@ -1,6 +1,7 @@
 """What a detector said of a run, as the JSON that is kept beside the run; what rules look at of it is read by facts."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import Any, Final
 
@@ -21,8 +22,12 @@ def body_of(
     index_change: Mapping[str, Any] | None,
     drops: Mapping[str, Difference | str],
     drift: Mapping[str, Any] | None,
+    anew: str = "",
 ) -> dict[str, Any]:
-    """Write down what there is to say of a run besides the columns; `keys` are those of the watched canaries."""
+    """Write down what there is to say of a run besides the columns; `keys` are those of the watched canaries.
+
+    `anew`: why the detector began anew with what it measures, said while it warms up.
+    """
     body: dict[str, Any] = {"reason": reason_of(reading, since_run, index_change)}
     told: dict[str, Any] = {
         "scopes": {name: float(f"{value:.6g}") for name, value in reading.scopes.items()},
@@ -31,6 +36,7 @@ def body_of(
         "good": reading.good,
         "groups": list(reading.groups),
         "warming": reading.warming,
+        "anew": reading.warming and anew,
         "unknown": reading.unknown,
         "usual": reading.usual and list(reading.usual),
         "index_change": index_change,
@@ -45,6 +51,14 @@ def body_of(
         ]
         body["culprits"] = {"total": len(reading.culprits), "named": named}
     return body
+
+
+def withholding(alerted: AbstractSet[str], body: Mapping[str, Any]) -> AbstractSet[str]:
+    """Say which of the rules with a standing alert keep baselines from being learned of a run.
+
+    What cannot be told for want of a baseline must not keep one from being learned.
+    """
+    return alerted - {key for key, found in body.get("drops", {}).items() if "unknown" in found}
 
 
 def reason_of(reading: Reading, since_run: int | None, index_change: Mapping[str, Any] | None) -> str:

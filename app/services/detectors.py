@@ -73,6 +73,12 @@ class Gauge:
         """The measure `lost` is told by."""
         return str(Measure("Hit", self.k))
 
+    def changed_from(self, before: "Gauge") -> str:
+        """Say in what this one differs from another."""
+        told = {"k": (before.k, self.k), "quality": (before.quality, self.quality)}
+        told["measures"] = (before.measures_version, self.measures_version)
+        return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in told.items() if old != new)
+
     def asked(self, members: Members) -> Asked:
         """Say what of the past of canaries a detector learns of."""
         return Asked(version_ids=[int(key) for key in members.keys], k=self.k, names=(self.hit, self.quality))
@@ -83,6 +89,7 @@ class _Packed(msgspec.Struct, array_like=True, frozen=True):
     first_run: int
     choice_id: int | None
     state: bytes
+    anew: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +102,15 @@ class Detector:
     """The first run since it began anew: nothing before is learned of, but for a pinned run."""
     choice_id: int | None
     """The newest choice of what to compare with that it knows."""
+    anew: str = ""
+    """Why it began anew, if that is because the check measures otherwise by now; a sentence without its full stop."""
 
     def packed(self) -> bytes:
         """Write it, less the baseline, which is kept apart."""
         gauge = (self.gauge.k, self.gauge.quality, self.gauge.measures_version)
         state = pack_state(self.follower.state)
         return msgspec.msgpack.encode(
-            _Packed(gauge=gauge, first_run=self.first_run, choice_id=self.choice_id, state=state)
+            _Packed(gauge=gauge, first_run=self.first_run, choice_id=self.choice_id, state=state, anew=self.anew)
         )
 
     @staticmethod
@@ -120,6 +129,7 @@ class Detector:
             gauge=Gauge(k=k, quality=quality, measures_version=version),
             first_run=packed.first_run,
             choice_id=packed.choice_id,
+            anew=packed.anew,
         )
 
 
@@ -208,6 +218,9 @@ def _prepared(
     begun = Detector(
         follower=follow(sighting.members), gauge=sighting.gauge, first_run=sighting.run_id, choice_id=choice_id
     )
+    if before is not None and before.gauge != sighting.gauge:
+        changed = sighting.gauge.changed_from(before.gauge)
+        begun = replace(begun, anew=f"measured otherwise since run {sighting.run_id} ({changed})")
     known = begun if before is None or before.gauge != sighting.gauge else replace(before, choice_id=choice_id)
     if choice is None or choice.action != Action.PINNED or choice.run_id is None:
         return known, None

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.alerting import Observation, window_length
+from app.domain.detection import Change
 from app.domain.drops import drop_from_json
 from app.domain.facts import NO_FACTS, Alarm, RunFacts
 from app.domain.judging import RELEVANCE, Panel, unpack_reasons
@@ -172,7 +173,19 @@ def _alarm(seen: DetectionRow) -> Alarm:
         evidence=seen.evidence,
         since_run=seen.since_run,
         reason=str(told.get("reason", "")).rstrip("."),
+        untold=_untold(seen),
     )
+
+
+def _untold(seen: DetectionRow) -> str:
+    """Say why a run tells nothing of a regression: the detector began anew, and no alarm of its own stands or ends.
+
+    Where people began it anew they resolved what stood; where the check measures otherwise an alert may still stand.
+    """
+    anew = seen.body.get("anew")
+    if not anew or seen.open or seen.body.get("change") == Change.CLOSED:
+        return ""
+    return f"{anew}, so nobody can tell whether a regression is over; accept the present as normal once it is"
 
 
 def _drops(seen: DetectionRow, *, before: bool = False) -> dict[str, Difference | str]:

@@ -102,9 +102,7 @@ def settle(
     check_id, run_id = plan.run.check_id, plan.run.id
     detector = watched.otherwise
     if watched.well is not None:
-        # What cannot be told for want of a baseline must not keep one from being learned.
-        unknown = {key for key, found in watched.row.body.get("drops", {}).items() if "unknown" in found}
-        alerted = bool(detection.alerted_rules(connection, check_id) - unknown)
+        alerted = bool(detected.withholding(detection.alerted_rules(connection, check_id), watched.row.body))
         # Replays cannot ask for alerts: this tells them from runs that were learned of until an alarm reached back.
         body = {**watched.row.body, "alerted": True} if alerted else watched.row.body
         detection.settle_detection(connection, run_id, learns=not alerted, body=body)
@@ -145,6 +143,7 @@ def _look(connection: Connection, plan: Plan, tally: Tally, gathered: Gathered) 
             now=lambda name: tally.scores([name])[:, 0],
         ),
         drift=_drift(connection, plan, gathered, in_force),
+        anew=step.detector.anew,
     )
     return Watched(
         before=before,
