@@ -126,7 +126,11 @@ def _drifted(seen: Evidence) -> _Finding | None:
 
 
 def _deaf(seen: Evidence) -> _Finding | None:
-    """Find that queries do not fit the index: no chunk is left to compare, and a sure one is not found by its text."""
+    """Find that queries do not fit the index: no chunk is left to compare, and a sure one is not found by its text.
+
+    Prevents that a new encoder, which leaves no chunk of the healthy answer in place, is told as `missing`. Measured
+    (benchmarks/diagnosis.py): no canary of the demo depends on it, .987 with and without.
+    """
     if not seen.deaf or not any(_is_gone(seen, place) for place in seen.targets):
         return None
     reason = (
