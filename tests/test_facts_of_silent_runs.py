@@ -1,5 +1,7 @@
 """Rules that say nothing of some runs whose verdict is known: the runs they did measure decide, however far back."""
 
+import json
+
 import pytest
 
 from app.domain.model import Answer, Outcome
@@ -75,5 +77,8 @@ def test_bad_runs_from_before_a_chosen_baseline_open_no_drop(databases: Database
             carry_out(world, 1, KEYS[:8])
             told.append(world.alerts()[-1]["state"])
         assert told == ["pending", "firing"]
+        world.deliver_all()
+        data = json.loads(world.send.sent[-1][1].body)["data"]
+        assert (data["value"], data["baseline"]) == (pytest.approx(0.6), 1.0)
     finally:
         store.close()
