@@ -248,6 +248,55 @@ def test_a_file_gets_a_patch_to_commit_and_its_proposals_wait_for_it(sqlite_stor
     assert setting.run().verdict == "healthy"
 
 
+_TWO = """suite: suite
+canaries:
+  - key: refunds
+    query: when is a refund paid to the card
+    expected_chunks: {chunks}
+    min_relevance_score: 0
+"""
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        "[refunds, {id: tokens, grade: 3}]",
+        "[{id: tokens, grade: 3}, refunds]",
+        "\n      - refunds\n      - id: tokens\n        grade: 3",
+        "\n    - id: tokens\n      grade: 3\n    - refunds",
+    ],
+)
+def test_chunks_that_became_one_are_one_judgment_of_the_higher_grade(
+    sqlite_store: Store, tmp_path: Path, chunks: str
+) -> None:
+    repository = tmp_path / "docs"
+    repository.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=repository, check=True)  # noqa: S607 - what people commit with
+    file = repository / "canaries.yaml"
+    file.write_text(_TWO.format(chunks=chunks))
+    (suite,) = read_canary_files([(str(file), file.read_bytes())], {}, lambda _: "").suites
+    setting = Diagnosed.of(sqlite_store, [one.data() for one in suite.canaries or ()], owner="file")
+    setting.apply([one.data() for one in suite.canaries or ()], file=str(file))
+    setting.run()
+    whole = " ".join(setting.library.chunks.pop(key) for key in ("refunds", "tokens"))
+    setting.library.chunks["manual@0"] = whole
+    setting.run()
+    (patch,) = _decide(setting, accept=None)["patches"]
+    assert patch["diff"].startswith("--- a/canaries.yaml\n"), "as its repository names it"
+    applied = subprocess.run(
+        ["git", "apply", "-"],  # noqa: S607 - the same
+        input=patch["diff"].encode(),
+        cwd=repository,
+        capture_output=True,
+        check=False,
+    )
+    assert applied.returncode == 0, applied.stderr
+    (after,) = read_canary_files([(str(file), file.read_bytes())], {}, lambda _: "").suites
+    (changed,) = after.canaries or ()
+    assert [(chunk.id, chunk.grade) for chunk in changed.expected_chunks] == [("manual@0", 3)]
+    assert yaml.safe_load(patch["yaml"])["canaries"][0]["expected_chunks"] == [{"id": "manual@0", "grade": 3}]
+
+
 def test_a_file_that_is_not_here_gets_its_canaries_written_anew(sqlite_store: Store) -> None:
     setting = _renamed(sqlite_store, "refunds", owner="file")
     (patch,) = _decide(setting, accept=None)["patches"]

@@ -67,6 +67,11 @@ class ChunkDocument(Document, json_schema_extra=_or_text):
             raise complaint("must have an id, a document or a text")
         return self
 
+    @property
+    def place(self) -> tuple[str | None, str | None, str | None]:
+        """What it is recognised by; a canary lists no two with the same."""
+        return self.id, self.document, self.text
+
     def to_domain(self) -> Judgment:
         """Return the value the domain works with."""
         return Judgment(id=self.id, document=self.document, text=self.text)

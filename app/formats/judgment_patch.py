@@ -31,6 +31,7 @@ class Replacement:
     key: str
     old: JudgmentDocument
     new: tuple[JudgmentDocument, ...]
+    """None of them: it goes, because what takes its place stands there already."""
 
 
 def patch_text(name: str, text: str, wanted: Sequence[Replacement]) -> str | None:
@@ -39,7 +40,7 @@ def patch_text(name: str, text: str, wanted: Sequence[Replacement]) -> str | Non
     Lines beyond the canaries are never quoted, nor is a comment, not even as context: what stands there may be secret.
     The time it takes grows with the text, not with its square.
     """
-    if not all(one.new for one in wanted) or text.startswith("\ufeff"):  # which marks of the parser do not count
+    if text.startswith("\ufeff"):  # which marks of the parser do not count
         return None
     names = {(one.suite, one.key) for one in wanted}
     try:
@@ -66,12 +67,14 @@ def judgment_text(judgment: JudgmentDocument) -> str:
 def replace_judgments(canary: CanaryDocument, wanted: Mapping[str, Sequence[JudgmentDocument]]) -> dict[str, Any]:
     """Give the body of a canary with other judgments in the place of those named, by `judgment_name`.
 
-    Where the new one stands there already, the old one goes: no judgment is listed twice.
+    Where the new one stands there already, the old one goes: no judgment is listed twice, and the higher grade holds.
     """
     chunks: dict[tuple[str | None, ...], JudgmentDocument] = {}
     for chunk in canary.expected_chunks:
         for one in wanted.get(judgment_name(chunk), (chunk,)):
-            chunks.setdefault((one.id, one.document, one.text), one)
+            known = chunks.setdefault(one.place, one)
+            if known.grade < one.grade:
+                chunks[one.place] = one
     return {**canary.data(), "expected_chunks": [chunk.data() for chunk in chunks.values()]}
 
 
@@ -153,10 +156,27 @@ def _in_lines(pages: Sequence[Any]) -> Iterator[Any]:
 def _edit(text: str, judgments: _Judgments, wanted: Replacement) -> _Edit:
     """Say what is to be written where. Raises LookupError where the judgment does not stand there."""
     chunks, node = judgments[wanted.suite, wanted.key][judgment_name(wanted.old)]
+    if not wanted.new:
+        return _removal(text, chunks, node)
     between = ", " if chunks.flow_style else f"\n{' ' * chunks.start_mark.column}- "
     start = node.start_mark.index
     end = start + len(text[start : _end(node)].rstrip("\r\n "))
     return _Edit(start=start, end=end, written=between.join(map(judgment_text, wanted.new)))
+
+
+def _removal(text: str, chunks: Any, node: Any) -> _Edit:
+    """Say what is to be cut out so that a judgment goes. Raises LookupError where more than it would go."""
+    place = chunks.value.index(node)
+    if chunks.flow_style and len(chunks.value) > 1:
+        if place:
+            return _Edit(start=_end(chunks.value[place - 1]), end=_end(node), written="")
+        return _Edit(start=node.start_mark.index, end=chunks.value[1].start_mark.index, written="")
+    start = text.rfind("\n", 0, node.start_mark.index) + 1
+    end = text.find("\n", _end(node)) + 1 or len(text)
+    alone = not text[start : node.start_mark.index].strip(" -") and not text[_end(node) : end].strip()
+    if chunks.flow_style or len(chunks.value) == 1 or not alone:
+        raise LookupError("it does not stand alone on its lines")
+    return _Edit(start=start, end=end, written="")
 
 
 def _edited(text: str, edits: Sequence[_Edit], start: int, end: int) -> str:

@@ -236,30 +236,42 @@ def _patches(suite: str, known: Mapping[int, CanaryRow], rows: Sequence[Reanchor
 
 
 def _diff(suite: str, file: str, changed: Sequence[_InFile]) -> str | None:
-    """Write the patch of a file; None where it is not here, or does not say what is in force."""
-    replacements = [
-        Replacement(suite=suite, key=one.canary.key, old=chunk, new=new)
-        for one in changed
-        for chunk in one.document.expected_chunks
-        if (new := _not_yet_there(one.document, one.wanted.get(judgment_name(chunk)))) is not None
-    ]
+    """Write the patch of a file, named as its repository names it; None where it is not here, or says other things."""
+    replacements: list[Replacement] = []
+    for one in changed:
+        mine = _replacements(suite, one)
+        if mine is None:
+            return None
+        replacements += mine
     try:
         path = Path(file)
         if not file or not path.is_file() or path.stat().st_size > _LARGEST_FILE:
             return None
         text = path.read_bytes().decode()
+        root = next((folder for folder in path.absolute().parents if (folder / ".git").exists()), None)
     except (OSError, ValueError):
         return None
-    return patch_text(file.lstrip("/"), text, replacements)
+    name = file.lstrip("/") if root is None else path.absolute().relative_to(root).as_posix()
+    return patch_text(name, text, replacements)
 
 
-def _not_yet_there(
-    canary: CanaryDocument, new: Sequence[JudgmentDocument] | None
-) -> tuple[JudgmentDocument, ...] | None:
-    if new is None:
-        return None
-    listed = {(chunk.id, chunk.document, chunk.text) for chunk in canary.expected_chunks}
-    return tuple(one for one in new if (one.id, one.document, one.text) not in listed)
+def _replacements(suite: str, changed: _InFile) -> list[Replacement] | None:
+    """Say what stands in the place of each judgment; of two that become one, the second goes.
+
+    None where a judgment nobody replaces would need another grade.
+    """
+    after = CanaryDocument.model_validate(replace_judgments(changed.document, changed.wanted)).expected_chunks
+    left = {chunk.place: chunk for chunk in after}
+    found: list[Replacement] = []
+    replaced = [chunk for chunk in changed.document.expected_chunks if judgment_name(chunk) in changed.wanted]
+    for chunk in changed.document.expected_chunks:
+        if chunk not in replaced and left.pop(chunk.place) != chunk:
+            return None
+    for chunk in replaced:
+        new = [left.pop(one.place, None) for one in changed.wanted[judgment_name(chunk)]]
+        told = tuple(one for one in new if one is not None)
+        found.append(Replacement(suite=suite, key=changed.canary.key, old=chunk, new=told))
+    return found
 
 
 def _yaml(suite: str, changed: Sequence[_InFile]) -> str:
