@@ -199,12 +199,6 @@ def test_a_detector_that_warms_up_does_not_say_that_all_is_well() -> None:
     assert (found.measured, found.severity, found.reason) == (False, None, "measured otherwise since run 7")
 
 
-def test_a_detector_that_warms_up_does_not_say_that_all_is_well() -> None:
-    alarm = Alarm(open=False, good=True, reason="0 of 40 canaries lost", untold="measured otherwise since run 7")
-    found = condition(REGRESSION, RUN, unknown=False, facts=RunFacts(alarm=alarm))
-    assert (found.measured, found.severity, found.reason) == (False, None, "measured otherwise since run 7")
-
-
 def test_a_named_canary_is_bad_when_it_is_degraded() -> None:
     facts = RunFacts(canaries={"billing": (Reason.MISSING, Reason.REGRESSED)})
     found = condition(CANARY, RUN, unknown=False, facts=facts)

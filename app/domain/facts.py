@@ -30,8 +30,6 @@ class Alarm:
     """A sentence without its full stop, for people."""
     untold: str = ""
     """Why nobody can tell whether all is well, though no alarm stands: the detector knows too little yet."""
-    untold: str = ""
-    """Why nobody can tell whether all is well, though no alarm stands: the detector knows too little yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +130,6 @@ def _regression(rule: Rule, alarm: Alarm | None) -> Condition:
     """Say what the detector says: it has counted runs already, so one is enough, either way."""
     if alarm is None:
         return silent("it is told from the runs before, and no detector looked at this one")
-    if not alarm.open and alarm.untold:
-        return silent(alarm.untold)
     if not alarm.open and alarm.untold:
         return silent(alarm.untold)
     if not alarm.open:
