@@ -57,6 +57,7 @@ def _environment() -> Environment:
         evidence=wording.evidence,
         seconds=wording.seconds,
         spoken=wording.spoken,
+        capitalize_first=wording.capitalize_first,
         utc=wording.utc,
         iso=wording.iso,
         spark=wording.spark_points,

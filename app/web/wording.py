@@ -33,6 +33,11 @@ def spoken(word: str) -> str:
     return word.replace("_", " ")
 
 
+def capitalize_first(text: str) -> str:
+    """Write the first letter large and leave the others, which may be names, as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def utc(moment: datetime | str | None) -> str:
     """Write a time for a page without scripts: 2026-01-31 12:00:05 UTC."""
     parsed = _moment(moment)
