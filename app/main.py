@@ -41,7 +41,7 @@ from app.api.problems import install_problems
 from app.config import Settings
 from app.domain.addresses import hook_policy, parse_allow, retriever_policy
 from app.domain.errors import CoalmineError, ConfigurationError, StoreUnavailableError
-from app.domain.model import Send
+from app.domain.hooks import Send
 from app.domain.retrievers import Probe
 from app.formats.canary_files import read_canary_files
 from app.formats.files import canary_texts, read_secret

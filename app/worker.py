@@ -17,7 +17,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from app import metrics
 from app.domain.embeddings import Embed
 from app.domain.errors import StoreUnavailableError
-from app.domain.model import Send
+from app.domain.hooks import Send
 from app.domain.retrievers import Probe
 from app.domain.schedules import trigger
 from app.services import alerting, deliveries, diagnosis, rescoring, retention, runs, scheduling

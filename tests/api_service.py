@@ -10,7 +10,8 @@ from typing import Any
 from fastapi.testclient import TestClient
 
 from app.config import Settings
-from app.domain.model import Answer, Hook, Message, Outcome, Ranking, Receipt
+from app.domain.hooks import Hook, Message, Receipt
+from app.domain.model import Answer, Outcome, Ranking
 from app.domain.retrievers import Ask, Asking
 from app.main import Service, create_app, open_service
 from app.services import deliveries, keys, runs

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from app.domain.model import Answer, Hook, Message, Outcome, Ranking, Receipt
+from app.domain.hooks import Hook, Message, Receipt
+from app.domain.model import Answer, Outcome, Ranking
 from app.domain.retrievers import Ask, Asking
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)

@@ -22,7 +22,8 @@ from hypothesis.stateful import (
 )
 
 from app.domain.errors import ConflictError
-from app.domain.model import Hook, Message, Outcome, Receipt
+from app.domain.hooks import Hook, Message, Receipt
+from app.domain.model import Outcome
 from app.formats.complaints import parse_document
 from app.formats.documents import SilenceDocument
 from app.services import acknowledging, definitions, replaying, scheduling

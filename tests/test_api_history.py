@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.model import Answer, Outcome, Receipt
+from app.domain.hooks import Receipt
+from app.domain.model import Answer, Outcome
 from app.domain.retrievers import Ask, Asking
 from app.services import runs
 from app.services.plans import SHARD, Planner

@@ -19,7 +19,7 @@ from fastapi.routing import iter_route_contexts
 from app.api.deps import EXEMPT, SESSION_COOKIE, csrf_token, open_session
 from app.config import Settings
 from app.domain.errors import ConfigurationError
-from app.domain.model import Receipt
+from app.domain.hooks import Receipt
 from app.main import open_service
 from app.services import keys
 from app.services.keys import Scope

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.domain.model import Hook, Message, Receipt
+from app.domain.hooks import Hook, Message, Receipt
 from app.formats.complaints import parse_document
 from app.formats.documents import SilenceDocument
 from app.services import acknowledging, definitions, replaying

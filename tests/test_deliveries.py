@@ -13,7 +13,7 @@ from standardwebhooks.webhooks import Webhook
 from app.adapters.hooks.webhook import send_webhook
 from app.domain.addresses import hook_policy, parse_allow
 from app.domain.errors import ConflictError, NotFoundError
-from app.domain.model import Hook, Message, Receipt
+from app.domain.hooks import Hook, Message, Receipt
 from app.services import definitions, deliveries
 from app.services.deliveries import SentDelivery
 from app.services.vault import Vault

@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.errors import ConflictError
-from app.domain.model import Receipt
+from app.domain.hooks import Receipt
 from app.services import deliveries, replaying
 from app.store.engine import Store
 from tests.fakes import answered, hits

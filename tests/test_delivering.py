@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.delivering import DeliveryState, after_attempt, backoff
-from app.domain.model import Receipt
+from app.domain.hooks import Receipt
 
 START = datetime(2026, 5, 4, 10, 0, tzinfo=UTC)
 SERVER_ERROR = Receipt(ok=False, http_status=500, error="refused")

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.domain.errors import ConflictError
-from app.domain.model import Hook, Message, Receipt
+from app.domain.hooks import Hook, Message, Receipt
 from app.services import definitions, deliveries
 from app.store import outbox
 from app.store.engine import Store, to_us

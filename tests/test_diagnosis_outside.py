@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from app.cli import app
 from app.config import Settings
-from app.domain.model import Answer, Hook, Message, Receipt
+from app.domain.hooks import Hook, Message, Receipt
+from app.domain.model import Answer
 from app.domain.retrievers import Ask, Asking
 from app.main import create_app, open_service
 from tests.api_service import HOOK_SECRET, Api, api

@@ -6,7 +6,8 @@ import pytest
 from pydantic import create_model
 
 from app.domain.errors import InvalidInputError
-from app.domain.model import Bound, Canary, Category, Hook, Judgment, Rule, RuleKind
+from app.domain.hooks import Hook
+from app.domain.model import Bound, Canary, Category, Judgment, Rule, RuleKind
 from app.domain.retrievers import Scale, Scorer, ScorerKind
 from app.domain.schedules import Schedule
 from app.formats.complaints import parse_document

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.model import Receipt
+from app.domain.hooks import Receipt
 from app.services import acknowledging
 from app.store.engine import Store
 from tests.receivers import ROUTING_KEY

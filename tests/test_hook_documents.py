@@ -11,7 +11,7 @@ import sqlalchemy as sa
 import yaml
 
 from app.domain.errors import InvalidInputError
-from app.domain.model import Hook, HookKind, Mail, MailTls
+from app.domain.hooks import Hook, HookKind, Mail, MailTls
 from app.formats.canary_export import exported_secrets, write_canary_file
 from app.formats.canary_files import Documents, read_canary_files
 from app.formats.complaints import parse_document

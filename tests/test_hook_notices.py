@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.model import Hook, HookKind, Mail, MailTls
+from app.domain.hooks import Hook, HookKind, Mail, MailTls
 from app.formats.notices import body_of, is_written_for
 from app.formats.notices.apprise import defused
 from app.formats.notices.slack import escaped

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.domain.errors import ConflictError
-from app.domain.model import Hook, Message, Receipt, Send
+from app.domain.hooks import Hook, Message, Receipt, Send
 from app.services import deliveries
 from app.services.deliveries import SentDelivery
 from app.services.vault import Vault

@@ -18,7 +18,7 @@ from app.adapters.hooks.apprise_process import Guard
 from app.adapters.hooks.mail import send_mail
 from app.adapters.hooks.sending import Sender
 from app.domain.addresses import hook_policy, parse_allow
-from app.domain.model import Hook, HookKind, Mail, MailTls, Message, Receipt
+from app.domain.hooks import Hook, HookKind, Mail, MailTls, Message, Receipt
 from app.formats.notices import body_of
 from tests.certificates import Authority, serving
 from tests.http_servers import Peer, closed_port, peer, reply

@@ -15,7 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app import __version__
 from app.domain.errors import StoreUnavailableError
-from app.domain.model import Outcome, Receipt
+from app.domain.hooks import Receipt
+from app.domain.model import Outcome
 from app.metrics import Exposition, Snapshot
 from app.services.keys import Scope
 from app.store.engine import Store

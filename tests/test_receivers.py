@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from app.adapters.hooks.sending import Sender
 from app.config import Settings
 from app.domain.addresses import hook_policy, parse_allow
-from app.domain.model import Hook, Message, Receipt
+from app.domain.hooks import Hook, Message, Receipt
 from app.main import create_app, open_service
 from app.store import catalog
 from app.store.engine import Store

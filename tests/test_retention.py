@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from app.domain.model import Outcome, Receipt
+from app.domain.hooks import Receipt
+from app.domain.model import Outcome
 from app.services import charts, deliveries, reading, retention
 from app.store import pruning
 from app.store.engine import Store, to_us

@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from app import metrics
 from app.domain.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
-from app.domain.model import Receipt, Severity
+from app.domain.hooks import Receipt
+from app.domain.model import Severity
 from app.domain.schedules import Schedule, parse_schedule
 from app.domain.silences import Silence, Subject, Window, active_until, matches, next_change, silencing, silencing_each
 from app.formats.canary_export import write_canary_file

@@ -11,7 +11,7 @@ from standardwebhooks import Webhook
 from app.adapters.hooks.answers import LONGEST_WAIT_SECONDS, HookError, retry_after
 from app.adapters.hooks.webhook import send_webhook
 from app.domain.addresses import hook_policy, parse_allow
-from app.domain.model import Hook, Message, Receipt
+from app.domain.hooks import Hook, Message, Receipt
 from tests.http_servers import HANG, SILENCE, Reply, closed_port, peer, reply
 
 LOOPBACK = hook_policy(parse_allow("127.0.0.1"))

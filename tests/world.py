@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from app.domain.embeddings import Embed
-from app.domain.model import Send, Trigger
+from app.domain.hooks import Send
+from app.domain.model import Trigger
 from app.formats.canary_files import CanaryFile, Documents, Source
 from app.formats.complaints import parse_document
 from app.formats.documents import SuiteDocument

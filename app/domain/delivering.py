@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from app.domain.model import HookKind, Receipt
+from app.domain.hooks import HookKind, Receipt
 
 FIRST_RETRY_SECONDS: Final = 5.0
 LONGEST_WAIT_SECONDS: Final = 3600.0

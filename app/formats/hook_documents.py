@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from app.domain.model import Hook, HookKind, Mail, MailTls
+from app.domain.hooks import Hook, HookKind, Mail, MailTls
 from app.formats.fields import (
     Document,
     Name,

@@ -13,7 +13,7 @@ from random import SystemRandom
 from app.domain.alerting import AlertState
 from app.domain.delivering import REFRESH_EVERY, DeliveryState, after_attempt, is_forgotten
 from app.domain.errors import ConfigurationError, ConflictError, NotFoundError, StoreUnavailableError
-from app.domain.model import Hook, Message, Receipt, Send
+from app.domain.hooks import Hook, Message, Receipt, Send
 from app.formats.documents import HookDocument
 from app.formats.notices import body_of, is_written_for
 from app.formats.secret_fields import join_secrets

@@ -8,7 +8,7 @@ from enum import StrEnum
 from app.adapters.transport import send_one
 from app.adapters.wire import Failure, Request, Response, header_line
 from app.domain.addresses import AddressPolicy
-from app.domain.model import Receipt
+from app.domain.hooks import Receipt
 
 READ_BYTES = 4_096
 """How much of an answer is read. None of it is kept: what counts is the status."""

@@ -17,7 +17,7 @@ from typing import Any
 import app
 from app.adapters.hooks.answers import HookError
 from app.domain.addresses import AddressPolicy
-from app.domain.model import Hook, Message, Receipt
+from app.domain.hooks import Hook, Message, Receipt
 
 STARTUP_SECONDS = 10.0
 """How long the process may take on top of the hook's time-out: Apprise alone takes a second to load."""

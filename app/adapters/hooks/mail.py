@@ -13,7 +13,7 @@ from typing import Any
 
 from app.adapters.hooks.answers import HookError
 from app.domain.addresses import AddressPolicy
-from app.domain.model import Hook, Mail, MailTls, Message, Receipt
+from app.domain.hooks import Hook, Mail, MailTls, Message, Receipt
 
 READ_BYTES = 200_000
 """How much a mail server may say in one exchange, greeting and all."""

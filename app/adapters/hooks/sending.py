@@ -8,7 +8,7 @@ from app.adapters.hooks.mail import send_mail
 from app.adapters.hooks.services import send_alertmanager, send_pagerduty, send_slack
 from app.adapters.hooks.webhook import send_webhook
 from app.domain.addresses import AddressPolicy
-from app.domain.model import Hook, HookKind, Message, Receipt
+from app.domain.hooks import Hook, HookKind, Message, Receipt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 from app.adapters.hooks.answers import post
 from app.adapters.wire import header_line
 from app.domain.addresses import AddressPolicy
-from app.domain.model import Hook, Message, Receipt
+from app.domain.hooks import Hook, Message, Receipt
 
 ALERTS_PATH = "/api/v2/alerts"
 

@@ -8,7 +8,7 @@ from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 from app.adapters.hooks.answers import HookError, post
 from app.adapters.wire import header_line
 from app.domain.addresses import AddressPolicy
-from app.domain.model import Hook, Message, Receipt
+from app.domain.hooks import Hook, Message, Receipt
 
 
 def send_webhook(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from app.domain.model import Hook, HookKind
+from app.domain.hooks import Hook, HookKind
 from app.formats.notices.alertmanager import alertmanager_body
 from app.formats.notices.apprise import apprise_body
 from app.formats.notices.email import email_body

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.model import Hook
+from app.domain.hooks import Hook
 from app.formats.notices.story import Story, clean, story_of
 
 _LABEL = 1_024

@@ -12,7 +12,7 @@ from email.utils import format_datetime
 from html import escape
 from typing import Any
 
-from app.domain.model import Hook
+from app.domain.hooks import Hook
 from app.formats.notices.story import Story, clean, story_of
 
 _LONGEST_SUBJECT = 200
