@@ -73,7 +73,10 @@ def _newly(reading: Reading) -> str:
 def _evidence(reading: Reading, settings: Settings) -> str:
     if reading.evidence is None:
         return "warming up"
-    return f"evidence {reading.evidence:,.3g} of the {1 / settings.alpha:,.0f} that raise an alarm"
+    line = 1 / settings.alpha
+    if reading.evidence >= line:  # how far past it is astronomical and tells nobody anything
+        return f"evidence beyond the {line:,.0f} that raise an alarm"
+    return f"evidence {reading.evidence:,.3g} of the {line:,.0f} that raise an alarm"
 
 
 def _named(reading: Reading) -> str:
