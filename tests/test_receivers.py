@@ -81,10 +81,11 @@ class Row:
     answers: tuple[Reply | Talk, ...]
     """One after the other, the last for ever."""
     trigger: Fate
-    resolve: Fate | None = field(default_factory=delivered)
-    """None = none is written: there is nobody to tell."""
+    resolve: Fate = field(default_factory=delivered)
     waits: float = 0.0
     """Seconds that pass before the second attempt, at least."""
+    disables: bool = False
+    """The hook is disabled by it."""
 
     @property
     def slow(self) -> bool:
@@ -99,6 +100,7 @@ _REDIRECTED = dead(f"answered 302; redirects are not followed: {_IN_VAIN}", *["r
 _DECLINED = dead(f"answered 400: {_IN_VAIN}", *["http_4xx"] * 3)
 _A_DAY = dead("answered 503: gave up after 24 hours", *["http_5xx"] * 25)
 _GONE = dead("answered 410: the receiver no longer exists: the receiver is gone, so the hook was disabled.", "gone")
+_OWED = dead("The hook is disabled; this is sent once it is saved again.")
 
 MISBEHAVIOUR = (
     Row(does="hangs", answers=(HANG, FINE), trigger=delivered("timeout")),
@@ -118,7 +120,7 @@ MISBEHAVIOUR = (
         waits=120,
     ),
     Row(does="answers 503 for days", answers=(reply(status=503),), trigger=_A_DAY, resolve=_A_DAY),
-    Row(does="answers 410", answers=(reply(status=410),), trigger=_GONE, resolve=None),
+    Row(does="answers 410", answers=(reply(status=410),), trigger=_GONE, resolve=_OWED, disables=True),
     Row(does="redirects", answers=(reply(b"", 302, _AWAY),), trigger=_REDIRECTED, resolve=_REDIRECTED),
     Row(does="answers 400", answers=(reply(status=400),), trigger=_DECLINED, resolve=_DECLINED),
     Row(does="answers 400 until repaired", answers=(reply(status=400), FINE), trigger=delivered("http_4xx")),
@@ -159,7 +161,7 @@ def test_a_receiver_that_misbehaves_costs_nothing_but_time(row: Row, sqlite_stor
         world.probe.all_answer()
         world.run()
         _until_settled(world)
-    fates = [row.trigger] if row.resolve is None else [row.trigger, row.resolve]
+    fates = [row.trigger, row.resolve]
     assert [_fate(item) for item in world.deliveries()] == [(fate.state, list(fate.errors)) for fate in fates]
     assert all(item["reason"].startswith(fate.reason) for item, fate in zip(world.deliveries(), fates, strict=True))
     types = [json.loads(request.body)["type"] for request in seen]
@@ -168,7 +170,7 @@ def test_a_receiver_that_misbehaves_costs_nothing_but_time(row: Row, sqlite_stor
     with sqlite_store.read() as connection:
         hook = catalog.find_definition(connection, "hook", "ops")
     assert hook is not None
-    assert (hook.disabled_reason is None) is (row.resolve is not None)
+    assert (hook.disabled_reason is not None) is row.disables
 
 
 def test_a_receiver_that_is_not_there_is_tried_until_it_is(sqlite_store: Store) -> None:
