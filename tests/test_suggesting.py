@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.adapters.retrievers.mapping import Reading, compile_mapping
@@ -330,6 +330,10 @@ ANYTHING = st.recursive(
 
 
 @settings(max_examples=400)
+@example(answer={"id": None, "\ud800": [{"id": 0, "text": None}]}, query="")  # half a character as a field's name
+@example(
+    answer={key: {"ids": [], "texts": texts} for key, texts in (("x", []), ("y", [0]), ("z", [PROSE[0]]))}, query=""
+)
 @given(answer=ANYTHING, query=st.sampled_from(["", "logs", PROSE[0]]))
 def test_every_suggestion_reads_hits_whatever_the_answer(answer: Any, query: str) -> None:
     found = suggest(answer, query=query)

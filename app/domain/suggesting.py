@@ -150,6 +150,7 @@ def _keyed(node: Mapping[str, Any], parts: tuple[Part, ...]) -> _Place | None:
     inner = [
         Field(path=f"{base}{'.' if base else ''}*.{field.path}", parts=(*parts, *field.parts), values=field.values)
         for field in _fields(hits)
+        if None not in field.values  # a projection leaves nothing out in its place: what follows would move up
     ]
     named = Field(
         path=f"keys({base or '@'})", parts=(*parts, "key"), values=keys, role="id", told="the keys of the object"

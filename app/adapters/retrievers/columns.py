@@ -312,7 +312,7 @@ def _number(value: float) -> float:
         return math.inf
 
 
-_UNSPEAKABLE = re.compile(r'["\\\x00-\x1f]')
+_UNSPEAKABLE = re.compile(r'["\\\x00-\x1f\ud800-\udfff]')
 """What msgspec does not take in the name of a field."""
 _LONG_INTEGER = 4_300  # digits; Python refuses to convert more
 _EVALUATION = (JMESPathError, TypeError, ValueError, ArithmeticError, AttributeError, LookupError, RecursionError)
