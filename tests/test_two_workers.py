@@ -157,7 +157,7 @@ def test_a_store_that_is_locked_is_told_in_one_line_and_the_work_goes_on_afterwa
 ) -> None:
     file = tmp_path / "coalmine.db"
     migrate(Store(f"sqlite:///{file}"))
-    world = World(store=stores(f"sqlite:///{file}", busy_milliseconds=20))
+    world = World(store=stores(f"sqlite:///{file}", busy_milliseconds=400))
     world.clock.now = datetime.now(UTC)
     world.apply(page([canary("ant")], schedule={"every": "31d"}))
     with closing(sqlite3.connect(file, isolation_level=None)) as other, caplog.at_level(logging.WARNING, "coalmine"):
