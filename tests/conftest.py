@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from hypothesis import settings
+from playwright.sync_api import Browser
 
 from app.store.engine import Store
 from app.store.migrate import migrate
+from tests.browser import running_chromium
 
 settings.register_profile("coalmine", deadline=None)  # the machine may be busy; time is no claim of these tests
 settings.load_profile("coalmine")
@@ -237,3 +239,10 @@ def sqlite_store(databases: Databases, stores: Callable[..., Store]) -> Store:
 def postgresql_store(databases: Databases, stores: Callable[..., Store]) -> Store:
     """Give a fresh, migrated store on PostgreSQL alone, for what only there can happen."""
     return stores(databases.postgresql())
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Give a browser; one a module, since the loop it brings must not be there for others."""
+    with running_chromium() as browser:
+        yield browser

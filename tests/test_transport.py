@@ -185,7 +185,9 @@ def test_compression_bomb_is_oversize_by_what_it_unpacks_to() -> None:
         assert ask(server.url).failure is Failure.OVERSIZE
 
 
-@pytest.mark.parametrize(("name", "packed"), [("gzip", gzip.compress(b"hello", mtime=0)), ("deflate", zlib.compress(b"hello"))])
+@pytest.mark.parametrize(
+    ("name", "packed"), [("gzip", gzip.compress(b"hello", mtime=0)), ("deflate", zlib.compress(b"hello"))]
+)
 def test_compressed_answer_is_unpacked(name: str, packed: bytes) -> None:
     with peer(reply(packed, headers={"content-encoding": name})) as server:
         assert ask(server.url).body == b"hello"

@@ -1,0 +1,38 @@
+"""Every page in a real browser: for screen readers, on a phone, in light and in dark, without errors of scripts."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from app.store.engine import Store
+from tests.browser import DESKTOP, PHONE, inaccessible, opened, served, wider_than_the_screen
+from tests.fakes import answered, hits
+from tests.pages_service import site
+from tests.world import COVERAGE, canary, page
+
+PAGES = ("/", "/checks/watch", "/checks/watch/canaries/ant", "/runs/2", "/alerts", "/alerts/1", "/retrievers", "/docs")
+
+
+@pytest.fixture
+def address(sqlite_store: Store) -> Iterator[str]:
+    pages = site(sqlite_store)
+    pages.world.apply(page([canary("ant"), canary("bee")], rules=[{**COVERAGE, "open": {"bad": 1, "of": 1}}]))
+    pages.world.run()
+    pages.world.probe.answers["ant"] = answered(hits("noise"))
+    pages.world.run()
+    with served(pages.app()) as found:
+        yield found
+
+
+@pytest.mark.parametrize(("viewport", "colours"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
+def test_every_page_can_be_used_by_everybody(
+    chromium: Browser, address: str, viewport: dict[str, int], colours: str
+) -> None:
+    found: dict[str, list[str]] = {}
+    with opened(chromium, address, viewport=viewport, color_scheme=colours) as tab:
+        for path in PAGES:
+            shown = tab.open(path)
+            if path != "/docs":  # Swagger UI is not ours
+                found[path] = inaccessible(shown) + ["is wider than the screen"] * wider_than_the_screen(shown)
+    assert {path: problems for path, problems in found.items() if problems} == {}
