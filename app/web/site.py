@@ -3,7 +3,7 @@
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from app.web import deciding, pages, signing_in, trying
+from app.web import alerts, checks, deciding, overviews, runs, signing_in, trying
 from app.web.headers import SecurityHeaders
 from app.web.problem_pages import install_problem_pages
 from app.web.rendering import STATIC
@@ -12,10 +12,8 @@ from app.web.rendering import STATIC
 def install_pages(app: FastAPI) -> None:
     """Put the pages on an app whose problems are already installed."""
     app.state.failed_sign_ins = signing_in.Attempts()
-    app.include_router(pages.router)
-    app.include_router(deciding.router)
-    app.include_router(trying.router)
-    app.include_router(signing_in.router)
+    for pages in (overviews, checks, runs, alerts, deciding, trying, signing_in):
+        app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(SecurityHeaders)
     install_problem_pages(app)

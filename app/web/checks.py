@@ -1,0 +1,65 @@
+"""The page of a check: its verdict with reasons, its measures over time, what is degraded and why. It only reads."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from app.api.deps import StoreDep
+from app.domain.measures import RECALL_BY
+from app.formats import reports
+from app.services import alert_reading, baselines, overview, reanchoring
+from app.services.reanchoring import State
+from app.web.banners import banners_of
+from app.web.parameters import Version
+from app.web.rendering import render
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+RANGES = (
+    ("1h", "1 h", 3_600),
+    ("24h", "24 h", 86_400),
+    ("7d", "7 d", 604_800),
+    ("30d", "30 d", 2_592_000),
+)
+_OWN_MEASURES = ("health_score", "coverage", "degraded_share")
+
+
+@router.get("/checks/{slug}")
+def show_check(request: Request, store: StoreDep, slug: str, version: Version = "") -> HTMLResponse:
+    """Show a check: its verdict with reasons, its measures over time, what is degraded and why."""
+    detail = overview.one_check(store, slug, datetime.now(UTC), version=version or None)
+    run, k = detail.run, detail.asked.k if detail.asked else detail.definition["k"]
+    return render(
+        request,
+        "check.html",
+        detail=detail,
+        line=detail.line,
+        chosen=version,
+        run=run,
+        k=k,
+        baseline=baselines.show(store, slug),
+        proposed=bool(reanchoring.list_all(store, slug, state=State.PROPOSED, limit=1)),
+        unresolved=[alert_reading.alert(store, int(alert["id"])) for alert in detail.unresolved],
+        ranges=RANGES,
+        measures=_measures(run),
+        cutoffs=reports.cutoff_table(run) if run else None,
+        wholes=reports.whole_table(run) if run else None,
+        category_measures=_category_measures(run, k),
+        banners=banners_of(request, [detail.line]),
+    )
+
+
+def _measures(run: Mapping[str, Any] | None) -> list[str]:
+    """List what a chart can show: what the newest run kept, recall by id only where it has some."""
+    kept = run["measures"] if run else {}
+    shown = [name for name, value in kept.items() if value is not None or name.partition("@")[0] not in RECALL_BY]
+    return [*_OWN_MEASURES, *(name for name in shown if name not in _OWN_MEASURES)]
+
+
+def _category_measures(run: Mapping[str, Any] | None, k: int) -> list[str]:
+    """Choose the columns of the table of categories: recall, NDCG and MRR where the run has them."""
+    kept = [part["measures"] for part in run["categories"].values()] if run else []
+    return [name for name in (f"R@{k}", f"NDCG@{k}", "MRR") if any(name in measures for measures in kept)]
