@@ -52,6 +52,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/docs"): (READ, "/docs", None),
     ("GET", "/"): (READ, "/", None),
     ("GET", "/checks/{slug}"): (READ, "/checks/docs", None),
+    ("GET", "/badge/{check}.svg"): (READ, "/badge/docs.svg", None),
     ("GET", "/runs/{run_id}"): (READ, "/runs/1", None),
     ("GET", "/alerts"): (READ, "/alerts", None),
     ("GET", "/alerts/{alert_id}"): (READ, "/alerts/1", None),

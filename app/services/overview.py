@@ -121,6 +121,13 @@ def all_checks(store: Store, now: datetime) -> list[CheckLine]:
     return sorted(lines, key=_urgency)
 
 
+def one_line(store: Store, slug: str, now: datetime) -> CheckLine:
+    """Read a check at a glance, an archived one too. Raises NotFoundError."""
+    with store.read() as connection:
+        check = reading.find_check(connection, slug)
+        return _line(connection, check, _open_alerts(connection).get(check.id, {}), now)
+
+
 def one_check(store: Store, slug: str, now: datetime, *, version: str | None = None) -> CheckDetail:
     """Read a check with what its newest ended run found, archived ones included.
 

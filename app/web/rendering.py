@@ -32,6 +32,7 @@ def render(request: Request, template: str, /, *, status: int = 200, **values: A
             identity=identity,
             signed_in=identity is not None and identity.key_prefix is not None,
             may_write=identity is not None and identity.scope.includes(Scope.WRITE),
+            may_admin=identity is not None and identity.scope.includes(Scope.ADMIN),
             csrf=csrf_token(request) if identity is not None else "",
             version=__version__,
             now=datetime.now(UTC),
@@ -39,6 +40,11 @@ def render(request: Request, template: str, /, *, status: int = 200, **values: A
         )
     )
     return HTMLResponse(text, status_code=status)
+
+
+def fill(template: str, /, **values: Any) -> str:
+    """Fill a template that is no page and knows nothing of who is asking."""
+    return _environment().get_template(template).render(**values)
 
 
 @lru_cache
