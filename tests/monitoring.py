@@ -28,20 +28,26 @@ TOKEN = "a-token-that-only-prometheus-knows"
 CATEGORIES = {"fact": "simple_factual", "steps": "procedural"}
 KEYS = tuple(f"{kind}-{number}" for kind in CATEGORIES for number in range(5))
 """Queries of the standard suite, each of which expects the chunk `doc-<key>`."""
-HOOKED = {"rules": [{**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}], "hooks": []}
+BOTH: tuple[tuple[str, ...], ...] = ((), ())
+"""The flags of two replicas that serve and work."""
+RULED = {"rules": [{**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}], "hooks": []}
 
 Sample = tuple[dict[str, str], float]
 
 
 @contextmanager
-def monitored(folder: Path, databases: Databases, **more: Any) -> Iterator[tuple["Site", "Prometheus"]]:
+def monitored(
+    folder: Path, databases: Databases, *, configure: Mapping[str, Any] | None = None, **more: Any
+) -> Iterator[tuple["Site", "Prometheus"]]:
     """Run two replicas of Coalmine on one PostgreSQL and a Prometheus that scrapes both every second.
 
-    `more` goes to `replicas`. Both targets are up and the first run is seen when this hands over.
+    `configure` goes to `scraping`, `more` to `replicas`. Both targets are up and the first run is seen when this hands
+    over. Prometheus begins first: it takes five seconds until it scrapes anything.
     """
+    ports = [free_ports() for _ in more.get("flags", BOTH)]
     with (
-        replicas(folder / "coalmine", databases, **more) as site,
-        prometheus(folder / "prometheus", scraping(site.ports)) as watching,
+        prometheus(folder / "prometheus", scraping(ports, **(configure or {}))) as watching,
+        replicas(folder / "coalmine", databases, ports=ports, **more) as site,
     ):
         watching.until(f"count(up == 1) == {len(site.ports)}")
         watching.until(f"count(coalmine_last_run_timestamp_seconds) == {len(site.ports)}")
@@ -153,7 +159,7 @@ class Site:
 def definitions(retriever: str, **check: Any) -> dict[str, Any]:
     """Describe the standard suite, two categories of five, and a check that only runs when told to."""
     canaries = [canary(key, category=CATEGORIES[key.partition("-")[0]], min_relevance_score=0.5) for key in KEYS]
-    described = page(canaries, **{"schedule": {"every": "31d"}, **HOOKED, **check})
+    described = page(canaries, **{"schedule": {"every": "31d"}, **RULED, **check})
     response = {"hits": "hits", "id": "id", "score": "score", "index_version": "index"}
     return {**described, "retrievers": [{**RETRIEVER, "url": retriever, "response": response}], "hooks": []}
 
@@ -163,7 +169,8 @@ def replicas(
     folder: Path,
     databases: Databases,
     *,
-    flags: Sequence[Sequence[str]] = ((), ()),
+    flags: Sequence[Sequence[str]] = BOTH,
+    ports: Sequence[int] = (),
     change: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
     environment: Mapping[str, str] | None = None,
     **check: Any,
@@ -186,12 +193,12 @@ def replicas(
     with ExitStack() as stack:
         asked = stack.enter_context(peer(retriever))
         canaries.write_text(json.dumps(change(definitions(f"{asked.url}/", **check))), encoding="utf-8")  # JSON is YAML
-        processes, ports = [], []
-        for number, more in enumerate(flags):
-            home = folder / f"replica-{number}"
+        processes = []
+        ports = ports or [free_ports() for _ in flags]
+        for port, more in zip(ports, flags, strict=True):
+            home = folder / f"replica-{port}"
             home.mkdir()
-            ports.append(free_ports())
-            arguments = ("serve", "--port", ports[-1], "--data-dir", home, *more)
+            arguments = ("serve", "--port", port, "--data-dir", home, *more)
             processes.append(stack.enter_context(started(home, *arguments, **given)))
         for process in processes:
             process.wait_for("is serving")
