@@ -1,32 +1,75 @@
 """Alerts and deliveries as people read them, with the why of each. Nothing here writes."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from app.domain.alerting import OPEN
 from app.domain.announcing import TRIGGERS
 from app.domain.errors import NotFoundError
 from app.formats import shapes
 from app.services.evidence import Explanation, explain, since
 from app.store import alerts, catalog, outbox
-from app.store.alerts import AlertRow, TransitionRow
-from app.store.engine import Connection, Store
+from app.store.alerts import AlertFilter, AlertRow, TransitionRow
+from app.store.engine import Connection, Store, to_us
 from app.store.outbox import AttemptRow, DeliveryRow
 
 _RUNS = {"run_id", "first_bad_run"}
 _TIMES = {"at", "since", "deadline"}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertQuestion:
+    """Which alerts somebody wants to see; what is not said does not matter."""
+
+    check: str | None = None
+    state: str | None = None
+    severity: str | None = None
+    kind: str | None = None
+    unacknowledged: bool = False
+    """Only open ones that nobody has acknowledged."""
+    since: datetime | None = None
+    until: datetime | None = None
+
+
 def list_alerts(
     store: Store, *, check: str | None, state: str | None, before: int | None, limit: int
 ) -> list[dict[str, Any]]:
     """List alerts, newest first. Raises NotFoundError for a check that never was."""
+    return find_alerts(store, AlertQuestion(check=check, state=state), before=before, limit=limit)
+
+
+def find_alerts(store: Store, asked: AlertQuestion, *, before: int | None, limit: int) -> list[dict[str, Any]]:
+    """List the alerts asked for, newest first. Raises NotFoundError for a check that never was."""
     with store.read() as connection:
-        check_id = _definition_id(connection, "check", check)
-        states = (state,) if state else ()
-        found = alerts.list_alerts(connection, check_id=check_id, states=states, before=before, limit=limit)
+        wanted = AlertFilter(
+            check_id=_definition_id(connection, "check", asked.check),
+            states=(asked.state,) if asked.state else (),
+            severity=asked.severity,
+            kind=asked.kind,
+            unacknowledged=asked.unacknowledged,
+            since=to_us(asked.since) if asked.since is not None else None,
+            until=to_us(asked.until) if asked.until is not None else None,
+        )
+        found = alerts.list_alerts(connection, wanted, before=before, limit=limit)
         changes = alerts.list_transitions(connection, [row.id for row in found])
     return [_alert(row, changes[row.id]) for row in found]
+
+
+def count_unresolved(store: Store, *, check: str | None = None) -> dict[str, int]:
+    """Count the alerts of each state that are not resolved, and as `unacknowledged` the open ones nobody has seen.
+
+    Raises NotFoundError for a check that never was.
+    """
+    with store.read() as connection:
+        found = alerts.count_unresolved(connection, check_id=_definition_id(connection, "check", check))
+    counts = Counter[str]()
+    for state, acknowledged, count in found:
+        counts[state] += count
+        counts["unacknowledged"] += count if state in OPEN and not acknowledged else 0
+    return counts
 
 
 def alert(store: Store, alert_id: int) -> dict[str, Any]:
@@ -58,12 +101,20 @@ def _explained(change: Mapping[str, Any], why: Explanation | None) -> dict[str, 
 
 
 def list_deliveries(
-    store: Store, *, hook: str | None, state: str | None, before: int | None, limit: int
+    store: Store,
+    *,
+    hook: str | None,
+    state: str | None,
+    before: int | None,
+    limit: int,
+    alert_id: int | None = None,
 ) -> list[dict[str, Any]]:
     """List deliveries, newest first. Raises NotFoundError for a hook that never was."""
     with store.read() as connection:
         hook_id = _definition_id(connection, "hook", hook)
-        found = outbox.list_deliveries(connection, hook_id=hook_id, state=state, before=before, limit=limit)
+        found = outbox.list_deliveries(
+            connection, hook_id=hook_id, state=state, alert_id=alert_id, before=before, limit=limit
+        )
         attempts = outbox.list_attempts(connection, [row.id for row in found])
     return [_delivery(row, attempts[row.id]) for row in found]
 

@@ -22,6 +22,7 @@ from app.formats import shapes
 from app.formats.silence_documents import SilenceDocument
 from app.services.references import require
 from app.store import alerts, catalog
+from app.store.alerts import AlertFilter
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store
 
@@ -135,7 +136,7 @@ def _shape(
 
 
 def _open_alerts(connection: Connection) -> list[tuple[Subject, dict[str, Any]]]:
-    rows = alerts.list_alerts(connection, states=[str(state) for state in OPEN], limit=500)
+    rows = alerts.list_alerts(connection, AlertFilter(states=[str(state) for state in OPEN]), limit=500)
     checks = {check_id: catalog.definition_by_id(connection, check_id) for check_id in {row.check_id for row in rows}}
     return [
         (

@@ -1,7 +1,7 @@
 """What was noticed: alerts and their transitions. Whom we told is another fact, see outbox."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,23 +76,49 @@ def find_alert(connection: Connection, alert_id: int) -> AlertRow | None:
     return _alert(row) if row else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertFilter:
+    """Which alerts are wanted; what is not said does not matter."""
+
+    check_id: int | None = None
+    states: Sequence[str] = ()
+    severity: str | None = None
+    kind: str | None = None
+    unacknowledged: bool = False
+    """Only open ones that nobody has acknowledged."""
+    since: int | None = None
+    """Begun at this moment or later."""
+    until: int | None = None
+    """Begun before this moment."""
+
+
 def list_alerts(
-    connection: Connection,
-    *,
-    check_id: int | None = None,
-    states: Sequence[str] = (),
-    before: int | None = None,
-    limit: int = 50,
+    connection: Connection, wanted: AlertFilter | None = None, *, before: int | None = None, limit: int = 50
 ) -> list[AlertRow]:
     """List alerts, newest first, those with an id below `before`."""
-    statement = _ALERT.order_by(alerts.c.id.desc()).limit(limit)
-    if check_id is not None:
-        statement = statement.where(alerts.c.check_id == check_id)
-    if states:
-        statement = statement.where(alerts.c.state.in_(list(states)))
+    statement = _ALERT.order_by(alerts.c.id.desc()).limit(limit).where(*_conditions(wanted or AlertFilter()))
     if before is not None:
         statement = statement.where(alerts.c.id < before)
     return [_alert(row) for row in connection.execute(statement)]
+
+
+def _conditions(wanted: AlertFilter) -> Iterator[sa.ColumnElement[bool]]:
+    if wanted.check_id is not None:
+        yield alerts.c.check_id == wanted.check_id
+    if wanted.states:
+        yield alerts.c.state.in_(list(wanted.states))
+    if wanted.severity is not None:
+        yield alerts.c.severity == wanted.severity
+    if wanted.kind is not None:
+        yield alerts.c.kind == wanted.kind
+    if wanted.unacknowledged:
+        yield alerts.c.state != said("resolved")
+        yield alerts.c.state.in_(("firing", "recovering"))
+        yield alerts.c.acknowledged_at.is_(None)
+    if wanted.since is not None:
+        yield alerts.c.created_at >= wanted.since
+    if wanted.until is not None:
+        yield alerts.c.created_at < wanted.until
 
 
 def count_alerts(connection: Connection) -> list[tuple[int, str, str, int]]:
@@ -103,6 +129,15 @@ def count_alerts(connection: Connection) -> list[tuple[int, str, str, int]]:
         .group_by(alerts.c.check_id, alerts.c.state, alerts.c.severity)
     )
     return list(connection.execute(statement).all())
+
+
+def count_unresolved(connection: Connection, *, check_id: int | None = None) -> list[tuple[str, bool, int]]:
+    """Count unresolved alerts, those of one check where asked: (state, whether somebody acknowledged it, count)."""
+    seen = alerts.c.acknowledged_at.is_not(None)
+    statement = sa.select(alerts.c.state, seen, sa.func.count()).where(alerts.c.state != said("resolved"))
+    if check_id is not None:
+        statement = statement.where(alerts.c.check_id == check_id)
+    return [(row[0], bool(row[1]), row[2]) for row in connection.execute(statement.group_by(alerts.c.state, seen))]
 
 
 def insert_alert(connection: Connection, **values: Any) -> int | None:

@@ -88,6 +88,7 @@ def list_deliveries(
     *,
     hook_id: int | None = None,
     state: str | None = None,
+    alert_id: int | None = None,
     before: int | None = None,
     limit: int = 50,
 ) -> list[DeliveryRow]:
@@ -97,6 +98,8 @@ def list_deliveries(
         statement = statement.where(deliveries.c.hook_id == hook_id)
     if state is not None:
         statement = statement.where(deliveries.c.state == state)
+    if alert_id is not None:
+        statement = statement.where(deliveries.c.alert_id == alert_id)
     if before is not None:
         statement = statement.where(deliveries.c.id < before)
     return [_delivery(row) for row in connection.execute(statement)]
