@@ -128,6 +128,13 @@ def delivery(store: Store, delivery_id: int) -> dict[str, Any]:
         return _delivery(row, outbox.list_attempts(connection, [delivery_id])[delivery_id])
 
 
+def deliveries_by_id(connection: Connection, delivery_ids: Sequence[int]) -> dict[int | None, dict[str, Any]]:
+    """Read deliveries with their attempts, by id."""
+    rows = [row for one in delivery_ids if (row := outbox.find_delivery(connection, one)) is not None]
+    attempts = outbox.list_attempts(connection, [row.id for row in rows])
+    return {row.id: _delivery(row, attempts[row.id]) for row in rows}
+
+
 def _alert(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, Any]:
     return {
         "id": str(row.id),

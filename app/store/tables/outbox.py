@@ -91,6 +91,14 @@ deliveries = Table(
         postgresql_where=text("state = 'pending'"),
     ),
     Index("ix_deliveries_alert", "alert_id"),
+    Index("ix_deliveries_hook", "hook_id", "id"),
+    # What people are to look at: dead letters by hook.
+    Index(
+        "ix_deliveries_dead",
+        "hook_id",
+        sqlite_where=text("state = 'dead'"),
+        postgresql_where=text("state = 'dead'"),
+    ),
     Index(
         "ix_deliveries_refresh",
         "refresh_at",
@@ -109,4 +117,11 @@ attempts = Table(
     Column("error", Text),
     Column("detail", Text),
     Column("latency_seconds", Float(53), nullable=False),
+    # How a hook fared lately.
+    Index(
+        "ix_attempts_failed",
+        "at",
+        sqlite_where=text("error is not null"),
+        postgresql_where=text("error is not null"),
+    ),
 )

@@ -1,0 +1,90 @@
+"""Hooks as people read them: where each goes, which checks use it, and how it fares. Nothing here writes."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from app.domain.hooks import HookKind
+from app.formats.hook_documents import PAGERDUTY_URL
+from app.services import alert_reading
+from app.services.references import require
+from app.store import catalog, tallies
+from app.store.catalog import Definition
+from app.store.engine import Connection, Store, to_us
+from app.store.tallies import Tally
+
+KIND = "hook"
+LATELY: Final = timedelta(days=1)
+"""How far back failures are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookLine:
+    """A hook with what there is to know of it at a glance."""
+
+    definition: Definition
+    goes_to: str
+    checks: Sequence[str]
+    """The checks in force that use it, by slug."""
+    pending: int
+    dead: int
+    failures: int
+    """Failed attempts of the last day."""
+    newest: Mapping[str, Any] | None
+    """Its newest delivery."""
+
+
+def all_hooks(store: Store, now: datetime) -> list[HookLine]:
+    """List the hooks in force by slug."""
+    with store.read() as connection:
+        return _lines(connection, catalog.list_definitions(connection, KIND), now)
+
+
+def one_hook(store: Store, slug: str, now: datetime) -> HookLine:
+    """Show a hook in force. Raises NotFoundError."""
+    with store.read() as connection:
+        return _lines(connection, [require(catalog.find_definition(connection, KIND, slug), f"hook '{slug}'")], now)[0]
+
+
+def goes_to(hook: Mapping[str, Any]) -> str:
+    """Say where the news of a stored hook go, without what is or may be a secret: a user, a path's end, a query."""
+    kind = hook["kind"]
+    if kind == HookKind.EMAIL:
+        return f"{', '.join(hook['to'])} through {hook['host']}"
+    if kind in (HookKind.SLACK, HookKind.APPRISE):
+        return f"{'Slack' if kind == HookKind.SLACK else 'a service of Apprise'}; the address is a secret"
+    url = hook["url"] or PAGERDUTY_URL
+    return _masked(url)
+
+
+def _masked(url: str) -> str:
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}{'?…' if parts.query else ''}"
+
+
+def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime) -> list[HookLine]:
+    users: defaultdict[str, list[str]] = defaultdict(list)
+    for check in catalog.list_definitions(connection, "check"):
+        for slug in check.body["hooks"]:
+            users[slug].append(check.slug)
+    counted = tallies.tallies(connection, since=to_us(now - LATELY))
+    tally = {hook.id: counted.get(hook.id, Tally()) for hook in hooks}
+    newest = alert_reading.deliveries_by_id(
+        connection, [one.newest for one in tally.values() if one.newest is not None]
+    )
+    return [
+        HookLine(
+            definition=hook,
+            goes_to=goes_to(hook.body),
+            checks=users[hook.slug],
+            pending=tally[hook.id].pending,
+            dead=tally[hook.id].dead,
+            failures=tally[hook.id].failures,
+            newest=newest.get(tally[hook.id].newest),
+        )
+        for hook in hooks
+    ]
