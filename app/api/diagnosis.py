@@ -12,6 +12,7 @@ from app.api.deps import StoreDep, known_parameters
 from app.services import diagnosis
 from app.services.diagnosis import OnDemand
 from app.services.plans import Planner
+from app.services.questioning import Told
 
 router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(known_parameters)])
 
@@ -31,10 +32,12 @@ async def post_diagnosis(request: Request, slug: str, key: str) -> dict[str, Any
     return await anyio.to_thread.run_sync(asking(request, slug, key), limiter=DIAGNOSES)
 
 
-def asking(request: Request, slug: str, key: str) -> Callable[[], dict[str, Any]]:
+def asking(
+    request: Request, slug: str, key: str, *, told: Told = lambda _answered, _of: None
+) -> Callable[[], dict[str, Any]]:
     """Give what asks about a canary in the name of whoever sent the request, to be called in a thread of its own."""
     state = request.app.state
     on_demand: OnDemand = state.diagnoses
     planner = Planner(state.access.store, state.access.vault)
     by = request.state.identity.name
-    return lambda: on_demand.ask(planner, state.probe, slug, key, by=by, clock=lambda: datetime.now(UTC))
+    return lambda: on_demand.ask(planner, state.probe, slug, key, by=by, clock=lambda: datetime.now(UTC), told=told)

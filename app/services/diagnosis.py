@@ -24,7 +24,7 @@ from app.formats.judgment_patch import judgment_name
 from app.services import reanchoring
 from app.services.cases import Subject, subject, worth_asking
 from app.services.plans import NotExecutableError, Planner, Setup
-from app.services.questioning import Budget, put_questions
+from app.services.questioning import Budget, Told, put_questions
 from app.services.reading import find_check
 from app.services.runs import EndedRun
 from app.store import catalog, history
@@ -135,33 +135,41 @@ class OnDemand:
         self._lock = Lock()
 
     def ask(
-        self, planner: Planner, probe: Probe, slug: str, key: str, *, by: str, clock: Callable[[], datetime]
+        self,
+        planner: Planner,
+        probe: Probe,
+        slug: str,
+        key: str,
+        *,
+        by: str,
+        clock: Callable[[], datetime],
+        told: Told = lambda _answered, _of: None,
     ) -> dict[str, Any]:
         """Ask the retriever now why a canary is as it was in the newest run; stores and gives the diagnosis.
 
-        Raises NotFoundError, and ConflictError where no run tells, where things were changed since, and while the same
-        is being asked already.
+        `told` hears of each answer as it comes. Raises NotFoundError, and ConflictError where no run tells, where
+        things were changed since, and while the same is being asked already.
         """
         with self._lock:
             if (slug, key) in self._under_way:
                 raise ConflictError(f"canary '{key}' of check '{slug}' is being asked about just now; wait for it")
             self._under_way.add((slug, key))
         try:
-            return _on_demand(planner, probe, slug, key, by=by, clock=clock)
+            return _on_demand(planner, probe, slug, key, by=by, clock=clock, told=told)
         finally:
             with self._lock:
                 self._under_way.discard((slug, key))
 
 
 def _on_demand(
-    planner: Planner, probe: Probe, slug: str, key: str, *, by: str, clock: Callable[[], datetime]
+    planner: Planner, probe: Probe, slug: str, key: str, *, by: str, clock: Callable[[], datetime], told: Told
 ) -> dict[str, Any]:
     store = planner.store
     with store.read() as connection:
         run, setup, position = _newest(planner, connection, slug, key)
         one = subject(connection, run, setup, position)
     budget = Budget.of(_SECONDS_ON_DEMAND, clock)
-    [(_, found)] = _ask(probe, setup, [one], budget, run_id=f"{run.id}-diagnosis", anyway=True)
+    [(_, found)] = _ask(probe, setup, [one], budget, run_id=f"{run.id}-diagnosis", anyway=True, told=told)
     with store.write() as connection:
         at = to_us(clock())
         saved = _save(connection, run, one, found, at=at, by=by)
@@ -215,12 +223,19 @@ def _worth_asking(planner: Planner, ended: EndedRun, *, most: int, now: datetime
 
 
 def _ask(
-    probe: Probe, setup: Setup, subjects: Sequence[Subject], budget: Budget, *, run_id: str, anyway: bool = False
+    probe: Probe,
+    setup: Setup,
+    subjects: Sequence[Subject],
+    budget: Budget,
+    *,
+    run_id: str,
+    anyway: bool = False,
+    told: Told = lambda _answered, _of: None,
 ) -> list[tuple[Subject, Diagnosis]]:
     """Ask about these canaries; those of which too little was learned to tell are left out, unless `anyway`."""
     asked = [questions(one.case) for one in subjects]
     keyed = [(one.case.canary.key, wanted) for one, wanted in zip(subjects, asked, strict=True)]
-    answers = put_questions(probe, setup.retriever, keyed, budget, run_id=run_id)
+    answers = put_questions(probe, setup.retriever, keyed, budget, run_id=run_id, told=told)
     return [
         (one, classify(one.case, wanted, got))
         for one, wanted, got in zip(subjects, asked, answers, strict=True)

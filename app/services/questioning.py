@@ -43,8 +43,18 @@ class _Put:
     question: Question
 
 
+Told = Callable[[int, int], None]
+"""Hears how many questions are answered, of how many; at first none."""
+
+
 def put_questions(
-    probe: Probe, retriever: Retriever, asked: Sequence[tuple[str, Sequence[Question]]], budget: Budget, *, run_id: str
+    probe: Probe,
+    retriever: Retriever,
+    asked: Sequence[tuple[str, Sequence[Question]]],
+    budget: Budget,
+    *,
+    run_id: str,
+    told: Told = lambda _answered, _of: None,
 ) -> list[list[Answer | None]]:
     """Ask every canary's questions, given with its key; None = there was no time left for it, or no point.
 
@@ -54,6 +64,8 @@ def put_questions(
     answers: list[list[Answer | None]] = [[None] * len(questions) for _, questions in asked]
     breaker = Breaker(limit=retriever.breaker)
     retriever = _unscored(retriever)
+    answered, total = 0, sum(len(questions) for _, questions in asked)
+    told(answered, total)
     for k, block in _blocks(asked):
         if budget.is_spent() or breaker.is_open:
             break
@@ -64,6 +76,8 @@ def put_questions(
                 for position, answer in batch:
                     put = block[position]
                     answers[put.subject][put.place] = answer
+                answered += len(batch)
+                told(answered, total)
                 breaker = breaker.after(answer for _, answer in batch)
                 if budget.is_spent() or breaker.is_open:
                     break

@@ -1,0 +1,51 @@
+"""Trying a canary: its query put to the retriever once, and the answer judged as a run would. Nothing is stored."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from app.domain.errors import ConflictError
+from app.domain.retrievers import Probe
+from app.formats.complaints import parse_document
+from app.formats.documents import CanaryDocument, CheckDocument, SuiteDocument
+from app.services import gate, trying
+from app.services.gate import Target
+from app.services.reading import find_check
+from app.services.references import require
+from app.services.vault import Vault
+from app.store import catalog
+from app.store.engine import Store
+
+
+def try_canary(
+    probe: Probe, store: Store, vault: Vault, slug: str, key: str, *, run_id: str, clock: Callable[[], datetime]
+) -> dict[str, Any]:
+    """Ask for a canary once, as it and its check are defined now: `result` as in a run, `index_version`, `asked_at`.
+
+    Whether it regressed only runs tell. It takes no longer than the retriever's time-outs allow: nothing is asked
+    twice. Raises NotFoundError for what is not in force, ConflictError for an archived check, and InvalidInputError
+    where the retriever cannot be asked at all.
+    """
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        if check.archived_at is not None:
+            raise ConflictError(f"check '{slug}' is archived: nobody is asked for it any more")
+        suite_slug = str(check.body["suite"])
+        suite = require(catalog.find_definition(connection, "suite", suite_slug), f"suite '{suite_slug}'")
+        row = next((one for one in catalog.list_canaries(connection, suite.id) if one.key == key), None)
+    if row is None:
+        raise ConflictError(f"canary '{key}' is archived: nobody asks it any more")
+    retriever = trying.stored_retriever(store, vault, str(check.body["retriever"]), {})
+    target = Target(
+        check=parse_document(CheckDocument, check.body),
+        suite=SuiteDocument(slug=suite_slug, canaries=(parse_document(CanaryDocument, row.body),)),
+        retriever=retriever.model_copy(update={"retries": 0}),
+    )
+    asked_at = clock()
+    report = gate.measure(target, probe, run_id=run_id, clock=clock)
+    return {
+        "result": report["results"][0],
+        "index_version": report["run"]["index_version"],
+        "reasons": report["run"]["reasons"],
+        "asked_at": asked_at,
+    }
