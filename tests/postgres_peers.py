@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from tests.tcp_servers import listening
+
 Step = bytes | None
 """What is sent for the next thing that comes in; None says nothing and waits until the other side goes away."""
 
@@ -54,7 +56,7 @@ def impostor(script: Sequence[Step], heard: list[bytes] | None = None) -> Iterat
                         return
                     self.request.sendall(step)
 
-    with _serving(Connection, released) as port:
+    with listening(Connection, released) as port:
         yield port
 
 
@@ -73,7 +75,7 @@ def behind_tls(port: int, context: ssl.SSLContext) -> Iterator[tuple[int, list[s
                 with socket.create_connection(("127.0.0.1", port)) as back:
                     _pass_on(front, back)
 
-    with _serving(Connection, released) as own:
+    with listening(Connection, released) as own:
         yield own, clients
 
 
@@ -85,18 +87,3 @@ def _pass_on(front: ssl.SSLSocket, back: socket.socket) -> None:
             if not chunk:
                 return
             (back if source is front else front).sendall(chunk)
-
-
-@contextmanager
-def _serving(handler: type[socketserver.BaseRequestHandler], released: threading.Event) -> Iterator[int]:
-    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = False
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        released.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()

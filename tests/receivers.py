@@ -19,6 +19,7 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 from tests.http_servers import Peer, Reply, Seen, peer, reply
 from tests.processes import free_ports
+from tests.tcp_servers import listening
 
 ROUTING_KEY = "0123456789abcdef0123456789abcdef"
 _ENTITY = re.compile(r"&(amp|lt|gt);")
@@ -175,16 +176,8 @@ def talking(talk: Callable[[Any, threading.Event], None]) -> Iterator[int]:
             except OSError:
                 return
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = False
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server.server_address[1]
-        finally:
-            over.set()
-            server.shutdown()
-            thread.join()
+    with listening(Handler, over) as port:
+        yield port
 
 
 @dataclass(frozen=True, kw_only=True)
