@@ -18,6 +18,8 @@ from app.store.outbox import AttemptRow, DeliveryRow
 
 _RUNS = {"run_id", "first_bad_run"}
 _TIMES = {"at", "since", "deadline"}
+_EXPLAINED = 10
+"""So many of the newest transitions of an alert, besides its first, are told with what the canaries have in common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,11 @@ def alert(store: Store, alert_id: int) -> dict[str, Any]:
         told = outbox.deliveries_of_alert(connection, alert_id)
         attempts = outbox.list_attempts(connection, [one.id for one in told])
         began = since(connection, row.check_id, row.first_run)
-        fell = [explain(connection, one.run_id, first_run=row.first_run) if _is_bad(one) else None for one in changes]
+        # Of many reminders the newest are explained: each explanation reads all canaries of its run.
+        bad = [one.run_id for one in changes if _is_bad(one)]
+        asked = dict.fromkeys([*bad[:1], *bad[-_EXPLAINED:]])
+        known = {run_id: explain(connection, run_id, first_run=row.first_run) for run_id in asked}
+        fell = [known.get(one.run_id) if _is_bad(one) else None for one in changes]
     shape = {**_alert(row, changes), "since": None if began is None else began.told}
     shape["transitions"] = [_explained(one, why) for one, why in zip(shape["transitions"], fell, strict=True)]
     return {**shape, "deliveries": [_delivery(one, attempts[one.id]) for one in told]}

@@ -39,21 +39,31 @@ from app.store.engine import Connection, Store, to_us
 
 
 def put(
-    store: Store, vault: Vault, kind: str, document: Document, *, now: datetime, revision: int | None = None
+    store: Store,
+    vault: Vault,
+    kind: str,
+    document: Document,
+    *,
+    now: datetime,
+    revision: int | None = None,
+    only_new: bool = False,
 ) -> tuple[Definition, bool]:
     """Create or replace an API-managed definition; gives it and whether it is new.
 
     The document is all there is: a secret it does not have (see `stored_secrets`) is there no more. A hook whose
-    receiver was gone is enabled again. `revision` is the one it was completed from (see `complete`).
+    receiver was gone is enabled again. `revision` is the one it was completed from (see `complete`); with `only_new`
+    nothing in force is replaced.
 
     Raises FileManagedError for one a file owns, InvalidInputError for a reference to nothing, ConflictError where it
-    is not of that revision any more.
+    is not of that revision any more, or is there already and was to be new.
     """
     slug = str(document.data()["slug"])
     with store.write() as connection:
         if revision is not None:
             catalog.hold_definition(connection, kind, slug)
         before = catalog.find_definition(connection, kind, slug)
+        if only_new and before is not None and before.archived_at is None:
+            raise ConflictError(f"there is a {kind} '{slug}' already; choose another name, or change that one")
         refuse_file_managed(before)
         if revision is not None and (before is None or before.revision != revision):
             # Else secrets stored for one address could be saved beside another that came in between.

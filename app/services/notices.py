@@ -17,7 +17,8 @@ _LONGEST_QUERY = 300
 _RESOLVED = "alert.resolved"
 _EVENTS = {Shape.ALL: "index or encoder event", Shape.FEW: "relevance event", Shape.ONE: "ticket"}
 """What kind of event it looks like, by who fell."""
-_NOT_ABOUT_CANARIES = frozenset({"probe_errors", "no_data", "latency", "embedding"})
+NOT_ABOUT_CANARIES = frozenset({"probe_errors", "no_data", "latency", "embedding"})
+"""Kinds of rules whose alerts say nothing of single canaries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind:
     degraded = [_worst(canary, found) for canary in transition.evidence.get("canaries", [])]
     degraded.sort(key=lambda canary: canary["persistent"] is False)  # who was well when asked again comes last
     total = run.degraded if run is not None else None
-    about_canaries = alert.kind not in _NOT_ABOUT_CANARIES
+    about_canaries = alert.kind not in NOT_ABOUT_CANARIES
     return {
         "alert_id": str(alert.id),
         "dedupe_key": alert.dedupe_key,
@@ -91,7 +92,7 @@ def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind:
         "degraded_total": total,
         "fleet": found.told if found is not None and about_canaries else None,
         "since": began.told if began is not None else None,
-        "links": _links(links, alert.check, alert.rule_key, transition.run_id),
+        "links": filled_links(links, alert.check, alert.rule_key, transition.run_id),
     }
 
 
@@ -115,7 +116,9 @@ def _summary(said: str, reason: str, found: Explanation | None, began: Since | N
     return f"{said}: {told}{count}" + (f"; {began}" if began is not None else "")
 
 
-def _links(links: Links, check: str, rule: str, run_id: int | None) -> dict[str, str | None]:
+def filled_links(links: Links, check: str, rule: str, run_id: int | None) -> dict[str, str | None]:
+    """Say where an alert leads: `check`, `run`, `dashboard` and `runbook`; None = there is no such place."""
+
     def filled(template: str | None) -> str | None:
         return template.replace("{check}", check).replace("{rule}", rule) if template else None
 

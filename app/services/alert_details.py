@@ -1,0 +1,147 @@
+"""One alert with all that is known about it: why, what is next, what else is open, where to look. It only reads."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from app.domain.alerting import AlertState
+from app.domain.announcing import TRIGGERS
+from app.domain.model import Verdict
+from app.services import alert_reading, why
+from app.services.evidence import explain, worst_canaries
+from app.services.notices import NOT_ABOUT_CANARIES, Links, filled_links
+from app.store import alerts, catalog, history
+from app.store.alerts import AlertRow
+from app.store.engine import Connection, Store
+
+_MOST_DEGRADED: Final = 25
+_LOOK_BACK: Final = 50
+"""How many runs before the first bad one are looked at for one that was well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Degraded:
+    """The degraded canaries of one run, the worst first."""
+
+    run_id: str | None = None
+    now: bool = False
+    """Whether that is the newest run of the check."""
+    total: int | None = None
+    canaries: Sequence[Mapping[str, Any]] = ()
+    """`key, query, reasons, rank_before, rank_now, cause, cause_reason, persistent` each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertDetails:
+    """An alert with what surrounds it."""
+
+    alert: Mapping[str, Any]
+    suite: str
+    retriever: str
+    rule: Mapping[str, Any] | None
+    """What its rule says now; None of one that is over."""
+    fleet: Mapping[str, Any] | None
+    """What the canaries that fell have in common, where the alert is about canaries."""
+    seen: Mapping[str, Any]
+    """What the rule looked at last; of one that ended without a run, what it looked at before."""
+    versions: Mapping[str, str | None]
+    """The index version of each run it looked at, by the run's id."""
+    degraded: Degraded
+    last_good_run: str | None
+    """The newest healthy run before the first bad one."""
+    newest_bad_run: str | None
+    related: Sequence[Mapping[str, Any]]
+    """Other alerts of the check that are not over: `id, rule, severity, state, reason` each."""
+    dashboard: str | None
+    runbook: str | None
+
+
+def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> AlertDetails:
+    """Read an alert and what surrounds it. Raises NotFoundError."""
+    alert = alert_reading.alert(store, alert_id)
+    over = alert["state"] == AlertState.RESOLVED
+    rules = [] if over else why.explain(store, alert["check"], now=now)["rules"]
+    with store.read() as connection:
+        row = alerts.find_alert(connection, alert_id)
+        assert row is not None  # noqa: S101 - alerts that were told stay for a year
+        check = catalog.definition_by_id(connection, row.check_id)
+        about_canaries = row.kind not in NOT_ABOUT_CANARIES
+        degraded = _degraded(connection, row, alert, over=over) if about_canaries else Degraded()
+        window = _seen(alert)
+        told = filled_links(links, row.check, row.rule_key, None)
+        return AlertDetails(
+            alert=alert,
+            suite=check.body["suite"],
+            retriever=check.body["retriever"],
+            rule=next((one for one in rules if one["alert_id"] == alert["id"]), None),
+            fleet=_fleet(alert) if about_canaries else None,
+            seen=window,
+            versions=_versions(connection, [one["run_id"] for one in window.get("window", [])]),
+            degraded=degraded,
+            last_good_run=_last_good(connection, row),
+            newest_bad_run=_newest_bad(alert, window),
+            related=_related(connection, row),
+            dashboard=told["dashboard"],
+            runbook=told["runbook"],
+        )
+
+
+def _fleet(alert: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Give what the canaries have in common as it was told last."""
+    told = [change["fleet"] for change in alert["transitions"] if change["fleet"] is not None]
+    return told[-1] if told else None
+
+
+def _seen(alert: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "cause" not in alert["evidence"]:
+        return dict(alert["evidence"])
+    earlier = [change["evidence"] for change in alert["transitions"] if "window" in change["evidence"]]
+    return earlier[-1] if earlier else {}
+
+
+def _versions(connection: Connection, run_ids: Sequence[str]) -> dict[str, str | None]:
+    runs = {run_id: history.find_run(connection, int(run_id)) for run_id in run_ids}
+    return {run_id: run.index_version for run_id, run in runs.items() if run is not None}
+
+
+def _degraded(connection: Connection, row: AlertRow, alert: Mapping[str, Any], *, over: bool) -> Degraded:
+    """Give the degraded canaries as they are now; of what is over, as they were when it was told last."""
+    newest = history.ended_runs(connection, row.check_id, limit=1)
+    if over or not newest:
+        told = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
+        worst = told[-1]["evidence"].get("canaries", ()) if told else ()
+        return Degraded(run_id=told[-1]["run_id"] if told else None, canaries=worst)
+    run = newest[-1]
+    found = explain(connection, run.id, first_run=row.first_run)
+    worst = worst_canaries(connection, row.check_id, run.id, limit=_MOST_DEGRADED)
+    named = [{**one, **found.of(one["key"])} for one in worst] if found is not None else worst
+    return Degraded(run_id=str(run.id), now=True, total=run.degraded, canaries=named)
+
+
+def _last_good(connection: Connection, row: AlertRow) -> str | None:
+    if row.first_run is None:
+        return None
+    before = history.ended_runs(connection, row.check_id, before=row.first_run, limit=_LOOK_BACK)
+    return next((str(run.id) for run in reversed(before) if run.verdict == Verdict.HEALTHY), None)
+
+
+def _newest_bad(alert: Mapping[str, Any], window: Mapping[str, Any]) -> str | None:
+    bad = [one["run_id"] for one in window.get("window", []) if one["severity"] is not None]
+    newest: str | None = bad[-1] if bad else alert["since_run"]
+    return newest
+
+
+def _related(connection: Connection, row: AlertRow) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": str(one.id),
+            "rule": one.rule_key,
+            "kind": one.kind,
+            "severity": one.severity,
+            "state": one.state,
+            "reason": one.reason,
+        }
+        for one in alerts.open_alerts(connection, row.check_id, hold=False)
+        if one.id != row.id
+    ]
