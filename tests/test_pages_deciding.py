@@ -47,7 +47,7 @@ def test_asking_why_on_the_page_asks_the_retriever_and_comes_back(sqlite_store: 
     client = site.client()
     assert "Cause" not in site.page(f"{CHECK}/canaries/{KEY}").text
     answer = client.post(f"{CHECK}/canaries/{KEY}/diagnosis")
-    assert (answer.status_code, answer.headers["location"]) == (303, f"{CHECK}/canaries/{KEY}")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{CHECK}/canaries/{KEY}#diagnosis")
     assert "by " in _named(page(client.get(f"{CHECK}/canaries/{KEY}")), "diagnosis")
 
 

@@ -1,45 +1,74 @@
-"""The page of a canary: what it should find, the states it went through, and why it is as it is."""
+"""The page of a canary: what it should find, where that stands, the states it went through, and why it is as it is."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import anyio.to_thread
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.api.deps import StoreDep
+from app.api.deps import StoreDep, VaultDep
 from app.api.diagnosis import DIAGNOSES, asking
 from app.api.schemas import BaselineRequest
+from app.api.trying import TRIES
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.formats import diagnosed
 from app.formats.complaints import parse_document
-from app.services import baselines, charts, definitions, diagnosis
+from app.services import baselines, canaries, canary_trials, diagnosis
+from app.services.canaries import CanaryDetail
 from app.store.engine import Store
+from app.web.progress_lines import MEDIA_TYPE, ProgressLines
 from app.web.rendering import render
+from app.web.timelines import band
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
-_STATES = 50
 _CHOICE_FIELDS = 3
 
 
 @router.get("/checks/{slug}/canaries/{key}")
 def show_canary(request: Request, store: StoreDep, slug: str, key: str) -> HTMLResponse:
-    """Show a canary: what it should find, the states it went through, and why it is as it is."""
+    """Show a canary: what it should find, where that stands, the states it went through, and why it is as it is."""
     return _canary(request, store, slug, key)
+
+
+@router.post("/checks/{slug}/canaries/{key}/try")
+async def try_now(request: Request, store: StoreDep, vault: VaultDep, slug: str, key: str) -> HTMLResponse:
+    """Ask the retriever once, and show how a run would judge the answer; nothing is stored."""
+    ask = partial(
+        canary_trials.try_canary,
+        request.app.state.probe,
+        store,
+        vault,
+        slug,
+        key,
+        run_id=f"try-{uuid4().hex}",
+        clock=lambda: datetime.now(UTC),
+    )
+    more: dict[str, Any]
+    try:
+        more = {"trial": await anyio.to_thread.run_sync(ask, limiter=TRIES)}
+    except (ConflictError, InvalidInputError) as error:
+        more = {"refused": str(error), "status": error_status(error)}
+    return await anyio.to_thread.run_sync(partial(_canary, request, store, slug, key, **more))
 
 
 @router.post("/checks/{slug}/canaries/{key}/diagnosis")
 async def ask_why(request: Request, store: StoreDep, slug: str, key: str) -> Response:
-    """Ask the retriever now why a canary is as it is."""
+    """Ask the retriever now why a canary is as it is; to a script that wants it, say line by line how far it is."""
+    if MEDIA_TYPE in request.headers.get("accept", ""):
+        return ProgressLines(lambda told: asking(request, slug, key, told=told), DIAGNOSES)
     try:
         await anyio.to_thread.run_sync(asking(request, slug, key), limiter=DIAGNOSES)
     except ConflictError as error:
         refused = partial(_canary, request, store, slug, key, refused=str(error), status=409)
         return await anyio.to_thread.run_sync(refused)
-    return RedirectResponse(f"/checks/{quote(slug)}/canaries/{quote(key)}", status_code=303)
+    return RedirectResponse(f"/checks/{quote(slug)}/canaries/{quote(key)}#diagnosis", status_code=303)
 
 
 @router.post("/checks/{slug}/baseline")
@@ -57,11 +86,23 @@ async def choose_baseline(request: Request, store: StoreDep, slug: str) -> Respo
     return RedirectResponse(f"/checks/{quote(slug)}#detector", status_code=303)
 
 
+def error_status(error: ConflictError | InvalidInputError) -> int:
+    """Give the status of a page that says so."""
+    return 409 if isinstance(error, ConflictError) else 422
+
+
 def _canary(
-    request: Request, store: Store, slug: str, key: str, *, refused: str = "", status: int = 200
+    request: Request,
+    store: Store,
+    slug: str,
+    key: str,
+    *,
+    trial: Mapping[str, Any] | None = None,
+    refused: str = "",
+    status: int = 200,
 ) -> HTMLResponse:
-    check = definitions.find(store, "check", slug)
-    canary = definitions.find_canary(store, check.body["suite"], key)
+    now = datetime.now(UTC)
+    detail = canaries.one_canary(store, slug, key)
     found = _last_diagnosis(store, slug, key)
     return render(
         request,
@@ -69,12 +110,25 @@ def _canary(
         status=status,
         slug=slug,
         key=key,
-        definition={**canary.body, "managed_by": canary.managed_by, "source": canary.source},
-        history=charts.canary_history(store, slug, key, limit=_STATES),
+        detail=detail,
+        definition=detail.definition,
+        band=band(detail.history, detail.gaps, now),
         diagnosis=found,
+        probed=diagnosed.probed(found) if found else [],
+        findings=diagnosed.findings(found) if found else [],
+        advice=diagnosed.advice(found) if found else "",
         evidence=json.dumps(found["evidence"], indent=2, ensure_ascii=False) if found else "",
+        trial=None if trial is None else _against(trial, detail),
         refused=refused,
     )
+
+
+def _against(trial: Mapping[str, Any], detail: CanaryDetail) -> dict[str, Any]:
+    """Hold the answer of a trial against the newest one of a run."""
+    result = trial["result"]
+    others = None if detail.now is None else [hit["id"] for hit in detail.now.hits]
+    hits = canaries.held_against(result["ranking"], others, newest=True, forbidden=result["forbidden_ranks"])
+    return {**trial, "hits": hits}
 
 
 def _last_diagnosis(store: Store, slug: str, key: str) -> dict[str, Any] | None:
