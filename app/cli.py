@@ -163,6 +163,8 @@ def work() -> None:
         alone = replace(settings, host=serving.LOOPBACK_HOST, canaries=None)
         service = open_service(alone, environment=os.environ)
         stack.callback(service.store.close)
+        if service.tracing is not None:
+            stack.callback(service.tracing.close)
         if service.worker is None:
             raise CoalmineError("there is no worker")
         service.worker.start()

@@ -174,6 +174,33 @@ def read_api_key(environment: Mapping[str, str]) -> str | None:
         raise ConfigurationError(str(error)) from error
 
 
+def read_collector(environment: Mapping[str, str]) -> str | None:
+    """Say where traces go, by the variables of OpenTelemetry; None = nowhere.
+
+    Its own SDK reads them all, and these again. Raises ConfigurationError for what Coalmine cannot do.
+    """
+    name, endpoint = _of_traces(environment, "ENDPOINT")
+    exporter = environment.get("OTEL_TRACES_EXPORTER") or "otlp"
+    if not endpoint or exporter == "none" or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    if exporter != "otlp":
+        raise ConfigurationError("OTEL_TRACES_EXPORTER: must be otlp or none")
+    protocol, spoken = _of_traces(environment, "PROTOCOL")
+    if spoken not in {"", "http/protobuf"}:
+        raise ConfigurationError(f"{protocol}: must be http/protobuf, which is all Coalmine speaks")
+    try:
+        return _web_url(endpoint)
+    except ValueError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+
+
+def _of_traces(environment: Mapping[str, str], word: str) -> tuple[str, str]:
+    """Find a variable of the exporter and its value, "" = unset: the one for traces wins over the one for all."""
+    names = (f"OTEL_EXPORTER_OTLP_TRACES_{word}", f"OTEL_EXPORTER_OTLP_{word}")
+    name = next((name for name in names if environment.get(name)), names[-1])
+    return name, environment.get(name, "")
+
+
 def _raw(environment: Mapping[str, str], name: str, *, secret: bool) -> str | None:
     value = environment.get(name) or None
     file = environment.get(f"{name}_FILE") if secret else None

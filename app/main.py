@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import anyio
@@ -38,15 +39,15 @@ from app.api import catalog as catalog_routes
 from app.api.bodies import Gate
 from app.api.openapi import install_openapi
 from app.api.problems import install_problems
-from app.config import Settings
+from app.config import Settings, read_collector
 from app.domain.addresses import hook_policy, parse_allow, retriever_policy
 from app.domain.errors import CoalmineError, ConfigurationError, StoreUnavailableError
 from app.domain.hooks import Send
 from app.domain.retrievers import Probe
-from app.formats.canary_files import read_canary_files
+from app.formats.canary_files import Documents, read_canary_files
 from app.formats.files import canary_texts, read_secret
 from app.services import applying, keys
-from app.services.changes import Change
+from app.services.agreement import config_hash
 from app.services.diagnosis import OnDemand
 from app.services.notices import Links
 from app.services.references import FILE
@@ -54,11 +55,16 @@ from app.services.vault import Vault, expect_key, open_vault
 from app.store.engine import Store
 from app.store.migrate import is_migrated, migrate
 from app.web.site import install_pages
-from app.worker import Engine, Worker
+from app.worker import Engine, Worker, untraced
+
+if TYPE_CHECKING:  # an extra; at run time it is imported where it is wanted
+    from app.tracing import Tracing
 
 logger = logging.getLogger("coalmine")
 
 USER_AGENT = f"coalmine/{__version__}"
+SHARED_SETTINGS = ("retriever_allow", "hook_allow", "retention_days", "public_url", "dashboard_url", "runbook_url")
+"""What every replica should be told alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +78,7 @@ class Service:
     worker: Worker | None
     probe: Probe
     environment: Mapping[str, str]
+    tracing: "Tracing | None" = None
 
 
 def create_app(service_: Service) -> FastAPI:
@@ -89,6 +96,8 @@ def create_app(service_: Service) -> FastAPI:
             tasks.cancel_scope.cancel()
         if service_.worker is not None:
             await anyio.to_thread.run_sync(service_.worker.stop)
+        if service_.tracing is not None:
+            await anyio.to_thread.run_sync(service_.tracing.close)
         service_.store.close()
 
     app = FastAPI(
@@ -151,18 +160,21 @@ def open_service(
     """
     loopback = deps.is_loopback(settings.host)
     expect_secret_key(settings)
+    tracing = real_tracing(environment) if with_worker else None
     if settings.secret_key is None:
         settings.data_dir.mkdir(parents=True, exist_ok=True)  # the generated key goes there
     store = open_store(settings)
     try:
         vault = open_vault(settings.secret_key, settings.data_dir, store, loopback=loopback)
         _prepare_keys(settings, store, loopback=loopback)
+        applied = None
         if settings.canaries is not None:
-            apply_canaries(settings.canaries, store, vault, environment)
+            applied = apply_canaries(settings.canaries, store, vault, environment)
     except BaseException:
         store.close()
         raise
     exposition = metrics.Exposition.create()
+    exposition.process.config_in_force(_agreed(settings, applied))
     with suppress(StoreUnavailableError):
         exposition.snapshot.refresh(store)
     worker = None
@@ -171,7 +183,8 @@ def open_service(
         engine = Engine(
             store=store,
             vault=vault,
-            probe=probe,
+            probe=probe if tracing is None else tracing.probe(probe),
+            trace=untraced if tracing is None else tracing.run,
             embed=probe.embed if isinstance(probe, RetrieverProbe) else None,
             send=send or real_send(settings),
             links=links_of(settings),
@@ -179,6 +192,7 @@ def open_service(
             retention_days=settings.retention_days,
         )
         worker = Worker(engine, exposition.process, exposition.snapshot)
+        exposition.process.watch_worker(lambda: worker.alive)
     return Service(
         settings=settings,
         store=store,
@@ -187,6 +201,7 @@ def open_service(
         worker=worker,
         probe=probe,
         environment=environment,
+        tracing=tracing,
     )
 
 
@@ -246,17 +261,36 @@ def real_send(settings: Settings) -> Send:
     return Sender(policy=hook_policy(allow), user_agent=USER_AGENT)
 
 
+def real_tracing(environment: Mapping[str, str]) -> "Tracing | None":
+    """Make what traces runs, where the environment names a collector. Raises ConfigurationError where it cannot."""
+    if read_collector(environment) is None:
+        return None
+    try:
+        from app.tracing import open_tracing  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry is an extra that is not installed: "
+            "pip install 'coalmine[otel]'"
+        ) from error
+    return open_tracing(USER_AGENT)
+
+
 def links_of(settings: Settings) -> Links:
     """Say where the links of notifications lead."""
     return Links(public_url=settings.url, dashboard_url=settings.dashboard_url, runbook_url=settings.runbook_url)
 
 
-def apply_canaries(path: Path, store: Store, vault: Vault, environment: Mapping[str, str]) -> list[Change]:
-    """Put canary files in force: all of them or, with InvalidInputError, none."""
+def apply_canaries(path: Path, store: Store, vault: Vault, environment: Mapping[str, str]) -> Documents:
+    """Put canary files in force: all of them or, with InvalidInputError, none. Gives what they say."""
     documents = read_canary_files(canary_texts(path), environment, read_secret)
     changes = applying.apply(store, vault, documents, managed_by=FILE, now=datetime.now(UTC))
     logger.info("canaries_applied", extra={"path": str(path), "changes": len(changes)})
-    return changes
+    return documents
+
+
+def _agreed(settings: Settings, applied: Documents | None) -> str:
+    """Name what this process works by, as replicas should alike."""
+    return config_hash(applied, {name: getattr(settings, name) for name in SHARED_SETTINGS})
 
 
 def _prepare_store(settings: Settings, store: Store) -> None:
@@ -292,11 +326,12 @@ async def _reload_on_hangup(service_: Service) -> None:
 
 def _reload(service_: Service, path: Path) -> None:
     try:
-        apply_canaries(path, service_.store, service_.vault, service_.environment)
+        applied = apply_canaries(path, service_.store, service_.vault, service_.environment)
     except CoalmineError as error:
         service_.exposition.process.config_reloaded(successful=False)
         logger.error("canaries_not_applied", extra={"path": str(path), "detail": str(error)})  # noqa: TRY400 - expected, no trace
         return
+    service_.exposition.process.config_in_force(_agreed(service_.settings, applied))
     service_.exposition.process.config_reloaded(successful=True)
     if service_.worker is not None:
         service_.worker.wake()

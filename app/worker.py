@@ -38,6 +38,14 @@ _HEARTBEAT_SECONDS = 5
 _LEASE = timedelta(seconds=30)
 _RETENTION_SECONDS = 600
 
+Trace = Callable[[ClaimedRun, Callable[[], EndedRun | None]], EndedRun | None]
+"""Has a claimed run carried out, and follows it where traces are wanted."""
+
+
+def untraced(_claimed: ClaimedRun, execute: Callable[[], EndedRun | None]) -> EndedRun | None:
+    """Have a run carried out, and nothing else."""
+    return execute()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
@@ -52,6 +60,7 @@ class Engine:
     """Names this process; each of its threads holds leases in a name of its own, or two could hold the same one."""
     embed: Embed | None = None
     """Watches the embedders of retrievers; None = nobody does."""
+    trace: Trace = untraced
     retention_days: int = 90
     run_threads: int = 4
     delivery_threads: int = 4
@@ -241,7 +250,7 @@ class Worker:
         logger.info("run_started", extra={"run": claimed.id, "check": claimed.check, "resumed": claimed.resumed})
         self._at_work[owner] = claimed.id
         try:
-            ended = self._execute(claimed, owner)
+            ended = self._engine.trace(claimed, partial(self._execute, claimed, owner))
         finally:
             del self._at_work[owner]  # else the heartbeat would keep for ever what a bug has ended
         if ended is None:

@@ -240,6 +240,19 @@ class Ask:
     """The canary's."""
 
 
+class Trace(Protocol):
+    """Follows the probes of one run (W3C Trace Context), where somebody collects traces."""
+
+    @property
+    def traceparent(self) -> str:
+        """What is asked for the run as a whole, such as a lookup, descends from this."""
+        ...
+
+    def begin(self, ask: Ask) -> str:
+        """Hear that a probe begins, from any thread; gives the traceparent to send with it, always the same one."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
     """What the probes of one run have in common."""
@@ -250,6 +263,7 @@ class Asking:
     run_id: str
     shows: bool = False
     """Whether answers carry the exchange they came by."""
+    trace: Trace | None = None
 
 
 class Probe(Protocol):

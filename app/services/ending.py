@@ -40,6 +40,8 @@ class EndedRun:
     probes: Mapping[str, int]
     latencies: Sequence[float]
     duration_seconds: float
+    degraded: int = 0
+    """Canaries."""
     embedder: str | None = None
     """How asking the retriever's embedder for its known texts ended; None = it has none."""
 
@@ -155,6 +157,7 @@ def _end(
         probes=found.aggregates.probes,
         latencies=latencies,
         duration_seconds=(now - plan.started_at).total_seconds(),
+        degraded=aggregates.degraded,
         embedder=None if watched is None else str(watched.outcome),
     )
 

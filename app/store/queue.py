@@ -25,6 +25,7 @@ class ClaimedRun:
     id: int
     check_id: int
     check: str
+    trigger: str
     resumed: bool
     """Whether another worker had started it."""
     started_at: int
@@ -167,6 +168,7 @@ def claim_run(connection: Connection, *, owner: str, now: int, lease_until: int)
                 id=row.id,
                 check_id=row.check_id,
                 check=row.check_slug,
+                trigger=row.trigger,
                 resumed=row.started_at is not None,
                 started_at=row.started_at or now,
             )

@@ -153,7 +153,7 @@ def requests_of(
             tag=ask.position,
             url=plan.url.render(**values).decode() if url is None else url,
             method=retriever.method,
-            headers=headers,
+            headers=headers if asking.trace is None else headers_of(plan, asking, user_agent, asking.trace.begin(ask)),
             body=nothing if plan.body is None else plan.body.render(**values),
             timeout_seconds=retriever.timeout_seconds,
             max_body_bytes=retriever.max_body_bytes,
@@ -175,13 +175,17 @@ def lookup_request(lookup: CompiledLookup, plan: Plan, asking: Asking, user_agen
     )
 
 
-def headers_of(plan: Plan, asking: Asking, user_agent: str) -> tuple[bytes, ...]:
-    """Give the header lines of every request of a run: who asks, and for which run."""
+def headers_of(plan: Plan, asking: Asking, user_agent: str, parent: str | None = None) -> tuple[bytes, ...]:
+    """Give the header lines of every request of a run: who asks, and for which run.
+
+    `parent` is the traceparent of one probe, where those are traced.
+    """
     headers = plan.headers
     if "user-agent" not in plan.header_names:
         headers = (*headers, header_line("user-agent", f"{user_agent} (+run {asking.run_id})"))
     if "traceparent" not in plan.header_names:
-        headers = (*headers, f"traceparent: {traceparent(asking.run_id)}".encode())
+        run = traceparent(asking.run_id) if asking.trace is None else asking.trace.traceparent
+        headers = (*headers, f"traceparent: {parent or run}".encode())
     return headers
 
 

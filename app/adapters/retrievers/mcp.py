@@ -134,10 +134,14 @@ class _Run:
         if vectors:
             values["vector"] = vectors[ask.query]
         body = b"{}" if self._plan.body is None else self._plan.body.render(**values)
+        trace, parent = self._asking.trace, None
+        if trace is not None:
+            began = trace.begin(ask)
+            parent = None if "traceparent" in self._plan.header_names else began
         started = time.perf_counter()
         content = b""
         try:
-            result = await session.call(json.loads(body))
+            result = await session.call(json.loads(body), parent)
         except NoAnswerError as error:
             answer = failed(error.outcome, error.detail, error.http_status, time.perf_counter() - started)
         else:

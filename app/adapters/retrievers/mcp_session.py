@@ -58,14 +58,18 @@ class Session:
         self._tool = tool
         self._seconds = seconds
 
-    async def call(self, arguments: dict[str, Any]) -> CallToolResult:
+    async def call(self, arguments: dict[str, Any], traceparent: str | None = None) -> CallToolResult:
         """Call the tool. Raises NoAnswerError where no result came; a tool's own failure is a result.
+
+        `traceparent` goes along where the protocol has it, in the call's `_meta`, and as a header.
 
         Not by the SDK's own function, which would hold the result against the schema that the server declares for it:
         patterns and references of a hostile schema take for ever, and the whole process with them. What the mapping
         does not find in the result is missing all the same.
         """
-        request = CallToolRequest(params=CallToolRequestParams(name=self._tool, arguments=arguments))
+        meta = None if traceparent is None else {"traceparent": traceparent}  # SEP-414: a key of the protocol's own
+        told = {"name": self._tool, "arguments": arguments, "_meta": meta}
+        request = CallToolRequest(params=CallToolRequestParams.model_validate(told))
         calling = self._client.session.send_request(request, CallToolResult)
         return await _explained(calling, self._transport, self._seconds)
 
@@ -122,6 +126,8 @@ class _Transport(httpx2.AsyncBaseTransport):
         if not self._wanted(request, message):
             return httpx2.Response(405)
         fields = {name: value for name, value in request.headers.items() if name in _FIELDS or name.startswith("mcp-")}
+        if traceparent := _traceparent_of(message):
+            fields["traceparent"] = traceparent
         if message.get("method") == "initialize" and self._lost is not None:
             return self._refused(message, self._lost)  # whoever could not be reached a moment ago
         try:
@@ -166,6 +172,13 @@ class _Transport(httpx2.AsyncBaseTransport):
         self._failures[name] = error
         told = {"code": _NO_ANSWER, "message": "no answer", "data": name}
         return httpx2.Response(200, json={"jsonrpc": "2.0", "id": message["id"], "error": told})
+
+
+def _traceparent_of(message: Mapping[str, Any]) -> str | None:
+    """Find what a call was given to descend from: the SDK hands messages on without saying whose they are."""
+    meta = (message.get("params") or {}).get("_meta") or {}
+    found: str | None = meta.get("traceparent")
+    return found
 
 
 async def _explained(work: Awaitable[T], transport: _Transport, seconds: float) -> T:

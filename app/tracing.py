@@ -1,0 +1,239 @@
+"""Traces: a span for each run and one for each of its probes, sent to a collector by OTLP over HTTP.
+
+The only module that needs the extra `otel`, so it is imported where traces are wanted and not before. All variables
+of OpenTelemetry hold, because its own SDK reads them. Spans say how a run went, never what was asked or found.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Final
+
+import requests
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import Sampler
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+
+from app.domain.model import Answer, Outcome, RunStatus
+from app.domain.retrievers import Ask, Asking, Probe
+from app.services.runs import EndedRun
+from app.store.queue import ClaimedRun
+
+logger = logging.getLogger("coalmine.tracing")
+
+CLOSE_SECONDS: Final = 5.0
+"""How long the end of the process waits for spans that are still to be sent."""
+_SECOND: Final = 1_000_000_000
+
+Answers = Sequence[tuple[int, Answer]]
+
+_RUN: ContextVar[Span | None] = ContextVar("run", default=None)
+"""What probes descend from. Not OpenTelemetry's own context: other libraries would send that along, as of the run."""
+
+
+def open_tracing(user_agent: str) -> "Tracing":
+    """Begin to trace as the variables of OpenTelemetry say."""
+    name, _, version = user_agent.partition("/")
+    # Merged in this order, what OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say wins.
+    resource = Resource({SERVICE_NAME: name, SERVICE_VERSION: version}).merge(OTELResourceDetector().detect())
+    return Tracing(resource)
+
+
+class Tracing:
+    """Follows runs and their probes. Without `endpoint` and `sampler` those of the environment hold."""
+
+    def __init__(self, resource: Resource, *, endpoint: str | None = None, sampler: Sampler | None = None) -> None:
+        self._heard = _Heard()  # first: the SDK speaks while it is built
+        session = requests.Session()
+        session.trust_env = False  # as everywhere here the environment's proxy is ignored, and so is .netrc
+        self._exporter = _ToldOnce(OTLPSpanExporter(endpoint=endpoint, session=session), self._heard)
+        self._provider = TracerProvider(sampler, resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
+        self._tracer = self._provider.get_tracer("coalmine")
+
+    def run(self, claimed: ClaimedRun, execute: Callable[[], EndedRun | None]) -> EndedRun | None:
+        """Have a run carried out within a span of its own, which stays open until it ended or was let go of."""
+        told: Mapping[str, str | bool] = {
+            "coalmine.run.id": str(claimed.id),
+            "coalmine.check": claimed.check,
+            "coalmine.run.trigger": claimed.trigger,
+            "coalmine.run.resumed": claimed.resumed,
+        }
+        span = self._tracer.start_span("run", context=trace.set_span_in_context(trace.INVALID_SPAN), attributes=told)
+        entered = _RUN.set(span)
+        try:
+            ended = execute()
+        except BaseException:
+            span.set_status(Status(StatusCode.ERROR))  # a bug or a store out of reach; the log says which
+            raise
+        else:
+            if ended is not None:
+                _tell_run(span, ended)
+            return ended
+        finally:
+            span.end()
+            _RUN.reset(entered)
+
+    def probe(self, probe: Probe) -> Probe:
+        """Wrap the probe: whatever it asks within the span of a run has a span of its own below that one."""
+
+        def traced(asking: Asking, asks: Sequence[Ask]) -> Iterator[Answers]:
+            run = _RUN.get()
+            if run is None:
+                return probe(asking, asks)  # of a diagnosis, or somebody tries
+            follows = _Follows(self._tracer, run, asking)
+            return follows.answers(probe(replace(asking, trace=follows), asks), asks)
+
+        return traced
+
+    def close(self, *, patience: float = CLOSE_SECONDS) -> None:
+        """Send what is left, for as long as there is patience with the collector."""
+        last = threading.Thread(target=self._provider.shutdown, name="tracing", daemon=True)
+        last.start()
+        last.join(patience)
+        if last.is_alive():
+            self._exporter.shutdown()
+        self._heard.close()
+
+
+class _Follows:
+    """The probes of one run. They begin in the threads of transports and end where their answers are taken in."""
+
+    def __init__(self, tracer: Tracer, run: Span, asking: Asking) -> None:
+        self._tracer = tracer
+        self._run = run
+        self._retriever = asking.retriever.slug
+        self._context = trace.set_span_in_context(run)
+        self._open: dict[int, Span] = {}
+
+    @property
+    def traceparent(self) -> str:
+        """Of the run itself; see `Trace`."""
+        return _traceparent(self._run)
+
+    def begin(self, ask: Ask) -> str:
+        """Open the span of a probe, once; see `Trace`."""
+        span = self._open.get(ask.position)
+        if span is None:
+            span = self._open[ask.position] = self._span(ask, time.time_ns())
+        return _traceparent(span)
+
+    def answers(self, answers: Iterator[Answers], asks: Sequence[Ask]) -> Iterator[Answers]:
+        """Hand on what comes in, and close the spans it belongs to."""
+        asked = {ask.position: ask for ask in asks}
+        try:
+            with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+                for batch in batches:
+                    for position, answer in batch:
+                        self._end(asked[position], answer)
+                    yield batch
+        finally:
+            while self._open:  # the run ended first
+                self._open.popitem()[1].end()
+
+    def _end(self, ask: Ask, answer: Answer) -> None:
+        now = time.time_ns()
+        span = self._open.pop(ask.position, None)
+        if span is None:  # a retriever that takes no headers, or one that was never reached
+            span = self._span(ask, now - int(answer.latency_seconds * _SECOND))
+        if span.is_recording():
+            span.set_attribute("coalmine.probe.outcome", str(answer.outcome))
+            span.set_attribute("coalmine.probe.latency_seconds", answer.latency_seconds)
+            if answer.http_status is not None:
+                span.set_attribute("http.response.status_code", answer.http_status)
+            if answer.outcome is not Outcome.OK:
+                span.set_status(Status(StatusCode.ERROR, str(answer.outcome)))
+        span.end(now)
+
+    def _span(self, ask: Ask, start: int) -> Span:
+        told = {"coalmine.canary": ask.key, "peer.service": self._retriever}
+        return self._tracer.start_span(
+            "probe", context=self._context, kind=SpanKind.CLIENT, attributes=told, start_time=start
+        )
+
+
+def _tell_run(span: Span, ended: EndedRun) -> None:
+    span.set_attribute("coalmine.suite", ended.suite)
+    span.set_attribute("coalmine.retriever", ended.retriever)
+    span.set_attribute("coalmine.run.status", str(ended.status))
+    span.set_attribute("coalmine.verdict", str(ended.verdict))
+    span.set_attribute("coalmine.canaries.degraded", ended.degraded)
+    for outcome, count in ended.probes.items():
+        span.set_attribute(f"coalmine.probes.{outcome}", count)
+    if ended.status is not RunStatus.FINISHED:
+        span.set_status(Status(StatusCode.ERROR, str(ended.status)))
+
+
+def _traceparent(span: Span) -> str:
+    context = span.get_span_context()
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+# --- a collector that is away ------------------------------------------------------------------------------------
+
+
+class _Heard(logging.Handler):
+    """Takes what the SDK logs, a line for every attempt to send, and keeps the last of it; the rest is told once."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.last = ""
+        self._told: set[str] = set()
+        self._logger = logging.getLogger("opentelemetry")
+        self._logger.propagate = False
+        self._logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hear one line."""
+        if record.name.startswith("opentelemetry.exporter.") and record.levelno < logging.ERROR:
+            self.last = record.getMessage()  # why it is tried again, which the last line does not repeat
+        elif record.name.startswith("opentelemetry.exporter."):
+            self.last = self.last or record.getMessage()
+        elif str(record.msg) not in self._told:
+            self._told.add(str(record.msg))
+            logger.warning("tracing", extra={"detail": record.getMessage()})
+
+    def forget(self) -> None:
+        """Begin anew: whatever went wrong is over."""
+        self.last = ""
+        self._told.clear()
+
+    def close(self) -> None:
+        """Let the SDK log as it likes."""
+        self._logger.removeHandler(self)
+        self._logger.propagate = True
+        super().close()
+
+
+class _ToldOnce(SpanExporter):
+    """Sends spans; says once that they do not arrive, and once that they do again."""
+
+    def __init__(self, exporter: SpanExporter, heard: _Heard) -> None:
+        self._exporter = exporter
+        self._heard = heard
+        self._failing = False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send a batch; see SpanExporter."""
+        result = self._exporter.export(spans)
+        failed = result is not SpanExportResult.SUCCESS
+        if failed and not self._failing:
+            logger.warning("traces_not_sent", extra={"detail": self._heard.last})
+        elif self._failing and not failed:
+            logger.info("traces_sent_again")
+        if not failed:
+            self._heard.forget()
+        self._failing = failed
+        return result
+
+    def shutdown(self) -> None:
+        """Give up what is still to be sent; see SpanExporter."""
+        self._exporter.shutdown()
