@@ -94,6 +94,7 @@ def test_single_runs_show_as_they_were(lived: Life, measure: str, category: str 
     points = _series(world, points=500, measure=measure, category=category)
     expected = [
         {"at": run["finished_at"], "mean": value, "min": value, "max": value, "runs": 1}
+        | {"first_run": run["id"], "last_run": run["id"], "unknown": run["verdict"] == "unknown"}
         for run in shown
         if (value := _value(run, measure, category)) is not None
     ]

@@ -18,7 +18,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Category, RunStatus, Trigger, Verdict
 from app.formats import reports, shapes
 from app.formats.complaints import parse_document
-from app.services import alert_reading, charts, deliveries, reading, scheduling
+from app.services import alert_reading, charts, deliveries, detector_series, reading, scheduling
 from app.services.keys import Scope
 from app.store.engine import Store, to_us
 
@@ -144,11 +144,13 @@ def get_series(
     points: Annotated[int, Query(ge=1, le=charts.MAX_POINTS)] = 300,
     version: Version = None,
 ) -> dict[str, Any]:
-    """Show a measure over time, by default the last day."""
-    until = _moment(end, "to") or datetime.now(UTC)
-    since = _moment(start, "from") or until - timedelta(days=1)
-    if since >= until:
-        raise InvalidInputError([Problem(path="from", message="must be before 'to'")])
+    """Show a measure over time, by default the last day.
+
+    A point is a single run, or the mean of several with the least and greatest value. `gaps` are stretches without a
+    measurement, `usual` encloses 98 % of the runs the baseline in force was learned from, `lines` are the bounds of the
+    rules on this measure, `alerts` those that were open meanwhile.
+    """
+    since, until = _period(start, end)
     return charts.series(
         store,
         slug,
@@ -159,6 +161,23 @@ def get_series(
         points=points,
         version=version,
     )
+
+
+@router.get("/checks/{slug}/evidence-series")
+def get_evidence_series(
+    store: StoreDep,
+    slug: str,
+    start: Annotated[datetime | None, Query(alias="from")] = None,
+    end: Annotated[datetime | None, Query(alias="to")] = None,
+    points: Annotated[int, Query(ge=1, le=charts.MAX_POINTS)] = 300,
+) -> dict[str, Any]:
+    """Show the evidence of harm the detector of a check had after each run, against the line it alarms at.
+
+    A point that covers several runs holds the greatest evidence of them; None = the detector was still learning what is
+    usual. Of very many runs only the newest are read: `since` says from when on.
+    """
+    since, until = _period(start, end)
+    return detector_series.evidence(store, slug, start=to_us(since), end=to_us(until), points=points)
 
 
 @router.get("/checks/{slug}/canaries/{key}/history")
@@ -221,6 +240,16 @@ def replay_delivery(store: StoreDep, request: Request, delivery_id: str) -> dict
     deliveries.replay(store, number, now=datetime.now(UTC))
     wake(request)
     return alert_reading.delivery(store, number)
+
+
+def _period(start: datetime | None, end: datetime | None) -> tuple[datetime, datetime]:
+    """Read a period, by default the last day; what lies ahead is left out, for of it nothing can be known."""
+    now = datetime.now(UTC)
+    until = _moment(end, "to") or now
+    since = _moment(start, "from") or until - timedelta(days=1)
+    if since >= until:
+        raise InvalidInputError([Problem(path="from", message="must be before 'to'")])
+    return since, until if since >= now else min(until, now)
 
 
 def _moment(given: datetime | None, name: str) -> datetime | None:

@@ -1,22 +1,30 @@
 """What charts show: a measure of a check over time, and the states a canary went through. Nothing here writes."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
+from app.domain.gaps import Gap, Span, Why, gaps
 from app.domain.judging import unpack_reasons
 from app.domain.measures import mean_name, parse_measure
 from app.domain.model import Verdict
 from app.formats import shapes
 from app.formats.fields import shortened
+from app.services import usual
 from app.services.reading import find_check, named_numbers
+from app.services.scheduling import schedule_of
 from app.services.scoring import find_rescoring
 from app.store import catalog, history
 from app.store import series as stored
-from app.store.engine import Store
+from app.store.engine import Connection, Store
 
 MAX_POINTS = 2_000
 _HOUR, _DAY = 3_600, 86_400
+_MICRO = 1_000_000
+_ALERTS = 200
+_GAPS_LOOKED_INTO = 50
 
 
 def series(
@@ -32,7 +40,8 @@ def series(
 ) -> dict[str, Any]:
     """Read a measure of a check over time, in at most `points` points: single runs, hours or days, as fits.
 
-    With a measures `version` it is that of the runs re-scored as it.
+    With a measures `version` it is that of the runs re-scored as it. `gaps` say where nothing is known;
+    `usual` and `lines` what the measure is held against today; `marks` and `alerts` what happened meanwhile.
     """
     measure = _known_name(measure)
     name = f"{category}/{measure}" if category else measure
@@ -40,36 +49,109 @@ def series(
         check = find_check(connection, slug)
         rescoring = find_rescoring(connection, check.id, version)
         source = stored.Source(check_id=check.id, rescoring_id=None if rescoring is None else rescoring.id)
-        hours = (end - start) / (_HOUR * 1_000_000)
-        most = MAX_POINTS if hours < points else points  # where hours are too coarse, single runs are joined
-        few = stored.count_runs(connection, source, start, end, at_most=most) <= most
-        if few and stored.runs_reach_back(connection, source, start):
-            found = stored.series_of_runs(connection, source, name, start, end)
-        else:
-            found = stored.series_of_rollups(
-                connection, source, name, start, end, seconds=_HOUR if hours <= MAX_POINTS else _DAY
-            )
+        found = _found(connection, source, name, start, end, points)
+        empty = gaps(
+            [Span(start=one.at, end=one.at + found.seconds * _MICRO) for one in found.points if not one.unknown],
+            sorted([*found.silent, *[(one.at, one.first_run or 0) for one in found.points if one.unknown]]),
+            schedule_of(check.body),
+            start=start,
+            end=end,
+        )
+        shown = [_gap(connection, source, gap, place, found) for place, gap in enumerate(empty)]
+        known = usual.usual(connection, source, name)
         marks = stored.list_marks(connection, check.id, start, end)
-    if not found:
+        alerts = stored.list_alerts(connection, check.id, start, end, limit=_ALERTS)
+    if not found.points:
         _expect_kept(store, check.id, name, category)
-    merged = _thinned(found, points)
     return {
         "check": slug,
         "measure": measure,
         "category": category,
         "measures_version": None if rescoring is None else rescoring.name,
-        "points": [
-            {
-                "at": shapes.time_text(point.at),
-                "mean": shapes.number(point.mean),
-                "min": shapes.number(point.min),
-                "max": shapes.number(point.max),
-                "runs": point.runs,
-            }
-            for point in merged
-        ],
+        "from": shapes.time_text(start),
+        "to": shapes.time_text(end),
+        "seconds": found.seconds or None,
+        "points": [_point(point) for point in thinned(found.points, points, empty)],
         "marks": [{"at": shapes.time_text(at), "index_version": version} for at, version in marks],
+        "gaps": shown,
+        "usual": known,
+        "lines": usual.lines(check.body, measure, category, known),
+        "alerts": [
+            {
+                "id": str(one.id),
+                "rule": one.rule,
+                "severity": one.severity,
+                "opened_at": shapes.time_text(one.opened_at),
+                "resolved_at": shapes.time_text(one.resolved_at),
+            }
+            for one in alerts
+        ],
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What is stored of a period."""
+
+    points: list[stored.Point]
+    silent: list[tuple[int, int]]
+    """Single runs that measured nothing, as (time, id)."""
+    seconds: int
+    """What a point covers; 0 where it is a single run."""
+
+
+def _found(connection: Connection, source: stored.Source, name: str, start: int, end: int, points: int) -> _Found:
+    hours = (end - start) / (_HOUR * _MICRO)
+    most = MAX_POINTS if hours < points else points  # where hours are too coarse, single runs are joined
+    few = stored.count_runs(connection, source, start, end, at_most=most) <= most
+    if few and stored.runs_reach_back(connection, source, start):
+        single, silent = stored.series_of_runs(connection, source, name, start, end)
+        return _Found(points=single, silent=silent, seconds=0)
+    seconds = _HOUR if hours <= MAX_POINTS else _DAY
+    summed = stored.series_of_rollups(connection, source, name, start, end, seconds=seconds)
+    return _Found(points=summed, silent=[], seconds=seconds)
+
+
+def _gap(connection: Connection, source: stored.Source, gap: Gap, place: int, found: _Found) -> dict[str, Any]:
+    """Shape a gap. Sums by hour do not tell runs that measured nothing from none at all: the runs do, if still kept."""
+    why: str | None = str(gap.why)
+    if found.seconds:
+        told = place < _GAPS_LOOKED_INTO and stored.runs_reach_back(connection, source, gap.start)
+        ended = told and stored.first_ended(connection, source.check_id, gap.start, gap.end) is not None
+        why = None if not told else str(Why.NOT_MEASURED if ended else Why.NO_RUNS)
+    return {
+        "from": shapes.time_text(gap.start),
+        "to": shapes.time_text(gap.end),
+        "why": why,
+        "runs": len(gap.runs) if not found.seconds else None,
+        "first_run": str(gap.runs[0]) if gap.runs else None,
+        "last_run": str(gap.runs[-1]) if gap.runs else None,
+    }
+
+
+def _point(point: stored.Point) -> dict[str, Any]:
+    return {
+        "at": shapes.time_text(point.at),
+        "mean": shapes.number(point.mean),
+        "min": shapes.number(point.min),
+        "max": shapes.number(point.max),
+        "runs": point.runs,
+        "first_run": None if point.first_run is None else str(point.first_run),
+        "last_run": None if point.last_run is None else str(point.last_run),
+        "unknown": point.unknown,
+    }
+
+
+def measures_kept(store: Store, slug: str) -> dict[str, list[str]]:
+    """List by category, the whole being "", the measures the newest run of a check kept a number of; none before it."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        newest = history.ended_runs(connection, check.id, limit=1)
+    kept: dict[str, list[str]] = {}
+    for name in newest[-1].aggregates if newest else ():
+        category, _, measure = name.rpartition("/")
+        kept.setdefault(category, []).append(measure)
+    return kept
 
 
 def _known_name(measure: str) -> str:
@@ -133,22 +215,42 @@ def _expect_kept(store: Store, check_id: int, name: str, category: str | None) -
     raise InvalidInputError([Problem(path="measure", message=message)])
 
 
-def _thinned(found: Sequence[stored.Point], points: int) -> list[stored.Point]:
-    """Join neighbours until no more than `points` are left."""
+def thinned(found: Sequence[stored.Point], points: int, empty: Sequence[Gap] = ()) -> list[stored.Point]:
+    """Join neighbours until no more than `points` are left; over a gap only where there are more gaps than points.
+
+    Where any are joined, runs that are unknown leave.
+    """
     if len(found) <= points:
         return list(found)
-    size = -(-len(found) // points)
-    joined = []
-    for start in range(0, len(found), size):
-        block = found[start : start + size]
-        count = sum(point.runs for point in block)
-        joined.append(
-            stored.Point(
-                at=block[0].at,
-                mean=sum(point.mean * point.runs for point in block) / count,
-                min=min(point.min for point in block),
-                max=max(point.max for point in block),
-                runs=count,
-            )
-        )
-    return joined
+    known = [point for point in found if not point.unknown] or list(found)
+    parts = _parted(known, [gap.start for gap in empty])
+    if len(parts) > points:
+        parts = [known]
+    size = -(-len(known) // points)
+    while sum(-(-len(part) // size) for part in parts) > points:
+        size += 1
+    return [_joined(part[start : start + size]) for part in parts for start in range(0, len(part), size)]
+
+
+def _parted(found: Sequence[stored.Point], starts: Sequence[int]) -> list[Sequence[stored.Point]]:
+    """Part points where gaps begin."""
+    parts: list[Sequence[stored.Point]] = []
+    begin = 0
+    for place in sorted({bisect_right([point.at for point in found], start) for start in starts}):
+        parts.append(found[begin:place])
+        begin = place
+    return [part for part in (*parts, found[begin:]) if part]
+
+
+def _joined(block: Sequence[stored.Point]) -> stored.Point:
+    count = sum(point.runs for point in block)
+    return stored.Point(
+        at=block[0].at,
+        mean=sum(point.mean * point.runs for point in block) / count,
+        min=min(point.min for point in block),
+        max=max(point.max for point in block),
+        runs=count,
+        first_run=block[0].first_run,
+        last_run=block[-1].last_run,
+        unknown=block[0].unknown and len(block) == 1,
+    )

@@ -1,5 +1,6 @@
 """Numbers over time, read back: of single runs, hours or days; those of the day, or those of a re-scoring."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,10 @@ from sqlalchemy import Connection, Table
 from app.store.engine import bytes_at
 from app.store.history import layout_names
 from app.store.recording import HOUR
-from app.store.tables import marks, rescored_rollups, rescored_runs, rollups, runs
+from app.store.tables import alerts, detections, marks, rescored_rollups, rescored_runs, rollups, runs
+
+_BLOCK = 400
+_UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +26,11 @@ class Point:
     min: float
     max: float
     runs: int
+    first_run: int | None = None
+    last_run: int | None = None
+    """None for sums by hour or day, which do not know their runs."""
+    unknown: bool = False
+    """It is a single run that measured too little for a verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,22 +85,58 @@ def runs_reach_back(connection: Connection, source: Source, start: int) -> bool:
     return connection.execute(older.limit(1)).first() is None
 
 
-def series_of_runs(connection: Connection, source: Source, name: str, start: int, end: int) -> list[Point]:
-    """Read one aggregate of every run of a period, in order of time; runs that did not measure it are left out."""
+def series_of_runs(
+    connection: Connection, source: Source, name: str, start: int, end: int
+) -> tuple[list[Point], list[tuple[int, int]]]:
+    """Read one aggregate of every run of a period, in order of time; and the runs without it, as (time, run id)."""
     numbers = source.numbers
-    period = sa.and_(runs.c.finished_at.between(start, end), numbers.c.aggregates.is_not(None))
+    period = runs.c.finished_at.between(start, end)
+    ended = {
+        row.id: row
+        for row in connection.execute(source.select(runs.c.id, runs.c.finished_at, runs.c.verdict).where(period))
+    }
     points: list[Point] = []
-    for layout, position in _positions(connection, source.select(numbers.c.layout_id).where(period).distinct(), name):
+    measured = sa.and_(period, numbers.c.aggregates.is_not(None))
+    for layout, position in _positions(connection, source.select(numbers.c.layout_id).where(measured).distinct(), name):
         value = bytes_at(connection, numbers.c.aggregates, 8 * position, 8)
-        statement = source.select(runs.c.finished_at, value).where(period, numbers.c.layout_id == layout)
-        rows = connection.execute(statement).all()
+        rows = connection.execute(source.select(runs.c.id, value).where(measured, numbers.c.layout_id == layout)).all()
         values = np.frombuffer(b"".join(bytes(raw) for _, raw in rows))
         points += [
-            Point(at=at, mean=mean, min=mean, max=mean, runs=1)
-            for (at, _), mean in zip(rows, values.tolist(), strict=True)
+            Point(
+                at=ended[run].finished_at,
+                mean=mean,
+                min=mean,
+                max=mean,
+                runs=1,
+                first_run=run,
+                last_run=run,
+                unknown=ended[run].verdict == _UNKNOWN,
+            )
+            for (run, _), mean in zip(rows, values.tolist(), strict=True)
             if mean == mean  # noqa: PLR0124 - NaN: not measured in that run
         ]
-    return sorted(points, key=lambda point: point.at)
+    known = {point.first_run for point in points}
+    silent = sorted((row.finished_at, run) for run, row in ended.items() if run not in known)
+    return sorted(points, key=lambda point: (point.at, point.first_run)), silent
+
+
+def values_of_runs(connection: Connection, source: Source, name: str, run_ids: Sequence[int]) -> list[float]:
+    """Read one aggregate of these few runs, as far as they are still there and measured it."""
+    numbers, found = source.numbers, list[float]()
+    for block in (list(run_ids[place : place + _BLOCK]) for place in range(0, len(run_ids), _BLOCK)):
+        mine = sa.and_(runs.c.id.in_(block), numbers.c.aggregates.is_not(None))
+        for layout, position in _positions(connection, source.select(numbers.c.layout_id).where(mine).distinct(), name):
+            value = bytes_at(connection, numbers.c.aggregates, 8 * position, 8)
+            rows = connection.execute(source.select(value).where(mine, numbers.c.layout_id == layout)).scalars()
+            found += np.frombuffer(b"".join(bytes(raw) for raw in rows)).tolist()
+    return [value for value in found if value == value]  # noqa: PLR0124 - as above
+
+
+def first_ended(connection: Connection, check_id: int, start: int, end: int) -> int | None:
+    """Find the first run of a check that ended between two times."""
+    mine = sa.select(runs.c.id).where(runs.c.check_id == check_id, runs.c.finished_at.between(start, end))
+    found: int | None = connection.execute(mine.order_by(runs.c.finished_at).limit(1)).scalar_one_or_none()
+    return found
 
 
 def series_of_rollups(
@@ -118,6 +163,61 @@ def list_marks(connection: Connection, check_id: int, start: int, end: int) -> l
         marks.c.check_id == check_id, marks.c.at.between(start, end)
     )
     return list(connection.execute(statement.order_by(marks.c.at)).all())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertSpan:
+    """From when to when an alert was open; None = it still is."""
+
+    id: int
+    rule: str
+    severity: str
+    opened_at: int
+    resolved_at: int | None
+
+
+def list_alerts(connection: Connection, check_id: int, start: int, end: int, *, limit: int) -> list[AlertSpan]:
+    """Read the newest alerts that were open in a period, oldest first."""
+    open_then = sa.and_(
+        alerts.c.check_id == check_id,
+        alerts.c.opened_at <= end,
+        sa.or_(alerts.c.resolved_at.is_(None), alerts.c.resolved_at >= start),
+    )
+    columns = (
+        alerts.c.id,
+        alerts.c.rule_key.label("rule"),
+        alerts.c.severity,
+        alerts.c.opened_at,
+        alerts.c.resolved_at,
+    )
+    rows = connection.execute(sa.select(*columns).where(open_then).order_by(alerts.c.id.desc()).limit(limit)).all()
+    return [AlertSpan(**row._mapping) for row in reversed(rows)]  # noqa: SLF001 - the public name of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What the detector of a check made of one run, without its words."""
+
+    at: int
+    run_id: int
+    evidence: float | None
+    lost: int
+    worse: int
+    open: bool
+
+
+def sights(connection: Connection, check_id: int, start: int, end: int, *, limit: int) -> list[Sight]:
+    """Read what the detector made of the newest runs that ended in a period, at most `limit`, oldest first."""
+    ended = sa.and_(runs.c.check_id == check_id, runs.c.finished_at.between(start, end))
+    columns = [detections.c[name] for name in ("run_id", "evidence", "lost", "worse", "open")]
+    statement = (
+        sa.select(runs.c.finished_at.label("at"), *columns)
+        .select_from(runs)
+        .join(detections, detections.c.run_id == runs.c.id)
+        .where(ended)
+    )
+    rows = connection.execute(statement.order_by(runs.c.finished_at.desc()).limit(limit)).all()
+    return [Sight(**row._mapping) for row in reversed(rows)]  # noqa: SLF001 - as above
 
 
 def _positions(connection: Connection, which: sa.Select[int], name: str) -> list[tuple[int, int]]:
