@@ -11,7 +11,7 @@ NPM := tests/npm
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help run test format lint types layers pytest lock clean
+.PHONY: help run test format lint types layers pytest dashboards lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -29,6 +29,9 @@ test: $(VENV)/.dev-installed $(SERVERS)/.installed system-packages $(NPM)/node_m
 format: $(VENV)/.dev-installed ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+dashboards: $(VENV)/.dev-installed ## write the Grafana dashboards anew from deploy/grafana
+	$(BIN)/python -m deploy.grafana.generate
 
 lock: $(VENV)/.dev-installed ## compile the lock files anew (universal, hashed, without index addresses)
 	$(COMPILE) pyproject.toml -o requirements.lock

@@ -33,7 +33,14 @@ from tests.living import until
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = Path(sys.executable).parent
-SECRETS = ("postgres_password", "database_url", "secret_key", "bootstrap_key", "metrics_token")
+SECRETS = (
+    "postgres_password",
+    "database_url",
+    "secret_key",
+    "bootstrap_key",
+    "metrics_token",
+    "grafana_admin_password",
+)
 
 
 def _instructions() -> list[tuple[str, str]]:
@@ -147,7 +154,8 @@ def test_services_start_after_what_they_need_and_are_told_apart_when_ill() -> No
     }
     assert services["prometheus"]["depends_on"] == {"app": {"condition": "service_healthy"}}
     assert services["app"]["stop_grace_period"] == "60s"
-    for name in ("demo", "postgres", "prometheus"):
+    assert services["grafana"]["depends_on"] == {"prometheus": {"condition": "service_healthy"}}
+    for name in ("demo", "postgres", "prometheus", "grafana"):
         assert services[name]["healthcheck"]["test"], name
     assert services["app"]["image"] == services["demo"]["image"] == f"coalmine:{__version__}"
 

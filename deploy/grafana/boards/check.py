@@ -1,0 +1,269 @@
+"""One check in full: quality by measure and category, the detector, alerts, the index behind it."""
+
+from deploy.grafana import queries as q
+from deploy.grafana.boards.check_numbers import MINE, first_numbers, second_numbers
+from deploy.grafana.frame import Board, Panels, Section, many, marks, one, sources
+from deploy.grafana.panels import (
+    COUNT,
+    RATIO,
+    SECONDS,
+    VERDICTS,
+    bars,
+    grid,
+    lines,
+    logarithmic,
+    matrix,
+    over_time,
+    rows,
+    states,
+)
+
+_CHOSEN = (q.among("measure", "$measure"), q.among("k", "$k"))
+_NAMED = ("measure", "k")
+
+
+def board() -> Board:
+    """Describe the board."""
+    suites = (q.JOB,)
+    retrievers = (*suites, q.among("suite", "$suite"))
+    checks = (*retrievers, q.among("retriever", "$retriever"))
+    measures = q.series("coalmine_measure_ratio", *MINE)
+    cuts = q.series("coalmine_measure_ratio", *MINE, q.among("measure", "$measure"))
+    categories = q.series("coalmine_category_measure_ratio", *MINE)
+    return Board(
+        uid="coalmine-check",
+        title="Coalmine / Check",
+        description="One check: its newest run, every measure over time, its categories, detector, alerts and index.",
+        since="now-24h",
+        page=("Open this check in Coalmine", "/checks/${check}"),
+        variables=[
+            *sources(),
+            many("suite", "Suite", f"label_values({q.series(q.INTERVAL, *suites)}, suite)", "Narrows the checks."),
+            many(
+                "retriever",
+                "Retriever",
+                f"label_values({q.series(q.INTERVAL, *retrievers)}, retriever)",
+                "Narrows the checks.",
+            ),
+            one("check", "Check", f"label_values({q.series(q.INTERVAL, *checks)}, check)", "The check to show."),
+            many(
+                "measure",
+                "Measure",
+                f"label_values({measures}, measure)",
+                "Measures to draw.",
+                preferred=("NDCG", "R"),
+            ),
+            many(
+                "k",
+                "k",
+                f"label_values({cuts}, k)",
+                "Where measures are cut. All shows those without a cut too.",
+                preferred=("5",),
+                all_value=".*",
+            ),
+            many("category", "Category", f"label_values({categories}, category)", "Categories of canaries."),
+        ],
+        annotations=marks(*MINE),
+        sections=[
+            Section(id=100, title="The newest run", lines=[(4, first_numbers()), (4, second_numbers())]),
+            Section(id=200, title="Quality", lines=[(9, _quality()), (9, _measures())]),
+            Section(id=300, title="Categories", lines=[(9, _categories())]),
+            Section(id=400, title="Detector and alerts", lines=[(9, _detection())]),
+            Section(id=500, title="Runs and index", lines=[(6, _states()), (8, _runs())]),
+        ],
+    )
+
+
+def _quality() -> Panels:
+    recall = q.state("coalmine_recall_ratio", *MINE, _CHOSEN[1], by=("check", "k", "level"))
+    return [
+        (
+            lines(
+                201,
+                "Health score and coverage",
+                "Both of each run. Where coverage falls and the score stays, expected chunks are gone while something "
+                "similar is found. A gap: that run could not measure.",
+                over_time(q.state("coalmine_health_score_ratio", *MINE), "health score"),
+                over_time(q.state("coalmine_coverage_ratio", *MINE), "coverage"),
+                unit=RATIO,
+            ),
+            12,
+        ),
+        (
+            lines(
+                202,
+                "Recall by id and by passage",
+                "Of the chunks expected by id and by text. Passage high while id is low: the documents were re-cut or "
+                "re-numbered, not lost; accept the new ids on the canary's page. Only where canaries expect both.",
+                over_time(recall, "by {{level}}, k {{k}}"),
+                unit=RATIO,
+            ).no_value("No canary expects a chunk by id and by text"),
+            12,
+        ),
+    ]
+
+
+def _measures() -> Panels:
+    every = q.named(q.state("coalmine_measure_ratio", *MINE, *_CHOSEN, by=_NAMED))
+    table = q.state("coalmine_measure_ratio", *MINE, by=_NAMED)
+    return [
+        (
+            lines(
+                203,
+                "Measures",
+                "The chosen measures at the chosen k: means over the canaries that expect something. Choose others "
+                "above. MAP, MRR and duplicate_ratio have no cut: choose all k.",
+                over_time(every, "{{name}}"),
+                unit=RATIO,
+            ),
+            14,
+        ),
+        (
+            grid(
+                204,
+                "All measures of the newest run",
+                "A row for each measure, a column for each cut k; those without a cut stand in the first column.",
+                rows(table),
+                unit=RATIO,
+            ).transformations(matrix("measure", "k")),
+            10,
+        ),
+    ]
+
+
+def _categories() -> Panels:
+    labels = ("category", "measure", "k")
+    mine = (*MINE, q.among("category", "$category"))
+    table = q.among("measure", "coverage|health_score|degraded_share")
+    chosen = q.named(q.state("coalmine_category_measure_ratio", *mine, *_CHOSEN, by=labels))
+    coverage = q.state("coalmine_category_measure_ratio", *mine, q.has("measure", "coverage"), by=("category",))
+    return [
+        (
+            grid(
+                301,
+                "Categories now",
+                "Coverage, health score and share of degraded canaries by category. Negative canaries expect nothing, "
+                "so they have no coverage. One category low: look at what it asks for.",
+                rows(q.state("coalmine_category_measure_ratio", *mine, table, by=("category", "measure"))),
+                unit=RATIO,
+            ).transformations(matrix("category", "measure")),
+            8,
+        ),
+        (
+            lines(
+                302,
+                "Coverage by category",
+                "Share of the canaries of a category with an expected chunk in the top k.",
+                over_time(coverage, "{{category}}"),
+                unit=RATIO,
+            ),
+            8,
+        ),
+        (
+            lines(
+                303,
+                "Chosen measures by category",
+                "The measures chosen above, by category.",
+                over_time(chosen, "{{category}} {{name}}"),
+                unit=RATIO,
+            ),
+            8,
+        ),
+    ]
+
+
+def _detection() -> Panels:
+    evidence = q.state("coalmine_detector_evidence", *MINE, by=("check", "scope"))
+    alerts = q.state("coalmine_alerts", *MINE, by=("check", "state", "severity"))
+    cosine = q.state("coalmine_embedding_canary_cosine", *MINE, by=("pair", "similar"))
+    return [
+        (
+            lines(
+                401,
+                "Detector evidence",
+                "What the regression detector holds against each part of the suite. It alarms when the average reaches "
+                "10,000; below 1 means nothing speaks for a loss. Empty while it warms up, or without such a rule.",
+                over_time(evidence, "{{scope}}"),
+                unit=COUNT,
+            )
+            .scale_distribution(logarithmic())
+            .decimals(1)
+            .no_value("Warming up, or no regression rule"),
+            9,
+        ),
+        (
+            bars(
+                402,
+                "Alerts",
+                "Alerts of this check by state: pending ones may yet pass, recovering ones wait for good runs.",
+                over_time(alerts, "{{severity}}, {{state}}"),
+            ),
+            8,
+        ),
+        (
+            lines(
+                403,
+                "Embedding canaries",
+                "Cosine of known pairs of texts as the retriever's embedder answers. Similar pairs that come apart, or "
+                "a sudden step of all, mean another model or another version of it.",
+                over_time(cosine, "{{pair}} (similar: {{similar}})"),
+                unit="none",
+            ).no_value("The retriever embeds by itself"),
+            7,
+        ),
+    ]
+
+
+def _states() -> Panels:
+    index = ("index_version",)
+    return [
+        (
+            states(
+                501,
+                "Verdict",
+                "The verdict over time. A gap means that Coalmine or its store did not answer then: unknown, not "
+                "healthy.",
+                over_time(q.verdict(*MINE), "verdict"),
+                VERDICTS,
+            ),
+            12,
+        ),
+        (
+            states(
+                502,
+                "Index versions",
+                "Which version of the index the newest run saw, a lane each. What degrades with the start of a lane "
+                "came with that index.",
+                over_time(q.state("coalmine_index_info", *MINE, by=index), "{{index_version}}"),
+                {"1": ("in use", "blue")},
+            ).no_value("The retriever reports no version of its index"),
+            12,
+        ),
+    ]
+
+
+def _runs() -> Panels:
+    canaries = q.state("coalmine_canaries", *MINE, by=("check", "state"))
+    age = q.age("coalmine_last_run_timestamp_seconds", *MINE)
+    return [
+        (
+            bars(
+                503,
+                "Canaries of the newest run",
+                "Measured, failed (could not be asked) and undefined (expect nothing: no measure speaks of them).",
+                over_time(canaries, "{{state}}"),
+            ),
+            12,
+        ),
+        (
+            lines(
+                504,
+                "Age of the last run",
+                "A saw whose teeth are as high as the interval. Higher: runs are late or missing; is a worker running?",
+                over_time(age, "since the last run"),
+                over_time(q.state(q.INTERVAL, *MINE), "interval"),
+                unit=SECONDS,
+            ),
+            12,
+        ),
+    ]

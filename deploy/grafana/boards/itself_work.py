@@ -1,0 +1,168 @@
+"""What Coalmine does: runs, probes, and news it brings out."""
+
+from deploy.grafana import queries as q
+from deploy.grafana.frame import Panels
+from deploy.grafana.panels import (
+    BAD,
+    COUNT,
+    GOOD,
+    ODD,
+    SECONDS,
+    bars,
+    buckets,
+    grid,
+    heat,
+    in_colour,
+    lines,
+    merged,
+    over_time,
+    rows,
+)
+
+
+def runs() -> Panels:
+    """Show how runs and probes ended."""
+    return [
+        (
+            bars(
+                301,
+                "Runs by verdict",
+                "Runs that ended, by their verdict, all replicas together. Many unknown ones: retrievers fail.",
+                over_time(q.increase("coalmine_runs_total", q.JOB, by=("outcome",)), "{{outcome}}"),
+            )
+            .override_by_name("healthy", in_colour(GOOD))
+            .override_by_name("degraded", in_colour(BAD))
+            .override_by_name("unknown", in_colour(ODD)),
+            12,
+        ),
+        (
+            bars(
+                302,
+                "Probes by outcome",
+                "Probes of ended runs. Timeout and unreachable: the network or a retriever that is down; refused: a "
+                "key or a limit; malformed: the answer or the mapping changed; blocked: the address is not allowed.",
+                over_time(q.increase("coalmine_probes_total", q.JOB, by=("outcome",)), "{{outcome}}"),
+            ).override_by_name("ok", in_colour(GOOD)),
+            12,
+        ),
+    ]
+
+
+def durations() -> Panels:
+    """Show how long runs took."""
+    run = "coalmine_run_duration_seconds"
+    return [
+        (
+            heat(
+                303,
+                "Duration of runs",
+                "From the start to the verdict. Dots are single runs: click one to open it in Coalmine.",
+                buckets(q.increase(f"{run}_bucket", q.JOB, by=("le",))),
+            ),
+            12,
+        ),
+        (
+            lines(
+                304,
+                "Duration of runs, quantiles",
+                "Half and 95 % of runs took no longer. Near the interval of a check, runs begin to be skipped.",
+                over_time(q.quantile(0.5, run, q.JOB), "median", exemplars=True),
+                over_time(q.quantile(0.95, run, q.JOB), "95 %", exemplars=True),
+                unit=SECONDS,
+            ),
+            12,
+        ),
+    ]
+
+
+def probes() -> Panels:
+    """Show how long probes took."""
+    probe = "coalmine_probe_duration_seconds"
+    return [
+        (
+            heat(
+                305,
+                "Duration of probes",
+                "How long answered probes took, of all retrievers. Dots are single probes: click one to open its run.",
+                buckets(q.increase(f"{probe}_bucket", q.JOB, by=("le",))),
+            ),
+            12,
+        ),
+        (
+            lines(
+                306,
+                "Duration of probes, quantiles",
+                "Half, 95 % and 99 % of answered probes took no longer. A rule of kind latency can watch one check.",
+                over_time(q.quantile(0.5, probe, q.JOB), "median", exemplars=True),
+                over_time(q.quantile(0.95, probe, q.JOB), "95 %", exemplars=True),
+                over_time(q.quantile(0.99, probe, q.JOB), "99 %", exemplars=True),
+                unit=SECONDS,
+            ),
+            12,
+        ),
+    ]
+
+
+def outbox() -> Panels:
+    """Show what is not delivered yet."""
+    return [
+        (
+            lines(
+                501,
+                "Outbox",
+                "News that is not delivered yet. It is kept over restarts.",
+                over_time(q.state("coalmine_outbox_pending", q.JOB, by=()), "pending"),
+                unit=COUNT,
+            ),
+            12,
+        ),
+        (
+            lines(
+                502,
+                "Age of the oldest news",
+                "A slope that does not end means a hook that never answers well, or that no worker runs.",
+                over_time(q.state("coalmine_outbox_oldest_seconds", q.JOB, by=()), "oldest"),
+                unit=SECONDS,
+            ),
+            12,
+        ),
+    ]
+
+
+def deliveries() -> Panels:
+    """Show what hooks took and what they refused."""
+    columns = {"hook": "Hook", "reason": "Reason", "Value #A": "Delivered", "Value #B": "Failed attempts"}
+    delivered, failed = "coalmine_deliveries_total", "coalmine_delivery_failures_total"
+    return [
+        (
+            bars(
+                503,
+                "Deliveries by hook",
+                "News received by hooks. The first one of a hook after a restart is in the table only: a counter that "
+                "begins has not grown yet.",
+                over_time(q.increase(delivered, q.JOB, by=("hook",)), "{{hook}}"),
+            ).no_value("No news since the start"),
+            8,
+        ),
+        (
+            bars(
+                504,
+                "Failed attempts by hook and reason",
+                "Each is repeated for a day, with growing pauses. Coalmine's page of deliveries shows every attempt "
+                "and lets you replay.",
+                over_time(q.increase(failed, q.JOB, by=("hook", "reason")), "{{hook}}: {{reason}}"),
+            ).no_value("No failure since the start"),
+            8,
+        ),
+        (
+            grid(
+                505,
+                "Hooks since the start",
+                "What running replicas delivered and what failed since each was started.",
+                rows(f"sum by (hook) ({q.series(delivered, q.JOB)})"),
+                rows(f"sum by (hook, reason) ({q.series(failed, q.JOB)})"),
+                empty="none",
+            ).transformations(merged(columns)),
+            8,
+        ),
+    ]

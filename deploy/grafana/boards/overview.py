@@ -1,0 +1,293 @@
+"""All checks at once: what is wrong now, and since when."""
+
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models.dashboard import Panel
+
+from deploy.grafana import queries as q
+from deploy.grafana.frame import Board, Panels, Section, many, marks, sources
+from deploy.grafana.panels import (
+    ANY_IS_A_WARNING,
+    ANY_IS_BAD,
+    BAD,
+    BETTER_HIGH,
+    COUNT,
+    GOOD,
+    MOMENT,
+    NEUTRAL,
+    ODD,
+    OF_THE_ROW,
+    RATIO,
+    VERDICTS,
+    WARN,
+    check_links,
+    coloured,
+    grid,
+    lines,
+    linked,
+    mapped,
+    merged,
+    now,
+    number,
+    over_time,
+    rows,
+    setting,
+    states,
+)
+
+MINE = (q.JOB, q.among("suite", "$suite"), q.among("retriever", "$retriever"), q.among("check", "$check"))
+FAILED = q.has("state", "failed")
+_COLUMNS = {
+    "check": "Check",
+    "Value #A": "Verdict",
+    "Value #B": "Health score",
+    "Value #C": "Coverage",
+    "Value #D": "Degraded canaries",
+    "Value #E": "Failed probes",
+    "Value #F": "Open alerts",
+    "Value #G": "Last run",
+    "Value #H": "Overdue",
+    "index_version": "Index version",
+    "suite": "Suite",
+    "retriever": "Retriever",
+    "Value #I": "",
+    "Value #J": "",
+}
+
+
+def board() -> Board:
+    """Describe the board."""
+    return Board(
+        uid="coalmine-overview",
+        title="Coalmine / Overview",
+        description="All checks: which are degraded, unknown or overdue, and how health and coverage moved.",
+        since="now-24h",
+        page=("Open Coalmine", "/"),
+        variables=[
+            *sources(),
+            many("suite", "Suite", f"label_values({q.series(q.INTERVAL, *MINE[:1])}, suite)", "Suites of canaries."),
+            many(
+                "retriever",
+                "Retriever",
+                f"label_values({q.series(q.INTERVAL, *MINE[:2])}, retriever)",
+                "Retrievers that are asked these suites.",
+            ),
+            many("check", "Check", f"label_values({q.series(q.INTERVAL, *MINE[:3])}, check)", "Checks of both."),
+        ],
+        annotations=marks(*MINE),
+        sections=[
+            Section(id=100, title="Now", lines=[(4, _numbers()), (10, [(_table(), 24)])]),
+            Section(id=200, title="Since when", lines=[(8, [(_verdicts(), 24)]), (9, _quality()), (9, _counts())]),
+        ],
+    )
+
+
+def _numbers() -> Panels:
+    judged = _sum(q.state("coalmine_verdict", *MINE, q.among("verdict", "healthy|degraded")))
+    return [
+        (
+            number(
+                101,
+                "Healthy",
+                "Checks whose newest run broke none of their rules.",
+                now(_sum(q.state("coalmine_verdict", *MINE, q.has("verdict", "healthy")))),
+                steps=((None, NEUTRAL), (1.0, GOOD)),
+            ),
+            3,
+        ),
+        (
+            number(
+                102,
+                "Degraded",
+                "Checks whose newest run broke a rule. Open the check to see which canaries, and diagnose one.",
+                now(_sum(q.state("coalmine_verdict", *MINE, q.has("verdict", "degraded")))),
+                steps=ANY_IS_BAD,
+            ),
+            3,
+        ),
+        (
+            number(
+                103,
+                "Unknown",
+                "Checks that could not be judged: most probes of the newest run failed, or there was no run yet. "
+                "Unknown is never healthy: see whether the retriever answers.",
+                now(f"count({q.known(MINE)}) - ({judged} or vector(0))"),
+                steps=((None, NEUTRAL), (0.0, GOOD), (1.0, ODD)),
+            ),
+            3,
+        ),
+        (
+            number(
+                104,
+                "Overdue",
+                "Checks whose last run ended more than two intervals ago. Is a worker running? See the board of "
+                "Coalmine itself.",
+                now(_sum(q.overdue(*MINE))),
+                steps=ANY_IS_A_WARNING,
+                empty="Unknown: no run yet",
+            ),
+            3,
+        ),
+        (
+            number(
+                105,
+                "Open critical alerts",
+                "Critical alerts that are not resolved. Coalmine's page of alerts tells why each was opened.",
+                now(_sum(q.open_alerts(MINE, q.has("severity", "critical")))),
+                steps=ANY_IS_BAD,
+            ),
+            4,
+        ),
+        (
+            number(
+                106,
+                "Open warnings",
+                "Warnings that are not resolved. They page nobody while a critical alert of their check is open.",
+                now(_sum(q.open_alerts(MINE, q.has("severity", "warning")))),
+                steps=ANY_IS_A_WARNING,
+            ),
+            4,
+        ),
+        (
+            number(
+                107,
+                "Store",
+                "Whether every replica can read the database. Where one cannot, all it says of checks is missing "
+                "here, which is not the same as healthy.",
+                now(f"min({q.series('coalmine_store_up', q.JOB)})"),
+                unit="string",
+                texts={"0": ("cannot be read", BAD), "1": ("readable", GOOD)},
+                steps=((None, NEUTRAL), (0.0, BAD), (1.0, GOOD)),
+                empty="Unknown: Coalmine is not scraped",
+            ),
+            4,
+        ),
+    ]
+
+
+def _table() -> Builder[Panel]:
+    index = ("check", "suite", "retriever", "index_version")
+    panel = grid(
+        110,
+        "Checks",
+        "One row for each enabled check, as its newest run left it. A cell that says not measured is no zero: that "
+        "run could not measure it. Click a check to open it.",
+        rows(q.verdict(*MINE)),
+        rows(q.state("coalmine_health_score_ratio", *MINE)),
+        rows(q.state("coalmine_coverage_ratio", *MINE)),
+        rows(q.state("coalmine_degraded_queries", *MINE)),
+        rows(q.state("coalmine_canaries", *MINE, FAILED)),
+        rows(q.open_alerts(MINE)),
+        rows(f"1000 * {q.state('coalmine_last_run_timestamp_seconds', *MINE)}"),
+        rows(q.overdue(*MINE)),
+        rows(q.state("coalmine_index_info", *MINE, by=index)),
+        rows(q.known(MINE)),
+    )
+    verdicts = setting("mappings", mapped(VERDICTS))
+    ratio = [setting("unit", RATIO), setting("decimals", 1)]
+    overdue = setting("mappings", mapped({"0": ("no", GOOD), "1": ("yes", WARN)}))
+    linked_checks = [setting("links", check_links(OF_THE_ROW)), setting("custom.width", 220)]
+    return (
+        panel.transformations(merged(_COLUMNS))
+        .override_by_name("Check", linked_checks)
+        .override_by_name("Verdict", [verdicts, setting("noValue", "unknown: no run yet"), *coloured(((None, ODD),))])
+        .override_by_name("Health score", [*ratio, *coloured(BETTER_HIGH)])
+        .override_by_name("Coverage", [*ratio, *coloured(BETTER_HIGH)])
+        .override_by_name("Degraded canaries", coloured(ANY_IS_A_WARNING))
+        .override_by_name("Failed probes", coloured(ANY_IS_A_WARNING))
+        .override_by_name("Open alerts", coloured(ANY_IS_BAD))
+        .override_by_name("Last run", [setting("unit", MOMENT), setting("noValue", "never")])
+        .override_by_name("Overdue", [overdue, setting("noValue", "no run yet"), *coloured(((None, NEUTRAL),))])
+        .override_by_name("Index version", [setting("noValue", "not reported")])
+    )
+
+
+def _verdicts() -> Builder[Panel]:
+    return linked(
+        states(
+            201,
+            "Verdicts",
+            "The verdict of each check over time. A gap means that Coalmine or its store did not answer then, or that "
+            "the check had not run: unknown, not healthy.",
+            over_time(q.verdict(*MINE), "{{check}}"),
+            VERDICTS,
+        )
+    )
+
+
+def _quality() -> Panels:
+    return [
+        (
+            linked(
+                lines(
+                    202,
+                    "Health score",
+                    "Mean relevance of the first hit, 0 to 1. A step down together with a new index version points at "
+                    "what was indexed. A gap: that run could not measure.",
+                    over_time(q.state("coalmine_health_score_ratio", *MINE), "{{check}}"),
+                    unit=RATIO,
+                )
+            ),
+            12,
+        ),
+        (
+            linked(
+                lines(
+                    203,
+                    "Coverage",
+                    "Share of canaries with an expected chunk in the top k. It falls where chunks are lost, re-cut "
+                    "under other ids or outranked. A gap: that run could not measure.",
+                    over_time(q.state("coalmine_coverage_ratio", *MINE), "{{check}}"),
+                    unit=RATIO,
+                )
+            ),
+            12,
+        ),
+    ]
+
+
+def _counts() -> Panels:
+    return [
+        (
+            linked(
+                lines(
+                    204,
+                    "Degraded canaries",
+                    "Canaries of the newest run that found too little, too late or something forbidden. The check's "
+                    "page names them.",
+                    over_time(q.state("coalmine_degraded_queries", *MINE), "{{check}}"),
+                    unit=COUNT,
+                )
+            ),
+            8,
+        ),
+        (
+            linked(
+                lines(
+                    205,
+                    "Failed probes",
+                    "Canaries that could not be asked in the newest run: the retriever timed out, refused or answered "
+                    "in another shape. They say nothing of quality and enter no mean.",
+                    over_time(q.state("coalmine_canaries", *MINE, FAILED), "{{check}}"),
+                    unit=COUNT,
+                )
+            ),
+            8,
+        ),
+        (
+            linked(
+                lines(
+                    206,
+                    "Open alerts",
+                    "Alerts that are not resolved, by check. Coalmine's page of alerts tells why each was opened and "
+                    "who was told.",
+                    over_time(q.open_alerts(MINE), "{{check}}"),
+                    unit=COUNT,
+                )
+            ),
+            8,
+        ),
+    ]
+
+
+def _sum(expression: str) -> str:
+    return f"sum({expression})"

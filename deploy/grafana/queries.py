@@ -1,0 +1,104 @@
+"""PromQL as the boards write it: which series belong to a board, and how replicas are counted once.
+
+State series are the same on every replica, so they are taken with `max by`; counters are each replica's own, so
+they are added with `sum by`; a gauge of a process is shown per instance or as the worst of all.
+"""
+
+CHECK = ("check", "suite", "retriever")
+"""The labels that name a check in state series."""
+
+JOB = 'job="$job"'
+RANGE = "$__rate_interval"
+INTERVAL = "coalmine_check_interval_seconds"
+"""The state series that every enabled check has, whether it ever ran or not."""
+OPEN = 'state=~"firing|recovering"'
+"""Alerts that were announced and are not resolved."""
+
+VERDICTS = {1: "healthy", 2: "degraded", 3: "unknown"}
+"""The codes of `verdict`."""
+
+
+def state(metric: str, *matchers: str, by: tuple[str, ...] = CHECK) -> str:
+    """Select a state series once, whatever the number of replicas; the worst where they differ for a moment."""
+    return f"max by ({', '.join(by)}) ({series(metric, *matchers)})"
+
+
+def increase(metric: str, *matchers: str, by: tuple[str, ...] = (), over: str = RANGE) -> str:
+    """Count what all replicas together did in each step, or in all the time shown (`$__range`)."""
+    return f"sum{_by(by)} (increase({series(metric, *matchers)}[{over}]))"
+
+
+def quantile(share: float, metric: str, *matchers: str) -> str:
+    """Give a quantile of a histogram over all replicas."""
+    return f"histogram_quantile({share}, sum by (le) (rate({series(f'{metric}_bucket', *matchers)}[{RANGE}])))"
+
+
+def verdict(*matchers: str, by: tuple[str, ...] = CHECK) -> str:
+    """Give the verdict of checks as a code of `VERDICTS`."""
+    one, two, three = (series("coalmine_verdict", *matchers, has("verdict", name)) for name in VERDICTS.values())
+    return f"max by ({', '.join(by)}) ({one} or 2 * {two} or 3 * {three})"
+
+
+def open_alerts(matchers: tuple[str, ...], *more: str) -> str:
+    """Count the open alerts of the checks these matchers select, by check; 0 where there is none."""
+    alerts = state("coalmine_alerts", JOB, OPEN, *more, by=("check", "state", "severity"))
+    return f"sum by ({', '.join(CHECK)}) ({alerts} * on (check) group_left (suite, retriever) {known(matchers)})"
+
+
+def known(matchers: tuple[str, ...]) -> str:
+    """Give 1 for each check these matchers select, whether it ever ran or not."""
+    return f"group by ({', '.join(CHECK)}) ({series('coalmine_check_interval_seconds', *matchers)})"
+
+
+def age(metric: str, *matchers: str) -> str:
+    """Give the seconds that passed since the time a state series tells."""
+    return f"time() - {state(metric, *matchers)}"
+
+
+def overdue(*matchers: str) -> str:
+    """Tell of each check that ever ran whether it missed two runs: 1 or 0."""
+    interval = state(INTERVAL, *matchers)
+    return f"{age('coalmine_last_run_timestamp_seconds', *matchers)} > bool 2 * {interval}"
+
+
+def new_index_version(*matchers: str) -> str:
+    """Select the index versions that were not there a step ago, of checks that had another one then.
+
+    A version that changed while no state could be read is missed; a store that comes back is not taken for a change.
+    """
+    labels = ("check", "suite", "retriever", "index_version")
+    now = state("coalmine_index_info", *matchers, by=labels)
+    before = series("coalmine_index_info", *matchers)
+    return (
+        f"{now} unless max by ({', '.join(labels)}) ({before} offset $__interval)"
+        f" and on (check) max by (check) ({before} offset $__interval)"
+    )
+
+
+def named(expression: str) -> str:
+    """Add the label `name`, the measure as papers write it: `NDCG@10`, or `MAP` where nothing is cut."""
+    return f'label_replace(label_join({expression}, "name", "@", "measure", "k"), "name", "$1", "name", "(.*)@")'
+
+
+def column(expression: str) -> str:
+    """Add the label `column`: retriever and check, for a table with one column for each."""
+    return f'label_join({expression}, "column", " / ", "retriever", "check")'
+
+
+def has(label: str, value: str) -> str:
+    """Match one value of a label."""
+    return f'{label}="{value}"'
+
+
+def among(label: str, pattern: str) -> str:
+    """Match the values of a label that a pattern tells."""
+    return f'{label}=~"{pattern}"'
+
+
+def series(metric: str, *matchers: str) -> str:
+    """Select series."""
+    return f"{metric}{{{', '.join(matchers)}}}"
+
+
+def _by(labels: tuple[str, ...]) -> str:
+    return f" by ({', '.join(labels)})" if labels else ""
