@@ -1,4 +1,4 @@
-"""Traces: a span for each run and one for each of its probes, sent to a collector by OTLP over HTTP.
+"""Traces: a span for each run or diagnosis and one for each of its probes, sent to a collector by OTLP over HTTP.
 
 The only module that needs the extra `otel`, so it is imported where traces are wanted and not before. All variables
 of OpenTelemetry hold, because its own SDK reads them. Spans say how a run went, never what was asked or found.
@@ -15,6 +15,7 @@ from typing import Final
 
 import requests
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -35,6 +36,7 @@ _SECOND: Final = 1_000_000_000
 
 Answers = Sequence[tuple[int, Answer]]
 
+_NOTHING = Context()
 _RUN: ContextVar[Span | None] = ContextVar("run", default=None)
 """What probes descend from. Not OpenTelemetry's own context: other libraries would send that along, as of the run."""
 
@@ -67,7 +69,7 @@ class Tracing:
             "coalmine.run.trigger": claimed.trigger,
             "coalmine.run.resumed": claimed.resumed,
         }
-        span = self._tracer.start_span("run", context=trace.set_span_in_context(trace.INVALID_SPAN), attributes=told)
+        span = self._tracer.start_span("run", context=_NOTHING, attributes=told)
         entered = _RUN.set(span)
         try:
             ended = execute()
@@ -83,16 +85,26 @@ class Tracing:
             _RUN.reset(entered)
 
     def probe(self, probe: Probe) -> Probe:
-        """Wrap the probe: whatever it asks within the span of a run has a span of its own below that one."""
+        """Wrap the probe: whatever it asks has a span below that of its run, or below one of a diagnosis."""
 
         def traced(asking: Asking, asks: Sequence[Ask]) -> Iterator[Answers]:
             run = _RUN.get()
-            if run is None:
-                return probe(asking, asks)  # of a diagnosis, or somebody tries
-            follows = _Follows(self._tracer, run, asking)
-            return follows.answers(probe(replace(asking, trace=follows), asks), asks)
+            above = self._diagnosis(asking) if run is None else run
+            follows = _Follows(self._tracer, above, asking)
+            try:
+                answers = probe(replace(asking, trace=follows), asks)
+            except BaseException:  # it cannot be asked at all
+                if run is None:
+                    above.end()
+                raise
+            return follows.answers(answers, asks, last=above if run is None else None)
 
         return traced
+
+    def _diagnosis(self, asking: Asking) -> Span:
+        """Open a span for what a run is asked about when it is over."""
+        told = {"coalmine.run.id": asking.run_id, "coalmine.retriever": asking.retriever.slug}
+        return self._tracer.start_span("diagnosis", context=_NOTHING, attributes=told)
 
     def close(self, *, patience: float = CLOSE_SECONDS) -> None:
         """Send what is left, for as long as there is patience with the collector."""
@@ -105,7 +117,7 @@ class Tracing:
 
 
 class _Follows:
-    """The probes of one run. They begin in the threads of transports and end where their answers are taken in."""
+    """The probes of one run or diagnosis: they begin in the threads of transports and end as answers are taken in."""
 
     def __init__(self, tracer: Tracer, run: Span, asking: Asking) -> None:
         self._tracer = tracer
@@ -126,8 +138,8 @@ class _Follows:
             span = self._open[ask.position] = self._span(ask, time.time_ns())
         return _traceparent(span)
 
-    def answers(self, answers: Iterator[Answers], asks: Sequence[Ask]) -> Iterator[Answers]:
-        """Hand on what comes in, and close the spans it belongs to."""
+    def answers(self, answers: Iterator[Answers], asks: Sequence[Ask], *, last: Span | None) -> Iterator[Answers]:
+        """Hand on what comes in, and close the spans it belongs to; `last` is one to be closed when all are."""
         asked = {ask.position: ask for ask in asks}
         try:
             with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
@@ -136,8 +148,10 @@ class _Follows:
                         self._end(asked[position], answer)
                     yield batch
         finally:
-            while self._open:  # the run ended first
+            while self._open:  # nobody waited for the rest
                 self._open.popitem()[1].end()
+            if last is not None:
+                last.end()
 
     def _end(self, ask: Ask, answer: Answer) -> None:
         now = time.time_ns()

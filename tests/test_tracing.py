@@ -19,11 +19,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from app.adapters.retrievers.compiling import traceparent
 from app.adapters.retrievers.probe import RetrieverProbe
 from app.config import read_collector
 from app.domain.addresses import hook_policy, retriever_policy
-from app.domain.errors import ConfigurationError, StoreUnavailableError
+from app.domain.errors import ConfigurationError, InvalidInputError, StoreUnavailableError
 from app.domain.model import Answer, Outcome, RunStatus, Verdict
 from app.domain.retrievers import Ask, Asking, Dialect, Probe, ResponseMapping, Retriever, Scorer, ScorerKind
 from app.services.runs import EndedRun
@@ -218,7 +217,7 @@ def test_a_service_traces_its_runs_and_the_retriever_hears_of_its_span(tmp_path:
         assert of_run.parent_span_id == b""
         assert {one.trace_id for one in probes} == {of_run.trace_id}
         assert {told(one.attributes)["coalmine.canary"] for one in probes} == {"first", "second"}
-        # Every probe of every run, the first scheduled one included, told the retriever which span it is.
+        # Every question told the retriever which span it is, those of the first scheduled run and diagnoses included.
         sent = [seen.headers["traceparent"] for seen in retriever.seen]
         assert sorted(sent) == sorted(parent_of(one) for one in traces.spans if one.name == "probe")
         resource = told(traces.requests[0].resource_spans[0].resource.attributes)
@@ -344,12 +343,27 @@ def test_probes_whose_answers_nobody_waited_for_are_closed_with_the_run() -> Non
         assert parent_of(traces.probes["second"]) in {seen.headers["traceparent"] for seen in retriever.seen}
 
 
-def test_what_is_asked_outside_of_runs_is_not_traced() -> None:
+def test_what_is_asked_when_a_run_is_over_has_a_trace_of_its_own() -> None:
     with collector() as traces, peer(GOOD) as retriever:
         with tracing(traces.peer.url) as made:
             assert len(Running(made, docs(retriever.url)).ask()) == 2
-        assert traces.spans == []
-        assert {seen.headers["traceparent"] for seen in retriever.seen} == {traceparent("812")}
+        (diagnosis,) = [span for span in traces.spans if span.name == "diagnosis"]
+        assert told(diagnosis.attributes) == {"coalmine.run.id": "812", "coalmine.retriever": "docs"}
+        assert {span.parent_span_id for span in traces.probes.values()} == {diagnosis.span_id}
+        assert sorted(map(parent_of, traces.probes.values())) == sorted(
+            seen.headers["traceparent"] for seen in retriever.seen
+        )
+
+
+def test_a_retriever_that_cannot_be_asked_is_refused_at_once() -> None:
+    with collector() as traces:
+        with tracing(traces.peer.url) as made:
+            nonsense = docs("http://search.test/", method="SHOUT")
+            with pytest.raises(InvalidInputError, match="method"):
+                made.probe(RetrieverProbe(retriever_policy(), "coalmine/1.0"))(
+                    Asking(retriever=nonsense, k=3, run_id="812"), []
+                )
+        assert [span.name for span in traces.spans] == ["diagnosis"]
 
 
 # --- a run ---------------------------------------------------------------------------------------------------
