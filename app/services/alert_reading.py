@@ -27,7 +27,7 @@ class AlertQuestion:
     """Which alerts somebody wants to see; what is not said does not matter."""
 
     check: str | None = None
-    state: str | None = None
+    states: Sequence[str] = ()
     severity: str | None = None
     kind: str | None = None
     unacknowledged: bool = False
@@ -40,7 +40,7 @@ def list_alerts(
     store: Store, *, check: str | None, state: str | None, before: int | None, limit: int
 ) -> list[dict[str, Any]]:
     """List alerts, newest first. Raises NotFoundError for a check that never was."""
-    return find_alerts(store, AlertQuestion(check=check, state=state), before=before, limit=limit)
+    return find_alerts(store, AlertQuestion(check=check, states=(state,) if state else ()), before=before, limit=limit)
 
 
 def find_alerts(store: Store, asked: AlertQuestion, *, before: int | None, limit: int) -> list[dict[str, Any]]:
@@ -48,7 +48,7 @@ def find_alerts(store: Store, asked: AlertQuestion, *, before: int | None, limit
     with store.read() as connection:
         wanted = AlertFilter(
             check_id=_definition_id(connection, "check", asked.check),
-            states=(asked.state,) if asked.state else (),
+            states=asked.states,
             severity=asked.severity,
             kind=asked.kind,
             unacknowledged=asked.unacknowledged,

@@ -1,7 +1,7 @@
 """How hooks fare: what waits for each, what is dead, what failed lately. Single deliveries are outbox's."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -43,4 +43,17 @@ def tallies(connection: Connection, *, since: int) -> Mapping[int, Tally]:
     ):
         if delivery_id is not None:
             found[hook_id].newest = delivery_id
+    return found
+
+
+def by_alert(connection: Connection, alert_ids: Sequence[int]) -> Mapping[int, Mapping[str, int]]:
+    """Count the deliveries of alerts by their state: {alert id: {state: count}}."""
+    found: dict[int, dict[str, int]] = {alert_id: {} for alert_id in alert_ids}
+    statement = (
+        sa.select(deliveries.c.alert_id, deliveries.c.state, sa.func.count())
+        .where(deliveries.c.alert_id.in_(list(alert_ids)))
+        .group_by(deliveries.c.alert_id, deliveries.c.state)
+    )
+    for alert_id, state, count in connection.execute(statement):
+        found[alert_id][state] = count
     return found

@@ -1,44 +1,118 @@
 """The pages of alerts: all of them, and one with what was seen, what changed, who was told, and what is next."""
 
-from datetime import UTC, datetime
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, Any
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query, Request
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from app.api.catalog import wake
 from app.api.deps import StoreDep
+from app.api.schemas import AcknowledgeRequest
+from app.domain.alerting import OPEN
 from app.domain.errors import ConflictError, InvalidInputError, Problem
+from app.domain.model import RuleKind, Severity
 from app.formats import shapes
-from app.services import acknowledging, alert_reading, why
+from app.formats.complaints import parse_document
+from app.services import acknowledging, alert_details, alert_lines, alert_reading, definitions
+from app.services.alert_reading import AlertQuestion
 from app.store.engine import Store
+from app.web import news
+from app.web.forms import beside, read_form
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
-ALERT_STATES = ("firing", "recovering", "pending", "resolved")
+STATES = ("open", "firing", "recovering", "pending", "resolved")
+"""What the list can be asked for; an open one fires or recovers."""
+WITHIN = {
+    "": ("any time", None),
+    "1h": ("the last hour", timedelta(hours=1)),
+    "24h": ("the last day", timedelta(days=1)),
+    "7d": ("the last week", timedelta(days=7)),
+    "30d": ("the last month", timedelta(days=30)),
+}
 _ALERTS = 20
+_NOTE_FIELDS = 4
+_SILENCE_SLUG = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the list is asked for, as the address has it; an empty text does not matter."""
+
+    state: str = ""
+    severity: str = ""
+    kind: str = ""
+    check: str = ""
+    within: str = ""
+    unacknowledged: bool = False
+
+    def query(self, **changed: Any) -> str:
+        """Write the address of the same list with something changed."""
+        asked = {name: getattr(self, name) for name in self.__dataclass_fields__} | changed
+        return urlencode({name: "on" if value is True else value for name, value in asked.items() if value})
+
+    @property
+    def any(self) -> bool:
+        """Whether some alerts are left out."""
+        return bool(self.query())
+
+
+def _wanted(
+    state: str = "",
+    severity: str = "",
+    kind: str = "",
+    check: Annotated[str, Query(max_length=64)] = "",
+    within: str = "",
+    unacknowledged: str = "",
+) -> Wanted:
+    asked = {
+        "state": (state, STATES),
+        "severity": (severity, tuple(Severity)),
+        "kind": (kind, tuple(RuleKind)),
+        "within": (within, tuple(WITHIN)),
+    }
+    wrong = [
+        Problem(path=name, message=f"is one of {', '.join(filter(None, known))}")
+        for name, (value, known) in asked.items()
+        if value and value not in known
+    ]
+    if wrong:
+        raise InvalidInputError(wrong)
+    return Wanted(
+        state=state, severity=severity, kind=kind, check=check, within=within, unacknowledged=bool(unacknowledged)
+    )
 
 
 @router.get("/alerts")
 def show_alerts(
     request: Request,
     store: StoreDep,
-    state: str = "",
-    check: Annotated[str, Query(max_length=64)] = "",
-    after: Annotated[int | None, Query(ge=1)] = None,
+    wanted: Annotated[Wanted, Depends(_wanted)],
+    after: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> HTMLResponse:
-    """Show alerts, newest first: what was seen, what changed, who was told."""
-    if state and state not in ALERT_STATES:
-        raise InvalidInputError([Problem(path="state", message=f"is one of {', '.join(ALERT_STATES)}")])
-    listed = alert_reading.list_alerts(store, check=check or None, state=state or None, before=after, limit=_ALERTS + 1)
+    """Show alerts, newest first: what fell, since when, and who was told."""
+    found = alert_lines.lines(store, _question(wanted), before=after, limit=_ALERTS + 1)
     return render(
         request,
         "alerts.html",
-        alerts=[alert_reading.alert(store, int(alert["id"])) for alert in listed[:_ALERTS]],
-        following=listed[_ALERTS - 1]["id"] if len(listed) > _ALERTS else None,
-        state=state,
-        states=ALERT_STATES,
-        check=check,
+        lines=found[:_ALERTS],
+        following=found[_ALERTS - 1].alert["id"] if len(found) > _ALERTS else None,
+        wanted=wanted,
+        counts=_counts(store, wanted.check),
+        states=STATES,
+        severities=list(Severity),
+        kinds=news.RULE_KINDS,
+        within=WITHIN,
+        checks=[check.slug for check in definitions.list_all(store, "check")],
+        meanings=news.ALERT_STATES,
+        first=after is None,
     )
 
 
@@ -49,23 +123,76 @@ def show_alert(request: Request, store: StoreDep, alert_id: str) -> HTMLResponse
 
 
 @router.post("/alerts/{alert_id}/acknowledge")
-def acknowledge(request: Request, store: StoreDep, alert_id: str) -> Response:
-    """Note that somebody has seen it."""
+async def acknowledge(request: Request, store: StoreDep, alert_id: str) -> Response:
+    """Note that somebody has seen it, and what they say."""
+    note = (await read_form(request, most_fields=_NOTE_FIELDS)).get("note")
+    return await anyio.to_thread.run_sync(partial(_acknowledged, request, store, alert_id, note))
+
+
+def _acknowledged(request: Request, store: Store, alert_id: str, note: str) -> Response:
     number = shapes.id_number(alert_id, "alert")
+    again = partial(_alert, request, store, alert_id, note=note)
     try:
-        acknowledging.acknowledge(store, number, by=request.state.identity.name, note=None, now=_now())
+        said = parse_document(AcknowledgeRequest, {"note": note.strip() or None})
+        acknowledging.acknowledge(store, number, by=request.state.identity.name, note=said.note, now=_now())
+    except InvalidInputError as error:
+        return again(problems=beside(error.problems), status=422)
     except ConflictError as error:
-        return _alert(request, store, alert_id, refused=str(error), status=409)
+        return again(refused=str(error), status=409)
+    wake(request)
     return RedirectResponse(f"/alerts/{number}", status_code=303)
 
 
-def _alert(request: Request, store: Store, alert_id: str, *, refused: str = "", status: int = 200) -> HTMLResponse:
-    alert = alert_reading.alert(store, shapes.id_number(alert_id, "alert"))
-    rules = []
-    if alert["state"] != "resolved":
-        rules = why.explain(store, alert["check"], now=_now())["rules"]
-    rule = next((one for one in rules if one["alert_id"] == alert["id"]), None)
-    return render(request, "alert.html", status=status, alert=alert, rule=rule, refused=refused)
+def _alert(
+    request: Request,
+    store: Store,
+    alert_id: str,
+    *,
+    refused: str = "",
+    note: str = "",
+    problems: Mapping[str, list[str]] | None = None,
+    status: int = 200,
+) -> HTMLResponse:
+    found = alert_details.details(store, shapes.id_number(alert_id, "alert"), links=request.app.state.links, now=_now())
+    return render(
+        request,
+        "alert.html",
+        status=status,
+        details=found,
+        alert=found.alert,
+        is_open=found.alert["state"] in OPEN,
+        silence=_silence_form(found.alert),
+        meanings=news.ALERT_STATES,
+        delivery_meanings=news.DELIVERY_STATES,
+        refused=refused,
+        note=note,
+        problems=problems or {},
+    )
+
+
+def _silence_form(alert: Mapping[str, Any]) -> str:
+    """Give the address of a form that holds a silence of exactly this alert's rule."""
+    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in alert["rule"].lower())
+    slug = f"{alert['check']}-{plain}"[:_SILENCE_SLUG]
+    return "/new-silence?" + urlencode({"slug": slug, "checks": alert["check"], "rules": alert["rule"], "for": "4h"})
+
+
+def _question(wanted: Wanted) -> AlertQuestion:
+    span = WITHIN[wanted.within][1]
+    states = tuple(OPEN) if wanted.state == "open" else (wanted.state,) if wanted.state else ()
+    return AlertQuestion(
+        check=wanted.check or None,
+        states=states,
+        severity=wanted.severity or None,
+        kind=wanted.kind or None,
+        unacknowledged=wanted.unacknowledged,
+        since=_now() - span if span is not None else None,
+    )
+
+
+def _counts(store: Store, check: str) -> Mapping[str, int]:
+    counts = alert_reading.count_unresolved(store, check=check or None)
+    return {**counts, "open": sum(counts.get(state, 0) for state in OPEN)}
 
 
 def _now() -> datetime:

@@ -1,0 +1,71 @@
+"""Alerts as a list shows them: each with what fell and who was told, in a line. Nothing here writes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.domain.alerting import AlertState
+from app.domain.announcing import TRIGGERS
+from app.services import alert_reading
+from app.services.alert_reading import AlertQuestion
+from app.services.evidence import explain
+from app.services.notices import NOT_ABOUT_CANARIES
+from app.store import tallies
+from app.store.engine import Connection, Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertLine:
+    """An alert at a glance."""
+
+    alert: Mapping[str, Any]
+    headline: str | None
+    """What fell, of one that is not over and is about canaries."""
+    told: Mapping[str, int]
+    """How many deliveries tell of it, by their state."""
+    suppressed: Mapping[str, Any] | None
+    """Its newest transition that was to be told, where that was not sent."""
+
+
+def lines(store: Store, asked: AlertQuestion, *, before: int | None, limit: int) -> list[AlertLine]:
+    """List the alerts asked for, newest first. Raises NotFoundError for a check that never was."""
+    found = alert_reading.find_alerts(store, asked, before=before, limit=limit)
+    with store.read() as connection:
+        told = tallies.by_alert(connection, [int(alert["id"]) for alert in found])
+        headlines = _headlines(connection, found)
+    return [
+        AlertLine(
+            alert=alert,
+            headline=headlines.get(alert["id"]),
+            told=told[int(alert["id"])],
+            suppressed=_suppressed(alert),
+        )
+        for alert in found
+    ]
+
+
+def _headlines(connection: Connection, found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    headlines: dict[str, str] = {}
+    known: dict[tuple[str | None, str | None], str | None] = {}
+    for alert in found:
+        triggers = [change["run_id"] for change in alert["transitions"] if change["type"] in TRIGGERS]
+        if alert["state"] == AlertState.RESOLVED or alert["kind"] in NOT_ABOUT_CANARIES or not triggers:
+            continue
+        asked = (triggers[-1], alert["since_run"])
+        if asked not in known:
+            known[asked] = _headline(connection, *asked)
+        headline = known[asked]
+        if headline is not None:
+            headlines[alert["id"]] = headline
+    return headlines
+
+
+def _headline(connection: Connection, run_id: str | None, first_run: str | None) -> str | None:
+    first = int(first_run) if first_run is not None else None
+    found = explain(connection, int(run_id), first_run=first) if run_id is not None else None
+    return None if found is None else found.fleet.headline
+
+
+def _suppressed(alert: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    told = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
+    return told[-1] if told and told[-1]["suppressed"] is not None and alert["state"] != AlertState.RESOLVED else None

@@ -1,0 +1,149 @@
+"""Words for alerts, deliveries and silences: what our closed words mean to people who read them for the first time."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from app.domain.alerting import Retirement
+from app.domain.counting import counted
+from app.web.wording import ABSENT, bound, capitalize_first, evidence, score, seconds, spoken
+
+ALERT_STATES: Final[Mapping[str, str]] = {
+    "pending": "some runs are bad, not enough of them to open it",
+    "firing": "open: enough runs are bad",
+    "recovering": "open, and the newest runs are good",
+    "resolved": "over",
+}
+DELIVERY_STATES: Final[Mapping[str, str]] = {
+    "pending": "waits to be sent, or to be tried again",
+    "delivered": "the receiver took it",
+    "dead": "given up; it can be replayed",
+    "cancelled": "taken back before it was ever sent, as there was nothing to tell any more",
+}
+RULE_KINDS: Final[Mapping[str, str]] = {
+    "threshold": "a measure crossed a bound",
+    "drop": "a measure fell below its baseline",
+    "regression": "the detector saw a regression",
+    "canary": "one canary is degraded",
+    "latency": "answers take too long",
+    "probe_errors": "probes fail",
+    "no_data": "no run completes",
+    "embedding": "the embedder answers as another one",
+}
+_SUPPRESSED: Final = {
+    "silenced": "Not sent: a silence keeps it back. What still fires when it is over is told then.",
+    "critical_firing": "Not sent: a critical alert of this check was open, and one fault makes one page.",
+}
+_HAPPENED: Final = {
+    "opened": "Opened",
+    "escalated": "Got worse",
+    "acknowledged": "Acknowledged",
+    "reminded": "Reminded",
+    "resolved": "Resolved",
+}
+_ERRORS: Final = {
+    "timeout": "no answer in time",
+    "unreachable": "could not be reached",
+    "blocked": "not allowed to connect there",
+    "redirect": "answered with a redirect",
+    "gone": "the receiver is gone",
+    "http_4xx": "declined it",
+    "http_5xx": "failed over it",
+    "smtp_4xx": "cannot take it now",
+    "smtp_5xx": "declined it",
+    "tls": "no safe connection",
+    "refused": "refused it",
+    "secret": "the stored secret cannot sign",
+    "configuration": "could not be prepared",
+    "bug": "an error in Coalmine",
+}
+_TIMES: Final = {"latency": seconds, "regression": evidence}
+_RETIRED: Final = tuple(f"{word}: " for word in Retirement)
+
+
+def happened(transition: str) -> str:
+    """Name a transition as a timeline does."""
+    return _HAPPENED.get(transition, spoken(transition))
+
+
+def news(delivery: str) -> str:
+    """Name what a delivery tells: `alert.opened` as opened, `hook.test` as test message."""
+    return "test message" if delivery == "hook.test" else spoken(delivery.removeprefix("alert."))
+
+
+def suppressed(transition: Mapping[str, Any]) -> str:
+    """Say why a transition was not sent, or that it was kept back for a while; nothing of any other."""
+    if transition["suppressed"] is not None:
+        return _SUPPRESSED.get(transition["suppressed"], f"Not sent: {spoken(transition['suppressed'])}.")
+    return "A silence kept it back; it was sent once that was over." if transition["silence"] else ""
+
+
+def failure(error: str) -> str:
+    """Say in words why an attempt failed."""
+    return _ERRORS.get(error, spoken(error))
+
+
+def told(reason: str) -> str:
+    """Write the reason of an alert as a sentence, without the word for programs it may begin with."""
+    word = next((word for word in _RETIRED if reason.startswith(word)), "")
+    return capitalize_first(reason.removeprefix(word))
+
+
+def seen_first(reason: str) -> str:
+    """Give of the reason of an alert what was seen, without what that does to it."""
+    seen, _, _ = told(reason).rpartition("; ")
+    return seen or told(reason).rstrip(".")
+
+
+def value(number: float | None, kind: str) -> str:
+    """Write what a rule of a kind looks at: a share, seconds, or the evidence of the detector."""
+    if number is None:
+        return ABSENT
+    written = _TIMES.get(kind)
+    return written(number) if written is not None else score(number)
+
+
+def limits(rule: Mapping[str, Any], kind: str) -> str:
+    """Say from where on a rule calls a run bad, in a sentence; `rule` is the evidence of an alert."""
+    if kind == "regression":
+        return "A run is bad while the detector's alarm stands."
+    if kind == "canary":
+        return "A run is bad when this canary is degraded in it."
+    if kind == "embedding":
+        return "A run is bad when known texts get other vectors than when they were learned."
+    if kind == "probe_errors":
+        share = rule.get("failed_share")
+        most = f"more than {share:g} of its probes failed" if share is not None else "so many probes failed"
+        return f"A run is bad when {most}, or when it is unknown for another reason."
+    name = rule.get("measure") or "value"
+    about = f"{spoken(name)} of {spoken(rule['category'])}" if rule.get("category") else spoken(name)
+    sides = [f"{word} {_side(rule[word], kind)}" for word in ("warning", "critical") if rule.get(word)]
+    margin = f", good again beyond a margin of {value(rule['margin'], kind)}" if rule.get("margin") else ""
+    return f"{capitalize_first(about)}: {', '.join(sides) or 'no bound'}{margin}."
+
+
+def _side(side: Mapping[str, float], kind: str) -> str:
+    if kind == "latency":
+        return f"above {seconds(side['above'])}"
+    return f"a drop of {side['by']:g} or more" if "by" in side else bound(side)
+
+
+def pace(rule: Mapping[str, Any], kind: str) -> str:
+    """Say how many runs open and close an alert of a rule."""
+    if kind == "regression":
+        return f"The detector counts runs itself; {counted(rule['close'], 'good run')} in a row end its alarm."
+    opens = f"{rule['open']['bad']} bad of {counted(rule['open']['of'], 'run')}"
+    return f"It opens on {opens} and closes after {counted(rule['close'], 'good run')} in a row."
+
+
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    "happened": happened,
+    "news": news,
+    "suppressed": suppressed,
+    "failure": failure,
+    "told": told,
+    "seen_first": seen_first,
+    "rule_value": value,
+    "limits": limits,
+    "pace": pace,
+}
+"""For templates."""
