@@ -45,6 +45,14 @@ STATE: dict[str, tuple[str, set[str]]] = {
     "coalmine_outbox_pending": (GAUGE, set()),
     "coalmine_outbox_oldest_seconds": (GAUGE, set()),
     "coalmine_index_info": (GAUGE, OF_A_CHECK | {"index_version"}),
+    "coalmine_canary_top_score_ratio": (GAUGE, OF_A_CHECK | {"canary"}),
+    "coalmine_canary_degraded": (GAUGE, OF_A_CHECK | {"canary"}),
+    "coalmine_canaries_omitted": (GAUGE, OF_A_CHECK),
+    "coalmine_runs_waiting": (GAUGE, set()),
+    "coalmine_runs_waiting_oldest_seconds": (GAUGE, set()),
+    "coalmine_deliveries_retrying": (GAUGE, {"hook"}),
+    "coalmine_deliveries_dead": (GAUGE, {"hook"}),
+    "coalmine_hook_disabled": (GAUGE, {"hook"}),
 }
 PROCESS: dict[str, tuple[str, set[str]]] = {
     "coalmine_runs": (COUNTER, {"outcome"}),
@@ -56,6 +64,9 @@ PROCESS: dict[str, tuple[str, set[str]]] = {
     "coalmine_delivery_failures": (COUNTER, {"hook", "reason"}),
     "coalmine_scheduler_lag_seconds": (GAUGE, set()),
     "coalmine_config_last_reload_successful": (GAUGE, set()),
+    "coalmine_config_last_reload_success_timestamp_seconds": (GAUGE, set()),
+    "coalmine_config_info": (GAUGE, {"hash"}),
+    "coalmine_worker_up": (GAUGE, set()),
     "coalmine_store_up": (GAUGE, set()),
     "coalmine_build_info": (GAUGE, {"version"}),
 }
@@ -111,6 +122,7 @@ def _expect_by_id_and_text(service: Api) -> None:
 
 def test_every_name_of_the_contract_is_there_with_its_type_and_labels(service: Api) -> None:
     _expect_by_id_and_text(service)
+    service.put("/v1/checks/docs", {**CHECK, "hooks": ["ops"], "canary_metrics": 4})
     _busy(service)
     families = {family.name: family for family in text_string_to_metric_families(_scrape(service))}
     assert set(families) == set(STATE) | set(PROCESS)
@@ -188,8 +200,8 @@ def test_what_was_never_measured_has_no_series(service: Api) -> None:
     service.refresh()
     text = _scrape(service)
     assert _value(text, "coalmine_check_interval_seconds", check="docs") == 3600
-    of_runs = set(STATE) - {"coalmine_check_interval_seconds", "coalmine_alerts"}
-    for name in of_runs - {"coalmine_outbox_pending", "coalmine_outbox_oldest_seconds"}:
+    of_runs = {name for name, (_, labels) in STATE.items() if labels >= OF_A_CHECK} - {"coalmine_check_interval_seconds"}
+    for name in of_runs:
         assert _series(text, name) == [], name
     service.run()
     service.refresh()

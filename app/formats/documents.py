@@ -40,6 +40,7 @@ _FetchK = Annotated[
     Field(ge=1, le=1000),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1000}, {"type": "null"}]}),
 ]
+MOST_CANARY_METRICS = 200
 
 
 class CheckDocument(Document):
@@ -58,6 +59,8 @@ class CheckDocument(Document):
     remind: RemindAfter | None = "1d"
     """How long after the last word of it people are reminded of an alert that fires; null = never."""
     enabled: Flag = True
+    canary_metrics: Annotated[Whole, Field(ge=0, le=MOST_CANARY_METRICS)] = 0
+    """How many canaries, the first of the suite, have Prometheus series of their own; 0 = none."""
 
     @field_validator("fetch_k", mode="before")
     @classmethod

@@ -10,7 +10,7 @@ from app.domain.model import Severity
 from app.domain.rules import DEGRADED_SHARE
 from app.domain.schedules import interval_seconds
 from app.services.scheduling import schedule_of
-from app.store import alerts, catalog, detection, history, outbox
+from app.store import alerts, catalog, detection, history, outbox, standing
 from app.store.detection import DetectionRow
 from app.store.engine import Connection, Store, to_us
 
@@ -38,6 +38,22 @@ class CheckState:
     """Cosines by key and whether the texts are similar, `true` or `false`."""
     evidence: Mapping[str, float] = field(default_factory=dict)
     """The accounts of the detector on the last run it saw: of each scope and, as `average`, of all."""
+    top_scores: Mapping[str, float | None] = field(default_factory=dict)
+    """Of the canaries the check shows one by one and the run could ask, by key; None = nothing scored."""
+    degraded_keys: frozenset[str] = frozenset()
+    canaries_omitted: int | None = None
+    """How many canaries have no series of their own because of the cap; None = none has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookState:
+    """How news gets through to a hook."""
+
+    slug: str
+    retrying: int
+    """Deliveries to come that failed `standing.RETRYING_AFTER` times or more."""
+    dead: int
+    disabled: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +64,12 @@ class State:
     alerts: Mapping[tuple[str, str, str], int]
     """(check, state, severity) to how many are not resolved."""
     outbox_pending: int
-    outbox_oldest_seconds: float | None
+    outbox_oldest_seconds: float
+    runs_waiting: int
+    """Runs that are due and that nobody has begun."""
+    runs_waiting_oldest_seconds: float
+    hooks: tuple[HookState, ...]
+    """Those in force."""
 
 
 def take(store: Store) -> State:
@@ -59,14 +80,35 @@ def take(store: Store) -> State:
         bodies = history.latest_bodies(connection)
         seen = detection.newest_detections(connection)
         pending, oldest = outbox.outbox(connection)
+        waiting, since = standing.waiting_runs(connection, to_us(now))
         return State(
             checks=tuple(
                 [_check(connection, check, bodies.get(check.id), seen.get(check.id), now) for check in checks]
             ),
             alerts=_alerts(connection, checks),
             outbox_pending=pending,
-            outbox_oldest_seconds=(to_us(now) - oldest) / 1e6 if oldest is not None else 0.0,
+            outbox_oldest_seconds=_age(now, oldest),
+            runs_waiting=waiting,
+            runs_waiting_oldest_seconds=_age(now, since),
+            hooks=_hooks(connection),
         )
+
+
+def _hooks(connection: Connection) -> tuple[HookState, ...]:
+    retrying, dead = standing.retrying_deliveries(connection), standing.dead_deliveries(connection)
+    return tuple(
+        HookState(
+            slug=hook.slug,
+            retrying=retrying.get(hook.id, 0),
+            dead=dead.get(hook.id, 0),
+            disabled=hook.disabled_reason is not None,
+        )
+        for hook in catalog.list_definitions(connection, "hook")
+    )
+
+
+def _age(now: datetime, since: int | None) -> float:
+    return (to_us(now) - since) / 1e6 if since is not None else 0.0
 
 
 def _alerts(connection: Connection, checks: Sequence[catalog.Definition]) -> dict[tuple[str, str, str], int]:
@@ -94,6 +136,8 @@ def _check(
     if run is None or newest is None:
         return CheckState(labels=labels, interval_seconds=seconds, canaries={}, measures={}, categories={})
     success = history.last_known_verdict(connection, check.id)
+    shown = check.body.get("canary_metrics", 0)
+    scores, omitted = standing.top_scores(connection, run, shown)
     counts = {"measured": run.measured, "failed": run.failed, "undefined": run.undefined}
     return CheckState(
         labels=labels,
@@ -116,6 +160,9 @@ def _check(
             for pair in (run.embedder or {}).get("pairs", ())
         },
         evidence=_evidence(seen),
+        top_scores=scores,
+        degraded_keys=frozenset(one["key"] for one in newest[1].get("degraded", ())),
+        canaries_omitted=omitted if shown else None,
     )
 
 

@@ -6,26 +6,24 @@ what other replicas changed; when the store cannot be read the state series vani
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from app import __version__
 from app.domain.errors import StoreUnavailableError
-from app.domain.measures import RECALL_BY
 from app.domain.model import Outcome, Verdict
+from app.metrics.state import gauge, state_families
 from app.services import snapshots
 from app.services.deliveries import SentDelivery
 from app.services.runs import EndedRun
-from app.services.snapshots import CheckState, State
+from app.services.snapshots import State
 from app.store.engine import Store
 
-_CHECK_LABELS = ("check", "suite", "retriever")
 _RUN_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _PROBE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _FRESH_SECONDS = 30  # several refreshes of the worker
@@ -93,8 +91,25 @@ class ProcessMetrics:
             "Whether the canary files were applied when last read (1) or the old ones stay in force (0).",
             registry=registry,
         )
+        self._reloaded_at = Gauge(
+            "coalmine_config_last_reload_success_timestamp_seconds",
+            "When the canary files were applied last, or the process began where it applies none.",
+            registry=registry,
+        )
+        self._config = Gauge(
+            "coalmine_config_info",
+            "What replicas must agree on: the canary files in force here and the settings all should share, as a hash.",
+            ["hash"],
+            registry=registry,
+        )
+        self._worker = Gauge(
+            "coalmine_worker_up",
+            "Whether this process works (1), or only serves or has lost a thread of its worker (0).",
+            registry=registry,
+        )
         Gauge("coalmine_build_info", "The running version.", ["version"], registry=registry).labels(__version__).set(1)
         self._reloaded.set(1)
+        self._reloaded_at.set_to_current_time()
         for outcome in Outcome:  # a series that exists from the start can be rated from the start
             self._probes.labels(str(outcome))
             self._embedders.labels(str(outcome))
@@ -125,8 +140,19 @@ class ProcessMetrics:
         self._lag.set(seconds)
 
     def config_reloaded(self, *, successful: bool) -> None:
-        """Note whether the canary files could be applied."""
+        """Note whether the canary files could be applied; where not, what was in force stays so."""
         self._reloaded.set(1 if successful else 0)
+        if successful:
+            self._reloaded_at.set_to_current_time()
+
+    def config_in_force(self, config: str) -> None:
+        """Note by its hash what this process applied."""
+        self._config.clear()
+        self._config.labels(config).set(1)
+
+    def watch_worker(self, alive: Callable[[], bool]) -> None:
+        """Show from now on whether the worker of this process is alive."""
+        self._worker.set_function(alive)
 
 
 class StateCollector(Collector):
@@ -138,11 +164,9 @@ class StateCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the state series, or only that the store is down."""
         state = self._snapshot.state
-        yield _gauge("coalmine_store_up", "Whether the store could be read.", (), [((), 1.0 if state else 0.0)])
-        if state is None:
-            return
-        yield from _check_families(state.checks)
-        yield from _shared_families(state)
+        yield gauge("coalmine_store_up", "Whether the store could be read.", (), [((), 1.0 if state else 0.0)])
+        if state is not None:
+            yield from state_families(state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,127 +190,3 @@ class Exposition:
         """Write the exposition in the format the client accepts best; gives it and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type
-
-
-_Samples = Iterable[tuple[tuple[str, ...], float | None]]
-
-
-def _gauge(name: str, text: str, labels: tuple[str, ...], samples: _Samples) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for values, value in samples:
-        if value is not None:  # nothing measured is no series, never a zero
-            family.add_metric(values, value)
-    return family
-
-
-def _check_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
-    labels = _CHECK_LABELS
-    single: Mapping[str, tuple[str, Any]] = {
-        "coalmine_health_score_ratio": ("Mean relevance of the first hit.", lambda c: c.health_score),
-        "coalmine_coverage_ratio": ("Share of canaries with an expected chunk in the top k.", lambda c: c.coverage),
-        "coalmine_degraded_queries": ("Degraded canaries of the newest ended run.", lambda c: c.degraded),
-        "coalmine_last_run_timestamp_seconds": ("When the newest run ended.", lambda c: c.last_run),
-        "coalmine_last_success_timestamp_seconds": (
-            "When the newest run whose verdict is known ended.",
-            lambda c: c.last_success,
-        ),
-        "coalmine_check_interval_seconds": ("Seconds between scheduled runs.", lambda c: c.interval_seconds),
-    }
-    for name, (text, read) in single.items():
-        yield _gauge(name, text, labels, [(check.labels, read(check)) for check in checks])
-    yield _gauge(
-        "coalmine_canaries",
-        "Canaries of the newest ended run by state.",
-        (*labels, "state"),
-        [((*check.labels, name), count) for check in checks for name, count in check.canaries.items()],
-    )
-    yield _gauge(
-        "coalmine_verdict",
-        "Verdict of the newest ended run, 1 for the one that holds.",
-        (*labels, "verdict"),
-        [
-            ((*check.labels, verdict), 1.0 if check.verdict == verdict else 0.0)
-            for check in checks
-            if check.verdict is not None
-            for verdict in Verdict
-        ],
-    )
-    yield _gauge(
-        "coalmine_measure_ratio",
-        "Mean of a measure over the canaries that expect something.",
-        (*labels, "measure", "k"),
-        [
-            ((*check.labels, *_cut(name)), value)
-            for check in checks
-            for name, value in check.measures.items()
-            if _cut(name)[0] not in RECALL_BY
-        ],
-    )
-    yield _gauge(
-        "coalmine_recall_ratio",
-        "Share of the expected chunks known by id and by text that were found: by id, or by passage as well.",
-        (*labels, "k", "level"),
-        [
-            ((*check.labels, k, RECALL_BY[measure]), value)
-            for check in checks
-            for name, value in check.measures.items()
-            for measure, k in [_cut(name)]
-            if measure in RECALL_BY
-        ],
-    )
-    accounts = [((*check.labels, scope), account) for check in checks for scope, account in check.evidence.items()]
-    if accounts:  # a detector that warms up has none
-        yield _gauge(
-            "coalmine_detector_evidence",
-            "Accounts of the detector on the last run it saw, by scope; an alarm is raised at an average of 10,000.",
-            (*labels, "scope"),
-            accounts,
-        )
-    cosines = [
-        ((*check.labels, *pair), cosine) for check in checks for pair, cosine in check.embedding_canaries.items()
-    ]
-    if cosines:  # most retrievers embed by themselves
-        yield _gauge(
-            "coalmine_embedding_canary_cosine",
-            "Cosine of two known texts as the retriever's embedder answered in the newest run.",
-            (*labels, "pair", "similar"),
-            cosines,
-        )
-    yield _gauge(
-        "coalmine_category_measure_ratio",
-        "Mean of a measure over the canaries of a category.",
-        (*labels, "category", "measure", "k"),
-        [
-            ((*check.labels, category, *_cut(name)), value)
-            for check in checks
-            for category, measures in check.categories.items()
-            for name, value in measures.items()
-        ],
-    )
-    yield _gauge(
-        "coalmine_index_info",
-        "The index version the newest run saw.",
-        (*labels, "index_version"),
-        [((*check.labels, check.index_version), 1.0) for check in checks if check.index_version is not None],
-    )
-
-
-def _shared_families(state: State) -> Iterator[Metric]:
-    yield _gauge(
-        "coalmine_alerts",
-        "Alerts that are not resolved.",
-        ("check", "state", "severity"),
-        [(labels, float(count)) for labels, count in state.alerts.items()],
-    )
-    yield _gauge("coalmine_outbox_pending", "Deliveries not yet made.", (), [((), float(state.outbox_pending))])
-    yield _gauge(
-        "coalmine_outbox_oldest_seconds",
-        "Age of the oldest delivery not yet made.",
-        (),
-        [((), state.outbox_oldest_seconds)],
-    )
-
-
-def _cut(name: str) -> tuple[str, str]:
-    measure, _, k = name.partition("@")
-    return measure, k

@@ -1,0 +1,84 @@
+"""How things stand now, for metrics: work nobody has begun, messages that died, canaries one by one.
+
+Each is a look along an index; nothing here scans history.
+"""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store import catalog, history
+from app.store.engine import said
+from app.store.history import RunRow
+from app.store.tables import canaries, deliveries, runs, states
+
+RETRYING_AFTER = 3
+"""Attempts after which a receiver has more than stumbled."""
+_BLOCK = 200
+
+
+def waiting_runs(connection: Connection, now: int) -> tuple[int, int | None]:
+    """Count the runs that are due and could begin, and say since when the oldest is due.
+
+    A run whose check is at another one waits for that, not for a worker: it does not count.
+    """
+    running = sa.alias(runs)
+    busy = sa.exists().where(running.c.check_id == runs.c.check_id, running.c.status == said("running"))
+    statement = sa.select(sa.func.count(), sa.func.min(runs.c.not_before)).where(
+        runs.c.status == said("queued"), runs.c.not_before <= now, ~busy
+    )
+    waiting, oldest = connection.execute(statement).one()
+    return waiting, oldest
+
+
+def retrying_deliveries(connection: Connection) -> dict[int, int]:
+    """Count the deliveries to come that were attempted `RETRYING_AFTER` times or more, by hook."""
+    return _count(connection, deliveries.c.state == said("pending"), deliveries.c.attempts >= RETRYING_AFTER)
+
+
+def dead_deliveries(connection: Connection) -> dict[int, int]:
+    """Count the deliveries that were given up, by hook."""
+    return _count(connection, deliveries.c.state == said("dead"))
+
+
+def _count(connection: Connection, *conditions: sa.ColumnElement[bool]) -> dict[int, int]:
+    statement = sa.select(deliveries.c.hook_id, sa.func.count()).where(*conditions).group_by(deliveries.c.hook_id)
+    return dict(connection.execute(statement).all())
+
+
+def top_scores(connection: Connection, run: RunRow, most: int) -> tuple[dict[str, float | None], int]:
+    """Read what the first `most` canaries of a run's suite scored at the top, by key in suite order; count the others.
+
+    Whoever could not be asked is not in it; None = it found nothing, or relevance could not be measured.
+    """
+    if most == 0 or run.suite_version_id is None or not run.aggregates:
+        return {}, 0
+    members = [canary for canary, _ in catalog.members_of(connection, run.suite_version_id)]
+    asked, failed = members[:most], history.probes_of(connection, run.id)[1]
+    found = _states_at(connection, run, asked)
+    unscored = set(history.unscored_at(connection, run.id))
+    scores = {
+        key: None if position in unscored else score
+        for position, canary in enumerate(asked)
+        if canary in found and position not in failed
+        for key, score in [found[canary]]
+    }
+    return scores, len(members) - len(asked)
+
+
+def _states_at(connection: Connection, run: RunRow, asked: Sequence[int]) -> dict[int, tuple[str, float | None]]:
+    found: dict[int, tuple[str, float | None]] = {}
+    for start in range(0, len(asked), _BLOCK):
+        statement = (
+            sa.select(states.c.canary_id, canaries.c.key, states.c.top_score)
+            .join(canaries, canaries.c.id == states.c.canary_id)
+            .where(
+                states.c.check_id == run.check_id,
+                states.c.canary_id.in_(list(asked[start : start + _BLOCK])),
+                states.c.first_run <= run.id,
+                sa.or_(states.c.last_run.is_(None), states.c.last_run >= run.id),
+            )
+        )
+        found.update((canary, (key, score)) for canary, key, score in connection.execute(statement))
+    return found
