@@ -37,21 +37,27 @@ def written(coalmine_url: str = COALMINE_URL) -> Mapping[str, str]:
 
 
 def _text(board: Board, coalmine_url: str) -> str:
-    shape = json.loads(json.dumps(laid_out(board, coalmine_url), cls=JSONEncoder))
-    return json.dumps(_placed(shape), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    """Give the JSON of a board without what the SDK adds and Grafana's schema does not have.
 
-
-def _placed(shape: Any) -> Any:
-    """Leave links and annotations where Grafana shows them.
-
-    The SDK says of each that it hides in the menu of controls, and takes no other word.
+    Links and annotations it would hide in the menu of controls: it says so of each and takes no other word.
     """
-    if isinstance(shape, list):
-        return [_placed(one) for one in shape]
-    if isinstance(shape, dict):
-        hidden = ("placement", "inControlsMenu")
-        return {name: _placed(value) for name, value in shape.items() if (name, value) != hidden}
-    return shape
+    shape = json.loads(json.dumps(laid_out(board, coalmine_url), cls=JSONEncoder))
+    for panel in shape["panels"]:
+        defaults = panel.get("fieldConfig", {}).get("defaults", {})
+        if "links" in defaults:
+            defaults["links"] = [_only(link, "title", "url", "targetBlank") for link in defaults["links"]]
+        if panel["type"] == "table":
+            del panel["options"]["footer"]
+    for variable in shape["templating"]["list"]:
+        for name in ("auto", "auto_count", "auto_min"):
+            del variable[name]
+    for shown in (*shape["links"], *shape["annotations"]["list"]):
+        del shown["placement"]
+    return json.dumps(shape, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _only(shape: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: shape[name] for name in names}
 
 
 if __name__ == "__main__":
