@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from app.domain.guessing import LONGEST_PATH, Field, Guess, Part, guess_fields, is_prose, plain_name, text_of, trend
+from app.domain.guessing import LONGEST_PATH, Field, Part, guess_fields, is_prose, plain_name, text_of, trend
 from app.domain.retrievers import ResponseMapping, Scale
 
 MOST = 4
@@ -262,7 +262,7 @@ def _suggested(place: _Place, query: str) -> Suggestion | None:
         reasons={"hits": place.told, **{role: guess.reason for role, guess in guesses.items()}},
         hits=place.count,
         weight=weight,
-        scale=None if score is None else _scale_of(score),
+        scale=None if score is None else likely_scale(score.path, score.values),
     )
 
 
@@ -270,10 +270,15 @@ def _tells_apart(value: Any) -> bool:
     return isinstance(value, str) or bool(text_of(value))
 
 
-def _scale_of(score: Guess) -> Scale | None:
-    """Say what scale the scores look like: where the best come first, small ones are distances if they rise."""
-    least, most, order = min(score.values), max(score.values), trend(score.values)
-    distant = "distance" in score.path.lower() or "dist" in plain_name(score.path.rsplit(".", 1)[-1]).split("_")
+def likely_scale(path: str, scores: Sequence[float]) -> Scale | None:
+    """Say what scale scores look like: where the best come first, small ones are distances if they rise.
+
+    None = they may be on none that is bounded, or there are none.
+    """
+    if not scores:
+        return None
+    least, most, order = min(scores), max(scores), trend(scores)
+    distant = "distance" in path.lower() or "dist" in plain_name(path.rsplit(".", 1)[-1]).split("_")
     if least >= 0 and (order == "rising" or (distant and order != "falling")):
         return Scale.DISTANCE
     if least >= 0 and most <= 1:

@@ -40,11 +40,11 @@ def response_part(mapping: ResponseMapping, document: RetrieverDocument) -> dict
     return {name: path for name, path in paths.items() if path is not None or name in filled}
 
 
-def parts_yaml(response: Mapping[str, str | None], scorer: Mapping[str, str] | None) -> str:
+def parts_yaml(response: Mapping[str, str | None], scorer: Mapping[str, str | float] | None) -> str:
     """Write these parts of a retriever as a canary file has them."""
     parts = {"response": response, **({"scorer": scorer} if scorer else {})}
     escaped = {
-        part: {name: None if value is None else escape_dollars(value) for name, value in fields.items()}
+        part: {name: escape_dollars(value) if isinstance(value, str) else value for name, value in fields.items()}
         for part, fields in parts.items()
     }
     return str(yaml.safe_dump(escaped, sort_keys=False, allow_unicode=True, width=110))

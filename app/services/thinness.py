@@ -11,6 +11,7 @@ from app.domain.thinness import coverage_note, reach
 from app.formats.canary_files import Documents
 from app.services.references import require
 from app.store import catalog
+from app.store.catalog import CanaryRow
 from app.store.engine import Store
 
 
@@ -42,7 +43,12 @@ def of_suite(store: Store, slug: str) -> dict[str, Any]:
     with store.read() as connection:
         row = require(catalog.find_definition(connection, "suite", slug), f"suite '{slug}'")
         rows = catalog.list_canaries(connection, row.id)
-    return {"canary_count": len(rows), **shape(slug, [_canary(one.key, one.body) for one in rows])}
+    return {"canary_count": len(rows), **shape_rows(slug, rows)}
+
+
+def shape_rows(slug: str, rows: Iterable[CanaryRow]) -> dict[str, Any]:
+    """Shape what damage the canaries of these rows can see."""
+    return shape(slug, [_canary(one.key, one.body) for one in rows])
 
 
 def shape(slug: str, canaries: Iterable[Canary]) -> dict[str, Any]:

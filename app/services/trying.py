@@ -46,18 +46,25 @@ Read = Callable[[Retriever, int, bytes], Answer]
 
 
 def try_retriever(
-    probe: Probe, document: RetrieverDocument, query: str, *, k: int, run_id: str, suggests: bool = False
+    probe: Probe,
+    document: RetrieverDocument,
+    query: str,
+    *,
+    k: int,
+    run_id: str,
+    suggests: bool = False,
+    shows: int = SHOWN_CHARACTERS,
 ) -> dict[str, Any]:
     """Ask a retriever one query, once, and show everything; see `_shape`.
 
-    It takes no longer than the retriever's time-outs allow: nothing is asked twice. Raises InvalidInputError where it
-    cannot be asked at all; whatever it answers is shown.
+    It takes no longer than the retriever's time-outs allow: nothing is asked twice. `shows` says how many characters
+    of its answer are given. Raises InvalidInputError where it cannot be asked at all; whatever it answers is shown.
     """
     retriever = replace(document.to_domain(), retries=0)
     asking = Asking(retriever=retriever, k=k, run_id=run_id, shows=True)
     with closing(probe(asking, [Ask(position=0, query=query)])) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         answers = [answer for batch in batches for _, answer in batch]
-    return _shape(document, answers[0] if answers else NOT_ASKED, query, suggests=suggests)
+    return _shape(document, answers[0] if answers else NOT_ASKED, query, suggests=suggests, shows=shows)
 
 
 def try_answer(
@@ -100,7 +107,9 @@ def asks_otherwise(overrides: Mapping[str, Any]) -> bool:
     return False
 
 
-def _shape(document: RetrieverDocument, answer: Answer, query: str, *, suggests: bool) -> dict[str, Any]:
+def _shape(
+    document: RetrieverDocument, answer: Answer, query: str, *, suggests: bool, shows: int = SHOWN_CHARACTERS
+) -> dict[str, Any]:
     """Shape what came of it; `hits` are empty unless the outcome is ok, `suggestions` unless they may help.
 
     They may where an answer came that the mapping does not read, or reads no hit or no text from, for example, or where
@@ -127,7 +136,7 @@ def _shape(document: RetrieverDocument, answer: Answer, query: str, *, suggests:
         "latency_seconds": answer.latency_seconds,
         "index_version": answer.index_version,
         "request": None if exchange is None or not exchange.url else _request_shape(exchange),
-        "response": None if exchange is None or exchange.response_body is None else _response_shape(exchange),
+        "response": None if exchange is None or exchange.response_body is None else _response_shape(exchange, shows),
         "hits": [] if ranking is None else _hits(ranking, scorer),
         "returned": None if ranking is None else ranking.returned,
         "scorer": {"kind": str(scorer.kind), "scale": None if scorer.scale is None else str(scorer.scale)},
@@ -184,14 +193,14 @@ def _request_shape(exchange: Exchange) -> dict[str, Any]:
     }
 
 
-def _response_shape(exchange: Exchange) -> dict[str, Any]:
+def _response_shape(exchange: Exchange, shows: int) -> dict[str, Any]:
     body = exchange.response_body or ""
     return {
         "status": exchange.http_status,
         "headers": dict(exchange.response_headers),
-        "body": body[:SHOWN_CHARACTERS],
+        "body": body[:shows],
         "bytes": exchange.response_bytes,
-        "cut": len(body) > SHOWN_CHARACTERS,
+        "cut": len(body) > shows,
     }
 
 

@@ -3,7 +3,20 @@
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from app.web import alerts, badges, canaries, checks, overviews, reanchors, runs, signing_in, trying
+from app.web import (
+    alerts,
+    badges,
+    canaries,
+    checks,
+    mapping,
+    overviews,
+    reanchors,
+    retrievers,
+    runs,
+    signing_in,
+    suites,
+    trying,
+)
 from app.web.headers import SecurityHeaders
 from app.web.problem_pages import install_problem_pages
 from app.web.rendering import STATIC
@@ -12,7 +25,20 @@ from app.web.rendering import STATIC
 def install_pages(app: FastAPI) -> None:
     """Put the pages on an app whose problems are already installed."""
     app.state.failed_sign_ins = signing_in.Attempts()
-    for pages in (overviews, checks, badges, canaries, reanchors, runs, alerts, trying, signing_in):
+    for pages in (
+        overviews,
+        checks,
+        badges,
+        canaries,
+        reanchors,
+        runs,
+        alerts,
+        mapping,
+        retrievers,
+        trying,
+        suites,
+        signing_in,
+    ):
         app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(SecurityHeaders)

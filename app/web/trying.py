@@ -1,4 +1,4 @@
-"""The pages of retrievers: which there are, and trying one until its mapping finds what it should. Stores nothing."""
+"""The page on which a retriever is tried, until its mapping finds what it should. Stores nothing."""
 
 import json
 from collections.abc import Mapping
@@ -47,16 +47,6 @@ class Wish:
     scale: str = ""
     answer: str = ""
     suggest: bool = False
-
-
-@router.get("/retrievers")
-def show_retrievers(request: Request, store: StoreDep) -> HTMLResponse:
-    """Show every retriever with the checks that ask it."""
-    asked_by: dict[str, list[str]] = {}
-    for check in definitions.list_all(store, "check"):
-        asked_by.setdefault(str(check.body["retriever"]), []).append(check.slug)
-    found = definitions.list_all(store, "retriever")
-    return render(request, "retrievers.html", retrievers=found, asked_by=asked_by)
 
 
 @router.get("/retrievers/{slug}/try")

@@ -1,0 +1,105 @@
+"""Forms as they were typed: texts by name, and what is wrong with them beside the field it is about.
+
+A field is named by its path in the document it becomes (`auth.token`, `expected_chunks[0].id`), as problems are.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import Request
+
+from app.domain.errors import InvalidInputError, Problem
+from app.services.keys import Scope
+
+LONGEST_PART = 5_000_000
+_LONGEST_NUMBER = 18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Typed:
+    """What a form holds."""
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+    many: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Every value of a name that may come several times."""
+
+    def get(self, name: str, otherwise: str = "") -> str:
+        """Give a text as it was typed."""
+        return self.texts.get(name, otherwise)
+
+    def stripped(self, name: str) -> str:
+        """Give a text without the white space around it."""
+        return self.texts.get(name, "").strip()
+
+    def all(self, name: str) -> tuple[str, ...]:
+        """Give every value of a name."""
+        return self.many.get(name, ())
+
+
+async def read_form(request: Request, *, most_fields: int = 200) -> Typed:
+    """Read a form without files, of parts of at most 5 MB."""
+    async with request.form(max_files=0, max_fields=most_fields, max_part_size=LONGEST_PART) as form:
+        pairs = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+    many: dict[str, list[str]] = defaultdict(list)
+    for name, value in pairs:
+        many[name].append(value)
+    return Typed(texts=dict(pairs), many={name: tuple(values) for name, values in many.items()})
+
+
+def number(text: str) -> Any:
+    """Read what was typed into a field of numbers; what is none stays text, for the document to complain about."""
+    plain = text.strip()
+    if len(plain) > _LONGEST_NUMBER or not plain.isascii():
+        return plain
+    for kind in (int, float):
+        try:
+            return kind(plain)
+        except ValueError:
+            continue
+    return plain
+
+
+def lines(text: str) -> list[str]:
+    """Read one entry per line, or several between commas."""
+    return [part.strip() for part in text.replace(",", "\n").splitlines() if part.strip()]
+
+
+def pairs(path: str, text: str) -> dict[str, str]:
+    """Read `name: value`, one per line. Raises InvalidInputError; values are not quoted, they may be secrets."""
+    found: dict[str, str] = {}
+    for place, line in enumerate(text.splitlines(), 1):
+        name, colon, value = line.partition(":")
+        if not line.strip():
+            continue
+        if not colon or not name.strip():
+            raise InvalidInputError([Problem(path=path, message=f"line {place} is not of the form name: value")])
+        found[name.strip()] = value.strip()
+    return found
+
+
+def beside(problems: Iterable[Problem], fields: Collection[str] = ()) -> dict[str, list[str]]:
+    """Sort what is wrong by the field it is about: the innermost of these fields that holds its place."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for problem in problems:
+        path = problem.path or ""
+        found[next((around for around in _around(path) if around in fields), path)].append(problem.message)
+    return dict(found)
+
+
+def may(request: Request, scope: Scope) -> bool:
+    """Whether whoever asks has a scope."""
+    return bool(request.state.identity.scope.includes(scope))
+
+
+def is_partial(request: Request) -> bool:
+    """Whether a script asks for a part of the page: problems are then no failure of the request."""
+    return request.headers.get("hx-request") == "true"
+
+
+def _around(path: str) -> Iterator[str]:
+    yield path
+    for place in range(len(path) - 1, 0, -1):
+        if path[place] in ".[":
+            yield path[:place]

@@ -1,0 +1,256 @@
+"""The mapping wizard: from an address and one answer to a retriever, by pointing at what in the answer is what.
+
+Everything is in one form, whose paths are evaluated here and never in the browser: it works without scripts, and with
+them only parts of the page are exchanged. Asking and saving need the scopes they need in the API.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import anyio.to_thread
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.api.deps import StoreDep, VaultDep, needs
+from app.api.trying import TRIES
+from app.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem
+from app.domain.outline import outline, places_of
+from app.domain.retrievers import Scale, ScorerKind
+from app.formats.canary_export import write_canary_file
+from app.formats.canary_files import Documents
+from app.formats.complaints import parse_document
+from app.formats.documents import RetrieverDocument
+from app.formats.mapping_yaml import parts_yaml, response_part
+from app.formats.presets import PRESETS
+from app.formats.secret_fields import secret_names, with_placeholders
+from app.services import definitions, mapping, trying
+from app.services.keys import Scope
+from app.services.vault import Vault
+from app.store.catalog import Definition
+from app.store.engine import Store
+from app.web import retriever_fields
+from app.web.forms import Typed, beside, is_partial, may, read_form
+from app.web.rendering import render
+from app.web.sheets import DEFAULT_K, LABELS, SCALES, Sheet, canary_of, k_of, read_sheet
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_PARTS = ("request", "auth", "embedding", "response", "scorer", "options")
+_UNNAMEABLE = "new"
+
+
+@router.get("/retrievers/new")
+def show_new(request: Request, store: StoreDep, preset: Annotated[str, Query(max_length=64)] = "") -> HTMLResponse:
+    """Offer what a retriever may be, then the form for it."""
+    if not preset:
+        return render(request, "presets.html", presets=list(PRESETS.values()))
+    texts = retriever_fields.texts_of(retriever_fields.empty(preset))
+    sheet = Sheet(definition=None, typed=Typed(texts={**texts, "k": DEFAULT_K, "pointing": "hits"}))
+    return _page(request, store, sheet)
+
+
+@router.post("/retrievers/new")
+@needs(Scope.ADMIN)
+async def work_on_new(request: Request, store: StoreDep, vault: VaultDep) -> Response:
+    """Ask, read, point, preview or save, as the pressed button says."""
+    typed = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_work, request, store, vault, None, typed), limiter=TRIES)
+
+
+@router.get("/retrievers/{slug}/map")
+def show_mapping(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show the wizard with a retriever as it is in force."""
+    definition = definitions.find(store, "retriever", slug)
+    texts = retriever_fields.texts_of(definition.body)
+    return _page(request, store, Sheet(definition=definition, typed=Typed(texts={**texts, "k": DEFAULT_K})))
+
+
+@router.post("/retrievers/{slug}/map")
+async def work_on_mapping(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
+    """Ask, read, point, preview or save, as the pressed button says."""
+    typed = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_work, request, store, vault, slug, typed), limiter=TRIES)
+
+
+def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed: Typed) -> Response:
+    definition = definitions.find(store, "retriever", slug) if slug is not None else None
+    sheet, wish = Sheet(definition=definition, typed=typed), typed.get("do")
+    if wish == "save":
+        try:
+            return _saved(request, _save(request, store, vault, sheet))
+        except InvalidInputError as error:
+            sheet.problems += error.problems
+        except ConflictError as error:
+            sheet.problems.append(Problem(message=str(error)))
+    if wish == "ask":
+        try:
+            _ask(request, store, vault, sheet)
+        except InvalidInputError as error:
+            sheet.problems += error.problems
+    read_sheet(request.app.state.read, store, sheet)
+    return _page(request, store, sheet, status=422 if sheet.problems and not is_partial(request) else 200)
+
+
+# --- asking and reading --------------------------------------------------------------------------------------
+
+
+def _ask(request: Request, store: Store, vault: Vault, sheet: Sheet) -> None:
+    """Ask the retriever as it is typed, and put its answer into the form."""
+    canary = canary_of(store, sheet)
+    query = sheet.typed.stripped("query") or (canary.query if canary is not None else "")
+    if not query:
+        raise InvalidInputError([Problem(path="query", message="say what to ask")])
+    sheet.fill({"query": query})
+    document = _askable(request, store, vault, sheet)
+    asked = trying.try_retriever(
+        request.app.state.probe,
+        document,
+        query,
+        k=k_of(sheet),
+        run_id=f"try-{uuid4().hex}",
+        shows=trying.SUGGESTED_FROM,
+    )
+    body = (asked["response"] or {}).get("body")
+    sheet.asked = asked
+    sheet.fill({"answer": _whole(body) if body and asked["response"]["cut"] else body or ""})
+
+
+def _askable(request: Request, store: Store, vault: Vault, sheet: Sheet) -> RetrieverDocument:
+    """Give the retriever as it is typed. Raises ForbiddenError as the API does where more than reading is changed."""
+    if sheet.definition is None:
+        body = retriever_fields.body_of(sheet.typed, None)
+        if not body["slug"]:
+            body["slug"] = "draft"
+        return parse_document(RetrieverDocument, _readable(body))
+    stored = sheet.definition.body
+    body = retriever_fields.body_of(sheet.typed, stored) if not sheet.of_file else _mapped_alone(sheet, stored)
+    changed = {name: value for name, value in _readable(body).items() if value != stored.get(name)}
+    if trying.asks_otherwise(changed) and not may(request, Scope.ADMIN):
+        raise ForbiddenError("changing whom a retriever asks, or what, needs a key with scope admin")
+    return trying.stored_retriever(store, vault, sheet.definition.slug, changed)
+
+
+def _readable(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Let a retriever be asked before anything of its answer is mapped."""
+    response = body["response"]
+    if response.get("id") or response.get("text"):
+        return dict(body)
+    return {**body, "response": {**response, "text": "@"}, "scorer": {"kind": str(ScorerKind.JUDGED)}}
+
+
+def _mapped_alone(sheet: Sheet, stored: Mapping[str, Any]) -> dict[str, Any]:
+    scorer = retriever_fields.scorer_of(sheet.typed, stored)
+    return {**stored, "response": retriever_fields.response_of(sheet.typed), **({"scorer": scorer} if scorer else {})}
+
+
+def _whole(body: str) -> str:
+    """Give of an answer that was cut off what came whole, as JSON."""
+    found = mapping.parse_answer(body)
+    if found is None:
+        return body
+    text = json.dumps(found, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(found)
+
+
+# --- saving --------------------------------------------------------------------------------------------------
+
+
+def _save(request: Request, store: Store, vault: Vault, sheet: Sheet) -> str:
+    """Put the retriever in force as the API would; gives its slug."""
+    if not may(request, Scope.ADMIN):
+        raise ForbiddenError("defining retrievers needs a key with scope admin")
+    body = retriever_fields.body_of(sheet.typed, sheet.stored)
+    if sheet.definition is None:
+        _refuse_taken(store, str(body["slug"]))
+    document, revision = definitions.complete(store, vault, "retriever", RetrieverDocument, body)
+    definitions.put(store, vault, "retriever", document, now=datetime.now(UTC), revision=revision)
+    return document.slug
+
+
+def _refuse_taken(store: Store, slug: str) -> None:
+    try:
+        definitions.find(store, "retriever", slug)
+    except NotFoundError:
+        if slug == _UNNAMEABLE:
+            raise InvalidInputError([Problem(path="slug", message="is the address of this page")]) from None
+        return
+    raise InvalidInputError([Problem(path="slug", message=f"there is a retriever '{slug}' already")])
+
+
+def _saved(request: Request, slug: str) -> Response:
+    address = f"/retrievers/{quote(slug)}?saved=yes"
+    if is_partial(request):
+        return Response(headers={"hx-redirect": address})
+    return RedirectResponse(address, status_code=303)
+
+
+# --- showing -------------------------------------------------------------------------------------------------
+
+
+def _page(request: Request, store: Store, sheet: Sheet, *, status: int = 200) -> HTMLResponse:
+    known = PRESETS[str(sheet.stored["preset"])] if sheet.stored else PRESETS[_preset(sheet)]
+    wrong = beside(sheet.problems, {*sheet.typed.texts, *_PARTS})
+    kind = sheet.typed.get("auth.kind")
+    wrong |= {path.replace("auth.", f"auth.{kind}.", 1): said for path, said in wrong.items() if path[:5] == "auth."}
+    return render(
+        request,
+        "map.html",
+        status=status,
+        sheet=sheet,
+        typed=sheet.typed,
+        preset=known,
+        options=_option_names(sheet),
+        secrets_set=_stored_secrets(sheet.definition),
+        auth_fields=retriever_fields.AUTH_FIELDS,
+        auth_words=retriever_fields.AUTH_WORDS,
+        labels=LABELS,
+        scales=SCALES,
+        unbounded=str(Scale.UNBOUNDED),
+        choices=mapping.canary_choices(store),
+        tree=outline(sheet.answer) if sheet.answer is not None else None,
+        marks=places_of(sheet.answer, sheet.paths) if sheet.answer is not None else {},
+        asks_wrongly=any(path.startswith("request") for path in wrong),
+        partial=is_partial(request),
+        yaml=_yaml(sheet),
+        wrong=wrong,
+    )
+
+
+def _stored_secrets(definition: Definition | None) -> set[str]:
+    return set(secret_names(definition.body)) if definition is not None and definition.secrets else set()
+
+
+def _preset(sheet: Sheet) -> str:
+    name = sheet.typed.get("preset", "generic")
+    return name if name in PRESETS else "generic"
+
+
+def _option_names(sheet: Sheet) -> list[str]:
+    return [name.removeprefix("options.") for name in sheet.typed.texts if name.startswith("options.")]
+
+
+def _yaml(sheet: Sheet) -> str:
+    """Write what to put into a canary file; empty where it would not be valid yet."""
+    if not (sheet.paths["id"] or sheet.paths["text"]):
+        return ""
+    try:
+        if sheet.definition is None:
+            document = parse_document(RetrieverDocument, retriever_fields.body_of(sheet.typed, None))
+            return write_canary_file(Documents(retrievers=(document,)))
+        stored = sheet.definition
+        whole = with_placeholders(_mapped_alone(sheet, stored.body), secrets_set=stored.secrets is not None)
+        document = parse_document(RetrieverDocument, whole)
+    except InvalidInputError:
+        return ""
+    scorer = document.scorer
+    told: dict[str, str | float] = {"kind": str(scorer.kind)}
+    if scorer.scale is not None:
+        told["scale"] = str(scorer.scale)
+    if scorer.anchor is not None:
+        told["anchor"] = scorer.anchor
+    return parts_yaml(response_part(document.response.to_domain(), document), told)
