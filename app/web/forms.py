@@ -88,6 +88,14 @@ def beside(problems: Iterable[Problem], fields: Collection[str] = ()) -> dict[st
     return dict(found)
 
 
+def revision_of(form: Typed) -> int:
+    """Read which version of a definition a form was filled from. Raises InvalidInputError where it does not say."""
+    text = form.stripped("revision")
+    if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER):
+        raise InvalidInputError([Problem(message="the form is incomplete; load the page again")])
+    return int(text)
+
+
 def may(request: Request, scope: Scope) -> bool:
     """Whether whoever asks has a scope."""
     return bool(request.state.identity.scope.includes(scope))
