@@ -222,7 +222,7 @@ def test_canaries_come_in_pages_the_worst_first_and_by_what_became_of_them(world
         seen += [item["key"] for item in part["items"]]
         after = part["next"]
     assert seen == ["c07", "c09", *(key for key in KEYS if key not in {"c07", "c09"})]
-    only = diff(world, before, now, change=Change.WORSE)
+    only = diff(world, before, now, changes=[Change.WORSE])
     assert [item["key"] for item in only["items"]] == ["c09"]
     assert only["next"] is None
     assert only["changes"]["degraded"] == 1, "the counts are of all canaries"

@@ -32,5 +32,6 @@ def diff_runs(
     difference and the chance `p` of one as large by a randomisation test. `items` are canaries, the worst first, with
     their rank before and now and how alike the two rankings are (`rbo`, p = 0.9).
     """
-    found, following = comparison.diff(store, before, now, change=change, after=after, limit=limit, version=version)
+    changes = () if change is None else (change,)
+    found, following = comparison.diff(store, before, now, changes=changes, after=after, limit=limit, version=version)
     return {**found, "next": None if following is None else str(following)}

@@ -15,7 +15,7 @@ from app.api.catalog import Limit, describes, wake
 from app.api.deps import StoreDep, known_parameters, needs
 from app.api.schemas import RunRequest, page
 from app.domain.errors import InvalidInputError, Problem
-from app.domain.model import Category, RunStatus, Trigger, Verdict
+from app.domain.model import Category, Outcome, Reason, RunStatus, Trigger, Verdict
 from app.formats import reports, shapes
 from app.formats.complaints import parse_document
 from app.services import alert_reading, charts, deliveries, detector_series, reading, scheduling
@@ -99,19 +99,31 @@ def get_run(store: StoreDep, run_id: str, version: Version = None) -> dict[str, 
 
 
 @router.get("/runs/{run_id}/results")
-def list_results(
+def list_results(  # noqa: PLR0913 - a parameter for each
+    *,
     store: StoreDep,
     run_id: str,
     verdict: Verdict | None = None,
     category: Category | None = None,
     tag: Annotated[str | None, Query(max_length=64)] = None,
+    reason: Reason | None = None,
+    outcome: Outcome | None = None,
     after: Annotated[int, Query(ge=-1, le=_LARGEST)] = -1,
     limit: Limit = 100,
     version: Version = None,
 ) -> dict[str, Any]:
     """List the results of an ended run with their evidence."""
     found, following = reading.results(
-        store, run_id, verdict=verdict, category=category, tag=tag, after=after, limit=limit, version=version
+        store,
+        run_id,
+        verdict=verdict,
+        category=category,
+        tag=tag,
+        reason=reason,
+        outcome=outcome,
+        after=after,
+        limit=limit,
+        version=version,
     )
     return page(found, None if following is None else str(following))
 

@@ -1,7 +1,7 @@
 """Any two runs, held against each other: what differs, by how much, and whether that may be chance. Nothing writes."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,14 +36,14 @@ def diff(
     before_id: str,
     now_id: str,
     *,
-    change: Change | None = None,
+    changes: Collection[Change] = (),
     after: int = 0,
     limit: int = 50,
     version: str | None = None,
 ) -> tuple[dict[str, Any], int | None]:
     """Compare two runs, the older one first as a rule; gives that and the place to go on after, if canaries are left.
 
-    Canaries come the worst first, only those with this `change` where one is named. `version`: both by another
+    Canaries come the worst first, only those with one of these `changes` where any is named. `version`: both by another
     measures version. Raises NotFoundError for a run that is not there, ConflictError for one that has not ended or was
     never carried out, InvalidInputError for a version that is not there.
     """
@@ -51,7 +51,7 @@ def diff(
         before, now = (_read(connection, run_id, version) for run_id in (before_id, now_id))
         measure = _ordering(before, now)
         pairs = pair_up(before.side, now.side, measure)
-        wanted = [pair for pair in pairs if change is None or pair.change is change]
+        wanted = [pair for pair in pairs if not changes or pair.change in changes]
         shown = wanted[after : after + limit]
         items = _items(connection, before, now, shown)
     differences = _differences(before, now)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from app.domain.errors import ConflictError, NotFoundError
-from app.domain.judging import Panel, Tally, Yardstick, unpack_reasons
+from app.domain.judging import Panel, Tally, Yardstick, pack_reasons, unpack_reasons
 from app.domain.matching import Match, prepare
-from app.domain.model import Outcome, RunStatus, Verdict
+from app.domain.model import Outcome, Reason, RunStatus, Verdict
 from app.formats import shapes
 from app.services import scoring
 from app.services.likeness import likeness
@@ -113,13 +113,15 @@ def list_runs(
         return found
 
 
-def results(
+def results(  # noqa: PLR0913 - whatever results are filtered by
     store: Store,
     run_id: str,
     *,
     verdict: Verdict | None = None,
     category: str | None = None,
     tag: str | None = None,
+    reason: Reason | None = None,
+    outcome: Outcome | None = None,
     after: int = -1,
     limit: int = 100,
     version: str | None = None,
@@ -140,6 +142,10 @@ def results(
                 continue
             state = states.get(setting.members[position].canary_id)
             if verdict and verdict is not _verdict(position, state, failures):
+                continue
+            if outcome and outcome != failures.get(position, _MEASURED).outcome:
+                continue
+            if reason and (position in failures or state is None or not state.reasons & pack_reasons([reason])):
                 continue
             wanted.append(position)
             if len(wanted) > limit:
