@@ -9,7 +9,6 @@ from app.api.bodies import Content, OptionalContent
 from app.api.catalog import After, Limit, definition_shape, describes, named, wake
 from app.api.deps import StoreDep, VaultDep, known_parameters
 from app.api.schemas import AcknowledgeRequest, page
-from app.domain.errors import InvalidInputError, Problem
 from app.formats import shapes
 from app.formats.complaints import parse_document
 from app.formats.silence_documents import SilenceDocument
@@ -44,9 +43,7 @@ def put_silence(
     """Create or change a silence or maintenance window. Delivery waits, evaluation goes on."""
     given = {name: value for name, value in named(body, "slug", slug).items() if name not in _STATE}
     document = parse_document(SilenceDocument, given)
-    strangers = silencing.names_nobody_has(store, document)
-    if strangers:
-        raise InvalidInputError([Problem(path=_list_of(one), message=f"there is no {one}") for one in strangers])
+    silencing.refuse_strangers(store, document)
     _, created = definitions.put(store, vault, silencing.KIND, document, now=_now())
     response.status_code = 201 if created else 200
     wake(request)
@@ -86,10 +83,6 @@ def replay_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
 def _shown(store: Store, slug: str) -> dict[str, Any]:
     row, state = silencing.state(store, slug, _now())
     return {**definition_shape(row), **state}
-
-
-def _list_of(stranger: str) -> str:
-    return f"{stranger.partition(' ')[0]}s"
 
 
 def _now() -> datetime:

@@ -74,6 +74,20 @@ def subject_of(check: Definition, rule: str, severity: Severity) -> Subject:
     )
 
 
+def held_back(connection: Connection, silence: Silence) -> list[dict[str, Any]]:
+    """List the open alerts a silence is about: `id, check, rule, severity, state` each."""
+    return [shape for subject, shape in _open_alerts(connection) if matches(silence, subject)]
+
+
+def refuse_strangers(store: Store, document: SilenceDocument) -> None:
+    """Raise InvalidInputError where a silence names what is not in force."""
+    found = names_nobody_has(store, document)
+    if found:
+        raise InvalidInputError(
+            [Problem(path=f"{one.partition(' ')[0]}s", message=f"there is no {one}") for one in found]
+        )
+
+
 def states(store: Store, rows: Iterable[Definition], now: datetime) -> dict[int, dict[str, Any]]:
     """Say of silences, by id, whether they are on, until when, and which open alerts they keep back."""
     with store.read() as connection:

@@ -17,6 +17,7 @@ from app.web import (
     running,
     runs,
     signing_in,
+    silences,
     suites,
     trying,
 )
@@ -39,6 +40,7 @@ def install_pages(app: FastAPI) -> None:
         alerts,
         hooks,
         deliveries,
+        silences,
         mapping,
         retrievers,
         trying,
