@@ -1,6 +1,7 @@
 """One check in full: quality by measure and category, the detector, alerts, the index behind it."""
 
 from deploy.grafana import queries as q
+from deploy.grafana.boards.check_canaries import canaries
 from deploy.grafana.boards.check_numbers import MINE, first_numbers, second_numbers
 from deploy.grafana.frame import Board, Panels, Section, many, marks, one, sources
 from deploy.grafana.panels import (
@@ -68,6 +69,7 @@ def board() -> Board:
             Section(id=100, title="The newest run", lines=[(4, first_numbers()), (4, second_numbers())]),
             Section(id=200, title="Quality", lines=[(9, _quality()), (9, _measures())]),
             Section(id=300, title="Categories", lines=[(9, _categories())]),
+            Section(id=350, title="Single canaries, where the check shows them", lines=[(9, canaries())]),
             Section(id=400, title="Detector and alerts", lines=[(9, _detection())]),
             Section(id=500, title="Runs and index", lines=[(6, _states()), (8, _runs())]),
         ],
@@ -259,7 +261,8 @@ def _runs() -> Panels:
             lines(
                 504,
                 "Age of the last run",
-                "A saw whose teeth are as high as the interval. Higher: runs are late or missing; is a worker running?",
+                "A saw whose teeth are as high as the interval. Higher: runs are late or missing, for instance because "
+                "no worker runs.",
                 over_time(age, "since the last run"),
                 over_time(q.state(q.INTERVAL, *MINE), "interval"),
                 unit=SECONDS,

@@ -1,17 +1,14 @@
 """Coalmine itself: whether it runs, sees its store, keeps its schedule and gets its news out."""
 
 from deploy.grafana import queries as q
+from deploy.grafana.boards.itself_numbers import APPLIED, READ, UP, WAIT, WORKS, health, shown, waiting
 from deploy.grafana.boards.itself_work import deliveries, durations, outbox, probes, runs
 from deploy.grafana.frame import Board, Panels, Section, marks, sources
 from deploy.grafana.panels import (
-    ANY_IS_A_WARNING,
-    BAD,
     COUNT,
-    GOOD,
-    NEUTRAL,
-    RATIO,
+    MOMENT,
+    PLAIN,
     SECONDS,
-    WARN,
     bars,
     coloured,
     grid,
@@ -20,21 +17,13 @@ from deploy.grafana.panels import (
     logarithmic,
     mapped,
     merged,
-    now,
-    number,
     over_time,
     rows,
     setting,
     states,
-    words,
 )
 
 MINE = (q.JOB,)
-_SHOWN = "$__range"
-_READ = {"0": ("cannot read", BAD), "1": ("reads", GOOD)}
-_APPLIED = {"0": ("old ones in force", BAD), "1": ("applied", GOOD)}
-_UP = ((None, NEUTRAL), (0.0, BAD), (1.0, GOOD))
-_WAIT = ((None, NEUTRAL), (0.0, GOOD), (300.0, WARN), (3600.0, BAD))
 
 
 def board() -> Board:
@@ -48,7 +37,7 @@ def board() -> Board:
         variables=sources(),
         annotations=marks(*MINE),
         sections=[
-            Section(id=100, title="Is it well?", lines=[(4, _health()), (4, _work())]),
+            Section(id=100, title="Is it well?", lines=[(4, health()), (4, waiting()), (4, shown())]),
             Section(id=200, title="Replicas", lines=[(7, _replicas()), (7, _scrapes())]),
             Section(id=300, title="Runs and probes", lines=[(8, runs()), (8, durations()), (8, probes())]),
             Section(id=400, title="Scheduler", lines=[(8, _scheduler())]),
@@ -58,177 +47,32 @@ def board() -> Board:
     )
 
 
-def _health() -> Panels:
-    last = "coalmine_last_run_timestamp_seconds"
-    apart = f"{q.state(last, *MINE)} - min by ({', '.join(q.CHECK)}) ({q.series(last, *MINE)})"
-    return [
-        (
-            number(
-                101,
-                "Replicas up",
-                "Replicas that Prometheus can scrape. None: nobody watches, and everything else here is old or empty.",
-                now(f"sum({q.series('up', q.JOB)})"),
-                steps=_UP,
-                empty="Unknown: not scraped",
-            ),
-            4,
-        ),
-        (
-            number(
-                102,
-                "Store",
-                "Whether every replica can read the database. Where one cannot, runs wait and states are unknown; see "
-                "/readyz and the database's own log.",
-                now(f"min({q.series('coalmine_store_up', q.JOB)})"),
-                unit="string",
-                steps=_UP,
-                texts=_READ,
-                empty="Unknown: not scraped",
-            ),
-            4,
-        ),
-        (
-            number(
-                103,
-                "Canary files",
-                "Whether every replica could apply the canary files when it last read them. Otherwise the old ones "
-                "stay in force: run coalmine validate on the files, it says file and line.",
-                now(f"min({q.series('coalmine_config_last_reload_successful', q.JOB)})"),
-                unit="string",
-                steps=_UP,
-                texts=_APPLIED,
-                empty="Unknown: not scraped",
-            ),
-            4,
-        ),
-        (
-            words(
-                104,
-                "Version",
-                "What runs. Two versions side by side are normal during a rolling upgrade only.",
-                now(f"count by (version) ({q.series('coalmine_build_info', q.JOB)})", "{{version}}"),
-                empty="Unknown: not scraped",
-            ),
-            4,
-        ),
-        (
-            number(
-                105,
-                "Scheduler lag",
-                "How late the last tick of the latest replica queued its run. Minutes mean that replicas are "
-                "overloaded, stopped for a while, or their clocks differ.",
-                now(f"max({q.series('coalmine_scheduler_lag_seconds', q.JOB)})"),
-                unit=SECONDS,
-                steps=_WAIT,
-                empty="Unknown: not scraped",
-            ),
-            4,
-        ),
-        (
-            number(
-                106,
-                "Replicas disagree",
-                "Checks of which one replica knows a run that another has not heard of for a minute. Does each reach "
-                "the same database?",
-                now(f"sum({apart} > bool 60)"),
-                steps=ANY_IS_A_WARNING,
-                empty="Unknown: no run yet, or no state",
-            ),
-            4,
-        ),
-    ]
-
-
-def _work() -> Panels:
-    failed = q.increase("coalmine_delivery_failures_total", q.JOB, over=_SHOWN)
-    lost = q.increase("coalmine_probes_total", q.JOB, 'outcome!="ok"', over=_SHOWN)
-    return [
-        (
-            number(
-                111,
-                "Runs",
-                "Runs that ended in the time shown, all replicas together.",
-                now(q.increase("coalmine_runs_total", q.JOB, over=_SHOWN)),
-                empty="Unknown: not scraped",
-            ),
-            4,
-        ),
-        (
-            number(
-                112,
-                "Failed probes",
-                "Share of the probes of the time shown that brought no measurement. Which retriever it is stands on "
-                "the overview.",
-                now(f"{lost} / {q.increase('coalmine_probes_total', q.JOB, over=_SHOWN)}"),
-                unit=RATIO,
-                steps=((None, NEUTRAL), (0.0, GOOD), (0.01, WARN), (0.5, BAD)),
-                empty="No probes in this time",
-            ),
-            4,
-        ),
-        (
-            number(
-                113,
-                "Outbox",
-                "News that is not delivered yet. It should be empty within seconds; deliveries that fail are tried "
-                "again for a day.",
-                now(q.state("coalmine_outbox_pending", q.JOB, by=())),
-                steps=ANY_IS_A_WARNING,
-            ),
-            4,
-        ),
-        (
-            number(
-                114,
-                "Oldest news",
-                "Age of the oldest undelivered news. Old news mean a hook that fails (see below) or no running worker.",
-                now(q.state("coalmine_outbox_oldest_seconds", q.JOB, by=())),
-                unit=SECONDS,
-                steps=_WAIT,
-            ),
-            4,
-        ),
-        (
-            number(
-                115,
-                "Failed attempts",
-                "Attempts to deliver that failed in the time shown. They are repeated, so news may still have arrived.",
-                # Hooks have no series before their first failure: none is zero, as long as somebody answers.
-                now(f"{failed} or 0 * min({q.series('coalmine_store_up', q.JOB)})"),
-                steps=ANY_IS_A_WARNING,
-                empty="Unknown: not scraped",
-            ),
-            4,
-        ),
-        (
-            number(
-                116,
-                "Checks",
-                "Enabled checks.",
-                now(f"count({q.known(MINE)})"),
-            ),
-            4,
-        ),
-    ]
-
-
 def _replicas() -> Panels:
+    applied = "coalmine_config_last_reload_success_timestamp_seconds"
     columns = {
         "instance": "Replica",
         "version": "Version",
         "Value #B": "Store",
-        "Value #C": "Canary files",
-        "Value #D": "Scheduler lag",
-        "Value #E": "Series",
+        "Value #C": "Worker",
+        "Value #D": "Canary files",
+        "hash": "Configuration",
+        "Value #F": "Applied",
+        "Value #G": "Scheduler lag",
+        "Value #H": "Series",
         "Value #A": "",
+        "Value #E": "",
     }
     table = grid(
         201,
         "Replicas",
-        "One row for each replica. States of checks are the same on all; what is here is each one's own.",
+        "One row for each replica. States of checks are the same on all; what is here is each one's own. Replicas with "
+        "another configuration than the rest read other canary files or have other settings.",
         rows(f"max by (instance, version) ({q.series('coalmine_build_info', q.JOB)})"),
         rows(f"min by (instance) ({q.series('coalmine_store_up', q.JOB)})"),
+        rows(f"min by (instance) ({q.series('coalmine_worker_up', q.JOB)})"),
         rows(f"min by (instance) ({q.series('coalmine_config_last_reload_successful', q.JOB)})"),
+        rows(f"max by (instance, hash) ({q.series('coalmine_config_info', q.JOB)})"),
+        rows(f"1000 * max by (instance) ({q.series(applied, q.JOB)})"),
         rows(f"max by (instance) ({q.series('coalmine_scheduler_lag_seconds', q.JOB)})"),
         rows(f"max by (instance) ({q.series('scrape_samples_scraped', q.JOB)})"),
         empty="unknown",
@@ -236,10 +80,12 @@ def _replicas() -> Panels:
     return [
         (
             table.transformations(merged(columns))
-            .override_by_name("Store", [setting("mappings", mapped(_READ)), *coloured(_UP)])
-            .override_by_name("Canary files", [setting("mappings", mapped(_APPLIED)), *coloured(_UP)])
-            .override_by_name("Scheduler lag", [setting("unit", SECONDS), *coloured(_WAIT)]),
-            12,
+            .override_by_name("Store", [setting("mappings", mapped(READ)), *coloured(UP)])
+            .override_by_name("Canary files", [setting("mappings", mapped(APPLIED)), *coloured(UP)])
+            .override_by_name("Worker", [setting("mappings", mapped(WORKS)), *coloured(PLAIN)])
+            .override_by_name("Applied", [setting("unit", MOMENT)])
+            .override_by_name("Scheduler lag", [setting("unit", SECONDS), *coloured(WAIT)]),
+            15,
         ),
         (
             states(
@@ -247,9 +93,9 @@ def _replicas() -> Panels:
                 "Store as each replica sees it",
                 "A replica that cannot read the store exports no states. All at once: the database. One: its network.",
                 over_time(f"min by (instance) ({q.series('coalmine_store_up', q.JOB)})", "{{instance}}"),
-                _READ,
+                READ,
             ),
-            12,
+            9,
         ),
     ]
 
@@ -281,6 +127,7 @@ def _scrapes() -> Panels:
 
 
 def _scheduler() -> Panels:
+    waiting_seconds = q.state("coalmine_runs_waiting_oldest_seconds", q.JOB, by=())
     late = q.age("coalmine_last_run_timestamp_seconds", q.JOB)
     interval = q.state(q.INTERVAL, q.JOB)
     return [
@@ -293,7 +140,17 @@ def _scheduler() -> Panels:
                 over_time(f"max by (instance) ({q.series('coalmine_scheduler_lag_seconds', q.JOB)})", "{{instance}}"),
                 unit=SECONDS,
             ),
-            12,
+            8,
+        ),
+        (
+            lines(
+                403,
+                "Waiting of the oldest run",
+                "How long the oldest run that could begin has been due. A slope: no worker works, or all are busy.",
+                over_time(waiting_seconds, "oldest"),
+                unit=SECONDS,
+            ),
+            8,
         ),
         (
             linked(
@@ -305,7 +162,7 @@ def _scheduler() -> Panels:
                     unit="none",
                 )
             ),
-            12,
+            8,
         ),
     ]
 

@@ -1,22 +1,30 @@
 """What Coalmine does: runs, probes, and news it brings out."""
 
+from grafana_foundation_sdk.builders import table
+
 from deploy.grafana import queries as q
 from deploy.grafana.frame import Panels
 from deploy.grafana.panels import (
+    ANY_IS_A_WARNING,
+    ANY_IS_BAD,
     BAD,
     COUNT,
     GOOD,
     ODD,
+    PLAIN,
     SECONDS,
     bars,
     buckets,
+    coloured,
     grid,
     heat,
     in_colour,
     lines,
+    mapped,
     merged,
     over_time,
     rows,
+    setting,
 )
 
 
@@ -131,7 +139,6 @@ def outbox() -> Panels:
 
 def deliveries() -> Panels:
     """Show what hooks took and what they refused."""
-    columns = {"hook": "Hook", "reason": "Reason", "Value #A": "Delivered", "Value #B": "Failed attempts"}
     delivered, failed = "coalmine_deliveries_total", "coalmine_delivery_failures_total"
     return [
         (
@@ -155,14 +162,38 @@ def deliveries() -> Panels:
             8,
         ),
         (
-            grid(
-                505,
-                "Hooks since the start",
-                "What running replicas delivered and what failed since each was started.",
-                rows(f"sum by (hook) ({q.series(delivered, q.JOB)})"),
-                rows(f"sum by (hook, reason) ({q.series(failed, q.JOB)})"),
-                empty="none",
-            ).transformations(merged(columns)),
+            _hooks(delivered, failed),
             8,
         ),
     ]
+
+
+def _hooks(delivered: str, failed: str) -> table.Panel:
+    hook = ("hook",)
+    columns = {
+        "hook": "Hook",
+        "Value #A": "State",
+        "Value #B": "Retrying",
+        "Value #C": "Dead",
+        "Value #D": "Delivered",
+        "Value #E": "Failed attempts",
+    }
+    panel = grid(
+        505,
+        "Hooks",
+        "What each hook owes and did. Disabled: its receiver said that it is gone; enable it on Coalmine's page of "
+        "hooks. Delivered and failed attempts count since running replicas were started.",
+        rows(q.state("coalmine_hook_disabled", q.JOB, by=hook)),
+        rows(q.state("coalmine_deliveries_retrying", q.JOB, by=hook)),
+        rows(q.state("coalmine_deliveries_dead", q.JOB, by=hook)),
+        rows(f"sum by (hook) ({q.series(delivered, q.JOB)})"),
+        rows(f"sum by (hook) ({q.series(failed, q.JOB)})"),
+        empty="none",
+    )
+    disabled = setting("mappings", mapped({"0": ("enabled", GOOD), "1": ("disabled", BAD)}))
+    return (
+        panel.transformations(merged(columns))
+        .override_by_name("State", [disabled, setting("noValue", "unknown"), *coloured(PLAIN)])
+        .override_by_name("Retrying", coloured(ANY_IS_A_WARNING))
+        .override_by_name("Dead", coloured(ANY_IS_BAD))
+    )
