@@ -51,7 +51,7 @@ def import_documents(
     if form == "coalmine":
         wanted = _joined([parse_document(CanaryFile, one) for one in (body if isinstance(body, list) else [body])])
     else:
-        wanted, notes = _from_files(form, suite, parse_document(SuiteFiles, body))
+        wanted, notes = from_files(form, suite, parse_document(SuiteFiles, body))
     if dry_run:
         changes = applying.diff(store, vault, wanted, managed_by=API)
     else:
@@ -85,7 +85,8 @@ def export_documents(
     return JSONResponse({"files": dict(written.files), "notes": list(written.notes)})
 
 
-def _from_files(form: str, suite: str | None, given: SuiteFiles) -> tuple[Documents, tuple[str, ...]]:
+def from_files(form: str, suite: str | None, given: SuiteFiles) -> tuple[Documents, tuple[str, ...]]:
+    """Read files of another tool as a suite; gives it and what of them was left out. Raises InvalidInputError."""
     if suite is None:
         raise InvalidInputError([Problem(path="suite", message="say the name of the suite: ?suite=NAME")])
     gathering = Gathering(as_document=given.as_documents)

@@ -7,9 +7,12 @@ from app.web import (
     alerts,
     badges,
     canaries,
+    canary_editor,
+    check_editor,
     checks,
     deliveries,
     hooks,
+    importing,
     mapping,
     overviews,
     reanchors,
@@ -31,6 +34,7 @@ def install_pages(app: FastAPI) -> None:
     app.state.failed_sign_ins = signing_in.Attempts()
     for pages in (
         overviews,
+        check_editor,
         checks,
         badges,
         canaries,
@@ -45,6 +49,8 @@ def install_pages(app: FastAPI) -> None:
         retrievers,
         trying,
         suites,
+        canary_editor,
+        importing,
         signing_in,
     ):
         app.include_router(pages.router)

@@ -1,0 +1,161 @@
+"""Editing checks: a suite, a retriever, how often, what is worth an alert, and who hears of it."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.api.catalog import wake
+from app.api.deps import StoreDep, VaultDep
+from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.domain.model import Trigger
+from app.formats.canary_export import write_canary_file
+from app.formats.canary_files import Documents
+from app.formats.complaints import parse_document
+from app.formats.documents import CheckDocument
+from app.services import definitions, scheduling
+from app.services.references import FILE
+from app.services.vault import Vault
+from app.store.catalog import Definition
+from app.store.engine import Store
+from app.web import check_fields
+from app.web.forms import Typed, beside, read_form
+from app.web.rendering import render
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+Word = Annotated[str, Query(max_length=64)]
+_UNNAMEABLE = "new"
+
+
+@router.get("/checks/new")
+def show_new(request: Request, store: StoreDep, suite: Word = "", retriever: Word = "") -> HTMLResponse:
+    """Show the form of a new check, with what suits most."""
+    typed = Typed(texts={**check_fields.DEFAULTS, "suite": suite, "retriever": retriever})
+    return _page(request, store, None, typed)
+
+
+@router.post("/checks/new")
+async def create_check(request: Request, store: StoreDep, vault: VaultDep) -> Response:
+    """Put a new check in force and, where that is wished, run it at once."""
+    typed = await read_form(request)
+    return await anyio.to_thread.run_sync(_work, request, store, vault, None, typed)
+
+
+@router.get("/checks/{slug}/edit")
+def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show the form of a check as it is in force."""
+    definition = definitions.find(store, "check", slug)
+    return _page(request, store, definition, _typed(definition))
+
+
+@router.post("/checks/{slug}/edit")
+async def change_check(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
+    """Put a changed check in force, or write it as YAML."""
+    typed = await read_form(request)
+    return await anyio.to_thread.run_sync(_work, request, store, vault, slug, typed)
+
+
+@router.post("/checks/{slug}/archive")
+def archive_check(request: Request, store: StoreDep, slug: str) -> Response:
+    """Take a check out of force: no more runs, open alerts resolve, history stays."""
+    definition = definitions.find(store, "check", slug)
+    try:
+        definitions.archive(store, "check", slug, now=datetime.now(UTC))
+    except ConflictError as error:
+        problems = (Problem(message=str(error)),)
+        return _page(request, store, definition, _typed(definition), problems=problems, status=409)
+    wake(request)
+    return RedirectResponse("/", status_code=303)
+
+
+def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed: Typed) -> Response:
+    definition = definitions.find(store, "check", slug) if slug is not None else None
+    try:
+        document = _document(store, definition, typed)
+        if typed.get("do") == "yaml":
+            text = write_canary_file(Documents(checks=(document,)))
+            return _page(request, store, definition, typed, yaml=text)
+        definitions.put(store, vault, "check", document, now=datetime.now(UTC))
+    except InvalidInputError as error:
+        return _page(request, store, definition, typed, problems=error.problems, status=422)
+    except ConflictError as error:
+        problems = (Problem(message=str(error)),)
+        return _page(request, store, definition, typed, problems=problems, status=409)
+    if typed.get("now") and document.enabled:
+        asked = partial(scheduling.run_now, store, document.slug, trigger=Trigger.API, now=datetime.now(UTC))
+        asked(index_version=None, idempotency_key=None)
+    wake(request)
+    return RedirectResponse(f"/checks/{quote(document.slug)}", status_code=303)
+
+
+def _document(store: Store, definition: Definition | None, typed: Typed) -> CheckDocument:
+    body = check_fields.body_of(typed, definition.body if definition is not None else None)
+    problems = [
+        Problem(path=kind, message="choose one, or make one first") for kind in ("suite", "retriever") if not body[kind]
+    ]
+    if problems:
+        raise InvalidInputError(problems)
+    document = parse_document(CheckDocument, body)
+    if definition is None:
+        _refuse_taken(store, document.slug)
+    return document
+
+
+def _refuse_taken(store: Store, slug: str) -> None:
+    try:
+        definitions.find(store, "check", slug)
+    except NotFoundError:
+        if slug == _UNNAMEABLE:
+            raise InvalidInputError([Problem(path="slug", message="is the address of this page")]) from None
+        return
+    raise InvalidInputError([Problem(path="slug", message=f"there is a check '{slug}' already")])
+
+
+def _typed(definition: Definition) -> Typed:
+    texts = check_fields.texts_of(definition.body)
+    return Typed(texts=texts, many={"hooks": tuple(definition.body["hooks"])})
+
+
+def _page(
+    request: Request,
+    store: Store,
+    definition: Definition | None,
+    typed: Typed,
+    *,
+    problems: tuple[Problem, ...] = (),
+    yaml: str = "",
+    status: int = 200,
+) -> HTMLResponse:
+    return render(
+        request,
+        "check_form.html",
+        status=status,
+        definition=definition,
+        of_file=definition is not None and definition.managed_by == FILE,
+        typed=typed,
+        problems=problems,
+        wrong=_wrong(typed, problems),
+        suites=[one.slug for one in definitions.list_all(store, "suite")],
+        retrievers=[one.slug for one in definitions.list_all(store, "retriever")],
+        hooks=[(one.slug, str(one.body["kind"])) for one in definitions.list_all(store, "hook")],
+        yaml=yaml,
+    )
+
+
+def _wrong(typed: Typed, problems: tuple[Problem, ...]) -> dict[str, list[str]]:
+    """Sort what is wrong by field; of a rule that has fields of its own, beside those."""
+    known = check_fields.places(typed)
+    placed = []
+    for problem in problems:
+        path = problem.path or ""
+        rule = next((place for place in known if path == place or path.startswith(f"{place}.")), None)
+        placed.append(replace(problem, path=known[rule] + path[len(rule) :]) if rule else problem)
+    fields = {*typed.texts, "rules", "hooks", "rule.coverage", "rule.latency", "rule.regression", "schedule.cron"}
+    fields |= {"schedule.timezone", "fetch_k", "cutoffs", "remind"}
+    return beside(placed, fields)
