@@ -28,7 +28,7 @@ ITSELF = BOARDS["coalmine-itself"]
 def _generated(folder: Path, *arguments: str) -> dict[str, str]:
     """Run the command; gives what it wrote by file name."""
     # In a process of its own: the SDK warns that there is a newer kind of dashboard, which older servers do not read.
-    command = [sys.executable, "-m", "deploy.grafana.generate", "--into", folder, *arguments]
+    command = [sys.executable, "-m", "deploy.grafana.generate", "--into", str(folder), *arguments]
     subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603 - our own
     return {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
 
@@ -130,12 +130,13 @@ def _variable(name: str, key: str, value: Any) -> Callable[[Shape], None]:
     return change
 
 
+NEWS = "Age of the oldest news"
 STATE, JOB = "coalmine_outbox_pending", '{job="$job"}'
 RATE, LABEL = "rate(coalmine_runs_total[$__rate_interval])", 'label_values(x{a="$suite"}, job)'
 EXTRA = {"name": "k", "query": ""}
 BREAKS: list[tuple[str, str, Callable[[Shape], None]]] = [
-    ("every_query_goes_to_the_chosen_data_source", "data source", _with("Age of the oldest news", "datasource", "uid", "abc")),
-    ("every_query_goes_to_the_chosen_data_source", "target", _with("Age of the oldest news", "targets", 0, "datasource", None)),
+    ("every_query_goes_to_the_chosen_data_source", "data source", _with(NEWS, "datasource", "uid", "abc")),
+    ("every_query_goes_to_the_chosen_data_source", "target", _with(NEWS, "targets", 0, "datasource", None)),
     ("every_query_goes_to_the_chosen_data_source", "variable job", _variable("job", "datasource", None)),
     ("every_query_goes_to_the_chosen_data_source", "no variable", _variable("datasource", "type", "constant")),
     ("everything_has_a_title", "has no title", _with("Runs by verdict", "title", " ")),
@@ -150,7 +151,7 @@ BREAKS: list[tuple[str, str, Callable[[Shape], None]]] = [
     ("panels_do_not_overlap", "panels 301 and 302 overlap", _with("Runs by verdict", "gridPos", "w", 13)),
     ("panels_do_not_overlap", "lies outside", _with("Probes by outcome", "gridPos", "w", 13)),
     ("rates_fit_the_step", "increase over 5m", _asks("Runs by verdict", "sum(increase(coalmine_runs_total[5m]))")),
-    ("rates_fit_the_step", "over $__interval", _asks("Age of the oldest news", "sum(rate(coalmine_runs_total[$__interval]))")),
+    ("rates_fit_the_step", "over $__interval", _asks(NEWS, "sum(rate(coalmine_runs_total[$__interval]))")),
     ("rates_fit_the_step", "over $__range", _asks("Runs by verdict", "sum(rate(coalmine_runs_total[$__range]))")),
     ("the_uid_is_stable", "uid 4f2b", _board("uid", "4f2b")),
     ("the_uid_is_stable", "id 7", _board("id", 7)),
