@@ -54,6 +54,8 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/checks/{slug}"): (READ, "/checks/docs", None),
     ("GET", "/badge/{check}.svg"): (READ, "/badge/docs.svg", None),
     ("GET", "/runs/{run_id}"): (READ, "/runs/1", None),
+    ("GET", "/runs/compare"): (READ, "/runs/compare?before=1&now=2", None),
+    ("GET", "/runs/{before}/diff/{now}"): (READ, "/runs/1/diff/2", None),
     ("GET", "/alerts"): (READ, "/alerts", None),
     ("GET", "/alerts/{alert_id}"): (READ, "/alerts/1", None),
     ("POST", "/alerts/{alert_id}/acknowledge"): (WRITE, "/alerts/1/acknowledge", None),

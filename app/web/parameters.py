@@ -5,10 +5,10 @@ from typing import Annotated, TypeVar
 from fastapi import Query
 
 from app.domain.errors import InvalidInputError, Problem
-from app.domain.model import Category, Verdict
+from app.domain.model import Category, Outcome, Reason, Verdict
 
 Version = Annotated[str, Query(alias="measures_version", max_length=40)]
-ChoiceT = TypeVar("ChoiceT", Verdict, Category)
+ChoiceT = TypeVar("ChoiceT", Verdict, Category, Reason, Outcome)
 
 
 def chosen(kind: type[ChoiceT], text: str, path: str) -> ChoiceT | None:
