@@ -155,7 +155,7 @@ def test_services_start_after_what_they_need_and_are_told_apart_when_ill() -> No
     assert services["prometheus"]["depends_on"] == {"app": {"condition": "service_healthy"}}
     assert services["app"]["stop_grace_period"] == "60s"
     assert services["grafana"]["depends_on"] == {"prometheus": {"condition": "service_healthy"}}
-    for name in ("demo", "postgres", "prometheus", "grafana"):
+    for name in ("demo", "postgres", "prometheus", "alertmanager", "grafana"):
         assert services[name]["healthcheck"]["test"], name
     assert services["app"]["image"] == services["demo"]["image"] == f"coalmine:{__version__}"
 
