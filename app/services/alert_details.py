@@ -15,7 +15,7 @@ from app.store import alerts, catalog, history
 from app.store.alerts import AlertRow
 from app.store.engine import Connection, Store
 
-_MOST_DEGRADED: Final = 25
+_MOST_DEGRADED: Final = 10
 _LOOK_BACK: Final = 50
 """How many runs before the first bad one are looked at for one that was well."""
 
