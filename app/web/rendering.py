@@ -64,6 +64,8 @@ def _environment() -> Environment:
         seconds=wording.seconds,
         spoken=wording.spoken,
         capitalize_first=wording.capitalize_first,
+        plainly=wording.plainly,
+        brief=wording.brief,
         utc=wording.utc,
         iso=wording.iso,
         spark=wording.spark_points,

@@ -1,11 +1,17 @@
 """Numbers and times as pages say them; an absent measurement is a dash, never a zero. Why is for `explanations`."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+
+from app.domain.model import Category
 
 ABSENT = "\N{EN DASH}"
 SPARK_WIDTH, SPARK_HEIGHT = 120, 28
 _MILLISECONDS_BELOW = 1.0
+_NAMES = ("health_score", "degraded_share", "answered_ratio", "duplicate_ratio", "top_score", *Category)
+_OURS = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
+_GROUPED = re.compile(r"\b(category|tag|document):(?=\S)")
 _WHOLE_FROM, _POWERS_FROM = 100.0, 1e6
 
 
@@ -31,6 +37,19 @@ def seconds(value: float | None) -> str:
 def spoken(word: str) -> str:
     """Write one of our own words for people: `simple_factual` as simple factual."""
     return word.replace("_", " ")
+
+
+def plainly(sentence: str) -> str:
+    """Write the names of measures, categories and groups inside a sentence of ours for people: health_score, tag:legal.
+
+    Only names of ours are touched; what people named themselves stays as they wrote it.
+    """
+    return _OURS.sub(lambda found: found[0].replace("_", " "), _GROUPED.sub(r"\1 ", sentence))
+
+
+def brief(sentence: str) -> str:
+    """Give the first clause of a sentence of ours; what follows a semicolon is said where there is room for it."""
+    return sentence.partition("; ")[0]
 
 
 def capitalize_first(text: str) -> str:

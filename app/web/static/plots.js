@@ -1,0 +1,87 @@
+// What the charts of a check share: inks, axes of time, gaps, and the box that says what is under the pointer.
+"use strict";
+
+window.plots = (() => {
+  const FONT = "12px system-ui, sans-serif";
+  const stamp = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+  const short = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+
+  const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const score = (value) => (value == null ? "–" : value.toFixed(3));
+  const seconds = (moment) => Date.parse(moment) / 1000;
+  const told = (at) => stamp.format(at * 1000);
+
+  const ask = async (address, parameters) => {
+    const response = await fetch(`${address}?${new URLSearchParams(parameters)}`, { headers: { accept: "application/json" } });
+    const body = await response.json();
+    if (!response.ok) throw new Error((body.errors || []).map((one) => one.message).join("; ") || body.detail || `HTTP ${response.status}`);
+    return body;
+  };
+
+  const make = (tag, text = "", attributes = {}) => Object.assign(document.createElement(tag), { textContent: text, ...attributes });
+
+  // Hours and minutes as Europe and machines write them, and the date where the day changes.
+  const CLOCK = [
+    [86_400, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+    [60, "{HH}:{mm}", "\n{D} {MMM}", null, "\n{D} {MMM}", null, null, null, 1],
+    [1, "{HH}:{mm}:{ss}", "\n{D} {MMM}", null, "\n{D} {MMM}", null, null, null, 1],
+  ];
+  const axis = () => ({
+    stroke: ink("--quiet"),
+    font: FONT,
+    grid: { stroke: ink("--line"), width: 1 },
+    ticks: { stroke: ink("--line"), width: 1 },
+  });
+  // As far apart as the longest label is wide, so that none runs into the next.
+  const timeAxis = () => ({ ...axis(), values: CLOCK, space: 84 });
+
+  // A point without a neighbour to draw a line to would not be seen.
+  const lonely = (plot, place) => {
+    const values = plot.data[place];
+    const known = (from, step) => {
+      for (let at = from + step; at >= 0 && at < values.length; at += step) {
+        if (values[at] !== undefined) return values[at] !== null;
+      }
+      return false;
+    };
+    const found = [];
+    values.forEach((value, at) => {
+      if (value != null && !known(at, -1) && !known(at, 1)) found.push(at);
+    });
+    return found.length ? found : null;
+  };
+
+  // Draws on the canvas in its own pixels, which are smaller than those of the page.
+  const drawing = (plot, draw) => {
+    const { ctx } = plot;
+    const scale = window.devicePixelRatio || 1;
+    ctx.save();
+    ctx.lineWidth = scale;
+    draw(ctx, plot.bbox, scale);
+    ctx.restore();
+  };
+
+  // The box beside the pointer; the text of it is also for who hears it.
+  const tip = (host) => {
+    const box = make("div", "", { className: "plot-tip", hidden: true });
+    host.append(box);
+    return {
+      hide: () => { box.hidden = true; },
+      show: (lines, left, width) => {
+        box.replaceChildren(...lines.map(({ text, swatch, strong }) => {
+          const line = make(strong ? "strong" : "div", text);
+          if (swatch) {
+            const mark = make("span", "", { className: "swatch" });
+            mark.style.background = swatch;
+            line.prepend(mark);
+          }
+          return line;
+        }));
+        box.hidden = false;
+        box.style.left = `${left > width / 2 ? Math.max(0, left - box.offsetWidth - 14) : left + 14}px`;
+      },
+    };
+  };
+
+  return { FONT, ask, axis, drawing, ink, lonely, make, score, seconds, short, timeAxis, tip, told };
+})();
