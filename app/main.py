@@ -28,6 +28,7 @@ from app.api import (
     embedding,
     exchange,
     history,
+    progress,
     quality,
     reanchors,
     rescoring,
@@ -39,6 +40,7 @@ from app.api import catalog as catalog_routes
 from app.api.bodies import Gate
 from app.api.openapi import install_openapi
 from app.api.problems import install_problems
+from app.api.streams import Streams
 from app.config import Settings, read_collector
 from app.domain.addresses import hook_policy, parse_allow, retriever_policy
 from app.domain.errors import CoalmineError, ConfigurationError, StoreUnavailableError
@@ -122,6 +124,7 @@ def create_app(service_: Service) -> FastAPI:
     app.state.probe = service_.probe
     app.state.read = read_pasted
     app.state.diagnoses = OnDemand()
+    app.state.streams = Streams(service_.store)
     app.state.links = links_of(service_.settings)
     install_problems(app)
     app.add_middleware(Gate)
@@ -130,6 +133,7 @@ def create_app(service_: Service) -> FastAPI:
         catalog_routes.router,
         exchange.router,
         history.router,
+        progress.router,
         comparison.router,
         rescoring.router,
         baselines.router,

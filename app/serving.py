@@ -25,6 +25,7 @@ from fastapi import FastAPI
 
 from app.adapters.transport import send_one
 from app.adapters.wire import Request
+from app.api.streams import Streams
 from app.domain.addresses import AddressPolicy, parse_allow
 from app.domain.errors import ConfigurationError
 from app.main import Service
@@ -90,7 +91,7 @@ def serve_app(
         except OSError as error:
             host, port = each.getsockname()[:2]
             raise _cannot_listen(host, port, error) from error
-    server = _Server(config, telling, ending)
+    server = _Server(config, telling, ending, app.state.streams)
     try:
         server.run(sockets=sockets)
     except SystemExit as error:
@@ -102,8 +103,9 @@ def serve_app(
 class _Server(uvicorn.Server):
     """Says when it has started and when it stops, and leaves at once when it is told to stop twice."""
 
-    def __init__(self, config: uvicorn.Config, telling: Telling, ending: Ending) -> None:
+    def __init__(self, config: uvicorn.Config, telling: Telling, ending: Ending, streams: Streams) -> None:
         super().__init__(config)
+        self._streams = streams
         self._telling = telling
         self._ending = ending
 
@@ -119,8 +121,9 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say so, and stop."""
+        """Say so, and stop; event streams would be waited for."""
         self._telling.stopping()
+        self._streams.end()
         await super().shutdown(sockets)
 
 

@@ -100,7 +100,7 @@ def test_what_needs_a_look_comes_first(degraded: Site) -> None:
     assert "4 of 4" in rows["watch"]
     assert "1 firing critical" in rows["watch"]
     assert "none" in rows["a-fine-one"]
-    assert "1 degraded 1 healthy" in degraded.page("/").one("p", class_="tally").text
+    assert "all 2 1 healthy 1 degraded 0 unknown 0 without a run" in degraded.page("/").one("fieldset", class_="chips").text
 
 
 def test_a_check_page_of_a_healthy_check_says_so(healthy: Site) -> None:
@@ -273,7 +273,7 @@ def test_a_run_under_way_says_so(pages: Site) -> None:
     pages.world.wish()
     shown = pages.page("/runs/1")
     assert "This run is queued." in shown.text
-    assert shown.one("p", id="under-way").get("data-run") == "1"
+    assert shown.one("section", id="under-way").get("data-run") == "1"
     assert "queued" in _rows(pages.page("/"))["watch"]
 
 

@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from app.domain.errors import (
+    BusyError,
     CoalmineError,
     ConfigurationError,
     ConflictError,
@@ -38,6 +39,7 @@ PROBLEMS: tuple[tuple[type[CoalmineError], int, str, str], ...] = (
     (ConflictError, 409, "conflict", "This cannot be done now"),
     (UnauthorizedError, 401, "unauthorized", "A key is needed"),
     (ForbiddenError, 403, "forbidden", "This key does not reach that far"),
+    (BusyError, 503, "busy", "There are too many of these now"),
     (StoreUnavailableError, 503, "store-unavailable", "The database cannot be used now"),
     (ConfigurationError, 500, "configuration", "The service is not configured for this"),
 )
@@ -71,8 +73,9 @@ def as_problem(error: CoalmineError) -> JSONResponse:
     status, slug, title = next((row[1:] for row in PROBLEMS if isinstance(error, row[0])), (500, "error", "Error"))
     errors = error.problems if isinstance(error, InvalidInputError) else ()
     headers = {"WWW-Authenticate": 'Bearer realm="coalmine"'} if isinstance(error, UnauthorizedError) else {}
-    if isinstance(error, StoreUnavailableError):
+    if isinstance(error, BusyError | StoreUnavailableError):
         headers = {"Retry-After": "5"}
+    if isinstance(error, StoreUnavailableError):
         logger.error("store_unavailable", extra={"detail": str(error)})
     # What the driver says names hosts and users; it is for the log. Of long lists the first line says enough.
     detail = title if isinstance(error, StoreUnavailableError) else str(error).partition("\n")[0]

@@ -9,6 +9,7 @@ CoalmineError
 │   └── FileManagedError   the thing is owned by a canary file
 ├── UnauthorizedError      no key, or a key we do not know
 ├── ForbiddenError         a key without the scope
+├── BusyError              as many of it as this process takes are under way
 ├── StoreUnavailableError  the database is locked, gone or unreachable
 └── ConfigurationError     the process must not start like this
 """
@@ -70,6 +71,10 @@ class UnauthorizedError(CoalmineError):
 
 class ForbiddenError(CoalmineError):
     """The key is known but its scope does not reach this far."""
+
+
+class BusyError(CoalmineError):
+    """As many of it as this process takes are under way; later, or elsewhere."""
 
 
 class StoreUnavailableError(CoalmineError):

@@ -1,4 +1,4 @@
-"""What the status pages show beyond the API's shapes: all checks at a glance, and one check with its evidence.
+"""What the status pages show beyond the API's shapes: one check with its evidence. All of them are glancing's.
 
 A bounded number of rows per check, never all of history. Nothing here writes.
 """
@@ -25,7 +25,6 @@ _RECENT_ALERTS = 5
 _SHOWN_VERSIONS = 5
 _UNRESOLVED = ("firing", "recovering", "pending")
 _UNDER_WAY = (RunStatus.QUEUED, RunStatus.RUNNING)
-_ORDER = (Verdict.DEGRADED, Verdict.UNKNOWN, None, Verdict.HEALTHY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,22 +109,11 @@ class CheckDetail:
     """The re-scorings of the check, newest first."""
 
 
-def all_checks(store: Store, now: datetime) -> list[CheckLine]:
-    """Read every check in force, those that need a look first."""
-    with store.read() as connection:
-        open_alerts = _open_alerts(connection)
-        lines = [
-            _line(connection, check, open_alerts.get(check.id, {}), now)
-            for check in catalog.list_definitions(connection, "check")
-        ]
-    return sorted(lines, key=_urgency)
-
-
 def one_line(store: Store, slug: str, now: datetime) -> CheckLine:
     """Read a check at a glance, an archived one too. Raises NotFoundError."""
     with store.read() as connection:
         check = reading.find_check(connection, slug)
-        return _line(connection, check, _open_alerts(connection).get(check.id, {}), now)
+        return _line(connection, check, open_alerts(connection).get(check.id, {}), now)
 
 
 def one_check(store: Store, slug: str, now: datetime, *, version: str | None = None) -> CheckDetail:
@@ -137,7 +125,7 @@ def one_check(store: Store, slug: str, now: datetime, *, version: str | None = N
     with store.read() as connection:
         check = reading.find_check(connection, slug)
         versions = [_version(one) for one in rescoring.list_all(connection, check.id, limit=_SHOWN_VERSIONS)]
-        line = _line(connection, check, _open_alerts(connection).get(check.id, {}), now)
+        line = _line(connection, check, open_alerts(connection).get(check.id, {}), now)
     run = reading.run(store, line.newest.id) if line.newest else None
     states = [alert_reading.list_alerts(store, check=slug, state=state, before=None, limit=50) for state in _UNRESOLVED]
     return CheckDetail(
@@ -181,34 +169,35 @@ def _version(found: Rescoring) -> Version:
     return Version(name=found.name, goes_on=found.finished_at is None)
 
 
-def _line(connection: Connection, check: Definition, open_alerts: Mapping[str, int], now: datetime) -> CheckLine:
-    recent = tuple([_ended(row) for row in history.ended_runs(connection, check.id, limit=SPARK_RUNS)])
+def _line(connection: Connection, check: Definition, unresolved: Mapping[str, int], now: datetime) -> CheckLine:
+    recent = tuple([ended_run(row) for row in history.ended_runs(connection, check.id, limit=SPARK_RUNS)])
     under_way = {row.status for row in history.list_runs(connection, check.id, limit=2)}
     live = check.archived_at is None and bool(check.body["enabled"])
     return CheckLine(
         slug=check.slug,
         suite=check.body["suite"],
         retriever=check.body["retriever"],
-        schedule=_schedule_text(check.body["schedule"]),
+        schedule=schedule_text(check.body["schedule"]),
         enabled=bool(check.body["enabled"]),
         archived=check.archived_at is not None,
         newest=recent[-1] if recent else None,
         recent=recent,
         active=next((str(status) for status in reversed(_UNDER_WAY) if status in under_way), None),
-        next_run=_next_run(check, now) if live else None,
+        next_run=next_run(check, now) if live else None,
         overdue=live and silence(connection, check, now) is not None,
-        alerts=open_alerts,
+        alerts=unresolved,
     )
 
 
-def _next_run(check: Definition, now: datetime) -> datetime:
+def next_run(check: Definition, now: datetime) -> datetime:
     """Give when the clock starts the next run: the first instant whose delayed start still lies ahead."""
     schedule = schedule_of(check.body)
     delay = spread(check.slug, schedule)
     return next_due(schedule, now - delay) + delay
 
 
-def _open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
+def open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
+    """Count alerts that are not resolved by check, and by state and severity: `firing critical`."""
     found: dict[int, dict[str, int]] = {}
     for check_id, state, severity, count in alerts.count_alerts(connection):
         found.setdefault(check_id, {})[f"{state} {severity}"] = count
@@ -244,7 +233,8 @@ def _failed(store: Store, run_id: str) -> list[dict[str, Any]]:
     return reading.results(store, run_id, verdict=Verdict.UNKNOWN, limit=SHOWN_CANARIES)[0]
 
 
-def _ended(row: RunRow) -> EndedRun:
+def ended_run(row: RunRow) -> EndedRun:
+    """Say what a line says of an ended run."""
     return EndedRun(
         id=str(row.id),
         status=row.status,
@@ -261,13 +251,9 @@ def _ended(row: RunRow) -> EndedRun:
     )
 
 
-def _schedule_text(schedule: Mapping[str, Any]) -> str:
+def schedule_text(schedule: Mapping[str, Any]) -> str:
+    """Write a schedule for people: every 5m, cron 0 6 * * * (UTC)."""
     if schedule.get("every") is not None:
         every = schedule["every"]
         return f"every {every} s" if isinstance(every, int) else f"every {every}"
     return f"cron {schedule['cron']} ({schedule['timezone']})"
-
-
-def _urgency(line: CheckLine) -> tuple[int, bool, str]:
-    verdict = Verdict(line.newest.verdict) if line.newest and line.newest.verdict else None
-    return _ORDER.index(verdict), not line.overdue, line.slug

@@ -139,6 +139,11 @@ def ended_runs(connection: Connection, check_id: int, *, before: int | None = No
     return [_run(row) for row in reversed(rows)]
 
 
+def newest_ended(connection: Connection) -> list[RunRow]:
+    """Read the newest ended run of every check that has one."""
+    return [_run(row) for row in connection.execute(_RUN.join(latest, latest.c.run_id == runs.c.id))]
+
+
 def last_completed(connection: Connection, check_id: int) -> int | None:
     """Give when a run of the check last completed, whatever its verdict."""
     statement = sa.select(sa.func.max(runs.c.finished_at)).where(

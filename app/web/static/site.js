@@ -1,4 +1,4 @@
-// What pages do beyond being read: times in the viewer's zone, a live overview, and runs on demand.
+// What pages do beyond being read: times in the viewer's zone, news as they come, progress, and runs on demand.
 // Without it every page still says everything, in UTC.
 "use strict";
 
@@ -38,83 +38,188 @@
     if (!response.ok) throw new Error(body.detail || `HTTP ${response.status}`);
     return body;
   };
-  const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
-  const isEnded = (run) => run.status !== "queued" && run.status !== "running";
 
-  // The overview follows what happens, except under the hands of somebody who is using it.
-  const live = document.getElementById("live");
-  const refresh = async () => {
-    if (document.hidden || live.contains(document.activeElement)) return;
-    const lost = document.getElementById("lost");
-    try {
-      const response = await fetch(location.href, { headers: { accept: "text/html" } });
-      if (response.redirected) return location.reload();
-      if (!response.ok) throw new Error(`HTTP ${response.status}`);
-      const page = new DOMParser().parseFromString(await response.text(), "text/html");
-      live.innerHTML = page.getElementById("live").innerHTML;
-      lost.hidden = true;
-      lost.dataset.since = "";
-      tellTimes();
-    } catch {
-      lost.dataset.since ||= absolute(new Date());
-      document.getElementById("lost-since").textContent = lost.dataset.since;
-      lost.hidden = false;
-    }
+  // --- what happens, as it happens: one stream for the page, none while nobody looks at it ---
+  // An element with data-live="run_ended alert_changed" is sent the event "news" whenever one of these comes, after the
+  // stream was lost for a while, and every data-every seconds; with data-check="slug" only for what is of that check.
+  // Most have hx-trigger="news" and fetch themselves anew.
+
+  const AGAIN = 1_000;
+  const listeners = () => [...document.querySelectorAll("[data-live]")];
+  const isHeld = (element) => {
+    const selection = getSelection();
+    return !selection.isCollapsed && element.contains(selection.anchorNode);
   };
-  if (live) setInterval(refresh, Number(live.dataset.refresh) * 1000);
+  const waiting = new Set();
+  let pending = 0;
+  const tellAll = () => {
+    pending = 0;
+    for (const id of [...waiting]) {
+      const element = document.getElementById(id);
+      if (element && isHeld(element)) continue; // what somebody is copying is not pulled away
+      waiting.delete(id);
+      if (element) htmx.trigger(element, "news");
+    }
+    if (waiting.size) pending = setTimeout(tellAll, AGAIN);
+  };
+  const tell = (elements) => {
+    for (const element of elements) waiting.add(element.id);
+    if (waiting.size) pending ||= setTimeout(tellAll, 200); // several things at once are fetched once
+  };
+  const concerns = (element, name, what) =>
+    element.dataset.live.split(" ").includes(name) && [undefined, what.check].includes(element.dataset.check);
 
-  const button = document.getElementById("run-now");
-  const runNow = async () => {
+  let stream = null;
+  let wasLost = false;
+  let retry = 0;
+  const listen = () => {
+    clearTimeout(retry);
+    if (stream || document.hidden || !listeners().length) return;
+    stream = new EventSource("/v1/events");
+    for (const name of ["run_ended", "alert_changed"]) {
+      stream.addEventListener(name, (event) => {
+        const what = JSON.parse(event.data);
+        tell(listeners().filter((element) => concerns(element, name, what)));
+      });
+    }
+    stream.addEventListener("open", () => {
+      if (wasLost) tell(listeners());
+      wasLost = false;
+    });
+    stream.addEventListener("error", () => {
+      wasLost = true;
+      if (stream.readyState !== EventSource.CLOSED) return; // it comes back by itself
+      stream = null;
+      retry = setTimeout(listen, TICK); // refused: too many, or no database
+    });
+  };
+  const hush = () => {
+    clearTimeout(retry);
+    stream?.close();
+    stream = null;
+    wasLost = true;
+  };
+  document.addEventListener("visibilitychange", () => (document.hidden ? hush() : listen()));
+  addEventListener("pagehide", hush);
+  addEventListener("pageshow", (event) => event.persisted && listen());
+  listen();
+
+  const due = new Map(); // when an element is to be fetched again though nothing was heard
+  setInterval(() => {
+    for (const element of document.hidden ? [] : listeners()) {
+      const every = Number(element.dataset.every) * 1_000;
+      const at = due.get(element.id) ?? Date.now() + every;
+      if (every && at <= Date.now()) tell([element]);
+      due.set(element.id, at <= Date.now() ? Date.now() + every : at);
+    }
+  }, 1_000);
+
+  // What comes back the same is not put in again, so nothing is read out twice and no row is lost under the pointer.
+  const last = new Map();
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const { target, serverResponse, isError, requestConfig } = event.detail;
+    if (isError) return;
+    if (requestConfig.triggeringEvent?.type === "news" && last.get(target.id) === serverResponse) {
+      event.detail.shouldSwap = false;
+    }
+    last.set(target.id, serverResponse);
+  });
+  document.addEventListener("htmx:oobBeforeSwap", (event) => {
+    if (event.detail.target.textContent.trim() === event.detail.fragment.textContent.trim()) event.detail.shouldSwap = false;
+  });
+  document.addEventListener("htmx:afterSettle", () => tellTimes());
+
+  // Filters: an address as short as it can be.
+  document.addEventListener("htmx:configRequest", (event) => {
+    if (!event.target.matches?.("form[data-tidy]")) return;
+    for (const [name, value] of [...event.detail.formData]) if (!value) event.detail.formData.delete(name);
+  });
+
+  // The service out of reach is said, and that figures are as of then.
+  const lost = document.getElementById("lost");
+  const outOfReach = (isLost) => {
+    if (lost.hidden !== isLost) return;
+    document.getElementById("lost-since").textContent = absolute(new Date());
+    lost.hidden = !isLost;
+  };
+  for (const name of ["htmx:sendError", "htmx:responseError", "htmx:timeout"]) {
+    document.addEventListener(name, (event) => {
+      if (event.detail.xhr?.status === 401) location.reload(); // signed out meanwhile
+      else outOfReach(true);
+    });
+  }
+  document.addEventListener("htmx:afterOnLoad", (event) => event.detail.successful && outOfReach(false));
+
+  // --- progress: an element with data-follows="/v1/…/events" shows how far it is, then how it ended ---
+
+  const follow = (element) =>
+    new Promise((resolve) => {
+      const bar = element.querySelector("progress");
+      const told = element.querySelector(".told");
+      const unit = element.dataset.unit || "asked";
+      const source = new EventSource(element.dataset.follows);
+      source.addEventListener("progress", (event) => {
+        const { done, total, failed, status } = JSON.parse(event.data);
+        if (total) {
+          bar.max = total;
+          bar.value = done;
+        }
+        const sums = total ? `${done} of ${total} ${unit}${failed ? `, ${failed} failed` : ""}` : "";
+        told.textContent = sums ? `${status === "queued" ? "Queued" : "Running"}: ${sums}` : "Queued";
+      });
+      source.addEventListener("ended", (event) => {
+        source.close();
+        resolve(JSON.parse(event.data));
+      });
+      source.addEventListener("error", () => {
+        if (source.readyState === EventSource.CLOSED) setTimeout(() => resolve(follow(element)), TICK / 2);
+      });
+      setTimeout(() => {
+        if (bar.position < 0) told.textContent = "Still queued. Is a worker running, and the run before it over?";
+      }, 2 * TICK);
+    });
+
+  // The page of a run under way, and others like it: what it led to is shown when it has ended.
+  for (const element of document.querySelectorAll("[data-follows]")) follow(element).then(() => location.reload());
+
+  const form = document.getElementById("run-form");
+  const runNow = async (event) => {
+    event.preventDefault();
+    const button = document.getElementById("run-now");
     const state = document.getElementById("run-state");
-    const check = encodeURIComponent(button.dataset.check);
     button.disabled = true;
-    state.textContent = "Queueing a run…";
     try {
-      let run = await ask(`/v1/checks/${check}/runs`, {
+      const run = await ask(`/v1/checks/${encodeURIComponent(form.dataset.check)}/runs`, {
         method: "POST",
         headers: { "content-type": "application/json", "x-csrf-token": csrf },
         body: JSON.stringify({ trigger: "api" }),
       });
-      for (let looks = 0; !isEnded(run); looks += 1) {
-        const patience = looks > 30 && run.status === "queued" ? " Is a worker running?" : "";
-        state.textContent = `Run ${run.id} is ${run.status}…${patience}`;
-        await pause(looks < 20 ? 500 : 2_000);
-        run = await ask(`/v1/runs/${encodeURIComponent(run.id)}`);
-      }
-      state.textContent = `Run ${run.id} ended: ${run.verdict || run.status}.`;
-      location.reload();
+      state.replaceChildren(document.getElementById("run-progress").content.cloneNode(true));
+      const element = state.firstElementChild;
+      element.dataset.follows = `/v1/runs/${encodeURIComponent(run.id)}/events`;
+      const ended = await follow(element);
+      const link = document.createElement("a");
+      link.href = `/runs/${encodeURIComponent(run.id)}`;
+      link.textContent = `Run ${run.id}`;
+      element.querySelector("progress").remove();
+      element.querySelector(".told").replaceChildren(link, ` ended: ${ended.verdict || ended.status || "it is gone"}.`);
     } catch (error) {
-      state.textContent = `It could not be run: ${error.message}`;
-      button.disabled = false;
+      state.firstElementChild.textContent = `It could not be run: ${error.message}`;
     }
+    button.disabled = false;
   };
-  if (button) button.addEventListener("click", runNow);
+  if (form) form.addEventListener("submit", runNow);
 
   // A page of a check says when it is outdated; it does not reload under the reader's eyes.
   const newer = document.getElementById("newer");
-  const lookForNewer = async () => {
-    if (document.hidden || !newer.hidden || button?.disabled) return;
+  if (newer) newer.addEventListener("news", async () => {
     try {
       const run = await ask(`/v1/checks/${encodeURIComponent(newer.dataset.check)}/health`);
       newer.hidden = run.id === newer.dataset.run;
     } catch {
       // No run yet, or out of reach: there is nothing to say.
     }
-  };
-  if (newer) setInterval(lookForNewer, TICK);
-
-  const underWay = document.getElementById("under-way");
-  const followRun = async () => {
-    for (;;) {
-      await pause(1_000);
-      try {
-        if (isEnded(await ask(`/v1/runs/${encodeURIComponent(underWay.dataset.run)}`))) return location.reload();
-      } catch {
-        // Out of reach for now.
-      }
-    }
-  };
-  if (underWay) followRun();
+  });
 
   // One tick for all of a form.
   for (const all of document.querySelectorAll("input[data-ticks]")) {

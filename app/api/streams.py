@@ -1,0 +1,136 @@
+"""Streams of events: who listens, and the one look at the store a second that is made for all of them.
+
+Nobody listens, nobody looks. A stream holds no thread and no connection of the database; the look holds one of each
+for a moment. A listener that does not keep up is let go of: it comes back by itself, and is told how things stand.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+import anyio.to_thread
+from anyio import CapacityLimiter
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from app.domain.errors import BusyError, StoreUnavailableError
+from app.services import following
+from app.services.following import Event, Kind, Sight, Topic
+from app.store.engine import Store
+
+logger = logging.getLogger("coalmine.streams")
+
+MOST: Final = 100
+"""Streams a process holds open at once."""
+LONGEST_SECONDS: Final = 600.0
+"""How long a stream may stay; who comes back shows a key again, which may have been revoked."""
+_LOOK_SECONDS: Final = 1.0
+_UNREAD: Final = 2_000
+"""Events that wait for a listener who does not keep up, before it is let go of."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Listener:
+    """Somebody who follows a topic."""
+
+    topic: Topic
+    inlet: MemoryObjectSendStream[Event]
+    outlet: MemoryObjectReceiveStream[Event]
+    seen: Sight | None = None
+
+    async def events(self, seconds: float) -> AsyncIterator[Event]:
+        """Give events as they come; ends with the last one, after so many seconds, or when the process ends."""
+        until = anyio.current_time() + seconds
+        while True:
+            event: Event | None = None
+            try:
+                with anyio.move_on_after(until - anyio.current_time()):
+                    event = await self.outlet.receive()
+            except anyio.EndOfStream:
+                return
+            if event is None:
+                return
+            yield event
+            if event.last:
+                return
+
+
+class Streams:
+    """Everybody who listens to this process."""
+
+    def __init__(self, store: Store, *, most: int = MOST, look_seconds: float = _LOOK_SECONDS) -> None:
+        self._store, self._most, self._look_seconds = store, most, look_seconds
+        self._listeners: set[Listener] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._ending = False
+        # A thread of its own, so that streams are told while all threads of the routes are busy.
+        self._thread = CapacityLimiter(1)
+
+    @asynccontextmanager
+    async def listening(self, kind: Kind, opaque: str = "") -> AsyncIterator[Listener]:
+        """Listen to the news, or to a run or re-scoring with this id, as long as the block lasts.
+
+        Raises BusyError where too many do or the process is ending, NotFoundError, and StoreUnavailableError.
+        """
+        self._expect_room()
+        found = await anyio.to_thread.run_sync(following.find, self._store, kind, opaque, limiter=self._thread)
+        self._expect_room()  # others may have come meanwhile
+        inlet, outlet = anyio.create_memory_object_stream[Event](_UNREAD)
+        topic, now = found
+        listener = Listener(topic=topic, inlet=inlet, outlet=outlet)
+        _tell(listener, now)
+        self._listeners.add(listener)
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look_on(), name="coalmine-streams")
+        try:
+            yield listener
+        finally:
+            self._listeners.discard(listener)
+            inlet.close()
+            outlet.close()
+            if not self._listeners:
+                self._looking.cancel()
+                self._looking = None
+
+    def end(self) -> None:
+        """End every stream and begin no more: a server waits for open ones before it stops."""
+        self._ending = True
+        for listener in self._listeners:
+            listener.inlet.close()
+
+    def _expect_room(self) -> None:
+        if self._ending:
+            raise BusyError("the service is stopping")
+        if len(self._listeners) >= self._most:
+            raise BusyError(f"this process holds {self._most} event streams open already, and takes no more")
+
+    async def _look_on(self) -> None:
+        seen = Sight()
+        while True:
+            try:
+                seen = await self._look(seen)
+            except StoreUnavailableError as error:
+                logger.warning("store_unavailable", extra={"detail": str(error)})
+            except Exception:
+                logger.exception("bug")  # the next look tries again
+            await anyio.sleep(self._look_seconds)
+
+    async def _look(self, seen: Sight) -> Sight:
+        topics = {listener.topic for listener in self._listeners}
+        now = await anyio.to_thread.run_sync(following.look, self._store, topics, seen, limiter=self._thread)
+        for listener in self._listeners:
+            if listener.topic in topics:  # who came while we looked is told next time
+                _tell(listener, now)
+        return now
+
+
+def _tell(listener: Listener, now: Sight) -> None:
+    try:
+        for event in following.events(listener.topic, listener.seen, now):
+            listener.inlet.send_nowait(event)
+    except (anyio.WouldBlock, anyio.ClosedResourceError):
+        listener.inlet.close()
+    listener.seen = now

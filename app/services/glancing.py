@@ -1,0 +1,196 @@
+"""All checks at a glance: those somebody asks for, the ones that need a look first, a page at a time.
+
+What tells them apart is read of every check, a row each; the rest only of those on the page. Nothing here writes.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from app.domain.alerting import no_data_due
+from app.domain.model import Category, RunStatus, Verdict
+from app.services.overview import SPARK_RUNS, EndedRun, ended_run, next_run, open_alerts, schedule_text
+from app.services.scheduling import schedule_of, silence
+from app.store import catalog, glances
+from app.store.catalog import Definition
+from app.store.engine import Connection, Store, from_us, to_us
+from app.store.glances import Newest, Part
+
+PAGE: Final = 50
+"""Checks on a page."""
+NO_RUN: Final = "none"
+"""Stands for the verdict of a check without an ended run."""
+VERDICTS: Final = (Verdict.HEALTHY, Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN)
+_DEAD_FOR: Final = timedelta(days=3)
+"""How long a dead letter is news: it may have been tried for a day before it was given up."""
+_ORDER: Final = (Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, Verdict.HEALTHY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Which checks somebody wants to see; empty = no matter."""
+
+    text: str = ""
+    """Is in the name of the check, of its suite or of its retriever."""
+    suite: str = ""
+    retriever: str = ""
+    category: str = ""
+    """The newest run asked canaries of it."""
+    tag: str = ""
+    verdict: str = ""
+    failing: bool = False
+    """Not healthy, overdue, or with an alert that fires."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """A check in one line."""
+
+    slug: str
+    suite: str
+    retriever: str
+    schedule: str
+    enabled: bool
+    newest: EndedRun | None
+    """The newest ended run; None before the first."""
+    slices: Mapping[str, Part]
+    """Of the newest run, the `category` and the `tag` that were asked for."""
+    coverage: Sequence[float | None] = ()
+    """Of up to `SPARK_RUNS` ended runs, oldest first; None = not measured."""
+    active: str | None
+    """`running` or `queued` while a run is under way."""
+    next_run: datetime | None = None
+    overdue: bool
+    """Nothing completed by the second-next scheduled instant."""
+    alerts: Mapping[str, int]
+    """Alerts that are not resolved by state, with their severity: `firing critical`."""
+
+    @property
+    def verdict(self) -> str:
+        """That of the newest run, or `NO_RUN`."""
+        return (self.newest.verdict if self.newest else None) or NO_RUN
+
+    @property
+    def failing(self) -> bool:
+        """Whether somebody has to look; unknown is not healthy."""
+        firing = any(state.startswith("firing") for state in self.alerts)
+        return self.verdict in {Verdict.DEGRADED, Verdict.UNKNOWN} or self.overdue or firing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A page of checks, and what else there is."""
+
+    lines: Sequence[Glance]
+    found: int
+    """How many checks are as wished, on all pages."""
+    total: int
+    """How many checks there are."""
+    page: int
+    pages: int
+    verdicts: Mapping[str, int]
+    """How many there are of each verdict, were no verdict wished for."""
+    suites: Sequence[str]
+    retrievers: Sequence[str]
+    categories: Sequence[str]
+    tags: Sequence[str]
+    overdue: int
+    """How many of all checks are."""
+    dead: Mapping[str, int]
+    """Deliveries of the last days that were given up, by hook."""
+
+
+def look(store: Store, wish: Wish, now: datetime, *, page: int = 1) -> Overview:
+    """Read the checks in force that are as wished; a page beyond the last is the last."""
+    with store.read() as connection:
+        checks = {check.slug: check for check in catalog.list_definitions(connection, "check")}
+        newest = glances.newest_runs(connection)
+        everything = _glances(connection, list(checks.values()), newest, wish, now)
+        alike = [glance for glance in everything if _is_wished(glance, wish)]
+        found = [glance for glance in alike if wish.verdict in {"", glance.verdict}]
+        pages = max(1, -(-len(found) // PAGE))
+        page = min(max(page, 1), pages)
+        shown = sorted(found, key=_urgency)[(page - 1) * PAGE : page * PAGE]
+        ids = [checks[glance.slug].id for glance in shown]
+        values = glances.recent_values(connection, ids, "coverage", limit=SPARK_RUNS)
+        dead = glances.dead_letters(connection, to_us(now - _DEAD_FOR))
+    parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
+    asked = {name for part in parts for name in part.categories}
+    return Overview(
+        lines=[_completed(glance, checks[glance.slug], values, now) for glance in shown],
+        found=len(found),
+        total=len(checks),
+        page=page,
+        pages=pages,
+        verdicts=Counter(glance.verdict for glance in alike),
+        suites=sorted({glance.suite for glance in everything}),
+        retrievers=sorted({glance.retriever for glance in everything}),
+        categories=[str(category) for category in Category if category in asked],
+        tags=sorted({name for part in parts for name in part.tags}),
+        overdue=sum(glance.overdue for glance in everything),
+        dead=dead,
+    )
+
+
+def _glances(
+    connection: Connection, checks: Sequence[Definition], newest: Mapping[int, Newest], wish: Wish, now: datetime
+) -> list[Glance]:
+    unresolved, active = open_alerts(connection), glances.under_way(connection)
+    return [
+        Glance(
+            slug=check.slug,
+            suite=check.body["suite"],
+            retriever=check.body["retriever"],
+            schedule=schedule_text(check.body["schedule"]),
+            enabled=bool(check.body["enabled"]),
+            newest=ended_run(ended.run) if (ended := newest.get(check.id)) is not None else None,
+            slices=_slices(ended, wish),
+            active=active.get(check.id),
+            overdue=_is_overdue(connection, check, ended, now),
+            alerts=unresolved.get(check.id, {}),
+        )
+        for check in checks
+    ]
+
+
+def _slices(newest: Newest | None, wish: Wish) -> dict[str, Part]:
+    if newest is None:
+        return {}
+    asked = (("category", wish.category, newest.slices.categories), ("tag", wish.tag, newest.slices.tags))
+    return {kind: parts[name] for kind, name, parts in asked if name in parts}
+
+
+def _is_overdue(connection: Connection, check: Definition, newest: Newest | None, now: datetime) -> bool:
+    if not check.body["enabled"]:
+        return False
+    run = newest.run if newest is not None else None
+    if run is not None and run.finished_at is not None and run.status != RunStatus.FAILED:
+        # Spares a look per check: one that completed in time is not overdue, whatever else is there.
+        last = from_us(run.finished_at)
+        if no_data_due(schedule_of(check.body), last, now, from_us(check.updated_at)) is None:
+            return False
+    return silence(connection, check, now) is not None
+
+
+def _is_wished(glance: Glance, wish: Wish) -> bool:
+    names = f"{glance.slug}\n{glance.suite}\n{glance.retriever}"
+    return (
+        wish.text.strip().lower() in names
+        and wish.suite in {"", glance.suite}
+        and wish.retriever in {"", glance.retriever}
+        and (not wish.category or "category" in glance.slices)
+        and (not wish.tag or "tag" in glance.slices)
+        and (glance.failing or not wish.failing)
+    )
+
+
+def _completed(
+    glance: Glance, check: Definition, values: Mapping[int, Sequence[float | None]], now: datetime
+) -> Glance:
+    return replace(glance, coverage=values[check.id], next_run=next_run(check, now) if glance.enabled else None)
+
+
+def _urgency(glance: Glance) -> tuple[int, bool, str]:
+    return _ORDER.index(glance.verdict), not glance.overdue, glance.slug

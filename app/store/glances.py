@@ -1,0 +1,105 @@
+"""All checks at a glance: of each its newest ended run, what is under way, and a few values before. Never history."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from struct import unpack_from
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.engine import said
+from app.store.history import ENDED, RunRow, layout_names, newest_ended
+from app.store.tables import definitions, deliveries, latest, runs
+
+_TOGETHER = 50
+"""Selects in one statement; SQLite takes 500."""
+_ACTIVE = ("running", "queued")
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What the canaries of one category or tag scored in a run; None = nothing was measured."""
+
+    canaries: int
+    measured: int
+    coverage: float | None = None
+
+
+class Slices(msgspec.Struct, frozen=True):
+    """The parts of a run; what else its body holds is passed over."""
+
+    categories: dict[str, Part] = {}
+    tags: dict[str, Part] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """The newest ended run of a check with its parts."""
+
+    run: RunRow
+    slices: Slices
+
+
+def newest_runs(connection: Connection) -> dict[int, Newest]:
+    """Read the newest ended run of every check that has one, by check id."""
+    bodies = {row.check_id: row for row in connection.execute(sa.select(latest))}
+    rows = newest_ended(connection)
+    return {
+        run.check_id: Newest(run=run, slices=msgspec.json.decode(bodies[run.check_id].body, type=Slices))
+        for run in rows
+        if run.check_id in bodies
+    }
+
+
+def under_way(connection: Connection) -> dict[int, str]:
+    """Say of which checks a run is under way: `running` or, where none is yet, `queued`."""
+    statement = sa.select(runs.c.check_id, runs.c.status).where(runs.c.status.in_([said(word) for word in _ACTIVE]))
+    found: dict[int, str] = {}
+    for check_id, status in connection.execute(statement):
+        found[check_id] = min(status, found.get(check_id, status), key=_ACTIVE.index)
+    return found
+
+
+def recent_values(
+    connection: Connection, check_ids: Sequence[int], name: str, *, limit: int
+) -> dict[int, list[float | None]]:
+    """Read one aggregate of the newest `limit` ended runs of these checks, oldest first; None = not measured."""
+    found: dict[int, list[float | None]] = {check_id: [] for check_id in check_ids}
+    places: dict[int | None, int | None] = {None: None}  # a run that could not start has no layout
+    for start in range(0, len(check_ids), _TOGETHER):
+        newest = [_newest(check_id, limit).subquery() for check_id in check_ids[start : start + _TOGETHER]]
+        together = sa.union_all(*[sa.select(one) for one in newest]).subquery()
+        for row in connection.execute(sa.select(together).order_by(together.c.check_id, together.c.id)):
+            if row.layout_id not in places:
+                places[row.layout_id] = _place(connection, row.layout_id, name)
+            found[row.check_id].append(_value(row.aggregates, places[row.layout_id]))
+    return found
+
+
+def dead_letters(connection: Connection, since: int) -> Mapping[str, int]:
+    """Count by hook the deliveries written since then that were given up."""
+    statement = (
+        sa.select(definitions.c.slug, sa.func.count())
+        .join(deliveries, deliveries.c.hook_id == definitions.c.id)
+        .where(deliveries.c.state == said("dead"), deliveries.c.created_at >= since)
+        .group_by(definitions.c.slug)
+    )
+    return {row.slug: row[1] for row in connection.execute(statement)}
+
+
+def _newest(check_id: int, limit: int) -> sa.Select[int, int, int | None, bytes | None]:
+    mine = sa.and_(runs.c.check_id == check_id, runs.c.status.in_(ENDED))
+    columns = (runs.c.check_id, runs.c.id, runs.c.layout_id, runs.c.aggregates)
+    return sa.select(*columns).where(mine).order_by(runs.c.id.desc()).limit(limit)
+
+
+def _place(connection: Connection, layout: int, name: str) -> int | None:
+    names = layout_names(connection, layout)
+    return names.index(name) if name in names else None
+
+
+def _value(aggregates: bytes | None, place: int | None) -> float | None:
+    if aggregates is None or place is None:
+        return None
+    value: float = unpack_from("=d", aggregates, 8 * place)[0]
+    return value if value == value else None  # noqa: PLR0124 - NaN: not measured
