@@ -21,6 +21,7 @@ from app.domain.model import Verdict
 from app.formats.canary_files import Documents
 from app.formats.comparisons import comparison_lines, comparison_tables
 from app.formats.exchange.trec import run_lines
+from app.formats.report_pages import report_html
 from app.formats.reports import (
     Table,
     counts_line,
@@ -44,7 +45,7 @@ Reports = Sequence[Mapping[str, Any]]
 
 
 def show_reports(reports: Reports, form: str) -> None:
-    """Show reports as `table`, `json` (one object, or a list of several), `junit`, `markdown` or a `trec` run."""
+    """Show reports as `table`, `json` (one object or a list), `junit`, `markdown`, `html` or a `trec` run."""
     if form == "table":
         for report in reports:
             _show_report(_console(), report)
@@ -186,6 +187,7 @@ def _markdown(report: Mapping[str, Any]) -> str:
 _RENDERED: Mapping[str, Callable[[Reports], str]] = {
     "json": reports_json,
     "junit": lambda reports: report_junit(*reports),
+    "html": lambda reports: report_html(*reports),
     "markdown": lambda reports: "\n".join(map(_markdown, reports)),
     "trec": lambda reports: "".join(line for report in reports for line in run_lines(report)),
 }

@@ -8,7 +8,7 @@ import anyio
 import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from app.api.bodies import OptionalContent
 from app.api.catalog import Limit, describes, wake
@@ -18,6 +18,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Category, Outcome, Reason, RunStatus, Trigger, Verdict
 from app.formats import reports, shapes
 from app.formats.complaints import parse_document
+from app.formats.report_pages import page_policy, report_html
 from app.services import alert_reading, charts, deliveries, detector_series, reading, scheduling
 from app.services.keys import Scope
 from app.store.engine import Store, to_us
@@ -132,7 +133,7 @@ def list_results(  # noqa: PLR0913 - a parameter for each
 def get_report(
     store: StoreDep,
     run_id: str,
-    report_format: Annotated[Literal["json", "markdown", "junit"], Query(alias="format")] = "json",
+    report_format: Annotated[Literal["json", "markdown", "junit", "html"], Query(alias="format")] = "json",
     version: Version = None,
 ) -> Response:
     """Report an ended run: every measure at every cut-off, categories, worst canaries."""
@@ -141,6 +142,8 @@ def get_report(
         return PlainTextResponse(reports.report_markdown(report), media_type="text/markdown; charset=utf-8")
     if report_format == "junit":
         return Response(reports.report_junit(report), media_type="application/xml")
+    if report_format == "html":
+        return HTMLResponse(report_html(report), headers={"content-security-policy": page_policy()})
     report.pop("results")
     return JSONResponse(report)
 

@@ -36,6 +36,7 @@ class Format(StrEnum):
     JSON = "json"
     JUNIT = "junit"
     MARKDOWN = "markdown"
+    HTML = "html"
     TREC = "trec"
 
 
