@@ -74,7 +74,7 @@ class Commanded:
         query = json.loads(seen.body)["q"]
         found = [{"id": "noise", "score": 0.4}]
         if query not in self.lost:
-            found.insert(0, {"id": f"doc-{query}", "score": 0.9})
+            found.insert(0, {"id": f"doc-{query}", "score": 0.9, "text": f"Text of {query}."})
         return reply(json.dumps({"hits": found, "index": self.index_version}).encode())
 
 
@@ -290,7 +290,6 @@ def prometheus(folder: Path, config: Mapping[str, Any]) -> Iterator[Prometheus]:
         "storage.tsdb.path": folder / "data",
         "web.listen-address": f"127.0.0.1:{port}",
         "enable-feature": "exemplar-storage",
-        "rules.alert.resend-delay": "1s",
         "log.level": "warn",
     }
     url = f"http://127.0.0.1:{port}"

@@ -1,30 +1,29 @@
-"""A real Prometheus over two real replicas: what it stores, and that replicas never double."""
+"""A real Prometheus over a real Coalmine: it takes OpenMetrics, and leads from a slow bucket to the run."""
 
+import json
 import time
 from pathlib import Path
 
-from tests.conftest import Databases
-from tests.monitoring import monitored
+import httpx2
+
+from tests.http_servers import peer
+from tests.living import coalmine
+from tests.monitoring import TOKEN, Commanded, definitions, prometheus, scraping
 
 
-def test_a_real_prometheus_sees_both_replicas_in_every_state(databases: Databases, tmp_path: Path) -> None:
+def test_an_exemplar_leads_from_a_bucket_to_the_run(tmp_path: Path) -> None:
     began = time.time()
-    with monitored(tmp_path, databases) as (site, prometheus):
-        by = "max by (check, suite, retriever)"
-        assert prometheus.instant(f"{by} (coalmine_coverage_ratio)") == [
-            ({"check": "watch", "suite": "suite", "retriever": "search"}, 1.0)
-        ]
-        run = site.run()
-        prometheus.until("sum(coalmine_runs_total) == 2")
-        found = prometheus.exemplars("coalmine_run_duration_seconds_bucket", start=began, end=time.time() + 1)
-        assert run["id"] in {one["labels"]["run_id"] for series in found for one in series["exemplars"]}
-        with site.degraded():
-            prometheus.until(f"{by} (coalmine_coverage_ratio) == 0.5")
-            prometheus.until("max by (check, verdict) (coalmine_verdict{verdict='degraded'}) == 1")
-        with site.retriever_down():
-            prometheus.until("max by (check, verdict) (coalmine_verdict{verdict='unknown'}) == 1")
-            prometheus.until("absent(coalmine_coverage_ratio)")
-        with site.store_down():
-            prometheus.until("count(coalmine_store_up == 0) == 2")
-            prometheus.until("absent(coalmine_verdict)")
-        prometheus.until("count(coalmine_store_up == 1) == 2")
+    with peer(Commanded()) as retriever:
+        canaries = tmp_path / "canaries.yaml"
+        canaries.write_text(json.dumps(definitions(f"{retriever.url}/")), encoding="utf-8")
+        with (
+            coalmine(tmp_path / "data", canaries=canaries, metrics_token=TOKEN) as (url, _),
+            prometheus(tmp_path / "prometheus", scraping([int(url.rpartition(":")[2])])) as seeing,
+        ):
+            seeing.until("coalmine_runs_total{outcome='healthy'} == 1")
+            for name in ("coalmine_run_duration_seconds", "coalmine_probe_duration_seconds"):
+                found = seeing.exemplars(f"{name}_bucket", start=began - 60, end=time.time() + 60)
+                ids = {one["labels"]["run_id"] for series in found for one in series["exemplars"]}
+                assert ids
+                for run in ids:
+                    assert httpx2.get(f"{url}/v1/runs/{run}").json()["check"] == "watch"
