@@ -64,20 +64,23 @@ def overdue(*matchers: str) -> str:
 def new_index_version(*matchers: str) -> str:
     """Select the index versions that were not there a step ago, of checks that had another one then.
 
-    A version that changed while no state could be read is missed; a store that comes back is not taken for a change.
+    Neither a scrape that was missed nor a store that comes back is taken for a change: what was there for a moment of
+    the last `$__rate_interval` was there. A version that changed in a longer silence is missed.
     """
     labels = ("check", "suite", "retriever", "index_version")
     now = state("coalmine_index_info", *matchers, by=labels)
-    before = series("coalmine_index_info", *matchers)
-    return (
-        f"{now} unless max by ({', '.join(labels)}) ({before} offset $__interval)"
-        f" and on (check) max by (check) ({before} offset $__interval)"
-    )
+    before = f"max_over_time({series('coalmine_index_info', *matchers)}[{RANGE}] offset $__interval)"
+    return f"{now} unless max by ({', '.join(labels)}) ({before}) and on (check) max by (check) ({before})"
 
 
 def named(expression: str) -> str:
     """Add the label `name`, the measure as papers write it: `NDCG@10`, or `MAP` where nothing is cut."""
     return f'label_replace(label_join({expression}, "name", "@", "measure", "k"), "name", "$1", "name", "(.*)@")'
+
+
+def cut(expression: str) -> str:
+    """Say in the label `k` of measures that are not cut that they look at the whole ranking."""
+    return f'label_replace({expression}, "k", "whole ranking", "k", "")'
 
 
 def column(expression: str) -> str:

@@ -124,8 +124,8 @@ def _measures() -> Panels:
             grid(
                 204,
                 "All measures of the newest run",
-                "A row for each measure, a column for each cut k; those without a cut stand in the first column.",
-                rows(table),
+                "A row for each measure, a column for each k it is cut at; MAP and the like look at the whole ranking.",
+                rows(q.cut(table)),
                 unit=RATIO,
             ).transformations(matrix("measure", "k")),
             10,
