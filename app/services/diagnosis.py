@@ -41,6 +41,8 @@ MOST_CANARIES: Final = 10
 """Per run."""
 SECONDS: Final = 25.0
 """Of asking after a run; the rest of the patience is for reading and writing."""
+KEPT: Final = 4_000
+"""Characters of each text that is kept with a proposal."""
 _SECONDS_ON_DEMAND = 60.0
 _DIGEST = 16
 _ENOUGH = 3
@@ -304,6 +306,7 @@ def _propose(connection: Connection, run: RunRow, one: Subject, found: Reanchor,
         judgment=judgment,
         proposals=proposals,
         similarity=found.similarity,
+        texts={"old": found.passage[:KEPT], "new": [one.text[:KEPT] for one in found.found]},
         created_at=at,
     )
 

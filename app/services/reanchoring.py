@@ -288,6 +288,8 @@ def _shape(row: ReanchorRow, state: State, known: Mapping[int, CanaryRow]) -> di
         "source": canary.source if canary is not None else None,
         "judgment": dict(row.judgment),
         "proposals": [dict(one) for one in row.proposals],
+        "old_text": None if row.texts is None else row.texts["old"],
+        "new_texts": None if row.texts is None else row.texts["new"],
         "similarity": shapes.number(row.similarity),
         "created_at": shapes.time_text(row.created_at),
         "decided_at": shapes.time_text(row.decided_at),

@@ -63,6 +63,8 @@ class ReanchorRow:
     created_at: int
     decided_at: int | None
     decided_by: str | None
+    texts: Mapping[str, Any] | None
+    """`old` and `new`, a list along the proposals: what was retrieved; None = a release before did not keep it."""
 
 
 def save_diagnosis(connection: Connection, **values: Any) -> int:
@@ -159,6 +161,7 @@ def propose(connection: Connection, **values: Any) -> int | None:
     """Propose a judgment in the place of another; None where one for it waits for an answer already."""
     values["judgment"] = json.dumps(values["judgment"])
     values["proposal"] = json.dumps(values.pop("proposals"))
+    values["texts"] = json.dumps(values["texts"]) if values.get("texts") is not None else None
     return insert_one(connection, reanchors, state="proposed", **values)
 
 
@@ -242,7 +245,7 @@ def newest_run(connection: Connection, check_id: int) -> int | None:
     return connection.execute(sa.select(sa.func.max(runs.c.id)).where(ended)).scalar_one_or_none()
 
 
-_JSON = frozenset({"judgment", "proposals"})
+_JSON = frozenset({"judgment", "proposals", "texts"})
 
 
 def _diagnosis(row: Any) -> DiagnosisRow:
@@ -252,4 +255,5 @@ def _diagnosis(row: Any) -> DiagnosisRow:
 
 def _reanchor(row: Any) -> ReanchorRow:
     values = {name: getattr(row, name) for name in ReanchorRow.__dataclass_fields__ if name not in _JSON}
-    return ReanchorRow(judgment=json.loads(row.judgment), proposals=json.loads(row.proposal), **values)
+    texts = None if row.texts is None else json.loads(row.texts)
+    return ReanchorRow(judgment=json.loads(row.judgment), proposals=json.loads(row.proposal), texts=texts, **values)

@@ -34,6 +34,7 @@ def reanchor(wanted: Wanted, answers: Iterable[Ranking], before: Ranking | None)
     return Reanchor(
         index=wanted.index,
         judgment=wanted.judgment,
+        passage=wanted.passage,
         proposals=tuple(_proposal(wanted, one, alone=len(found) == 1) for one in found),
         found=tuple(found),
         similarity=round(share, 3),

@@ -5,6 +5,8 @@ Whether a hit satisfies a judgment is matching's to say; this is coarser on purp
 
 import re
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 
 from app.domain.damage import FIRST_UNSPACED
 from app.domain.passages import normalise
@@ -38,6 +40,34 @@ def words_of(text: str) -> list[str]:
     """Split a normalised text into words; where spaces do not tell words apart, each sign is one."""
     body = normalise(text)
     return body.split() if max(body, default="") < FIRST_UNSPACED else _WORDS.findall(body)
+
+
+def parts_held(passage: str, text: str) -> list[tuple[str, bool]]:
+    """Split a passage into stretches that a text holds and stretches that it does not, in order, nothing left out.
+
+    A word counts as held where it is part of a 3-gram that both have, the white space between two held words too.
+    """
+    tokens = list(_TOKEN.finditer(passage))
+    words, owner = list[str](), list[int]()
+    for place, token in enumerate(tokens):
+        own = words_of(token.group())
+        words += own
+        owner += [place] * len(own)
+    wanted, size = grams(text), min(3, len(words))
+    held_tokens = {
+        owner[place]
+        for at in range(len(words) - size + 1)
+        if size and tuple(words[at : at + size]) in wanted
+        for place in range(at, at + size)
+    }
+    pieces, end, before = list[tuple[str, bool]](), 0, False
+    for place, token in enumerate(tokens):
+        now = place in held_tokens
+        pieces += [(passage[end : token.start()], before and now), (token.group(), now)]
+        end, before = token.end(), now
+    pieces.append((passage[end:], False))
+    joined = [("".join(text for text, _ in run), now) for now, run in groupby(pieces, key=itemgetter(1))]
+    return [(text, now) for text, now in joined if text]
 
 
 def part_held(passage: str, text: str) -> str | None:

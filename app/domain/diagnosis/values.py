@@ -94,6 +94,8 @@ class Reanchor:
     index: int
     """Its place in the canary's judgments."""
     judgment: Judgment
+    passage: str
+    """What it stands for: its own text, or that of its chunk when it was last seen."""
     proposals: tuple[Judgment, ...]
     """One, or two where the passage was cut in two; of the same grade."""
     found: tuple[Found, ...]

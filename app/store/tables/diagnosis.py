@@ -37,6 +37,7 @@ reanchors = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("decided_at", BigInteger),
     Column("decided_by", Text),
+    Column("texts", Text),  # JSON, what the old chunk said and the new ones say, cut; NULL = from before they were kept
     Index("ix_reanchors_check", "check_id", "state", "id"),
     # One proposal a judgment waits for an answer, however often and by whomever it is diagnosed.
     Index(
