@@ -6,9 +6,8 @@ reads is the mapping's business.
 
 import json
 import re
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from app.domain.guessing import LONGEST_PATH, Part
@@ -41,35 +40,16 @@ class Node:
     """How many of the values in it are not shown."""
 
 
-@dataclass(slots=True)
-class _Draft:
-    parts: tuple[Part, ...]
-    value: Any
-    inside: list["_Draft"] = field(default_factory=list)
-    hidden: int = 0
-
-
 def outline(answer: Any) -> Node:
-    """Lay out a parsed JSON answer, the outer before the inner, at most 400 values of it."""
-    root = _Draft((), answer)
-    waiting, left = deque([root]), MOST_NODES - 1
-    while waiting:
-        draft = waiting.popleft()
-        found = _inside(draft.value)
-        most = min(left, MOST_ITEMS if isinstance(draft.value, list) else MOST_FIELDS)
-        taken = found[:most] if len(draft.parts) < DEEPEST else []
-        draft.inside = [_Draft((*draft.parts, part), value) for part, value in taken]
-        draft.hidden = len(found) - len(taken)
-        left -= len(taken)
-        waiting.extend(draft.inside)
-    return _node(root)
+    """Lay out a parsed JSON answer: at most 400 values of it, every one given a fair share of what is in it."""
+    return _node((), answer, MOST_NODES - 1)[0]
 
 
 def parts_of(place: str) -> tuple[Part, ...]:
     """Read the place of a node. Raises ValueError for what is none."""
     try:
         parts = json.loads(place)
-    except RecursionError:
+    except (ValueError, RecursionError):
         parts = None
     if not isinstance(parts, list) or len(parts) > DEEPEST:
         raise ValueError("is no place in the answer")
@@ -203,17 +183,28 @@ def _inside(value: Any) -> list[tuple[Part, Any]]:
     return list(enumerate(value)) if isinstance(value, list) else []
 
 
-def _node(draft: _Draft) -> Node:
-    part = draft.parts[-1] if draft.parts else ""
-    kind, told = _told(draft.value)
-    return Node(
-        place=json.dumps(draft.parts),
-        name=f"[{part}]" if isinstance(part, int) else _line(part, _NAMED),
+def _node(parts: tuple[Part, ...], value: Any, left: int) -> tuple[Node, int]:
+    """Lay out a value with at most `left` of those in it; gives how many it took."""
+    found = _inside(value)
+    most = min(left, MOST_ITEMS if isinstance(value, list) else MOST_FIELDS)
+    shown = found[:most] if len(parts) < DEEPEST else []
+    left -= len(shown)
+    taken, inside = len(shown), []
+    for place, (part, inner) in enumerate(shown):
+        node, used = _node((*parts, part), inner, left // (len(shown) - place))
+        inside.append(node)
+        left, taken = left - used, taken + used
+    last = parts[-1] if parts else ""
+    kind, told = _told(value)
+    node = Node(
+        place=json.dumps(parts),
+        name=f"[{last}]" if isinstance(last, int) else _line(last, _NAMED),
         kind=kind,
         told=told,
-        inside=tuple(_node(one) for one in draft.inside),
-        hidden=draft.hidden,
+        inside=tuple(inside),
+        hidden=len(found) - len(shown),
     )
+    return node, taken
 
 
 def _told(value: Any) -> tuple[str, str]:

@@ -6,6 +6,7 @@ them only parts of the page are exchanged. Asking and saving need the scopes the
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
@@ -30,6 +31,7 @@ from app.formats.presets import PRESETS
 from app.formats.secret_fields import secret_names, with_placeholders
 from app.services import definitions, mapping, trying
 from app.services.keys import Scope
+from app.services.references import refuse_file_managed
 from app.services.vault import Vault
 from app.store.catalog import Definition
 from app.store.engine import Store
@@ -40,7 +42,7 @@ from app.web.sheets import DEFAULT_K, LABELS, SCALES, Sheet, canary_of, k_of, re
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
-_PARTS = ("request", "auth", "embedding", "response", "scorer", "options")
+_PARTS = ("request", "auth", "embedding", "embedding.auth.token", "response", "scorer", "options")
 _UNNAMEABLE = "new"
 
 
@@ -79,7 +81,7 @@ async def work_on_mapping(request: Request, store: StoreDep, vault: VaultDep, sl
 
 def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed: Typed) -> Response:
     definition = definitions.find(store, "retriever", slug) if slug is not None else None
-    sheet, wish = Sheet(definition=definition, typed=typed), typed.get("do")
+    sheet, wish, status = Sheet(definition=definition, typed=typed), typed.get("do"), 422
     if wish == "save":
         try:
             return _saved(request, _save(request, store, vault, sheet))
@@ -87,13 +89,14 @@ def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed:
             sheet.problems += error.problems
         except ConflictError as error:
             sheet.problems.append(Problem(message=str(error)))
+            status = 409
     if wish == "ask":
         try:
             _ask(request, store, vault, sheet)
         except InvalidInputError as error:
             sheet.problems += error.problems
     read_sheet(request.app.state.read, store, sheet)
-    return _page(request, store, sheet, status=422 if sheet.problems and not is_partial(request) else 200)
+    return _page(request, store, sheet, status=status if sheet.problems and not is_partial(request) else 200)
 
 
 # --- asking and reading --------------------------------------------------------------------------------------
@@ -124,9 +127,7 @@ def _askable(request: Request, store: Store, vault: Vault, sheet: Sheet) -> Retr
     """Give the retriever as it is typed. Raises ForbiddenError as the API does where more than reading is changed."""
     if sheet.definition is None:
         body = retriever_fields.body_of(sheet.typed, None)
-        if not body["slug"]:
-            body["slug"] = "draft"
-        return parse_document(RetrieverDocument, _readable(body))
+        return parse_document(RetrieverDocument, {**_readable(body), "slug": "draft"})
     stored = sheet.definition.body
     body = retriever_fields.body_of(sheet.typed, stored) if not sheet.of_file else _mapped_alone(sheet, stored)
     changed = {name: value for name, value in _readable(body).items() if value != stored.get(name)}
@@ -164,6 +165,7 @@ def _save(request: Request, store: Store, vault: Vault, sheet: Sheet) -> str:
     """Put the retriever in force as the API would; gives its slug."""
     if not may(request, Scope.ADMIN):
         raise ForbiddenError("defining retrievers needs a key with scope admin")
+    refuse_file_managed(sheet.definition)
     body = retriever_fields.body_of(sheet.typed, sheet.stored)
     if sheet.definition is None:
         _refuse_taken(store, str(body["slug"]))
@@ -194,9 +196,10 @@ def _saved(request: Request, slug: str) -> Response:
 
 def _page(request: Request, store: Store, sheet: Sheet, *, status: int = 200) -> HTMLResponse:
     known = PRESETS[str(sheet.stored["preset"])] if sheet.stored else PRESETS[_preset(sheet)]
-    wrong = beside(sheet.problems, {*sheet.typed.texts, *_PARTS})
-    kind = sheet.typed.get("auth.kind")
-    wrong |= {path.replace("auth.", f"auth.{kind}.", 1): said for path, said in wrong.items() if path[:5] == "auth."}
+    placed = _placed(sheet)
+    wrong = beside(
+        placed, {*sheet.typed.texts, *_PARTS, *(str(one.path) for one in placed if one not in sheet.problems)}
+    )
     return render(
         request,
         "map.html",
@@ -219,6 +222,17 @@ def _page(request: Request, store: Store, sheet: Sheet, *, status: int = 200) ->
         yaml=_yaml(sheet),
         wrong=wrong,
     )
+
+
+def _placed(sheet: Sheet) -> list[Problem]:
+    """Give what is wrong by the names of the form's fields: each kind of authentication has its own."""
+    kind = sheet.typed.get("auth.kind")
+    return [
+        replace(problem, path=f"auth.{kind}.{problem.path[5:]}")
+        if problem.path is not None and problem.path.startswith("auth.")
+        else problem
+        for problem in sheet.problems
+    ]
 
 
 def _stored_secrets(definition: Definition | None) -> set[str]:

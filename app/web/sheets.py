@@ -151,7 +151,7 @@ def _point(sheet: Sheet) -> None:
         sheet.told = f"Not taken as {LABELS[name][0]}: {error}."
         return
     sheet.fill({f"response.{field}": path for field, path in changes.items()})
-    told = ", ".join(f"{LABELS[field][0]} is {path}" for field, path in changes.items())
+    told = ", ".join(f"{LABELS[field][0]}: {path}" for field, path in changes.items())
     paths = sheet.paths
     following = [field for field in POINTED[POINTED.index(name) + 1 :] if not paths[field]]
     sheet.fill({"pointing": following[0] if following else name})

@@ -54,6 +54,14 @@
     step(node, event.key);
   });
 
+  // In the query, Enter asks; everywhere else in the form it reads the answer there is.
+  form.addEventListener("keydown", (event) => {
+    const ask = form.querySelector('button[value="ask"]');
+    if (event.key !== "Enter" || event.target.name !== "query" || !ask || ask.disabled) return;
+    event.preventDefault();
+    ask.click();
+  });
+
   const mark = () => {
     const told = form.querySelector("#marks");
     if (!told || !tree()) return;
