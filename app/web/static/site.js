@@ -45,6 +45,7 @@
   // Most have hx-trigger="news" and fetch themselves anew.
 
   const AGAIN = 1_000;
+  const LINGER = 4_500; // who only passes through opens no stream: of connections a browser has six for all its tabs
   const listeners = () => [...document.querySelectorAll("[data-live]")];
   const isHeld = (element) => {
     const selection = getSelection();
@@ -70,7 +71,7 @@
     element.dataset.live.split(" ").includes(name) && [undefined, what.check].includes(element.dataset.check);
 
   let stream = null;
-  let wasLost = false;
+  let wasLost = true; // what came before the stream is not told by it
   let retry = 0;
   const listen = () => {
     clearTimeout(retry);
@@ -102,7 +103,7 @@
   document.addEventListener("visibilitychange", () => (document.hidden ? hush() : listen()));
   addEventListener("pagehide", hush);
   addEventListener("pageshow", (event) => event.persisted && listen());
-  listen();
+  retry = setTimeout(listen, LINGER);
 
   const due = new Map(); // when an element is to be fetched again though nothing was heard
   setInterval(() => {
