@@ -56,7 +56,7 @@ def test_asking_why_of_what_was_changed_since_is_refused_on_the_page(sqlite_stor
     changed = [{**one, "min_relevance_score": 0.1} for one in shelf()]
     Diagnosed(world=site.world).apply(changed, owner=API)
     shown = page(site.client().post(f"{CHECK}/canaries/{KEY}/diagnosis"), 409)
-    assert "run the check, then ask again" in shown.one("p", role="alert").text
+    assert "run the check, then ask again" in shown.one("p", class_="warning", role="alert").text
 
 
 def test_what_is_ticked_is_accepted_and_the_canary_expects_the_new_chunk(sqlite_store: Store) -> None:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from app.api.deps import StoreDep
+from app.domain.diagnosis.texts import parts_held
 from app.domain.errors import InvalidInputError, Problem
 from app.services import reanchoring
 from app.services.reanchoring import State
@@ -18,6 +19,7 @@ from app.web.rendering import render
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _PROPOSALS = 200
+_DECIDED = 20
 _LONGEST_ID = 18
 """Digits: what fits 64 bits."""
 
@@ -66,13 +68,27 @@ def _reanchors(
     status: int = 200,
 ) -> HTMLResponse:
     found = reanchoring.list_all(store, slug, state=State.PROPOSED, limit=_PROPOSALS + 1)
+    past = [
+        one
+        for state in (State.ACCEPTED, State.REJECTED, State.OUTDATED)
+        for one in reanchoring.list_all(store, slug, state=state, limit=_DECIDED)
+    ]
     return render(
         request,
         "reanchors.html",
         status=status,
         slug=slug,
-        proposals=found[:_PROPOSALS],
+        proposals=[{**one, "sides": _sides(one)} for one in found[:_PROPOSALS]],
+        past=sorted(past, key=lambda one: one["decided_at"] or one["created_at"], reverse=True)[:_DECIDED],
         more=len(found) > _PROPOSALS,
         decided=decided,
         problems=problems,
     )
+
+
+def _sides(proposal: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Split the old and the new texts into what both hold and what only one does; None where they were not kept."""
+    old, new = proposal["old_text"], proposal["new_texts"]
+    if old is None or new is None:
+        return None
+    return {"old": parts_held(old, "\n".join(new)), "new": [parts_held(text, old) for text in new]}
