@@ -234,7 +234,7 @@ def test_a_run_page_shows_results_with_their_evidence(degraded: Site) -> None:
     for expected in ("top score 0.700 is below its minimum 0.8", "yes, by id", "doc-b", "500 ms"):
         assert expected in results
     report = degraded.client().get(shown.one("a", class_="button").get("href"))
-    assert report.headers["content-type"].startswith("text/markdown")
+    assert report.headers["content-type"].startswith("text/html")
 
 
 @pytest.mark.parametrize(
