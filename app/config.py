@@ -17,6 +17,7 @@ from app.domain.errors import ConfigurationError
 PREFIX = "COALMINE_"
 _LAST_PORT = 65_535
 _MOST_DAYS = 36_500
+_TOKEN_CHARACTERS = 16
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _API_KEY = f"{PREFIX}API_KEY"
 _NOT_SETTINGS = {_API_KEY, f"{_API_KEY}_FILE"}
@@ -47,6 +48,12 @@ def _port(value: str) -> int:
     if not value.isdecimal() or not 1 <= int(value) <= _LAST_PORT:
         raise ValueError("must be a port number from 1 to 65535")
     return int(value)
+
+
+def _token(value: str) -> str:
+    if len(value) < _TOKEN_CHARACTERS or not re.fullmatch(r"[!-~]+", value):
+        raise ValueError(f"must be {_TOKEN_CHARACTERS} visible ASCII characters or more")  # never quoted
+    return value
 
 
 def _days(value: str) -> int:
@@ -119,7 +126,9 @@ class Settings:
     hook_allow: str | None = _setting(
         "comma-separated CIDRs and hosts that hooks may reach besides public addresses", _allow, None
     )
-    metrics_token: str | None = _setting("bearer token for /metrics besides read keys", _text, None, secret=True)
+    metrics_token: str | None = _setting(
+        "bearer token for /metrics besides read keys, 16 characters or more", _token, None, secret=True
+    )
     auto_migrate: bool = _setting("migrate a PostgreSQL database at start (SQLite always is)", _boolean, default=False)
     retention_days: int = _setting("days that runs and results are kept; alerts at least a year", _days, 90)
     public_url: str | None = _setting("where people reach this service; used in links", _web_url, None)
