@@ -28,7 +28,7 @@ from tests.living import coalmine
 
 SECRET_KEY = "a-secret-key-for-tests-only-0123456789"
 METRICS_TOKEN = "a-token-only-prometheus-knows"
-HOOK = {"kind": "webhook", "url": "https://example.org/", "secret": HOOK_SECRET}
+HOOK: dict[str, str] = {"kind": "webhook", "url": "https://example.org/", "secret": HOOK_SECRET}
 SILENCE = {"severities": ["warning"], "ends": "2026-01-01T00:00:00Z"}
 READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
 
@@ -53,6 +53,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/"): (READ, "/", None),
     ("GET", "/checks/{slug}"): (READ, "/checks/docs", None),
     ("POST", "/checks/{slug}/runs"): (WRITE, "/checks/docs/runs", None),
+    ("GET", "/checks/{slug}/quality"): (READ, "/checks/docs/quality", None),
     ("GET", "/badge/{check}.svg"): (READ, "/badge/docs.svg", None),
     ("GET", "/runs/{run_id}"): (READ, "/runs/1", None),
     ("GET", "/runs/compare"): (READ, "/runs/compare?before=1&now=2", None),
@@ -60,6 +61,24 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/alerts"): (READ, "/alerts", None),
     ("GET", "/alerts/{alert_id}"): (READ, "/alerts/1", None),
     ("POST", "/alerts/{alert_id}/acknowledge"): (WRITE, "/alerts/1/acknowledge", None),
+    ("GET", "/hooks"): (READ, "/hooks", None),
+    ("GET", "/hooks/{slug}"): (READ, "/hooks/ops", None),
+    ("GET", "/new-hook"): (READ, "/new-hook", None),
+    ("POST", "/new-hook"): (ADMIN, "/new-hook", Form({"kind": "webhook", "slug": "newly", "url": HOOK["url"]})),
+    ("GET", "/hooks/{slug}/edit"): (READ, "/hooks/ops/edit", None),
+    ("POST", "/hooks/{slug}/edit"): (ADMIN, "/hooks/spare/edit", Form({"url": HOOK["url"]})),
+    ("POST", "/hooks/{slug}/archive"): (ADMIN, "/hooks/spare/archive", None),
+    ("POST", "/hooks/{slug}/test"): (ADMIN, "/hooks/ops/test", None),
+    ("POST", "/hooks/{slug}/replay"): (WRITE, "/hooks/ops/replay", None),
+    ("GET", "/deliveries"): (READ, "/deliveries", None),
+    ("POST", "/deliveries/{delivery_id}/replay"): (WRITE, "/deliveries/2/replay", None),
+    ("GET", "/silences"): (READ, "/silences", None),
+    ("GET", "/silences/{slug}"): (READ, "/silences/spare", None),
+    ("GET", "/new-silence"): (READ, "/new-silence", None),
+    ("POST", "/new-silence"): (WRITE, "/new-silence", Form({"slug": "newly", "severities": "warning", "for": "1h"})),
+    ("GET", "/silences/{slug}/edit"): (READ, "/silences/spare/edit", None),
+    ("POST", "/silences/{slug}/edit"): (WRITE, "/silences/spare/edit", Form({"severities": "warning", "for": "1h"})),
+    ("POST", "/silences/{slug}/end"): (WRITE, "/silences/spare/end", None),
     ("POST", "/checks/{slug}/baseline"): (WRITE, "/checks/docs/baseline", Form({"answer": "accept"})),
     ("GET", "/checks/{slug}/canaries/{key}"): (READ, "/checks/docs/canaries/oauth", None),
     ("POST", "/checks/{slug}/canaries/{key}/diagnosis"): (WRITE, "/checks/docs/canaries/oauth/diagnosis", None),
@@ -182,11 +201,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with api(tmp_path_factory.mktemp("auth"), secret_key=SECRET_KEY, metrics_token=METRICS_TOKEN) as opened:
         opened.docs()
         opened.client.post("/v1/checks/docs/rescorings")
+        gone = Receipt(ok=False, http_status=410, error="refused", permanent=True, gone=True)
         opened.put("/v1/hooks/departed", HOOK)
-        opened.mailbox.receipts.append(Receipt(ok=False, http_status=410, error="refused", permanent=True, gone=True))
-        opened.client.post("/v1/hooks/departed/test")
-        opened.deliver()
-        opened.put("/v1/hooks/departed", HOOK)  # enables it again; its delivery stays dead
+        for _ in range(2):
+            opened.mailbox.receipts.append(gone)
+            opened.client.post("/v1/hooks/departed/test")
+            opened.deliver()
+            opened.put("/v1/hooks/departed", HOOK)  # enables it again; its delivery stays dead
         opened.retriever.found = {canary["query"]: [] for canary in CANARIES}
         for _ in range(2):
             opened.run()

@@ -88,12 +88,12 @@ def beside(problems: Iterable[Problem], fields: Collection[str] = ()) -> dict[st
     return dict(found)
 
 
-def revision_of(form: Typed) -> int:
-    """Read which version of a definition a form was filled from. Raises InvalidInputError where it does not say."""
+def revision_of(form: Typed) -> int | None:
+    """Read which version of a definition a form was filled from; None where it does not say."""
     text = form.stripped("revision")
-    if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER):
+    if text and not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER):
         raise InvalidInputError([Problem(message="the form is incomplete; load the page again")])
-    return int(text)
+    return int(text) if text else None
 
 
 def may(request: Request, scope: Scope) -> bool:

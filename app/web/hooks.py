@@ -115,7 +115,7 @@ def _made(request: Request, store: Store, vault: Vault, form: Typed) -> Response
     try:
         _refuse_unknown(kind)
         body = hook_fields.document(form, kind, slug, None)
-        _save(store, vault, body, revision=None)
+        _save(store, vault, body, only_new=True)
     except InvalidInputError as error:
         return _form(request, form, kind=kind if kind in HOOK_KINDS else "", problems=error.problems, status=422)
     except ConflictError as error:
@@ -143,12 +143,13 @@ def _refuse_unknown(kind: str) -> None:
         raise InvalidInputError([Problem(path="kind", message=f"is one of {', '.join(HOOK_KINDS)}")])
 
 
-def _save(store: Store, vault: Vault, body: Mapping[str, Any], *, revision: int | None) -> None:
+def _save(
+    store: Store, vault: Vault, body: Mapping[str, Any], *, revision: int | None = None, only_new: bool = False
+) -> None:
+    """Save a hook, filled from this revision where that is known; never over one that was changed since."""
     document, completed_from = definitions.complete(store, vault, hook_reading.KIND, HookDocument, body)
-    if completed_from is not None and completed_from != revision:
-        raise ConflictError("it was changed by somebody else just now; load the page again")
-    only_new = revision is None
-    definitions.put(store, vault, hook_reading.KIND, document, now=_now(), revision=revision, only_new=only_new)
+    seen = completed_from if revision is None else revision
+    definitions.put(store, vault, hook_reading.KIND, document, now=_now(), revision=seen, only_new=only_new)
 
 
 def _hook(
