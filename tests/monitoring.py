@@ -209,7 +209,8 @@ def replicas(
             database=url,
             databases=databases,
             canaries=canaries,
-            client=stack.enter_context(httpx2.Client(timeout=90)),
+            # A connection that is kept may be closed by the server in the moment in which it is used again.
+            client=stack.enter_context(httpx2.Client(timeout=90, limits=httpx2.Limits(max_keepalive_connections=0))),
         )
         until(lambda: _ran(site), seconds=60)
         yield site
