@@ -133,7 +133,9 @@ class Settings:
     retention_days: int = _setting("days that runs and results are kept; alerts at least a year", _days, 90)
     public_url: str | None = _setting("where people reach this service; used in links", _web_url, None)
     dashboard_url: str | None = _setting("dashboard link in notifications; {check} is replaced", _web_url, None)
-    runbook_url: str | None = _setting("runbook link in notifications; {check} and {rule} are replaced", _web_url, None)
+    runbook_url: str | None = _setting(
+        "runbook link in notifications; {check}, {rule} and {kind} are replaced", _web_url, None
+    )
 
     @property
     def database(self) -> str:

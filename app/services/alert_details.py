@@ -69,7 +69,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
         about_canaries = row.kind not in NOT_ABOUT_CANARIES
         degraded = _degraded(connection, row, alert, over=over) if about_canaries else Degraded()
         window = _seen(alert)
-        told = filled_links(links, row.check, row.rule_key, None)
+        told = filled_links(links, row, None)
         return AlertDetails(
             alert=alert,
             suite=check.body["suite"],

@@ -1,5 +1,6 @@
 """What a notice says: one mapping a delivery, read from rows. How a hook kind writes it stands in formats.notices."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +11,7 @@ from app.domain.diagnosis.fleet import Shape
 from app.formats import shapes
 from app.services.evidence import Explanation, Since, explain, since
 from app.store import alerts, catalog, history
+from app.store.alerts import AlertRow
 from app.store.engine import Connection, from_us
 from app.store.outbox import DeliveryRow
 
@@ -23,7 +25,7 @@ NOT_ABOUT_CANARIES = frozenset({"probe_errors", "no_data", "latency", "embedding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """Where the links of a notification lead; `{check}` and `{rule}` are replaced."""
+    """Where the links of a notification lead; `{check}`, `{rule}` and `{kind}`, that of the rule, are replaced."""
 
     public_url: str
     dashboard_url: str | None = None
@@ -92,7 +94,7 @@ def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind:
         "degraded_total": total,
         "fleet": found.told if found is not None and about_canaries else None,
         "since": began.told if began is not None else None,
-        "links": filled_links(links, alert.check, alert.rule_key, transition.run_id),
+        "links": filled_links(links, alert, transition.run_id),
     }
 
 
@@ -116,14 +118,15 @@ def _summary(said: str, reason: str, found: Explanation | None, began: Since | N
     return f"{said}: {told}{count}" + (f"; {began}" if began is not None else "")
 
 
-def filled_links(links: Links, check: str, rule: str, run_id: int | None) -> dict[str, str | None]:
+def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> dict[str, str | None]:
     """Say where an alert leads: `check`, `run`, `dashboard` and `runbook`; None = there is no such place."""
+    names = {"{check}": alert.check, "{rule}": alert.rule_key, "{kind}": alert.kind}
 
     def filled(template: str | None) -> str | None:
-        return template.replace("{check}", check).replace("{rule}", rule) if template else None
+        return re.sub("{(check|rule|kind)}", lambda found: names[found[0]], template) if template else None
 
     return {
-        "check": f"{links.public_url}/checks/{check}",
+        "check": f"{links.public_url}/checks/{alert.check}",
         "run": f"{links.public_url}/runs/{run_id}" if run_id is not None else None,
         "dashboard": filled(links.dashboard_url),
         "runbook": filled(links.runbook_url),
