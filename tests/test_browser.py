@@ -11,13 +11,32 @@ from tests.fakes import answered, hits
 from tests.pages_service import site
 from tests.world import COVERAGE, canary, page
 
-PAGES = ("/", "/checks/watch", "/checks/watch/canaries/ant", "/runs/2", "/alerts", "/alerts/1", "/retrievers", "/docs")
+PAGES = (
+    "/",
+    "/checks/watch",
+    "/checks/watch/canaries/ant",
+    "/runs/2",
+    "/alerts",
+    "/alerts/1",
+    "/hooks",
+    "/hooks/ops",
+    "/hooks/ops/edit",
+    "/new-hook",
+    "/deliveries",
+    "/silences",
+    "/silences/yearly",
+    "/new-silence?checks=watch&for=1h",
+    "/retrievers",
+    "/docs",
+)
+YEARLY = {"slug": "yearly", "checks": ["watch"], "window": {"cron": "0 0 1 1 *", "duration": "1m"}}
 
 
 @pytest.fixture
 def address(sqlite_store: Store) -> Iterator[str]:
     pages = site(sqlite_store)
-    pages.world.apply(page([canary("ant"), canary("bee")], rules=[{**COVERAGE, "open": {"bad": 1, "of": 1}}]))
+    described = page([canary("ant"), canary("bee")], rules=[{**COVERAGE, "open": {"bad": 1, "of": 1}}])
+    pages.world.apply({**described, "silences": [YEARLY]})
     pages.world.run()
     pages.world.probe.answers["ant"] = answered(hits("noise"))
     pages.world.run()
