@@ -53,6 +53,21 @@ def variables(board: Shape) -> list[Shape]:
     return found
 
 
+def links(board: Shape) -> list[str]:
+    """List where the links of a board and of its panels lead, but for those to all boards."""
+    found = [link["url"] for link in board["links"] if link["type"] == "link"]
+    for panel in panels(board):
+        found += [link["url"] for link in panel["fieldConfig"]["defaults"].get("links", [])]
+        found += [
+            link["url"]
+            for override in panel["fieldConfig"]["overrides"]
+            for one in override["properties"]
+            if one["id"] == "links"
+            for link in one["value"]
+        ]
+    return found
+
+
 def queries(board: Shape) -> Iterator[Query]:
     """Give every expression of panels and annotations."""
     uid = board.get("uid", "")

@@ -14,6 +14,7 @@ from tests.grafana_boards import (
     MACROS,
     VARIABLE,
     Shape,
+    links,
     panels,
     parsed,
     queries,
@@ -175,18 +176,11 @@ def nothing_measured_never_looks_healthy(board: Shape) -> Iterator[str]:
 
 def links_lead_somewhere(board: Shape) -> Iterator[str]:
     """Links lead to a board that exists, or to a page of Coalmine."""
-    pages = r"\$\{coalmine_url:raw\}(/|/alerts|/checks/\$\{(check|__field\.labels\.check|__data\.fields\.Check)\})"
+    check = r"\$\{(check|__field\.labels\.check|__data\.fields\.Check)\}"
+    listed = rf"(alerts|deliveries)(\?(state|severity)=[a-z]+|\?check={check})?"
+    pages = rf"\$\{{coalmine_url:raw\}}/({listed}|checks/{check}|hooks/\$\{{__data\.fields\.Hook\}})?"
     others = r"/d/coalmine-(overview|check|comparison|itself)\?[^ ]*\$\{__url_time_range\}[^ ]*"
-    found = [link["url"] for link in board["links"] if link["type"] == "link"]
-    for panel in panels(board):
-        found += [link["url"] for link in panel["fieldConfig"]["defaults"].get("links", [])]
-        found += [
-            link["url"]
-            for override in panel["fieldConfig"]["overrides"]
-            for one in override["properties"]
-            if one["id"] == "links"
-            for link in one["value"]
-        ]
+    found = links(board)
     yield from (f"link to {url}" for url in found if not re.fullmatch(f"{pages}|{others}", url))
     if not any(link["type"] == "dashboards" and link["keepTime"] and link["includeVars"] for link in board["links"]):
         yield "no links to the other boards that keep time and variables"

@@ -219,7 +219,9 @@ def _yaml(path: Path) -> Any:
 
 def test_grafana_is_given_the_boards_and_the_prometheus_of_compose() -> None:
     grafana = _yaml(ROOT / "docker-compose.yml")["services"]["grafana"]
-    assert "./deploy/grafana/provisioning:/etc/grafana/provisioning:ro" in grafana["volumes"]
+    for kind in ("datasources", "dashboards"):  # the rest of that folder comes with the image
+        folder = f"provisioning/{kind}"
+        assert f"./deploy/grafana/{folder}:/etc/grafana/{folder}:ro" in grafana["volumes"]
     (provider,) = _yaml(GRAFANA / "provisioning/dashboards/coalmine.yml")["providers"]
     inside = Path(provider["options"]["path"]).relative_to("/etc/grafana/provisioning")
     assert GRAFANA / "provisioning" / inside == FOLDER

@@ -41,7 +41,8 @@ PanelT = TypeVar(
     "PanelT", timeseries.Panel, stat.Panel, table.Panel, statetimeline.Panel, bargauge.Panel, heatmap.Panel
 )
 
-CHECK_PAGE = "${coalmine_url:raw}/checks/"
+COALMINE = "${coalmine_url:raw}"
+CHECK_PAGE = f"{COALMINE}/checks/"
 CHECK_BOARD = "/d/coalmine-check?${job:queryparam}&${datasource:queryparam}&${__url_time_range}&var-check="
 OF_THE_SERIES, OF_THE_ROW = "${__field.labels.check}", "${__data.fields.Check}"
 
@@ -220,6 +221,11 @@ def linked(panel: PanelT, check: str = OF_THE_SERIES) -> PanelT:
             dashboard.DashboardLink("Show the check's board").url(f"{CHECK_BOARD}{check}").target_blank(False),
         ]
     )
+
+
+def paged(panel: PanelT, title: str, path: str) -> PanelT:
+    """Lead from a value to a page of Coalmine."""
+    return panel.data_links([dashboard.DashboardLink(title).url(f"{COALMINE}{path}").target_blank(True)])
 
 
 def check_links(check: str) -> list[dict[str, Any]]:

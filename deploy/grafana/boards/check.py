@@ -15,6 +15,7 @@ from deploy.grafana.panels import (
     logarithmic,
     matrix,
     over_time,
+    paged,
     rows,
     states,
 )
@@ -194,11 +195,15 @@ def _detection() -> Panels:
             9,
         ),
         (
-            bars(
-                402,
-                "Alerts",
-                "Alerts of this check by state: pending ones may yet pass, recovering ones wait for good runs.",
-                over_time(alerts, "{{severity}}, {{state}}"),
+            paged(
+                bars(
+                    402,
+                    "Alerts",
+                    "Alerts of this check by state: pending ones may yet pass, recovering ones wait for good runs.",
+                    over_time(alerts, "{{severity}}, {{state}}"),
+                ),
+                "Open alerts in Coalmine",
+                "/alerts?check=${check}",
             ),
             8,
         ),

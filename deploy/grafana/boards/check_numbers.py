@@ -15,6 +15,7 @@ from deploy.grafana.panels import (
     VERDICTS,
     now,
     number,
+    paged,
     words,
 )
 
@@ -77,12 +78,16 @@ def first_numbers() -> Panels:
             4,
         ),
         (
-            number(
-                105,
-                "Open alerts",
-                "Alerts of this check that are not resolved. Coalmine's page tells why each was opened.",
-                now(q.open_alerts(MINE)),
-                steps=ANY_IS_BAD,
+            paged(
+                number(
+                    105,
+                    "Open alerts",
+                    "Alerts of this check that are not resolved. Coalmine's page tells why each was opened.",
+                    now(q.open_alerts(MINE)),
+                    steps=ANY_IS_BAD,
+                ),
+                "Open alerts in Coalmine",
+                "/alerts?check=${check}",
             ),
             5,
         ),

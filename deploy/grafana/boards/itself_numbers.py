@@ -15,6 +15,7 @@ from deploy.grafana.panels import (
     WARN,
     now,
     number,
+    paged,
     words,
 )
 
@@ -157,36 +158,48 @@ def waiting() -> Panels:
             4,
         ),
         (
-            number(
-                113,
-                "Outbox",
-                "News that is not delivered yet. It should be empty within seconds; deliveries that fail are tried "
-                "again for a day.",
-                now(q.state("coalmine_outbox_pending", q.JOB, by=())),
-                steps=ANY_IS_A_WARNING,
+            paged(
+                number(
+                    113,
+                    "Outbox",
+                    "News that is not delivered yet. It should be empty within seconds; deliveries that fail are tried "
+                    "again for a day.",
+                    now(q.state("coalmine_outbox_pending", q.JOB, by=())),
+                    steps=ANY_IS_A_WARNING,
+                ),
+                "Open deliveries in Coalmine",
+                "/deliveries?state=pending",
             ),
             4,
         ),
         (
-            number(
-                114,
-                "Oldest news",
-                "Age of the oldest undelivered news. Old news mean a hook that fails (see below) or no running worker.",
-                now(q.state("coalmine_outbox_oldest_seconds", q.JOB, by=())),
-                unit=SECONDS,
-                steps=WAIT,
+            paged(
+                number(
+                    114,
+                    "Oldest news",
+                    "Age of the oldest undelivered news. Old news: a hook fails (see below), or no worker runs.",
+                    now(q.state("coalmine_outbox_oldest_seconds", q.JOB, by=())),
+                    unit=SECONDS,
+                    steps=WAIT,
+                ),
+                "Open deliveries in Coalmine",
+                "/deliveries?state=pending",
             ),
             4,
         ),
         (
-            number(
-                119,
-                "Dead letters",
-                "Deliveries given up after a day or refused for good. Coalmine's page of deliveries shows each and "
-                "can replay it.",
-                now(f"sum({q.state('coalmine_deliveries_dead', q.JOB, by=('hook',))})"),
-                steps=ANY_IS_BAD,
-                empty="No hooks, or no state",
+            paged(
+                number(
+                    119,
+                    "Dead letters",
+                    "Deliveries given up after a day or refused for good. Coalmine's page of deliveries shows each and "
+                    "can replay it.",
+                    now(f"sum({q.state('coalmine_deliveries_dead', q.JOB, by=('hook',))})"),
+                    steps=ANY_IS_BAD,
+                    empty="No hooks, or no state",
+                ),
+                "Open deliveries in Coalmine",
+                "/deliveries?state=dead",
             ),
             4,
         ),
@@ -228,7 +241,7 @@ def shown() -> Panels:
                 "Failed probes",
                 "Share of the probes of the time shown that brought no measurement. Which retriever it is stands on "
                 "the overview.",
-                now(f"{lost} / {q.increase('coalmine_probes_total', q.JOB, over=over)}"),
+                now(f"{lost} / ({q.increase('coalmine_probes_total', q.JOB, over=over)} > 0)"),
                 unit=RATIO,
                 steps=((None, NEUTRAL), (0.0, GOOD), (0.01, WARN), (0.5, BAD)),
                 empty="No probes in this time",
@@ -236,15 +249,19 @@ def shown() -> Panels:
             5,
         ),
         (
-            number(
-                115,
-                "Failed attempts",
-                "Attempts to deliver that failed in the time shown. They are repeated, so news may still have arrived.",
-                # Hooks have no series before their first failure: none is zero, as long as somebody answers.
-                now(f"{failed} or 0 * min({q.series('coalmine_store_up', q.JOB)})"),
-                steps=ANY_IS_A_WARNING,
-                empty=_NOT_SCRAPED,
-            ).decimals(0),
+            paged(
+                number(
+                    115,
+                    "Failed attempts",
+                    "Attempts to deliver that failed in the time shown. They are repeated: the news may have arrived.",
+                    # Hooks have no series before their first failure: none is zero, as long as somebody answers.
+                    now(f"{failed} or 0 * min({q.series('coalmine_store_up', q.JOB)})"),
+                    steps=ANY_IS_A_WARNING,
+                    empty=_NOT_SCRAPED,
+                ).decimals(0),
+                "Open deliveries in Coalmine",
+                "/deliveries",
+            ),
             5,
         ),
     ]

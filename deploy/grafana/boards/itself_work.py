@@ -8,6 +8,7 @@ from deploy.grafana.panels import (
     ANY_IS_A_WARNING,
     ANY_IS_BAD,
     BAD,
+    COALMINE,
     COUNT,
     GOOD,
     ODD,
@@ -190,9 +191,15 @@ def _hooks(delivered: str, failed: str) -> table.Panel:
         rows(f"sum by (hook) ({q.series(failed, q.JOB)})"),
         empty="none",
     )
+    page = {
+        "title": "Open the hook in Coalmine",
+        "url": f"{COALMINE}/hooks/${{__data.fields.Hook}}",
+        "targetBlank": True,
+    }
     disabled = setting("mappings", mapped({"0": ("enabled", GOOD), "1": ("disabled", BAD)}))
     return (
         panel.transformations(merged(columns))
+        .override_by_name("Hook", [setting("links", [page])])
         .override_by_name("State", [disabled, setting("noValue", "unknown"), *coloured(PLAIN)])
         .override_by_name("Retrying", coloured(ANY_IS_A_WARNING))
         .override_by_name("Dead", coloured(ANY_IS_BAD))

@@ -29,6 +29,7 @@ from deploy.grafana.panels import (
     now,
     number,
     over_time,
+    paged,
     rows,
     setting,
     states,
@@ -128,22 +129,30 @@ def _numbers() -> Panels:
             3,
         ),
         (
-            number(
-                105,
-                "Open critical alerts",
-                "Critical alerts that are not resolved. Coalmine's page of alerts tells why each was opened.",
-                now(_sum(q.open_alerts(MINE, q.has("severity", "critical")))),
-                steps=ANY_IS_BAD,
+            paged(
+                number(
+                    105,
+                    "Open critical alerts",
+                    "Critical alerts that are not resolved. Coalmine's page of alerts tells why each was opened.",
+                    now(_sum(q.open_alerts(MINE, q.has("severity", "critical")))),
+                    steps=ANY_IS_BAD,
+                ),
+                "Open alerts in Coalmine",
+                "/alerts?severity=critical",
             ),
             4,
         ),
         (
-            number(
-                106,
-                "Open warnings",
-                "Warnings that are not resolved. They page nobody while a critical alert of their check is open.",
-                now(_sum(q.open_alerts(MINE, q.has("severity", "warning")))),
-                steps=ANY_IS_A_WARNING,
+            paged(
+                number(
+                    106,
+                    "Open warnings",
+                    "Warnings that are not resolved. They page nobody while a critical alert of their check is open.",
+                    now(_sum(q.open_alerts(MINE, q.has("severity", "warning")))),
+                    steps=ANY_IS_A_WARNING,
+                ),
+                "Open alerts in Coalmine",
+                "/alerts?severity=warning",
             ),
             4,
         ),
