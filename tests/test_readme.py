@@ -1,60 +1,145 @@
-"""The README tells the truth: about settings, commands, files and the example it shows."""
+"""README and docs tell the truth: about settings, commands, presets, routes, messages and where links lead."""
 
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
+import pytest
 import typer.main
 
 from app.cli import app as command_line
 from app.config import PREFIX, Settings
 from app.formats.canary_files import read_canary_files
 from app.formats.presets import PRESETS
+from app.store.engine import Store
+from tests.doc_pages import blocks, pages
+from tests.pages_service import site
+from tests.processes import ROOT
 
-ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+TEXT = "\n".join(pages().values())
+PRESETS_PAGE = "docs/presets.md"
+NEXT_TO_SETTINGS = {"COALMINE_API_KEY", "COALMINE_BENCH_STUB", "COALMINE_URL"}
+"""Variables that are none of the service's: of commands, of a benchmark, of the examples in Python."""
 
 
-def test_every_setting_is_documented() -> None:
-    missing = [name for field in fields(Settings) if f"`{(name := PREFIX + field.name.upper())}`" not in README]
-    assert missing == []
+def test_every_setting_is_documented_once() -> None:
+    names = [PREFIX + field.name.upper() for field in fields(Settings)]
+    rows = re.findall(r"^\| (`COALMINE_.*?) \|", TEXT, re.MULTILINE)
+    told = [name for row in rows for name in re.findall(r"`(COALMINE_[A-Z_]+)`", row)]
+    assert sorted(told) == sorted(names)
 
 
 def test_every_documented_setting_exists() -> None:
-    known = {PREFIX + field.name.upper() for field in fields(Settings)} | {"COALMINE_API_KEY", "COALMINE_BENCH_STUB"}
-    assert set(re.findall(r"COALMINE_[A-Z_]*[A-Z]", README)) <= known
+    known = {PREFIX + field.name.upper() for field in fields(Settings)} | NEXT_TO_SETTINGS
+    assert set(re.findall(r"COALMINE_[A-Z_]*[A-Z]", TEXT)) - {"COALMINE_"} <= known
 
 
 def test_every_command_named_exists() -> None:
     known = set(typer.main.get_group(command_line).commands)
-    named = set(re.findall(r"coalmine ([a-z]+)", README))
+    named = set(re.findall(r"coalmine ([a-z]+)", TEXT.replace("-m benchmarks", "")))
     assert named
     assert named <= known
 
 
-def test_the_example_canary_file_can_be_used() -> None:
-    example = next(block for block in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "suite:" in block)
-    text = "\n".join(line.removeprefix("   ") for line in example.splitlines())
+def test_every_command_is_told_of() -> None:
+    commands = set(typer.main.get_group(command_line).commands)
+    assert {name for name in commands if f"coalmine {name}" not in TEXT} == set()
+
+
+def test_the_example_canary_file_of_the_readme_can_be_used() -> None:
+    example = next(block for block in blocks("README.md") if block.language == "yaml")
     environment = {"SEARCH_TOKEN": "t", "OPS_WEBHOOK": "https://ops.example.com/", "OPS_SECRET": "whsec_" + "ab" * 20}
-    documents = read_canary_files([("search.yaml", text)], environment, None)
-    assert [canary.key for canary in documents.suites[0].canaries or ()] == ["parental-leave", "expense-limit"]
+    documents = read_canary_files([("search.yaml", example.text)], environment, None)
+    assert [canary.key for canary in documents.suites[0].canaries or ()] == ["trial-length", "rate-limit"]
 
 
 def test_every_preset_is_in_the_table_and_has_an_example_that_can_be_used() -> None:
-    blocks = [block for block in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if block.startswith("retrievers:")]
     shown: set[str] = set()
-    for block in blocks:
-        environment = dict.fromkeys(re.findall(r"\$\{([A-Z_]+)\}", block), "secret-of-a-test")
-        documents = read_canary_files([("README.md", block)], environment, None)
-        shown |= {retriever.preset for retriever in documents.retrievers}
+    for block in blocks(PRESETS_PAGE):
+        if block.language == "yaml":
+            environment = dict.fromkeys(re.findall(r"\$\{([A-Z_]+)\}", block.text), "secret-of-a-test")
+            documents = read_canary_files([(block.place, block.text)], environment, None)
+            shown |= {retriever.preset for retriever in documents.retrievers}
     assert shown == set(PRESETS)
-    table = {
-        name for row in re.findall(r"^\| (`.*?) \|", README, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)
+    rows = re.findall(r"^\| (`.*?) \|", pages()[PRESETS_PAGE], re.MULTILINE)
+    assert set(PRESETS) <= {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+# --- links -------------------------------------------------------------------------------------------------------
+
+
+def anchors(text: str) -> set[str]:
+    """Give the anchors of a page's headings, as the places that show Markdown make them."""
+    headings = re.findall(
+        r"^#+ (.+)$", re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_link_leads_somewhere(page: str) -> None:
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", pages()[page]) if "://" not in link]
+    lost = []
+    for link in links:
+        path, _, anchor = link.partition("#")
+        file = ((ROOT / page).parent / path).resolve() if path else ROOT / page
+        if not file.exists() or (anchor and anchor not in anchors(file.read_text(encoding="utf-8"))):
+            lost.append(link)
+    assert lost == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = pages()["docs/README.md"]
+    missing = [page for page in pages() if page.startswith("docs/") and page.count("/") == 1]
+    assert [page for page in missing if page != "docs/README.md" and f"]({Path(page).name})" not in index] == []
+
+
+# --- what the program says and has -------------------------------------------------------------------------------
+
+
+def source() -> str:
+    """Give the code with texts that are written over several lines made one."""
+    code = "\n".join(file.read_text(encoding="utf-8") for file in sorted((ROOT / "app").rglob("*.py")))
+    return re.sub(r'"\s*\n\s*f?"', "", code)
+
+
+def test_every_message_that_is_explained_is_one_of_ours() -> None:
+    table = pages()["docs/faq.md"].partition("## Messages, and what to do")[2]
+    messages = re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)
+    assert messages
+    code = source()
+    parts = [part.strip() for message in messages for part in message.split("...")]
+    assert [part for part in parts if part not in code] == []
+
+
+def test_every_route_named_exists(sqlite_store: Store) -> None:
+    app = site(sqlite_store).app()
+    known = {re.sub(r"\{[^}]*\}", "{}", getattr(route, "path", "")) for route in app.routes} | {
+        re.sub(r"\{[^}]*\}", "{}", path) for path in app.openapi()["paths"]
     }
-    assert set(PRESETS) <= table
+    named = {
+        route
+        for text in pages().values()
+        for route in re.findall(r"\b(?:GET|POST|PUT|DELETE)\s(/[\w/{}-]+\w\}?)", " ".join(text.split()))
+    }
+    named |= {f"/v1/{name}" for name in re.findall(r"`/v1/(\w+)`", pages()["docs/api.md"])}
+    assert named
+    assert {route for route in named if re.sub(r"\{[^}]*\}", "{}", route) not in known} == set()
 
 
-def test_every_file_linked_exists() -> None:
-    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+def every_command() -> dict[str, Any]:
+    """Give every command that does something, by its words."""
+    found: dict[str, Any] = {}
+    group = typer.main.get_group(command_line)
+    for name, command in group.commands.items():
+        below = getattr(command, "commands", None)
+        found |= {name: command} if below is None else {f"{name} {one}": each for one, each in below.items()}
+    return found
+
+
+@pytest.mark.parametrize("name", every_command())
+def test_the_help_of_every_command_has_examples_that_begin_with_it(name: str) -> None:
+    command = every_command()[name]
+    assert command.help
+    assert f"coalmine {name}" in (command.epilog or "")
