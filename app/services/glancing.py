@@ -11,6 +11,7 @@ from typing import Final
 
 from app.domain.alerting import no_data_due
 from app.domain.model import Category, RunStatus, Verdict
+from app.domain.schedules import next_due
 from app.services.overview import SPARK_RUNS, EndedRun, ended_run, next_run, open_alerts, schedule_text
 from app.services.scheduling import schedule_of, silence
 from app.store import catalog, glances
@@ -165,11 +166,13 @@ def _slices(newest: Newest | None, wish: Wish) -> dict[str, Part]:
 def _is_overdue(connection: Connection, check: Definition, newest: Newest | None, now: datetime) -> bool:
     if not check.body["enabled"]:
         return False
-    run = newest.run if newest is not None else None
-    if run is not None and run.finished_at is not None and run.status != RunStatus.FAILED:
-        # Spares a look per check: one that completed in time is not overdue, whatever else is there.
-        last = from_us(run.finished_at)
-        if no_data_due(schedule_of(check.body), last, now, from_us(check.updated_at)) is None:
+    schedule, updated = schedule_of(check.body), from_us(check.updated_at)
+    if newest is None:
+        return no_data_due(schedule, None, now, updated) is not None
+    if newest.run.finished_at is not None and newest.run.status != RunStatus.FAILED:
+        # Spares the look at the store, and for most the second of two instants.
+        last = max(from_us(newest.run.finished_at), updated)
+        if now < next_due(schedule, last) or no_data_due(schedule, last, now, updated) is None:
             return False
     return silence(connection, check, now) is not None
 
