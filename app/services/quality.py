@@ -217,6 +217,12 @@ def _shape(section: Section) -> dict[str, Any]:
             {"canary": one.canary, "chunk": one.chunk, "told": one.told, "text": one.text} for one in section.examples
         ],
         "advice": section.advice,
+        "histogram": None
+        if section.histogram is None
+        else {
+            "edges": [shapes.number(edge) for edge in section.histogram.edges],
+            "counts": {kind: list(counts) for kind, counts in section.histogram.counts.items()},
+        },
     }
 
 

@@ -42,8 +42,8 @@ def show_badge(
     request: Request, store: StoreDep, check: str, label: Label = None, measure: MeasureName = None
 ) -> Response:
     """Draw the newest verdict of a check, with a `measure` its value; a check that is overdue is never said healthy."""
-    badge = badge_of(store, check, label=label, measure=measure, now=datetime.now(UTC))
-    drawn = fill("badge.svg", badge=badge, left=_width(badge.label), right=_width(badge.value)).encode()
+    line = overview.one_line(store, check, datetime.now(UTC))
+    drawn = draw(badge_of(store, line, label=label, measure=measure)).encode()
     # Kept by nobody without asking: a badge is looked at in order to know how things are now.
     headers = {"etag": f'"{sha256(drawn).hexdigest()[:32]}"', "cache-control": "private, no-cache"}
     if headers["etag"] in request.headers.get("if-none-match", ""):
@@ -51,16 +51,20 @@ def show_badge(
     return Response(drawn, media_type="image/svg+xml; charset=utf-8", headers=headers)
 
 
-def badge_of(store: Store, slug: str, *, label: str | None, measure: str | None, now: datetime) -> Badge:
-    """Say what a badge says. Raises NotFoundError, and InvalidInputError for what the newest run did not measure."""
-    line = overview.one_line(store, slug, now)
+def badge_of(store: Store, line: CheckLine, *, label: str | None = None, measure: str | None = None) -> Badge:
+    """Say what the badge of a check says. Raises InvalidInputError for what the newest run did not measure."""
     value, kind = _state(line)
     if measure is not None and line.newest is not None:
-        number = _number(store, slug, measure)
+        number = _number(store, line.slug, measure)
         if kind in {"healthy", "degraded"}:
             value = score(number)
-    named = f"{slug} {spoken(measure)}" if measure is not None else slug
+    named = f"{line.slug} {spoken(measure)}" if measure is not None else line.slug
     return Badge(label=_plain(named if label is None else label), value=_plain(value), kind=kind)
+
+
+def draw(badge: Badge, *, inside: bool = False) -> str:
+    """Draw a badge as SVG, in which whatever it says is text; `inside` a page, which has a title of its own."""
+    return fill("badge.svg", badge=badge, left=_width(badge.label), right=_width(badge.value), inside=inside)
 
 
 def _state(line: CheckLine) -> tuple[str, str]:

@@ -1,17 +1,23 @@
 """The page of a check: its verdict with reasons, its measures over time, what is degraded and why. It only reads."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
+from markupsafe import Markup
 
 from app.api.deps import StoreDep
 from app.domain.measures import RECALL_BY
 from app.formats import reports
-from app.services import alert_reading, baselines, overview, reanchoring
+from app.formats.diagnosed import ADVICE
+from app.formats.documents import CheckDocument
+from app.formats.rule_documents import rules_in_force
+from app.formats.rule_words import rule_in_words
+from app.services import baselines, charts, commonalities, overview, reanchoring, thinness, why
 from app.services.reanchoring import State
+from app.web.badges import badge_of, draw
 from app.web.banners import banners_of
 from app.web.parameters import Version
 from app.web.rendering import render
@@ -30,8 +36,10 @@ _OWN_MEASURES = ("health_score", "coverage", "degraded_share")
 @router.get("/checks/{slug}")
 def show_check(request: Request, store: StoreDep, slug: str, version: Version = "") -> HTMLResponse:
     """Show a check: its verdict with reasons, its measures over time, what is degraded and why."""
-    detail = overview.one_check(store, slug, datetime.now(UTC), version=version or None)
+    now = datetime.now(UTC)
+    detail = overview.one_check(store, slug, now, version=version or None)
     run, k = detail.run, detail.asked.k if detail.asked else detail.definition["k"]
+    rules = rules_in_force(CheckDocument.model_validate(detail.definition).rules)
     return render(
         request,
         "check.html",
@@ -42,14 +50,31 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         k=k,
         baseline=baselines.show(store, slug),
         proposed=bool(reanchoring.list_all(store, slug, state=State.PROPOSED, limit=1)),
-        unresolved=[alert_reading.alert(store, int(alert["id"])) for alert in detail.unresolved],
+        why=None if detail.line.archived else why.explain(store, slug, now=now),
+        words={rule.key: rule_in_words(rule) for rule in rules},
+        fleet=commonalities.common(store, run["id"], detail.unresolved) if run else None,
+        fallen=_by_cause(detail.degraded),
+        thin=None if detail.line.archived else thinness.of_suite(store, detail.line.suite)["coverage_note"],
+        badge=Markup(draw(badge_of(store, detail.line), inside=True)),  # noqa: S704 - drawn by a template, which escapes
         ranges=RANGES,
         measures=_measures(run),
+        kept=charts.measures_kept(store, slug),
         cutoffs=reports.cutoff_table(run) if run else None,
         wholes=reports.whole_table(run) if run else None,
         category_measures=_category_measures(run, k),
-        banners=banners_of(request, [detail.line]),
+        base=request.app.state.links.public_url.rstrip("/"),
+        banners=banners_of(request, overdue=detail.line.overdue),
     )
+
+
+def _by_cause(degraded: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, list[Mapping[str, Any]]]]:
+    """Group canaries by the cause of each and what to do about it, the worst first as they came; "" = not asked yet."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for result in degraded:
+        found.setdefault(str(result["diagnosis"].cause) if result["diagnosis"] else "", []).append(result)
+    return [
+        (cause, ADVICE.get(cause, ""), members) for cause, members in sorted(found.items(), key=lambda one: not one[0])
+    ]
 
 
 def _measures(run: Mapping[str, Any] | None) -> list[str]:

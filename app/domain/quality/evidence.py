@@ -62,6 +62,15 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """How many of each kind fall between two edges and the next, the last edge included."""
+
+    edges: tuple[float, ...]
+    counts: Mapping[str, tuple[int, ...]]
+    """By kind, one fewer than edges."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """One point of the checklist."""
 
@@ -77,6 +86,8 @@ class Section:
     """The worst ones."""
     advice: str | None = None
     """What to do about it in a sentence; None where there is nothing to do."""
+    histogram: Histogram | None = None
+    """How the values lie that it is about, where a picture of them says more."""
 
 
 def unknown(name: str, reason: str, **numbers: float | None) -> Section:

@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.quality.evidence import EXAMPLES, Answered, Example, Mark, Section, percent, unknown
+from app.domain.quality.evidence import EXAMPLES, Answered, Example, Histogram, Mark, Section, percent, unknown
 from app.domain.relevance import relevance_of
 from app.domain.retrievers import Scorer, ScorerKind
 
@@ -15,6 +15,7 @@ SEPARATION_WANTED: Final = 0.8
 """The probability that a relevant hit scores above an irrelevant one; one half is chance."""
 FEWEST: Final = 5
 """Of each kind of hits; fewer have no distribution."""
+_BINS: Final = 20
 _QUANTILES = {"p10": 0.1, "median": 0.5, "p90": 0.9}
 
 Floats = NDArray[np.float64]
@@ -78,6 +79,7 @@ def precision(answered: Sequence[Answered], scorer: Scorer) -> Section:
         },
         examples=[example for _, example in sorted(above, key=lambda one: -one[0])[:EXAMPLES]],
         advice=None if separated else _advice(auc),
+        histogram=_histogram(good, bad),
     )
 
 
@@ -87,6 +89,16 @@ def separation(relevant: Floats, others: Floats) -> float:
     below = np.searchsorted(ordered, relevant, side="left")
     upto = np.searchsorted(ordered, relevant, side="right")
     return float((below + upto).sum() / (2 * len(relevant) * len(others)))
+
+
+def _histogram(relevant: Floats, others: Floats) -> Histogram:
+    """Count both kinds in bins of equal width, from the lowest score there is to the highest."""
+    scores = np.concatenate([relevant, others])
+    edges = np.histogram_bin_edges(scores, bins=_BINS)
+    counts = {"relevant": np.histogram(relevant, edges)[0], "other": np.histogram(others, edges)[0]}
+    return Histogram(
+        edges=tuple(edges.tolist()), counts={kind: tuple(found.tolist()) for kind, found in counts.items()}
+    )
 
 
 def _scaled(scorer: Scorer, score: float | None) -> float | None:

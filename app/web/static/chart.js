@@ -1,207 +1,307 @@
-// Draws the measures of a check over time from /v1/checks/{slug}/series, with a table that says the same.
+// Draws measures of a check over time from /v1/checks/{slug}/series, with a table that says the same. The choice stands
+// in the address: measure, also, category, range, and from and to of a period of one's own.
 "use strict";
 
 (() => {
   const host = document.getElementById("chart");
   const controls = document.getElementById("chart-controls");
   if (!host || !controls || !window.uPlot) return;
-  const note = document.getElementById("chart-note");
-  const table = document.getElementById("chart-table");
-  const HEIGHT = 280;
-  const TABLE_POINTS = 20;
+  const { plots } = window;
+  const { around, words } = plots;
+  const [note, key, point, table, reset] = ["note", "key", "point", "table", "reset"].map((name) => document.getElementById(`chart-${name}`));
+  const own = document.getElementById("chart-own");
+  const check = host.dataset.check;
+  const HEIGHT = 300;
+  const MOST_LINES = 6;
+  const INKS = ["--first", "--second", "--third", "--fourth", "--fifth", "--sixth"];
+  const DASHES = [undefined, [7, 4], [2, 3], [10, 3, 2, 3], [4, 4], [12, 4]]; // told apart without colour
   let plot = null;
   let shown = null;
   let wish = 0;
+  let before = null; // the range to go back to
 
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const score = (value) => (value == null ? "–" : value.toFixed(3));
-  const stamp = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+  const { spoken, known, pointAt } = words;
+  const chosen = () => {
+    const data = new FormData(controls);
+    const first = data.get("measure");
+    const category = data.get("category") || "";
+    const measures = first ? [first, ...data.getAll("also").filter((one) => one !== first)] : ["health_score", "coverage"];
+    if (category === "*") {
+      const measure = first || "coverage";
+      return categories(measure).slice(0, MOST_LINES).map((one) => ({ measure, category: one, label: spoken(one) }));
+    }
+    return measures.slice(0, MOST_LINES).map((measure) => ({ measure, category, label: spoken(measure) }));
+  };
+  const kept = (category) => controls.elements.category.querySelector(`option[value="${CSS.escape(category)}"]`).dataset.measures.split(" ");
+  const categories = (measure) =>
+    [...controls.elements.category.options].map(({ value }) => value).filter((one) => one && one !== "*" && kept(one).includes(measure));
+
+  const period = () => {
+    const range = controls.querySelector('input[name="range"]:checked');
+    if (range.value !== "own") {
+      const until = new Date();
+      return { since: new Date(until - Number(range.dataset.seconds) * 1000), until };
+    }
+    const [since, until] = ["from", "to"].map((name) => new Date(own.elements[name].value));
+    return Number.isNaN(+since) || Number.isNaN(+until) || since >= until ? null : { since, until };
+  };
 
   const load = async () => {
-    const chosen = new FormData(controls);
-    const measures = chosen.get("measure") ? [chosen.get("measure")] : ["health_score", "coverage"];
-    const range = controls.querySelector(`input[value="${CSS.escape(chosen.get("range"))}"]`);
-    const until = new Date();
-    const since = new Date(until - Number(range.dataset.seconds) * 1000);
+    const times = period();
+    own.hidden = controls.elements.range.value !== "own";
+    reset.hidden = !before;
+    if (!times) {
+      note.textContent = "Give a beginning and an end after it.";
+      return;
+    }
+    const lines = chosen();
     const mine = ++wish;
-    remember(chosen);
+    remember(times);
     note.textContent = "Loading…";
     try {
-      const found = await Promise.all(measures.map((measure) => series(measure, since, until)));
+      const found = await Promise.all(lines.map((line) => series(line, times)));
       if (mine !== wish) return; // somebody chose again in the meantime
-      shown = { found, since, until };
+      shown = { ...times, lines: lines.map((line, place) => ({ ...line, ...found[place], label: line.label, ink: INKS[place], dash: DASHES[place] })) };
       draw();
-      fill(measures, found);
+      words.fill(shown, table);
+      document.dispatchEvent(new CustomEvent("coalmine:period", { detail: times }));
     } catch (error) {
       if (mine === wish) note.textContent = `The chart could not be drawn: ${error.message}`;
     }
   };
 
-  const series = async (measure, since, until) => {
-    const query = new URLSearchParams({ measure, from: since.toISOString(), to: until.toISOString(), points: "300" });
-    if (host.dataset.version) query.set("measures_version", host.dataset.version);
-    const response = await fetch(`/v1/checks/${encodeURIComponent(host.dataset.check)}/series?${query}`);
-    const body = await response.json();
-    if (!response.ok) throw new Error(body.detail || `HTTP ${response.status}`);
-    return body;
+  const series = ({ measure, category }, { since, until }) => {
+    const wanted = { measure, from: since.toISOString(), to: until.toISOString(), points: "300" };
+    if (category) wanted.category = category;
+    if (host.dataset.version) wanted.measures_version = host.dataset.version;
+    return plots.ask(`/v1/checks/${encodeURIComponent(check)}/series`, wanted);
   };
 
+  // --- the picture ---
+
   const draw = () => {
-    const { found, until } = shown;
+    const { lines, until } = shown;
     const since = start(shown);
-    const single = found.length === 1;
-    const tables = found.map(({ points }) => {
-      const columns = [points.map((point) => Date.parse(point.at) / 1000), points.map((point) => point.mean)];
-      if (single) columns.push(points.map((point) => point.min), points.map((point) => point.max));
-      return columns;
-    });
-    const data = single ? tables[0] : uPlot.join(tables);
-    const few = data[0].length <= 60;
-    const inks = [colour("--first"), colour("--second")];
-    const lines = found.map(({ measure }, place) => ({
-      label: measure.replaceAll("_", " "),
-      stroke: inks[place],
+    const single = lines.length === 1;
+    const spread = single && lines[0].points.some(({ runs }) => runs > 1);
+    const data = uPlot.join(lines.map((line) => columns(line, spread)));
+    const few = lines.every(({ points }) => points.length <= 60);
+    const curves = lines.map(({ label, ink, dash }, place) => ({
+      label,
+      stroke: plots.ink(ink),
       width: 2,
-      dash: place ? [7, 4] : undefined, // told apart without colour
-      spanGaps: true,
-      points: { show: few, size: 5, fill: inks[place] },
-      value: (_, value) => score(value),
+      dash,
+      spanGaps: false,
+      points: { show: few, size: 5, fill: plots.ink(ink), filter: (drawn, row, all) => (all ? null : plots.lonely(drawn, row)) },
+      value: (_, value) => plots.score(value),
+      place,
     }));
-    const edge = { stroke: "transparent", points: { show: false }, value: (_, value) => score(value) };
-    const bands = single ? [{ ...edge, label: "lowest" }, { ...edge, label: "highest" }] : [];
-    const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
-    const font = "12px system-ui, sans-serif";
+    const edge = { stroke: "transparent", points: { show: false }, value: (_, value) => plots.score(value) };
+    const marks = around.lanes(lines[0].marks, since / 1000, until / 1000, host.clientWidth - 52 - 14);
+    const bars = around.alertLanes(lines[0].alerts);
     plot?.destroy();
     host.replaceChildren();
+    const tip = plots.tip(host);
     plot = new uPlot(
       {
         width: host.clientWidth,
         height: HEIGHT,
-        series: [{ label: "at", value: (_, at) => (at == null ? "–" : stamp.format(at * 1000)) }, ...lines, ...bands],
-        bands: single ? [{ series: [3, 2], fill: `${inks[0]}30` }] : [],
+        padding: [around.room(marks, bars), 14, 0, 0],
+        series: [{ label: "at", value: (_, at) => (at == null ? "–" : plots.told(at)) }, ...curves, ...(spread ? [{ ...edge, label: "lowest" }, { ...edge, label: "highest" }] : [])],
+        bands: spread ? [{ series: [3, 2], fill: `${plots.ink(INKS[0])}30` }] : [],
         scales: {
-          x: { min: since / 1000, max: until / 1000, range: (_, least, most) => zoomed(least, most, since, until) },
-          y: { range: (_, least, most) => framed(least, most) },
+          x: { min: since / 1000, max: until / 1000, range: () => [since / 1000, until / 1000] },
+          y: { range: (_, least, most) => framed(least, most, lines) },
         },
-        axes: [
-          { ...axis, font, values: CLOCK },
-          { ...axis, font, size: 52, values: (_, splits) => splits.map((value) => Number(value.toFixed(3))) },
-        ],
-        hooks: { draw: [(drawn) => drawMarks(drawn, found[0].marks)] },
+        axes: [plots.timeAxis(), { ...plots.axis(), size: 52, values: (_, splits) => splits.map((value) => Number(value.toFixed(3))) }],
+        hooks: {
+          drawAxes: [(drawn) => around.drawGround(drawn, lines)],
+          draw: [(drawn) => around.drawMarks(drawn, marks, bars)],
+          setCursor: [(drawn) => tell(drawn, tip)],
+          setSelect: [(drawn) => drawn.select.width > 0 && zoom(drawn.posToVal(drawn.select.left, "x"), drawn.posToVal(drawn.select.left + drawn.select.width, "x"))],
+        },
         legend: { live: true },
-        cursor: { focus: { prox: 30 }, drag: { x: true, y: false } },
+        cursor: { focus: { prox: 30 }, drag: { x: true, y: false, setScale: false, dist: 8 }, bind: { dblclick: () => () => back() } },
       },
       data,
       host,
     );
-    const count = found.reduce((sum, { points }) => Math.max(sum, points.length), 0);
-    const points = `${count} ${count === 1 ? "point" : "points"}`;
-    const versions = found[0].marks.length;
-    note.textContent = count
-      ? `${points}${single && found[0].points.some((point) => point.runs > 1) ? ", each the mean of several runs with their lowest and highest" : ""}${
-          versions ? `; dotted lines: the index version changed (${versions})` : ""
-        }. Drag to zoom, double-click to zoom out.`
-      : "No run in this period.";
-    host.setAttribute("aria-label", `Chart of ${lines.map(({ label }) => label).join(" and ")}, ${points}; the table below holds the last ones`);
+    let pressed = null;
+    plot.over.addEventListener("mousedown", ({ clientX }) => { pressed = clientX; });
+    plot.over.addEventListener("click", ({ clientX }) => Math.abs(clientX - pressed) < 8 && plot.cursor.idx != null && look(plot.cursor.idx));
+    host.tabIndex = 0;
+    const said = words.say(shown, key, document.getElementById("chart-happened"), spread, marks);
+    note.textContent = said.note;
+    host.setAttribute("aria-label", said.name);
   };
 
-  // Where nothing ran in the first half of a period, the chart begins with the first run, or two minutes ago.
-  const start = ({ found, since, until }) => {
-    const first = Math.min(...found.filter(({ points }) => points.length).map(({ points }) => Date.parse(points[0].at)));
-    if (!Number.isFinite(first) || first - since < (until - since) / 2) return since;
-    return new Date(Math.min(first - (until - first) * 0.03, until - 120_000));
+  // Where nothing ran in the first half of a period of no one's choosing, the chart begins with the first run.
+  const start = ({ lines, since, until }) => {
+    const first = Math.min(...lines.filter(({ points }) => points.length).map(({ points }) => Date.parse(points[0].at)));
+    const fixed = controls.elements.range.value === "own";
+    if (fixed || !Number.isFinite(first) || first - since < (until - since) / 2) return +since;
+    return Math.min(first - (until - first) * 0.03, until - 120_000);
   };
 
-  // Hours and minutes as Europe and machines write them, and the date where the day changes.
-  const CLOCK = [
-    [86_400, "{D} {MMM}", null, null, null, null, null, null, 1],
-    [60, "{HH}:{mm}", "\n{D} {MMM}", null, "\n{D} {MMM}", null, null, null, 1],
-    [1, "{HH}:{mm}:{ss}", "\n{D} {MMM}", null, "\n{D} {MMM}", null, null, null, 1],
-  ];
+  // Nulls stand in the middle of gaps, so that no line is drawn through what nobody measured.
+  const columns = (line, spread) => {
+    const rows = known(line).map((one) => [plots.seconds(one.at), one.mean, one.min, one.max]);
+    for (const { from, to } of line.gaps) rows.push([(plots.seconds(from) + plots.seconds(to)) / 2, null, null, null]);
+    rows.sort(([a], [b]) => a - b);
+    const distinct = rows.filter(([at], place) => !place || at > rows[place - 1][0]);
+    return (spread ? [0, 1, 2, 3] : [0, 1]).map((place) => distinct.map((row) => row[place]));
+  };
 
-  const zoomed = (least, most, since, until) => (least == null || least === most ? [since / 1000, until / 1000] : [least, most]);
-
-  // A share hardly moves near 1 and must not look like a cliff: at least a twentieth of the scale is shown.
-  const framed = (least, most) => {
+  // A share hardly moves near 1 and must not look like a cliff: at least a twentieth of the scale is shown, and a
+  // bound of a rule that is not far away.
+  const framed = (least, most, lines) => {
     if (least == null || most == null) return [0, 1];
-    const room = Math.max((most - least) * 0.15, 0.025);
+    const near = lines.flatMap((line) => line.lines.map(({ value }) => value)).filter((value) => value > least - 0.3 && value < most + 0.3);
+    [least, most] = [Math.min(least, ...near), Math.max(most, ...near)];
+    const room = Math.max((most - least) * 0.12, 0.025);
     return [Math.max(0, least - room), Math.min(1.01, most + room)];
   };
 
-  const drawMarks = (drawn, marks) => {
-    const { ctx } = drawn;
-    const { left, top, width, height } = drawn.bbox;
-    const scale = window.devicePixelRatio || 1;
-    let free = left;
-    ctx.save();
-    ctx.strokeStyle = ctx.fillStyle = colour("--quiet");
-    ctx.lineWidth = scale;
-    ctx.textAlign = "left";
-    ctx.textBaseline = "alphabetic";
-    ctx.setLineDash([2 * scale, 3 * scale]);
-    ctx.font = `${11 * scale}px system-ui, sans-serif`;
-    for (const mark of marks) {
-      const x = Math.round(drawn.valToPos(Date.parse(mark.at) / 1000, "x", true));
-      if (x < left || x > left + width) continue;
-      ctx.beginPath();
-      ctx.moveTo(x, top);
-      ctx.lineTo(x, top + height);
-      ctx.stroke();
-      const text = mark.index_version.slice(0, 18);
-      const length = ctx.measureText(text).width;
-      const start = Math.min(x + 4 * scale, left + width - length);
-      if (start < free) continue; // no room: the line alone
-      ctx.fillText(text, start, top + height - 6 * scale);
-      free = start + length + 8 * scale;
-    }
-    ctx.restore();
+  // --- what is under the pointer, and where it leads ---
+
+  const tell = (drawn, tip) => {
+    const texts = words.described(drawn, shown);
+    if (!texts || drawn.cursor.left < 0) tip.hide();
+    else tip.show(texts, drawn.cursor.left + drawn.bbox.left / (window.devicePixelRatio || 1), host.clientWidth);
   };
 
-  const fill = (measures, found) => {
-    const rows = new Map();
-    found.forEach(({ points }, place) => {
-      for (const point of points) {
-        if (!rows.has(point.at)) rows.set(point.at, []);
-        rows.get(point.at)[place] = point.mean;
-      }
-    });
-    const cell = (tag, text, attributes = {}) => Object.assign(document.createElement(tag), { textContent: text, ...attributes });
-    const head = document.createElement("tr");
-    head.append(cell("th", "Time", { scope: "col" }), ...measures.map((name) => cell("th", name.replaceAll("_", " "), { scope: "col", className: "number" })));
-    table.tHead.replaceChildren(head);
-    const newest = [...rows].sort(([a], [b]) => (a < b ? 1 : -1)).slice(0, TABLE_POINTS);
-    table.tBodies[0].replaceChildren(
-      ...newest.map(([at, values]) => {
-        const row = document.createElement("tr");
-        row.append(cell("td", stamp.format(new Date(at))), ...measures.map((_, place) => cell("td", score(values[place]), { className: "number" })));
-        return row;
-      }),
-    );
+  // A point of one run leads to it; one of several is looked at closer.
+  const look = (idx) => {
+    const at = plot.data[0][idx];
+    const line = shown.lines.find((one) => pointAt(one, at));
+    if (!line) return;
+    const one = pointAt(line, at);
+    if (one.first_run && one.first_run === one.last_run) {
+      const version = host.dataset.version ? `?measures_version=${encodeURIComponent(host.dataset.version)}` : "";
+      location.assign(`/runs/${encodeURIComponent(one.first_run)}${version}`);
+      return;
+    }
+    const next = known(line).find((other) => plots.seconds(other.at) > at);
+    const end = line.seconds && one.runs > 1 ? Math.max(at + line.seconds, next ? plots.seconds(next.at) : 0) : next ? plots.seconds(next.at) : shown.until / 1000;
+    zoom(at - 1, end);
   };
+
+  const zoom = (from, to) => {
+    const { seconds } = shown.lines[0];
+    if (seconds && shown.until - shown.since <= 2_500 * seconds) {
+      note.textContent = "Single runs of that time are no longer kept.";
+      return;
+    }
+    if (to - from < 1) return;
+    const checked = controls.elements.range.value;
+    if (checked !== "own") before = checked;
+    own.elements.from.value = local(from * 1000);
+    own.elements.to.value = local(to * 1000);
+    controls.elements.range.value = "own";
+    load();
+  };
+  const back = () => {
+    if (!before) return;
+    controls.elements.range.value = before;
+    before = null;
+    load();
+  };
+  const local = (milliseconds) => {
+    const moment = new Date(milliseconds);
+    return new Date(moment - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  };
+
+  // With the keyboard: arrows go from point to point, Enter follows one, Escape goes back to the whole range.
+  host.addEventListener("keydown", (event) => {
+    if (!plot || event.target !== host) return;
+    const steps = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
+    const last = plot.data[0].length - 1;
+    if (event.key in steps && last >= 0) {
+      const from = plot.cursor.idx ?? (steps[event.key] > 0 ? -1 : last + 1);
+      const idx = Math.max(0, Math.min(last, steps[event.key] === -Infinity ? 0 : from + steps[event.key]));
+      plot.setCursor({ left: plot.valToPos(plot.data[0][idx], "x"), top: plot.over.clientHeight / 2 });
+      point.textContent = (words.described(plot, shown) || []).map(({ text }) => text).join(", ");
+    } else if (event.key === "Enter" && plot.cursor.idx != null) look(plot.cursor.idx);
+    else if (event.key === "Escape") back();
+    else return;
+    event.preventDefault();
+  });
+
+  // --- the choice ---
 
   // The choice stands in the address, so that it can be sent to somebody.
-  const remember = (chosen) => {
+  const remember = ({ since, until }) => {
     const address = new URL(location.href);
-    for (const name of ["measure", "range"]) {
-      const initial = name === "range" ? "24h" : "";
-      if (chosen.get(name) === initial) address.searchParams.delete(name);
-      else address.searchParams.set(name, chosen.get(name));
+    const data = new FormData(controls);
+    for (const name of ["measure", "category", "range"]) {
+      const value = data.get(name);
+      if (!value || value === "own" || (name === "range" && value === "24h")) address.searchParams.delete(name);
+      else address.searchParams.set(name, value);
+    }
+    address.searchParams.delete("also");
+    if (data.get("measure")) data.getAll("also").forEach((one) => address.searchParams.append("also", one));
+    for (const [name, moment] of [["from", since], ["to", until]]) {
+      if (data.get("range") === "own") address.searchParams.set(name, moment.toISOString().replace(".000Z", "Z"));
+      else address.searchParams.delete(name);
     }
     if (address.href !== location.href) history.replaceState(null, "", address);
   };
   const recall = () => {
     const wanted = new URL(location.href).searchParams;
-    const range = [...controls.elements.range].find(({ value }) => value === wanted.get("range"));
-    if (range) range.checked = true;
-    if ([...controls.elements.measure.options].some(({ value }) => value === wanted.get("measure"))) {
-      controls.elements.measure.value = wanted.get("measure");
+    for (const name of ["measure", "category"]) {
+      if ([...controls.elements[name].options].some(({ value }) => value === wanted.get(name))) controls.elements[name].value = wanted.get(name);
     }
+    for (const tick of controls.querySelectorAll('input[name="also"]')) tick.checked = wanted.getAll("also").includes(tick.value);
+    const [from, to] = ["from", "to"].map((name) => new Date(wanted.get(name) || NaN));
+    if (!Number.isNaN(+from)) {
+      own.elements.from.value = local(+from);
+      own.elements.to.value = local(Number.isNaN(+to) ? Date.now() : +to);
+      controls.elements.range.value = "own";
+    } else if ([...controls.elements.range].some(({ value }) => value === wanted.get("range") && value !== "own")) {
+      controls.elements.range.value = wanted.get("range");
+    }
+    offer();
   };
 
-  controls.addEventListener("change", load);
-  controls.addEventListener("submit", (event) => event.preventDefault());
+  // Of categories only some measures are kept over time: the others cannot be chosen.
+  const offer = () => {
+    const category = controls.elements.category.value;
+    const there = category && category !== "*" ? kept(category) : null;
+    for (const option of controls.elements.measure.options) {
+      option.disabled = option.value !== "" && (there ? !there.includes(option.value) : category === "*" && !categories(option.value).length);
+    }
+    const { measure } = controls.elements;
+    if (measure.selectedOptions[0].disabled) measure.value = "";
+    document.getElementById("chart-also").hidden = !measure.value || category === "*";
+    for (const tick of controls.querySelectorAll('input[name="also"]')) tick.disabled = tick.value === measure.value || (there !== null && !there.includes(tick.value));
+  };
+
+  controls.addEventListener("change", ({ target }) => {
+    if (target.name === "range") {
+      before = null;
+      if (target.value === "own" && shown && !own.elements.from.value) {
+        own.elements.from.value = local(+shown.since);
+        own.elements.to.value = local(+shown.until);
+      }
+    }
+    offer();
+    load();
+  });
+  for (const form of [controls, own]) form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    load();
+  });
+  reset.addEventListener("click", () => {
+    back();
+    host.focus();
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => shown && draw());
-  new ResizeObserver(() => plot?.setSize({ width: host.clientWidth, height: HEIGHT })).observe(host);
+  let width = host.clientWidth;
+  new ResizeObserver(() => {
+    if (host.clientWidth === width || !shown) return;
+    width = host.clientWidth;
+    draw();
+  }).observe(host);
   recall();
   load();
 })();
