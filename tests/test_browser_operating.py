@@ -94,7 +94,7 @@ def test_an_alert_is_silenced_from_its_page_and_held_back_until_that_is_over(
         expect(page.get_by_label("Time zone")).to_have_value("America/New_York")
         preview = page.locator("#preview")
         expect(preview).to_contain_text("1 open alert would be held back now")
-        page.get_by_text("Severities").click()
+        page.locator("summary", has_text="Severities").click()
         page.get_by_label("warning").check()
         expect(preview).to_contain_text("It would be on")
         expect(preview).not_to_contain_text("would be held back now")

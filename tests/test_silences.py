@@ -604,7 +604,9 @@ def _why(world: World, rule: str = "threshold-coverage") -> dict[str, Any]:
 
 def test_why_a_rule_does_not_alert_is_told_from_rows(world: World) -> None:
     world.apply(page([canary(key) for key in KEYS], rules=[COVERAGE]))
-    assert _why(world)["reason"] == "No run has ended yet."
+    before = [_why(world, rule) for rule in ("threshold-coverage", "no_data")]
+    assert [one["state"] for one in before] == ["unknown", "unknown"]
+    assert [one["reason"] for one in before] == ["No run has ended yet.", "No run has completed yet."]
     miss(world, 0)
     well = _why(world)
     assert (well["state"], well["bad_runs_to_open"], well["alert_id"]) == ("ok", 2, None)
@@ -649,6 +651,14 @@ def test_why_nobody_hears_of_a_warning_beside_a_silenced_critical_alert(world: W
         "itself, by the silence 'quiet', so nobody hears of either until it is over."
     )
     assert _why(world)["held_back_reason"].startswith("A silence keeps it back")
+
+
+def test_a_rule_that_could_not_be_measured_is_unknown_and_not_ok(world: World) -> None:
+    world.probe.all_fail()
+    world.run()
+    unmeasured = _why(world)
+    assert (unmeasured["state"], unmeasured["alert_id"]) == ("unknown", None)
+    assert "the run is unknown" in unmeasured["reason"]
 
 
 def test_why_no_data_does_not_alert_yet(world: World) -> None:

@@ -32,6 +32,9 @@ from app.store.alerts import AlertRow
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us
 
+UNKNOWN = "unknown"
+"""The state of a rule without an alert that has seen no run that says anything about it."""
+
 
 def explain(store: Store, slug: str, *, now: datetime) -> dict[str, Any]:
     """Say of every rule in force of a check why its alert is where it is. Raises NotFoundError."""
@@ -52,7 +55,8 @@ def explain(store: Store, slug: str, *, now: datetime) -> dict[str, Any]:
             window = seen.of(rule) if rule.kind is not RuleKind.NO_DATA else []
             overdue = _expected(connection, check) if rule.kind is RuleKind.NO_DATA else None
             decision = _decided(rule, window, overdue, alert, now)
-            shape = {**_rule(rule, decision, row), **_next(rule, window, alert, overdue)}
+            known_of = overdue.ever if overdue is not None else any(one.condition.measured for one in window)
+            shape = {**_rule(rule, decision, row, seen=known_of), **_next(rule, window, alert, overdue)}
             explained.append({**shape, **_told(rule, check, row, situation, silences, decision, now)})
         return {
             "check": slug,
@@ -81,16 +85,16 @@ def _decided(
     return decide(rule, window, alert, now) if window else None
 
 
-def _rule(rule: Rule, decision: Decision | None, row: AlertRow | None) -> dict[str, Any]:
-    """Say what the rule sees and where its alert is."""
+def _rule(rule: Rule, decision: Decision | None, row: AlertRow | None, *, seen: bool) -> dict[str, Any]:
+    """Say what the rule sees and where its alert is; of what it has never `seen` nothing is said to be ok."""
     evidence = decision.evidence if decision is not None else {}
     # What was written when it happened; else what the same runs say now, for nothing is kept of what is well.
-    reason = row.reason if row is not None else decision.reason if decision is not None else _nothing_seen(rule)
+    reason = row.reason if row is not None else decision.reason if decision is not None else _quiet(rule, seen=seen)
     return {
         "rule": rule.key,
         "kind": rule.kind,
         "scope": scope_of(rule),
-        "state": row.state if row is not None else str(AlertState.OK),
+        "state": row.state if row is not None else str(AlertState.OK) if seen else UNKNOWN,
         "severity": row.severity if row is not None else None,
         "alert_id": str(row.id) if row is not None else None,
         "opened_at": shapes.time_text(row.opened_at) if row is not None else None,
@@ -101,8 +105,10 @@ def _rule(rule: Rule, decision: Decision | None, row: AlertRow | None) -> dict[s
     }
 
 
-def _nothing_seen(rule: Rule) -> str:
-    return "Runs complete when they should." if rule.kind is RuleKind.NO_DATA else "No run has ended yet."
+def _quiet(rule: Rule, *, seen: bool) -> str:
+    if rule.kind is not RuleKind.NO_DATA:
+        return "No run has ended yet."
+    return "Runs complete when they should." if seen else "No run has completed yet."
 
 
 def _next(
