@@ -14,12 +14,14 @@ MOST_RUNS: Final = 10_000
 """So many are read at most, the newest ones of a period."""
 
 
-def evidence(store: Store, slug: str, *, start: int, end: int, points: int) -> dict[str, Any]:
+def evidence(
+    store: Store, slug: str, *, start: int, end: int, points: int, most_runs: int = MOST_RUNS
+) -> dict[str, Any]:
     """Read the evidence of a period in at most `points` points, each the run of its stretch with most of it."""
     with store.read() as connection:
         check = find_check(connection, slug)
-        found = series.sights(connection, check.id, start, end, limit=MOST_RUNS)
-    cut = len(found) == MOST_RUNS
+        found = series.sights(connection, check.id, start, end, limit=most_runs)
+    cut = len(found) == most_runs
     return {
         "check": slug,
         "from": shapes.time_text(start),
