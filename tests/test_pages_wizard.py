@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -51,7 +51,7 @@ def pages(empty: Site) -> Site:
     return empty
 
 
-def sent(pages: Site, status: int = 200, path: str = NEW, **more: str) -> Page:
+def sent(pages: Site, status: int = 200, path: str = NEW, /, **more: Any) -> Page:
     """Send the form of a new retriever as somebody on the open service."""
     return page(pages.client().post(path, data={**FIELDS, **more}), status)
 
@@ -63,10 +63,11 @@ def typed(shown: Page) -> dict[str, str]:
 
 
 def chosen(shown: Page, name: str) -> str:
-    """Give what is selected in a select."""
+    """Give what is selected in a select: the first option where none is said to be."""
     start = shown.elements.index(shown.one("select", name=name))
-    options = [one for one in shown.elements[start:] if one.tag == "option"]
-    return next((one.get("value") for one in options if "selected" in one.attributes), "")
+    options = list(takewhile(lambda one: one.tag in {"option", "optgroup"}, shown.elements[start + 1 :]))
+    values = [one for one in options if one.tag == "option"]
+    return next((one for one in values if "selected" in one.attributes), values[0]).get("value")
 
 
 def test_a_new_retriever_begins_with_what_it_is(empty: Site) -> None:
@@ -79,7 +80,7 @@ def test_a_new_retriever_begins_with_what_it_is(empty: Site) -> None:
 def test_a_preset_brings_its_own_fields(empty: Site) -> None:
     chroma = empty.page(f"{NEW}?preset=chroma")
     assert chroma.one("input", name="options.tenant").get("value") == "default_tenant"
-    assert chroma.one("input", name="embedding.url")
+    assert chroma.all("input", name="embedding.url")
     assert typed(chroma) == {}  # nothing to point into yet; what the preset says is filled in with the answer
     sql = empty.page(f"{NEW}?preset=pgvector")
     assert chosen(sql, "auth.kind") == "basic"
@@ -179,7 +180,7 @@ def test_a_canary_says_which_of_its_chunks_the_mapping_finds(pages: Site) -> Non
     shown = page(pages.client().post(NEW, data={**MAPPED, "canary": "suite/a"}))
     assert "everything it expects is found" in shown.text
     assert "rank 1, by id" in shown.text
-    assert shown.one("tr", class_="match")
+    assert shown.all("tr", class_="match")
     missed = page(pages.client().post(NEW, data={**MAPPED, "canary": "suite/z"}))
     assert "1 of its 1 expected chunk is not among the hits" in missed.text
     gone = page(pages.client().post(NEW, data={**MAPPED, "canary": "suite/gone"}), 422)
@@ -192,7 +193,7 @@ def test_asking_puts_the_answer_into_the_form(empty: Site) -> None:
     shown = sent(empty, do="ask", answer="")
     assert shown.one("textarea", name="answer").text == body
     assert "HTTP 200" in shown.text
-    assert shown.one("button", value='["found"]')
+    assert shown.all("button", value='["found"]')
     assert [asked for _, asked in empty.probe.asked] == [QUERY]
     assert empty.probe.askings[0].retriever.url == "http://search.test/ask"
 
@@ -270,19 +271,21 @@ def test_a_retriever_is_saved_as_the_api_would_and_its_secret_never_shown(empty:
     assert {"/suites", "/checks/new?retriever=docs"} <= {link.get("href") for link in shown.all("a")}
 
 
+_TICKED = {"radio", "checkbox"}
+
+
 def fields_of(shown: Page) -> dict[str, str]:
     """Give what the wizard's form sends when its fields are left as they are."""
     found: dict[str, str] = {}
     start = shown.elements.index(shown.one("form", class_="editor"))
-    for place, one in enumerate(shown.elements[start:], start):
+    for one in shown.elements[start:]:
         name = one.get("name")
-        if one.tag == "input" and name and (one.get("type") != "radio" or "checked" in one.attributes):
+        if one.tag == "input" and name and (one.get("type") not in _TICKED or "checked" in one.attributes):
             found[name] = one.get("value")
         elif one.tag == "textarea":
             found[name] = "".join(one.pieces).removeprefix("\n")
         elif one.tag == "select":
-            options = [other for other in shown.elements[place:] if other.tag == "option"]
-            found[name] = next((other.get("value") for other in options if "selected" in other.attributes), "")
+            found[name] = chosen(shown, name)
     return found
 
 
@@ -450,7 +453,7 @@ def test_hostile_answers_are_inert_and_bounded(empty: Site, name: str) -> None:
 def test_an_answer_the_retriever_gives_may_be_as_hostile(empty: Site) -> None:
     for body in HOSTILE_ANSWERS.values():
         hostile: Answer = exchanged(failed(Outcome.MALFORMED, detail=HOSTILE), body[:200_000])
-        empty.probe = FakeProbe(otherwise=lambda _, answer=hostile: replace(answer))
+        empty.probe = FakeProbe(answers={HOSTILE: hostile})
         shown = sent(empty, do="ask", answer="", query=HOSTILE, slug=HOSTILE[:20], url="http://search.test/")
         assert not shown.all("img", src="x")
 

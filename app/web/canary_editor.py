@@ -205,7 +205,7 @@ def _page(request: Request, store: Store, desk: Desk, *, saved: str = "", status
         of_file=desk.row is not None and desk.row.managed_by == FILE,
         typed=desk.typed,
         problems=desk.problems,
-        wrong=beside(desk.problems, {*desk.typed.texts, "floors", "tags", "expected_chunks", "forbidden_chunks"}),
+        wrong=beside(desk.problems, _places(desk.typed, counts)),
         trial=desk.trial,
         yaml=desk.yaml,
         counts=counts,
@@ -217,6 +217,12 @@ def _page(request: Request, store: Store, desk: Desk, *, saved: str = "", status
         known=set(_expected_ids(desk.typed)),
         saved=saved,
     )
+
+
+def _places(typed: Typed, counts: Mapping[str, int]) -> set[str]:
+    """Name what problems can stand beside: fields, rows of chunks, and the lists of them."""
+    rows = {f"{prefix}[{place}]" for prefix, count in counts.items() for place in range(count)}
+    return {*typed.texts, *rows, *counts, "floors", "tags"}
 
 
 def _expected_ids(typed: Typed) -> list[str]:
