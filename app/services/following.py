@@ -130,9 +130,8 @@ def _of_run(sight: Sight, run_id: int) -> Event:
         data = {"run": str(run_id), "check": run.check, "status": run.status, "verdict": run.verdict}
         return Event(name="ended", data={**data, "total": run.asked, "failed": run.failed}, last=True)
     staged = sight.shards.get(run_id, {})
-    done = len(staged) * SHARD
     progress = {
-        "done": done if run.asked is None else min(done, run.asked),
+        "done": sum(max(0, min(SHARD, (run.asked or 0) - number * SHARD)) for number in staged),
         "total": run.asked,
         "failed": sum(staged.values()),
         "status": run.status,

@@ -184,6 +184,7 @@
   for (const element of document.querySelectorAll("[data-follows]")) follow(element).then(() => location.reload());
 
   const form = document.getElementById("run-form");
+  const newer = document.getElementById("newer");
   const runNow = async (event) => {
     event.preventDefault();
     const button = document.getElementById("run-now");
@@ -208,11 +209,11 @@
       state.firstElementChild.textContent = `It could not be run: ${error.message}`;
     }
     button.disabled = false;
+    if (newer) htmx.trigger(newer, "news");
   };
   if (form) form.addEventListener("submit", runNow);
 
   // A page of a check says when it is outdated; it does not reload under the reader's eyes.
-  const newer = document.getElementById("newer");
   if (newer) newer.addEventListener("news", async () => {
     try {
       const run = await ask(`/v1/checks/${encodeURIComponent(newer.dataset.check)}/health`);
