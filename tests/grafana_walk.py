@@ -45,7 +45,7 @@ class Walk:
     values: dict[str, dict[str, str]] = field(default_factory=dict)
     """How the variables of each board were filled in."""
     exposed: dict[str, str] = field(default_factory=dict)
-    """What a replica exposed, by state."""
+    """What the replicas exposed, by state."""
     marks: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """Annotations over the whole time, by name."""
     pages: dict[str, int] = field(default_factory=dict)
@@ -158,7 +158,7 @@ def _look(walk: Walk, state: str, site: Site, watching: Prometheus) -> None:
         if uid not in walk.values:
             walk.values[uid] = chosen(board, "coalmine-prometheus", labels)
             assert walk.values[uid]["job"] == BOTH
-    walk.exposed[state] = site.metrics()
+    walk.exposed[state] = "\n".join(site.metrics(number) for number in range(len(site.ports)))
     walk.answers[state] = {
         job: {
             name: watching.instant(filled(query.expr, {**walk.values[query.board], **WINDOWS, "job": job}), time=at)
