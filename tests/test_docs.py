@@ -179,7 +179,7 @@ def test_every_canary_file_shown_can_be_used(block: Block) -> None:
         files += [(whole.place, whole.text) for whole in of_language("yaml") if whole.file == "handbook/canaries.yaml"]
     text = "".join(one for _, one in files)
     environment = {name: variable(name) for name in re.findall(r"\$\{([A-Z_]+)\}", text)}
-    assert read_canary_files(files, environment, None)
+    assert read_canary_files(files, environment, None).sources
 
 
 @pytest.mark.parametrize("block", of_language("json"), ids=lambda block: block.place)
