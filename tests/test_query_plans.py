@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store import alerts, history, outbox, queue, refreshes, tallies
+from app.store import alerts, history, outbox, queue, refreshes, standing, tallies
 from app.store.engine import Store
 
 ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
@@ -28,6 +28,9 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     ),
     "dead_deliveries": lambda connection: outbox.list_deliveries(connection, state="dead", limit=2),
     "deliveries_of_hook": lambda connection: outbox.list_deliveries(connection, hook_id=1, limit=2),
+    "waiting_runs": lambda connection: standing.waiting_runs(connection, 1),
+    "retrying_deliveries": standing.retrying_deliveries,
+    "dead_letters": standing.dead_deliveries,
     "tallies": lambda connection: tallies.tallies(connection, since=1),
 }
 
