@@ -90,7 +90,10 @@ def service(settings: Settings, *, key: str | None = None, **environment: str) -
     """Serve with a worker; history of long ago is kept, whenever this is run."""
     opened = open_service(settings, environment=environment)
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
-    with serving(create_app(opened)) as url, httpx2.Client(base_url=url, headers=headers, trust_env=False) as http:
+    with (
+        serving(create_app(opened)) as url,
+        httpx2.Client(base_url=url, headers=headers, trust_env=False, timeout=90) as http,
+    ):
         yield Client(http=http)
 
 
@@ -233,7 +236,7 @@ def test_a_database_of_the_first_release_is_brought_to_this_one_and_served(
     assert ran.exit_code == 0, ran.stderr
     probe = FakeProbe()
     opened = open_service(settings, environment={}, probe=probe)
-    with serving(create_app(opened)) as address, httpx2.Client(base_url=address, trust_env=False) as http:
+    with serving(create_app(opened)) as address, httpx2.Client(base_url=address, trust_env=False, timeout=90) as http:
         client = Client(http=http)
         old = {run["id"]: run for run in client.get("/v1/checks/handbook/runs")["items"] if int(run["id"]) <= 4}
         assert [old[id_]["verdict"] for id_ in "1234"] == ["healthy", "healthy", "degraded", "degraded"]

@@ -195,7 +195,7 @@ def test_a_service_traces_its_runs_and_the_retriever_hears_of_its_span(tmp_path:
         data = ("--data-dir", tmp_path / "data", "--canaries", files)
         with started(tmp_path, "serve", "--port", port, *data, **environment) as process:
             process.wait_for("is serving")
-            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=90) as client:
                 wish = {"trigger": "update", "wait_seconds": 30}
                 run = client.post("/v1/checks/watch/runs", json=wish).raise_for_status().json()
             assert process.end(signal.SIGTERM) == 0
@@ -242,7 +242,7 @@ def test_a_service_whose_collector_is_dead_runs_and_stops_as_ever_and_says_so_on
         data = ("--data-dir", tmp_path / "data", "--canaries", files)
         with started(tmp_path, "serve", "--port", port, *data, **environment) as process:
             process.wait_for("is serving")
-            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=90) as client:
                 for _ in range(2):
                     run = client.post("/v1/checks/watch/runs", json={"wait_seconds": 30}).raise_for_status().json()
                     assert run["status"] == "finished"
