@@ -14,6 +14,7 @@ from tests.world import COVERAGE, canary, page
 PAGES = (
     "/",
     "/checks/watch",
+    "/checks/watch/quality?report=true",
     "/checks/watch/canaries/ant",
     "/runs/2",
     "/alerts",

@@ -62,7 +62,7 @@ window.plots.words = (() => {
       if (!usual) continue;
       const name = lines.length > 1 ? ` for ${label}` : "";
       const values = usual.low === usual.high ? `${plots.score(usual.low)}, ever the same` : `${plots.score(usual.low)} to ${plots.score(usual.high)}`;
-      item("usual", `usual${name}: ${values}, as 98 % of the baseline’s ${usual.runs} runs`, ink);
+      item("usual", `usual${name}: ${values}, as 98 % of the baseline's ${usual.runs} runs`, ink);
     }
     for (const bound of lines.flatMap((one) => one.lines)) {
       const where = bound.by ? `a drop by ${bound.by}, to ${plots.score(bound.value)}` : `${bound.bad} ${bound.value}`;
