@@ -31,6 +31,7 @@ from tests.world import CHECK, COVERAGE, World, canary, page, statements
 
 Told = tuple[str, dict[str, Any]]
 CANARIES = [canary(f"c{number:03}") for number in range(250)]
+PATIENCE = 60.0
 QUICK = [{**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}]
 
 
@@ -61,13 +62,17 @@ def _served(pages: Site, *, most: int = 100) -> Iterator[str]:
 @contextmanager
 def _following(address: str, **headers: str) -> Iterator[Iterator[Told]]:
     """Follow a stream that is expected to begin."""
-    with httpx2.stream("GET", address, timeout=30, headers=headers) as answer:
+    with httpx2.stream("GET", address, timeout=PATIENCE, headers=headers) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
         lines = answer.iter_lines()
         assert next(lines) == ": listening"
         with closing(_events(lines)) as told:
             yield told
+
+
+def _get(address: str) -> httpx2.Response:
+    return httpx2.get(address, timeout=PATIENCE)
 
 
 def _events(lines: Iterator[str]) -> Generator[Told]:
@@ -127,12 +132,12 @@ def test_who_comes_late_or_again_is_told_how_things_stand(long: Site) -> None:
 def test_what_is_not_there_is_a_problem_and_no_stream(pages: Site) -> None:
     with _served(pages) as url:
         for path in ("/v1/runs/7/events", "/v1/runs/x/events", "/v1/rescorings/7/events"):
-            answer = httpx2.get(url + path)
+            answer = _get(url + path)
             assert (answer.status_code, answer.json()["type"]) == (404, "/problems/not-found")
-        assert httpx2.get(f"{url}/v1/events?second=1").json()["errors"] == [
+        assert _get(f"{url}/v1/events?second=1").json()["errors"] == [
             {"path": "second", "message": "unknown parameter; did you mean 'seconds'?"}
         ]
-        assert httpx2.get(f"{url}/v1/events?seconds=601").status_code == 422
+        assert _get(f"{url}/v1/events?seconds=601").status_code == 422
 
 
 # --- all that happens ----------------------------------------------------------------------------------------
@@ -165,7 +170,7 @@ def test_a_stream_outlives_a_database_that_is_gone_for_a_while(pages: Site) -> N
     with _served(pages) as url, _following(f"{url}/v1/events") as told:
         with statements(world.store, fail):
             until(lambda: len(seen) > 2)
-            answer = httpx2.get(f"{url}/v1/events")
+            answer = _get(f"{url}/v1/events")
             assert (answer.status_code, answer.json()["type"]) == (503, "/problems/store-unavailable")
         run = world.run()
         assert next(told) == ("run_ended", {"check": CHECK, "run": str(run.id)})
@@ -232,7 +237,7 @@ def test_streams_tell_while_every_thread_of_the_routes_is_busy(pages: Site) -> N
 
     app.add_route("/occupy", occupy)
     with served(app) as url:
-        assert httpx2.get(f"{url}/occupy").text == "0"
+        assert _get(f"{url}/occupy").text == "0"
         with _following(f"{url}/v1/events") as told:
             run = pages.world.run()
             assert next(told) == ("run_ended", {"check": CHECK, "run": str(run.id)})
@@ -243,7 +248,7 @@ def test_streams_tell_while_every_thread_of_the_routes_is_busy(pages: Site) -> N
 def test_there_are_only_so_many_streams_and_room_again_when_one_has_gone(pages: Site) -> None:
     with _served(pages, most=2) as url, _following(f"{url}/v1/events"):
         with _following(f"{url}/v1/events"):
-            refused = httpx2.get(f"{url}/v1/events")
+            refused = _get(f"{url}/v1/events")
             assert refused.status_code == 503
             assert refused.headers["retry-after"] == "5"
             assert refused.json() == {
@@ -252,7 +257,7 @@ def test_there_are_only_so_many_streams_and_room_again_when_one_has_gone(pages: 
                 "status": 503,
                 "detail": "this process holds 2 event streams open already, and takes no more",
             }
-        until(lambda: httpx2.get(f"{url}/v1/events?seconds=0.01").status_code == 200)
+        until(lambda: _get(f"{url}/v1/events?seconds=0.01").status_code == 200)
 
 
 def test_a_stream_ends_when_it_was_to_end(pages: Site) -> None:
@@ -266,7 +271,7 @@ def test_a_stream_needs_a_key_as_everything_does(pages: Site) -> None:
     key = keys.create_key(store, name="reader", scope=Scope.READ, now=datetime.now(UTC))
     with _served(pages) as url:
         for path in ("/v1/events", f"/v1/runs/{run.id}/events"):
-            assert httpx2.get(url + path).status_code == 401
+            assert _get(url + path).status_code == 401
             with _following(f"{url}{path}?seconds=0.05", authorization=f"Bearer {key}") as told:
                 list(told)
 
