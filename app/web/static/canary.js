@@ -69,7 +69,7 @@
   const tell = (stretch) => {
     const from = when.format(new Date(stretch.dataset.from));
     const until = stretch.dataset.until ? when.format(new Date(stretch.dataset.until)) : "now";
-    const [what] = stretch.getAttribute("aria-label").split(", from run");
+    const [what] = stretch.querySelector("title").textContent.split(", from run");
     pointed.textContent = `${what}: ${from} to ${until}`;
   };
   for (const stretch of document.querySelectorAll(".band .stretch")) {
