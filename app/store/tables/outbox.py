@@ -46,6 +46,8 @@ alerts = Table(
         postgresql_where=text("state != 'resolved'"),
     ),
     Index("ix_alerts_created", "created_at"),
+    # The alerts of a check, newest first.
+    Index("ix_alerts_check", "check_id", "id"),
 )
 
 transitions = Table(
