@@ -183,10 +183,12 @@ def _pages() -> set[str]:
 
 
 def _settled(watching: Prometheus) -> float | None:
-    """Give the time if each replica says the same of checks under every job, and has been scraped just before."""
+    """Give the time if each replica says the same under every job, and has been scraped just before."""
     at = time.time()
     (newest,) = [value for _, value in watching.instant("min(timestamp(up))", time=at)]
     ends = "coalmine_last_run_timestamp_seconds"
     apart = watching.instant(f"(max by (check) ({ends}) - min by (check) ({ends})) > 0", time=at)
     counted = [value for _, value in watching.instant(f"count({ends})", time=at)]
-    return at if at - newest < 2 and not apart and counted in ([], [8]) else None
+    did = '__name__=~"coalmine_(runs|probes|embedding_canaries)_total"'
+    uneven = watching.instant(f'sum({{{did}, job="{BOTH}"}}) != sum({{{did}, job!="{BOTH}"}})', time=at)
+    return at if at - newest < 2 and not apart and not uneven and counted in ([], [8]) else None
