@@ -3,21 +3,18 @@
 import json
 import os
 import shutil
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import uvicorn
 from fastapi import FastAPI
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.living import until
-from tests.processes import free_ports
+from tests.living import serving
 
 ROOT = Path(__file__).parent
 AXE = ROOT / "npm/node_modules/axe-core/axe.min.js"
@@ -42,21 +39,9 @@ def running_chromium() -> Iterator[Browser]:
             browser.close()
 
 
-@contextmanager
-def served(app: FastAPI) -> Iterator[str]:
+def served(app: FastAPI) -> AbstractContextManager[str]:
     """Serve an app on a port of its own, without its lifespan; gives its address."""
-    port = free_ports()
-    server = uvicorn.Server(
-        uvicorn.Config(app, host="127.0.0.1", port=port, lifespan="off", log_config=None, timeout_graceful_shutdown=1)
-    )
-    thread = threading.Thread(target=server.run, name="served", daemon=True)
-    thread.start()
-    try:
-        until(lambda: server.started)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join(20)
+    return serving(app, lifespan="off")
 
 
 @dataclass(kw_only=True)

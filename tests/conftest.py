@@ -9,15 +9,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
 from hypothesis import settings
-from playwright.sync_api import Browser
 
 from app.store.engine import Store
 from app.store.migrate import migrate
-from tests.browser import running_chromium
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 settings.register_profile("coalmine", deadline=None)  # the machine may be busy; time is no claim of these tests
 settings.load_profile("coalmine")
@@ -242,7 +244,9 @@ def postgresql_store(databases: Databases, stores: Callable[..., Store]) -> Stor
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def chromium() -> Iterator["Browser"]:
     """Give a browser; one a module, since the loop it brings must not be there for others."""
+    from tests.browser import running_chromium  # noqa: PLC0415 - slow, and most tests do without
+
     with running_chromium() as browser:
         yield browser
