@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from app.domain.diagnosis.asking import questions
 from app.domain.diagnosis.causes import classify
-from app.domain.diagnosis.texts import grams, held, part_held
+from app.domain.diagnosis.texts import grams, held, part_held, parts_held
 from app.domain.diagnosis.values import Case, Cause, Diagnosis, Kind, Question
 from app.domain.model import Answer, Canary, Category, Judgment, Outcome, Ranking
 from app.domain.retrievers import Scale
@@ -413,6 +414,21 @@ def test_texts_are_held_by_their_word_three_grams_also_without_spaces() -> None:
     assert held("東京都に住む", "私は東京都に住むつもりだ") == 1.0
     assert held("...", "anything") == 0.0
     assert held("two words", "two words") == 1.0
+
+
+def test_a_passage_is_split_into_what_a_text_holds_and_what_not() -> None:
+    found = parts_held("Before - one, two  THREE four after it.", "zero ONE two three four five")
+    assert found == [("Before - ", False), ("one, two  THREE four", True), (" after it.", False)]
+    assert parts_held("one two", "One, two!") == [("one two", True)]
+    assert parts_held("one two three", "three two one") == [("one two three", False)]
+    assert parts_held("", "one two three") == []
+
+
+@given(st.lists(st.sampled_from("abc \n."), max_size=30), st.lists(st.sampled_from("abc "), max_size=30))
+def test_what_a_passage_is_split_into_is_the_passage_in_turns(passage: list[str], text: list[str]) -> None:
+    found = parts_held("".join(passage), "".join(text))
+    assert "".join(part for part, _ in found) == "".join(passage)
+    assert all(one[1] is not other[1] for one, other in pairwise(found))
 
 
 def test_the_part_held_is_written_as_it_stands_in_the_passage() -> None:

@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
-from app.services import baselines, definitions
+from app.services import baselines, definitions, reanchoring
 from app.services.keys import Scope
 from app.store.engine import Store
+from app.store.tables import reanchors
 from tests.html_pages import Page
 from tests.library import API, FILE, Diagnosed, shelf
 from tests.pages_service import HOSTILE, Site, csrf, page
@@ -68,6 +70,40 @@ def test_what_is_ticked_is_accepted_and_the_canary_expects_the_new_chunk(sqlite_
     assert not shown.all("input", name="proposal")
     expected = definitions.find_canary(sqlite_store, "suite", KEY).body["expected_chunks"]
     assert [chunk["id"] for chunk in expected] == [f"{KEY}@2"]
+
+
+def test_the_old_text_and_the_new_stand_side_by_side_with_what_both_say_marked(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store, shelf(), owner=API)
+    setting.run()
+    old = setting.library.chunks.pop(KEY)
+    setting.library.chunks[f"{KEY}@2"] = f"Before it. {old} After it."
+    setting.run()
+    shown = Site(world=setting.world, probe=setting.library).page(f"{CHECK}/reanchors")
+    assert [one.text for one in shown.all("blockquote")] == [old, f"Before it. {old} After it."]
+    assert [one.text for one in shown.all("mark")] == [old, old]
+    (told,) = reanchoring.list_all(sqlite_store, "watch", state=None, limit=9)
+    assert (told["old_text"], told["new_texts"]) == (old, [f"Before it. {old} After it."])
+
+
+@pytest.mark.parametrize("answer", ["accept", "reject"])
+def test_what_was_decided_stays_listed_with_who_did_it(sqlite_store: Store, answer: str) -> None:
+    site = _site(sqlite_store, KEY)
+    (box,) = site.page(f"{CHECK}/reanchors").all("input", name="proposal")
+    client = site.signed_in(site.key(Scope.WRITE))
+    told = {"proposal": box.get("value"), "answer": answer}
+    assert client.post(f"{CHECK}/reanchors?csrf={csrf(client)}", data=told).status_code == 200
+    text = _named(page(client.get(f"{CHECK}/reanchors")), "decided")
+    assert f"{KEY} {answer}ed somebody, " in text
+    assert f"{KEY}@2" in text
+
+
+def test_a_proposal_from_before_texts_were_kept_is_shown_without_them(sqlite_store: Store) -> None:
+    site = _site(sqlite_store, KEY)
+    with sqlite_store.write() as connection:
+        connection.execute(sa.update(reanchors).values(texts=None))
+    shown = site.page(f"{CHECK}/reanchors")
+    assert "Its text was not kept" in shown.text
+    assert shown.all("input", name="proposal")
 
 
 def test_what_is_rejected_stays_as_it_was(sqlite_store: Store) -> None:
