@@ -35,8 +35,6 @@ from app.commands import (
 )
 from app.commands.base import Commands, examples
 from app.config import Settings, load_settings
-from app.demo.corpus import CorpusError
-from app.demo.server import run_demo
 from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.logs import logging_as
 from app.main import create_app, database_file, expect_secret_key, open_service
@@ -189,6 +187,9 @@ def demo(
     until_stdin_ends: Annotated[bool, typer.Option("--until-stdin-ends", hidden=True)] = False,
 ) -> None:
     """Serve the demo retriever alone: BM25 over a bundled corpus, and POST /fault to break it."""
+    from app.demo.corpus import CorpusError  # noqa: PLC0415 - brings SciPy along, which no other command needs
+    from app.demo.server import run_demo  # noqa: PLC0415 - the same
+
     with serving.stopped_by_signals():
         with serving.bound(host, port):
             pass

@@ -214,7 +214,7 @@ def first_release(dialect: str, databases: Databases) -> str:
         with closing(sqlite3.connect(sa.make_url(url).database or "")) as database:
             database.executescript(text.decode())
     else:
-        psql = [postgresql_programs() / "psql", "--quiet", "--set=ON_ERROR_STOP=1", url]
+        psql = [str(postgresql_programs() / "psql"), "--quiet", "--set=ON_ERROR_STOP=1", url]
         subprocess.run(psql, input=text, stdout=subprocess.DEVNULL, check=True)  # noqa: S603 - our own program
     return url
 
