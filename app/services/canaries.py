@@ -207,6 +207,7 @@ def _gaps(probed: Sequence[ProbedRun], places: Mapping[int, int]) -> list[Gap]:
             continue
         failure = _NOTHING_ASKED if run.failures is None else run.failures.get(places[run.id])
         at = shapes.time_text(run.finished_at)
+        assert at is not None  # noqa: S101 - it ended
         if failure is None:
             if gaps and gaps[-1].until is None:
                 gaps[-1] = replace(gaps[-1], until=at)
