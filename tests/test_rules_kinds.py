@@ -391,6 +391,18 @@ STOPPED = {"kind": "latency"}
             {**STOPPED, "critical": {"below": 1}},
             "rules[0].critical: must say above how many seconds, for example {above: 800ms}",
         ),
+        (
+            {**STOPPED, "critical": {"below": "800ms"}},
+            "rules[0].critical: must say above how many seconds, for example {above: 800ms}",
+        ),
+        (
+            {**STOPPED, "critical": {"above": 1}, "treshold": 3},
+            "rules[0].treshold: unknown key 'treshold'; a latency rule has: kind, percentile, warning, critical",
+        ),
+        (
+            {**STOPPED, "critical": {"above": 1}, "percentil": "p50"},
+            "rules[0].percentil: unknown key 'percentil'; did you mean 'percentile'?",
+        ),
         ({**STOPPED, "critical": {"above": "soon"}}, "rules[0].critical.above: 'soon' is not a duration"),
         ({**STOPPED, "critical": {"above": "6m"}}, "rules[0].critical.above: must be between 1ms and 5m"),
         (

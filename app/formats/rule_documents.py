@@ -3,7 +3,7 @@
 What a rule then decides is the domain's business.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
@@ -72,7 +72,7 @@ class BoundDocument(Document):
 
     @model_validator(mode="after")
     def _one_side(self) -> Self:
-        said = [side for side in ("below", "above", "by") if getattr(self, side) is not None]
+        said = [side for side in _SIDES if getattr(self, side) is not None]
         if len(said) != 1 or said[0] not in self.SIDES:
             raise complaint(self.WANTED)
         return self
@@ -106,12 +106,16 @@ class LatencyBound(BoundDocument):
     above: MaxLatency | None = None
 
 
-_BOUNDS = {RuleKind.DROP: DropBound, RuleKind.LATENCY: LatencyBound}
+_SIDES = ("below", "above", "by")
+_BOUNDS: dict[RuleKind, type[BoundDocument]] = {RuleKind.DROP: DropBound, RuleKind.LATENCY: LatencyBound}
 
 
 def _bound_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-    bound = _BOUNDS.get(info.data.get("kind", RuleKind.THRESHOLD))
-    return handler(value) if bound is None else bound.model_validate(value)
+    kind = info.data.get("kind", RuleKind.THRESHOLD)
+    bound = _BOUNDS.get(kind, BoundDocument)
+    if isinstance(value, Mapping) and any(value.get(side) is not None and side not in bound.SIDES for side in _SIDES):
+        raise complaint(bound.WANTED)  # whatever else is wrong with a side it has not
+    return handler(value) if bound is BoundDocument else bound.model_validate(value)
 
 
 def _margin_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
@@ -180,6 +184,21 @@ class RuleDocument(Document):
     failed_share: Annotated[Number, Field(ge=0, lt=1)] | None = None
     enabled: Flag = True
     key: Annotated[RuleKey | None, Field(validate_default=True)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_to_its_kind(cls, whole: Any) -> Any:
+        """Name for a key nobody knows those of its kind alone."""
+        kind = whole.get("kind") if isinstance(whole, Mapping) else None
+        if not isinstance(kind, str) or kind not in BUILT:
+            return whole
+        options = _OPTIONS[RuleKind(kind)]
+        strangers = [key for key in whole if key not in cls.model_fields]
+        if strangers:
+            known = f"; a {kind} rule has: {', '.join(name for name in cls.model_fields if name in options)}"
+            said = [(key, suggestion(str(key), options) or known) for key in strangers]
+            raise complaints([((str(key),), f"unknown key '{shortened(str(key))}'{more}") for key, more in said])
+        return whole
 
     @field_validator("percentile")
     @classmethod
