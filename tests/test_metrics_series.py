@@ -269,18 +269,28 @@ def _state(checks: tuple[CheckState, ...], hooks: int) -> State:
 
 
 @pytest.mark.parametrize(
-    ("cutoffs", "canaries", "pairs"), [(CUTOFFS, 0, 0), (CUTOFFS, 50, 3), (tuple(range(1, 22)), 200, 100)]
+    ("number", "cutoffs", "canaries", "pairs"),
+    [(50, CUTOFFS, 0, 0), (50, CUTOFFS, 50, 3), (5, tuple(range(1, 22)), MOST_CANARY_METRICS, 100)],
+    ids=["usual", "canaries-shown", "all-there-can-be"],
 )
-def test_fifty_checks_with_all_there_can_be_stay_within_the_stated_bound(
-    cutoffs: tuple[int, ...], canaries: int, pairs: int
+def test_a_crowded_catalogue_has_as_many_series_as_stated(
+    number: int, cutoffs: tuple[int, ...], canaries: int, pairs: int
 ) -> None:
-    checks = tuple(_crowded(number, cutoffs, canaries, pairs) for number in range(50))
+    checks = tuple(_crowded(one, cutoffs, canaries, pairs) for one in range(number))
     samples = sum(len(family.samples) for family in state_families(_state(checks, hooks=20)))
-    one = _bound("check", c=len(cutoffs), g=len(Category), p=pairs) + (
+    each = _bound("check", c=len(cutoffs), g=len(Category), p=pairs) + (
         _bound("canaries", n=canaries) if canaries else 0
     )
-    assert samples == 50 * one + 20 * _bound("hook") + _bound("shared")
-    assert canaries <= MOST_CANARY_METRICS
+    assert samples == number * each + 20 * _bound("hook") + _bound("shared")
+
+
+def test_the_figures_of_the_documentation_follow_from_its_formulas() -> None:
+    usual = _bound("check", c=len(CUTOFFS), g=len(Category), p=0)
+    most = _bound("check", c=21, g=len(Category), p=100) + _bound("canaries", n=MOST_CANARY_METRICS)
+    whole = 2 * (50 * usual + 10 * _bound("hook") + _bound("shared") + _bound("process") + 10 * _bound("deliveries"))
+    text = DOCS.read_text(encoding="utf-8")
+    for figure in (usual, most, whole, _bound("check", c=len(CUTOFFS), g=1, p=0)):
+        assert f" {figure:,}" in text
 
 
 def test_a_process_adds_a_fixed_number_and_some_for_each_hook() -> None:

@@ -4,6 +4,7 @@ Series are samples a minute apart of two replicas, `a` and `b`; the state of bot
 """
 
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -117,10 +118,16 @@ def test_no_expression_tells_replicas_apart(rule: Mapping[str, Any]) -> None:
     assert not counted or rule["alert"] == "CoalmineReplicasDisagree", "which counts what each of them sees"
 
 
-def test_the_fallback_is_off_unless_switched_on() -> None:
-    config = yaml.safe_load((SHIPPED / "prometheus.yml").read_text(encoding="utf-8"))
-    assert config["rule_files"] == ["rules/*.yml"]
-    assert "# - fallback/*.yml" in (SHIPPED / "prometheus.yml").read_text(encoding="utf-8")
+def test_the_fallback_is_off_until_one_line_switches_it_on(tmp_path: Path) -> None:
+    folder = tmp_path / "prometheus"
+    shutil.copytree(SHIPPED, folder)
+    (folder / "token").write_text("x", encoding="utf-8")
+    config, switch = folder / "prometheus.yml", "# - fallback/*.yml"
+    shipped = config.read_text(encoding="utf-8").replace("/run/secrets/metrics_token", "token")
+    assert shipped.count(switch) == 1
+    for text, files in ((shipped, 2), (shipped.replace(switch, switch.removeprefix("# ")), 3)):
+        config.write_text(text, encoding="utf-8")
+        assert f"SUCCESS: {files} rule files found" in _promtool("check", "config", config)
 
 
 # --- alerts --------------------------------------------------------------------------------------------------
