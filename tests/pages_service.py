@@ -68,6 +68,19 @@ class Site:
         return client
 
 
+@dataclass(kw_only=True)
+class Bench(Site):
+    """A site whose app is built once for each probe: building one takes longer than most of its pages."""
+
+    built: tuple[Probe | None, FastAPI] | None = None
+
+    def app(self) -> FastAPI:
+        """Give the app, a new one where the probe was changed."""
+        if self.built is None or self.built[0] is not self.probe:
+            self.built = (self.probe, super().app())
+        return self.built[1]
+
+
 def site(store: Store, **more: Any) -> Site:
     """Give a site whose world began an hour ago."""
     return Site(world=World(store=store, clock=FakeClock(now=datetime.now(UTC) - timedelta(hours=1))), **more)

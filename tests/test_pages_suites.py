@@ -15,7 +15,7 @@ from app.services.keys import Scope
 from app.store.engine import Store
 from tests.fakes import FakeProbe, answered, failed, hits
 from tests.html_pages import Page
-from tests.pages_service import HOSTILE, Site, csrf, page, site
+from tests.pages_service import HOSTILE, Bench, Site, csrf, page, site
 from tests.test_pages_wizard import fields_of
 from tests.world import COVERAGE, canary
 from tests.world import page as canary_page
@@ -28,7 +28,7 @@ ANT = {"key": "ant", "query": "Who carries leaves?", "tags": ["insects", "small"
 @pytest.fixture
 def pages(sqlite_store: Store) -> Site:
     """Give the pages over a suite of a file with its check, and an empty suite of the API."""
-    made = site(sqlite_store, probe=FakeProbe())
+    made = Bench(world=site(sqlite_store).world, probe=FakeProbe())
     negative = {"key": "none", "query": "Who lives on the moon?", "category": "negative"}
     made.world.apply(canary_page([{**canary("ant"), **ANT}, canary("bee"), negative]))
     assert made.client().post("/suites", data={"slug": "mine"}).status_code == 303

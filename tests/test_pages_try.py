@@ -17,7 +17,7 @@ from app.store.engine import Store
 from app.web.rendering import STATIC
 from tests.fakes import FakeProbe, answered, failed, hits
 from tests.html_pages import Page
-from tests.pages_service import HOSTILE, Site, csrf, page, site
+from tests.pages_service import HOSTILE, Bench, Site, csrf, page, site
 from tests.world import canary
 from tests.world import page as canary_page
 
@@ -50,7 +50,7 @@ BAD = exchanged(failed(Outcome.MALFORMED, http_status=200, detail="hits: missing
 @pytest.fixture
 def pages(sqlite_store: Store) -> Site:
     """Give the pages over a check and its retriever, which answers."""
-    made = site(sqlite_store, probe=FakeProbe(otherwise=lambda _: GOOD))
+    made = Bench(world=site(sqlite_store).world, probe=FakeProbe(otherwise=lambda _: GOOD))
     made.world.apply(canary_page([canary("a")]))
     return made
 

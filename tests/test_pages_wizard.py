@@ -15,7 +15,7 @@ from app.services.keys import Scope
 from app.store.engine import Store
 from tests.fakes import FakeProbe, answered, failed, hits
 from tests.html_pages import Page
-from tests.pages_service import HOSTILE, Site, csrf, page, site
+from tests.pages_service import HOSTILE, Bench, Site, csrf, page, site
 from tests.test_pages_try import exchanged
 from tests.world import RETRIEVER, canary
 from tests.world import page as canary_page
@@ -41,7 +41,7 @@ MAPPED |= {"response.text": "body", "scorer": "similarity"}
 @pytest.fixture
 def empty(sqlite_store: Store) -> Site:
     """Give the pages over nothing yet."""
-    return site(sqlite_store, probe=FakeProbe())
+    return Bench(world=site(sqlite_store).world, probe=FakeProbe())
 
 
 @pytest.fixture

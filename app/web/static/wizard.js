@@ -16,6 +16,8 @@
       node.tabIndex = node === current ? 0 : -1;
       node.dataset.roving = "yes";
     }
+    // The arrow keys open and close what is folded, so the whole tree is one stop of the Tab key.
+    for (const summary of tree().querySelectorAll("summary")) summary.tabIndex = -1;
   };
 
   const focus = (node) => {

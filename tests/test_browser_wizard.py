@@ -1,0 +1,153 @@
+"""From nothing to a first healthy run with a browser alone; the answer pointed at by mouse and by keyboard."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from app.store.engine import Store
+from tests.browser import PHONE, inaccessible, opened, served, wider_than_the_screen
+from tests.fakes import FakeProbe
+from tests.http_servers import Peer, Reply, Seen, peer, reply
+from tests.living import coalmine, until
+from tests.pages_service import HOSTILE, site
+
+PROSE = "Logs are kept for thirty days in the hot tier and for a year in the archive."
+ANSWER = {
+    "took": 3,
+    "found": [
+        {"key": "run-logs", "closeness": 0.91, "body": PROSE, "of": {"file": "logs.md"}},
+        {"key": "access", "closeness": 0.42, "body": "Access is granted by the owner of a workspace.", "of": {}},
+    ],
+    "version": "v7",
+}
+NEW = "/retrievers/new?preset=generic"
+
+
+@pytest.fixture
+def address(sqlite_store: Store) -> Iterator[str]:
+    """Serve the pages over nothing yet."""
+    with served(site(sqlite_store, probe=FakeProbe()).app()) as found:
+        yield found
+
+
+@pytest.fixture
+def retriever() -> Iterator[Peer]:
+    """Serve a retriever that answers everything alike, in a shape of its own."""
+
+    def answer(seen: Seen) -> Reply:
+        return reply(json.dumps(ANSWER).encode()) if b"question" in seen.body else reply(b"{}", 400)
+
+    with peer(answer) as running:
+        yield running
+
+
+def node(*parts: str | int) -> str:
+    """Name the value of an answer as a selector."""
+    return f"button.node[value='{json.dumps(parts)}']"
+
+
+def test_a_newcomer_gets_from_nothing_to_a_healthy_run(chromium: Browser, tmp_path: Path, retriever: Peer) -> None:
+    with coalmine(tmp_path) as (url, _), opened(chromium, url) as tab:
+        page = tab.open("/retrievers")
+        page.get_by_role("link", name="Define the first one").click()
+        page.get_by_role("link", name="generic").click()
+        page.get_by_label("Name", exact=True).fill("docs")
+        page.get_by_label("Address").fill(f"{retriever.url}/ask")
+        page.get_by_label("Body as JSON").fill('{"question": "{{ query }}", "most": "{{ k }}"}')
+        page.get_by_label("Query", exact=True).fill("How long are logs kept?")
+        page.get_by_label("Query", exact=True).press("Enter")
+        for field, parts, path in (
+            ("hits", ("found",), "found"),
+            ("id", ("found", 0, "key"), "key"),
+            ("score", ("found", 0, "closeness"), "closeness"),
+            ("text", ("found", 0, "body"), "body"),
+        ):
+            expect(page.locator(f'[name="pointing"][value="{field}"]')).to_be_checked()
+            page.locator(node(*parts)).click()
+            expect(page.locator(f'[name="response.{field}"]')).to_have_value(path)
+        expect(page.locator("#preview")).to_contain_text("top score 0.910")
+        expect(page.locator("#f-scorer")).to_have_value("similarity")
+        expect(page.locator(node("found", 0, "key"))).to_contain_text("Id")
+        page.get_by_role("button", name="Save the retriever").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("docs")
+
+        page.get_by_role("link", name="A suite of canaries").click()
+        page.get_by_label("Name").fill("mine")
+        page.get_by_role("button", name="Make it").click()
+        page.get_by_role("link", name="Add the first one").click()
+        page.get_by_label("What would somebody ask?").fill("How long are logs kept?")
+        page.get_by_role("button", name="Ask the question").click()
+        page.get_by_label("Expect run-logs").check()
+        page.get_by_role("button", name="Save the canary").click()
+        expect(page.get_by_role("status").first).to_contain_text("how-long-are-logs-kept")
+
+        page.get_by_role("link", name="Put it to a retriever").click()
+        page.get_by_role("button", name="Save the check").click()
+        page.wait_for_url("**/checks/mine-docs")
+        until(lambda: page.reload() and page.locator(".headline.healthy").count(), seconds=60)
+
+
+def test_the_answer_is_pointed_at_by_keyboard(chromium: Browser, address: str) -> None:
+    with opened(chromium, address) as tab:
+        page = tab.open(NEW)
+        page.get_by_label("Answer", exact=True).fill(json.dumps(ANSWER))
+        page.get_by_role("button", name="Read this answer").focus()
+        page.keyboard.press("Enter")
+        page.locator("button.node").first.focus()
+        for keys, field, path in (
+            (["ArrowDown", "ArrowDown"], "hits", "found"),
+            (["ArrowRight", "ArrowDown"], "id", "key"),
+            (["ArrowDown"], "score", "closeness"),
+            (["ArrowDown"], "text", "body"),
+            (["ArrowDown", "ArrowDown"], "document", "of.file"),
+        ):
+            for key in keys:
+                page.keyboard.press(key)
+            page.keyboard.press("Enter")
+            expect(page.locator(f'[name="response.{field}"]')).to_have_value(path)
+        expect(page.locator("#preview")).to_contain_text("logs.md")
+        expect(page.locator(node("found", 0, "of", "file"))).to_be_focused()
+        page.keyboard.press("ArrowLeft")
+        expect(page.locator(node("found", 0, "of"))).to_be_focused()
+        page.keyboard.press("End")
+        expect(page.locator(node("version"))).to_be_focused()
+        page.keyboard.press("Home")
+        expect(page.locator(node())).to_be_focused()
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.closest('.tree')") is None  # one stop for the whole tree
+
+
+def test_a_typed_path_is_previewed_as_it_is_typed(chromium: Browser, address: str) -> None:
+    with opened(chromium, address) as tab:
+        page = tab.open(NEW)
+        page.get_by_label("Answer", exact=True).fill(json.dumps(ANSWER))
+        page.get_by_role("button", name="Read this answer").click()
+        page.get_by_label("Path of list of hits").fill("found")
+        page.get_by_label("Path of id").fill("key")
+        expect(page.locator("#preview table")).to_contain_text("run-logs")
+        page.get_by_label("Path of id").press_sequentially("[")
+        expect(page.locator("#wrong-response-id")).to_contain_text("not a JMESPath expression")
+        expect(page.get_by_label("Path of id")).to_be_focused()
+        page.get_by_label("Path of id").press("Backspace")
+        expect(page.locator("#wrong-response-id")).to_be_empty()
+        expect(page.locator(node("found", 1, "key"))).to_contain_text("Id")
+
+
+def test_the_wizard_at_work_is_for_everybody_and_hostile_answers_do_nothing(chromium: Browser, address: str) -> None:
+    hostile = {
+        "found": [{"key": HOSTILE, HOSTILE: HOSTILE, "closeness": 0.5, "body": HOSTILE * 9}] * 9,
+        HOSTILE: [HOSTILE],
+    }
+    with opened(chromium, address, viewport=PHONE, color_scheme="dark") as tab:
+        page = tab.open(NEW)
+        page.get_by_label("Answer", exact=True).fill(json.dumps(hostile))
+        page.get_by_role("button", name="Read this answer").click()
+        page.locator(node("found", 0, "key")).click()
+        page.locator('[name="pointing"][value="text"]').check()
+        page.get_by_role("button", name=HOSTILE).nth(0).click()
+        expect(page.locator("#preview table")).to_contain_text("<img src=x")
+        assert inaccessible(page) == []
+        assert not wider_than_the_screen(page)
