@@ -125,7 +125,7 @@ def test_a_chart_says_in_words_what_is_drawn_in_it(chromium: Browser, history: S
         assert "rule threshold-coverage: critical below 0.5" in key
         assert "nothing known: 3 runs measured nothing to speak of" in key
         assert "2 alerts, from opened to resolved" in key
-        assert "the index version changed 2 times" in key
+        assert "2 index versions came" in key
         happened = shown.locator("#chart-happened li").all_text_contents()
         for told in ("index version alpha-1", "index version beta-2", "alert threshold-coverage opened", "resolved"):
             assert any(told in one for one in happened), told
@@ -288,6 +288,14 @@ def test_evidence_is_drawn_for_the_period_of_the_chart(chromium: Browser, histor
         expect(shown.locator("#evidence")).to_have_attribute(
             "aria-label", re.compile("^Chart of the evidence of harm. Greatest")
         )
+
+
+def test_an_address_opens_the_fold_it_points_at(chromium: Browser, history: Served) -> None:
+    with opened(chromium, history.address) as tab:
+        shown = tab.open(f"{CHECK}#why")
+        assert shown.locator("table.rules").is_visible()
+        shown.get_by_text("What each means, and what it saw").click()
+        expect(shown.locator("table.rules")).to_be_in_viewport()
 
 
 def test_before_the_first_run_there_is_no_chart_and_no_error(chromium: Browser, sqlite_store: Store) -> None:

@@ -1,6 +1,7 @@
 """The page of a check: its verdict with reasons, its measures over time, what is degraded and why. It only reads."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -67,14 +68,29 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
     )
 
 
-def _by_cause(degraded: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, list[Mapping[str, Any]]]]:
-    """Group canaries by the cause of each and what to do about it, the worst first as they came; "" = not asked yet."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallen:
+    """Degraded canaries with one cause."""
+
+    cause: str
+    """Empty where nobody asked yet."""
+    advice: str
+    reason: str
+    """Why these fell where it is the same of all of them; empty where each has a reason of its own."""
+    members: Sequence[Mapping[str, Any]]
+
+
+def _by_cause(degraded: Sequence[Mapping[str, Any]]) -> list[Fallen]:
+    """Group canaries by cause, the worst first as they came, those nobody asked about last."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for result in degraded:
         found.setdefault(str(result["diagnosis"].cause) if result["diagnosis"] else "", []).append(result)
-    return [
-        (cause, ADVICE.get(cause, ""), members) for cause, members in sorted(found.items(), key=lambda one: not one[0])
-    ]
+    groups = []
+    for cause, members in sorted(found.items(), key=lambda one: not one[0]):
+        reasons = {result["diagnosis"].reason for result in members if result["diagnosis"]}
+        shared = reasons.pop() if len(reasons) == 1 and len(members) > 1 else ""
+        groups.append(Fallen(cause=cause, advice=ADVICE.get(cause, ""), reason=shared, members=members))
+    return groups
 
 
 def _measures(run: Mapping[str, Any] | None) -> list[str]:

@@ -64,7 +64,7 @@
       shown = { ...times, lines: lines.map((line, place) => ({ ...line, ...found[place], label: line.label, ink: INKS[place], dash: DASHES[place] })) };
       draw();
       words.fill(shown, table);
-      document.dispatchEvent(new CustomEvent("coalmine:period", { detail: times }));
+      document.dispatchEvent(new CustomEvent("coalmine:period", { detail: { since: new Date(start(shown)), until: times.until } }));
     } catch (error) {
       if (mine === wish) note.textContent = `The chart could not be drawn: ${error.message}`;
     }
