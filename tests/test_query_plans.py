@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store import alerts, history, outbox, queue, refreshes, standing, tallies
+from app.store import alerts, glances, history, news, outbox, queue, refreshes, series, standing, tallies
 from app.store.engine import Store
 
 ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
@@ -31,6 +31,19 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "waiting_runs": lambda connection: standing.waiting_runs(connection, 1),
     "retrying_deliveries": standing.retrying_deliveries,
     "dead_letters": standing.dead_deliveries,
+    "newest_of_all": glances.newest_runs,
+    "under_way": glances.under_way,
+    "recent_values": lambda connection: glances.recent_values(connection, [1, 2], "coverage", limit=3),
+    "dead_lately": lambda connection: glances.dead_letters(connection, 1),
+    "news_of_runs": news.newest_runs,
+    "news_of_alerts": news.open_alerts,
+    "followed_run": lambda connection: news.followed_run(connection, 1),
+    "new_shards": lambda connection: news.new_shards(connection, 1, {2}),
+    "alerts_of_check": lambda connection: series.list_alerts(connection, 1, 1, 2, limit=2),
+    "evidence": lambda connection: series.sights(connection, 1, 1, 2, limit=2),
+    "first_ended": lambda connection: series.first_ended(connection, 1, 1, 2),
+    "series_of_runs": lambda connection: series.series_of_runs(connection, series.Source(check_id=1), "coverage", 1, 2),
+    "values_of_runs": lambda connection: series.values_of_runs(connection, series.Source(check_id=1), "coverage", [1]),
     "tallies": lambda connection: tallies.tallies(connection, since=1),
 }
 

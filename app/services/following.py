@@ -12,7 +12,7 @@ from typing import Any
 from app.domain.errors import NotFoundError
 from app.domain.model import RunStatus
 from app.formats import shapes
-from app.services.plans import SHARD
+from app.services.plans import asked_in
 from app.services.scoring import rescoring_shape
 from app.store import news, rescoring
 from app.store.engine import Connection, Store
@@ -131,7 +131,7 @@ def _of_run(sight: Sight, run_id: int) -> Event:
         return Event(name="ended", data={**data, "total": run.asked, "failed": run.failed}, last=True)
     staged = sight.shards.get(run_id, {})
     progress = {
-        "done": sum(max(0, min(SHARD, (run.asked or 0) - number * SHARD)) for number in staged),
+        "done": asked_in(staged, run.asked),
         "total": run.asked,
         "failed": sum(staged.values()),
         "status": run.status,

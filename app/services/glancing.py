@@ -166,15 +166,15 @@ def _slices(newest: Newest | None, wish: Wish) -> dict[str, Part]:
 def _is_overdue(connection: Connection, check: Definition, newest: Newest | None, now: datetime) -> bool:
     if not check.body["enabled"]:
         return False
+    last = None
+    if newest is not None:
+        if newest.run.finished_at is None or newest.run.status == RunStatus.FAILED:
+            return silence(connection, check, now) is not None  # what completed before is in the history
+        last = from_us(newest.run.finished_at)
     schedule, updated = schedule_of(check.body), from_us(check.updated_at)
-    if newest is None:
-        return no_data_due(schedule, None, now, updated) is not None
-    if newest.run.finished_at is not None and newest.run.status != RunStatus.FAILED:
-        # Spares the look at the store, and for most the second of two instants.
-        last = max(from_us(newest.run.finished_at), updated)
-        if now < next_due(schedule, last) or no_data_due(schedule, last, now, updated) is None:
-            return False
-    return silence(connection, check, now) is not None
+    if last is not None and now < next_due(schedule, max(last, updated)):
+        return False  # spares most the second of two instants
+    return no_data_due(schedule, last, now, updated) is not None
 
 
 def _is_wished(glance: Glance, wish: Wish) -> bool:

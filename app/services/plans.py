@@ -1,7 +1,7 @@
 """What a run works with, frozen when it starts, so that editing definitions never changes a run under way."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
@@ -36,6 +36,11 @@ DocumentT = TypeVar("DocumentT", bound=Document)
 
 class NotExecutableError(CoalmineError):
     """The run cannot be carried out as things are defined."""
+
+
+def asked_in(shards: Iterable[int], total: int | None) -> int:
+    """Count the canaries in these shards of a run that asks so many; the last shard may hold fewer than the others."""
+    return sum(max(0, min(SHARD, (total or 0) - number * SHARD)) for number in shards)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from app.domain.model import Outcome, Reason, RunStatus, Verdict
 from app.formats import shapes
 from app.services import scoring
 from app.services.likeness import likeness
-from app.services.plans import SHARD
+from app.services.plans import asked_in
 from app.services.scoring import Setting
 from app.services.summaries import run_body, stored_aggregates
 from app.store import catalog, history, queue, rescored
@@ -235,8 +235,7 @@ def _progress(connection: Connection, row: RunRow) -> dict[str, int | None] | No
     if row.status not in {RunStatus.QUEUED, RunStatus.RUNNING}:
         return None
     total, shards = queue.progress(connection, row.id)
-    done = shards * SHARD
-    return {"done": done if total is None else min(done, total), "total": total}
+    return {"done": asked_in(shards, total), "total": total}
 
 
 def _categories(row: RunRow) -> dict[str, dict[str, Any]]:

@@ -220,14 +220,14 @@ def has_shards(connection: Connection, run_id: int) -> bool:
     return connection.execute(sa.select(sa.exists().where(shards.c.run_id == run_id))).scalar_one()
 
 
-def progress(connection: Connection, run_id: int) -> tuple[int | None, int]:
-    """Say how many canaries a run asks (None before it started) and how many shards it has staged so far."""
+def progress(connection: Connection, run_id: int) -> tuple[int | None, list[int]]:
+    """Say how many canaries a run asks (None before it started) and which shards it has staged so far."""
     size = sa.func.length(suite_versions.c.members)
     frozen = sa.select(size).join(runs, runs.c.suite_version_id == suite_versions.c.id).where(runs.c.id == run_id)
-    staged = sa.select(sa.func.count()).select_from(shards).where(shards.c.run_id == run_id)
+    staged = sa.select(shards.c.number).where(shards.c.run_id == run_id)
     size_bytes = connection.execute(frozen).scalar_one_or_none()
     total = None if size_bytes is None else size_bytes // _MEMBER_BYTES
-    return total, int(connection.execute(staged).scalar_one())
+    return total, list(connection.execute(staged).scalars())
 
 
 def drop_shards(connection: Connection, run_id: int) -> None:
