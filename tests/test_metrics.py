@@ -200,8 +200,8 @@ def test_what_was_never_measured_has_no_series(service: Api) -> None:
     service.refresh()
     text = _scrape(service)
     assert _value(text, "coalmine_check_interval_seconds", check="docs") == 3600
-    of_runs = {name for name, (_, labels) in STATE.items() if labels >= OF_A_CHECK} - {"coalmine_check_interval_seconds"}
-    for name in of_runs:
+    of_checks = {name for name, (_, labels) in STATE.items() if labels >= OF_A_CHECK}
+    for name in of_checks - {"coalmine_check_interval_seconds"}:
         assert _series(text, name) == [], name
     service.run()
     service.refresh()

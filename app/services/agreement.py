@@ -5,9 +5,11 @@ import json
 from collections.abc import Mapping
 
 from app.formats.canary_files import Documents
+from app.formats.documents import CheckDocument, HookDocument, RetrieverDocument, SilenceDocument, SuiteDocument
 from app.formats.secret_fields import content_hash
 
 _DIGITS = 12
+_Named = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument | SilenceDocument
 
 
 def config_hash(documents: Documents | None, settings: Mapping[str, object]) -> str:
@@ -18,7 +20,7 @@ def config_hash(documents: Documents | None, settings: Mapping[str, object]) -> 
     """
     named = None
     if documents is not None:
-        by_kind = {
+        by_kind: dict[str, tuple[_Named, ...]] = {
             "suite": documents.suites,
             "retriever": documents.retrievers,
             "check": documents.checks,
