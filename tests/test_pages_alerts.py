@@ -188,6 +188,13 @@ def test_a_resolved_alert_keeps_what_was_degraded_and_what_happened(firing: Site
     assert not shown.all("form", class_="acknowledge")
 
 
+def test_what_is_over_is_listed_by_what_had_fallen_and_not_by_what_is_well(firing: Site) -> None:
+    firing.world.probe.all_answer()
+    for _ in range(2):
+        firing.world.run()
+    assert firing.page("/alerts").one("a", id="to-1").text == "Coverage 0.333 is below 0.5 (critical)"
+
+
 def test_an_alert_leads_to_its_runs_their_difference_and_the_links_of_the_setup(firing: Site) -> None:
     look = [element.get("href") for element in firing.page("/alerts/1").all("a")]
     assert {"/checks/watch", "/runs/2", "/runs/1/diff/2"} <= set(look)

@@ -9,6 +9,7 @@ from app.domain.alerting import AlertState
 from app.domain.announcing import TRIGGERS
 from app.domain.model import Verdict
 from app.services import alert_reading, why
+from app.services.alert_lines import told_reason
 from app.services.evidence import explain, worst_canaries
 from app.services.notices import NOT_ABOUT_CANARIES, Links, filled_links
 from app.store import alerts, catalog, history
@@ -43,6 +44,8 @@ class AlertDetails:
     """What its rule says now; None of one that is over."""
     fleet: Mapping[str, Any] | None
     """What the canaries that fell have in common, where the alert is about canaries."""
+    told_reason: str
+    """Why it opened or got worse; of one that has not opened, what its rule saw last."""
     seen: Mapping[str, Any]
     """What the rule looked at last; of one that ended without a run, what it looked at before."""
     versions: Mapping[str, str | None]
@@ -76,6 +79,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
             retriever=check.body["retriever"],
             rule=next((one for one in rules if one["alert_id"] == alert["id"]), None),
             fleet=_fleet(alert) if about_canaries else None,
+            told_reason=told_reason(alert),
             seen=window,
             versions=_versions(connection, [one["run_id"] for one in window.get("window", [])]),
             degraded=degraded,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.domain.alerting import AlertState
-from app.domain.announcing import TRIGGERS
+from app.domain.announcing import NEWS, TRIGGERS
 from app.services import alert_reading
 from app.services.alert_reading import AlertQuestion
 from app.services.evidence import explain
@@ -21,6 +21,8 @@ class AlertLine:
     alert: Mapping[str, Any]
     headline: str | None
     """What fell, of one that is not over and is about canaries."""
+    told_reason: str
+    """Why it opened or got worse; of one that has not opened, what its rule saw last."""
     told: Mapping[str, int]
     """How many deliveries tell of it, by their state."""
     suppressed: Mapping[str, Any] | None
@@ -37,11 +39,18 @@ def lines(store: Store, asked: AlertQuestion, *, before: int | None, limit: int)
         AlertLine(
             alert=alert,
             headline=headlines.get(alert["id"]),
+            told_reason=told_reason(alert),
             told=told[int(alert["id"])],
             suppressed=_suppressed(alert),
         )
         for alert in found
     ]
+
+
+def told_reason(alert: Mapping[str, Any]) -> str:
+    """Give the reason with which an alert opened or got worse last; before that, what its rule saw last."""
+    news = [str(change["reason"]) for change in alert["transitions"] if change["type"] in NEWS]
+    return news[-1] if news else str(alert["reason"])
 
 
 def _headlines(connection: Connection, found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
