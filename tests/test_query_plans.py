@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store import alerts, glances, history, news, outbox, queue, refreshes, series, standing, tallies
+from app.store import alerts, glances, history, news, outbox, probed, queue, refreshes, series, standing, tallies
 from app.store.engine import Store
 
 ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
@@ -42,6 +42,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "alerts_of_check": lambda connection: series.list_alerts(connection, 1, 1, 2, limit=2),
     "evidence": lambda connection: series.sights(connection, 1, 1, 2, limit=2),
     "first_ended": lambda connection: series.first_ended(connection, 1, 1, 2),
+    "newest_probes": lambda connection: probed.newest_probes(connection, 1, limit=60),
     "series_of_runs": lambda connection: series.series_of_runs(connection, series.Source(check_id=1), "coverage", 1, 2),
     "values_of_runs": lambda connection: series.values_of_runs(connection, series.Source(check_id=1), "coverage", [1]),
     "tallies": lambda connection: tallies.tallies(connection, since=1),
