@@ -18,7 +18,12 @@ from tests.pages_service import Site, site
 from tests.world import COVERAGE, canary, page
 
 CHECK = "/checks/watch"
-CANARIES = [canary("ant", category="procedural"), canary("bee", tags=["legal"]), canary("cat")]
+CANARIES = [
+    canary("ant", category="procedural"),
+    canary("bee", tags=["legal"]),
+    canary("cat"),
+    {"key": "dog", "query": "who lives on mars", "category": "negative", "max_relevance_score": 1.0},
+]
 
 
 @dataclass(frozen=True, kw_only=True)

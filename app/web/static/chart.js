@@ -61,7 +61,11 @@
     try {
       const found = await Promise.all(lines.map((line) => series(line, times)));
       if (mine !== wish) return; // somebody chose again in the meantime
-      shown = { ...times, lines: lines.map((line, place) => ({ ...line, ...found[place], label: line.label, ink: INKS[place], dash: DASHES[place] })) };
+      // Of the categories those are left out that have no such measure, as negative canaries have no coverage.
+      const all = lines.map((line, place) => ({ ...line, ...found[place], label: line.label }));
+      const some = lines.length > 1 && lines[0].category ? all.filter(({ points }) => points.length) : all;
+      const drawn = (some.length ? some : all.slice(0, 1)).map((line, place) => ({ ...line, ink: INKS[place], dash: DASHES[place] }));
+      shown = { ...times, lines: drawn };
       draw();
       words.fill(shown, table);
       document.dispatchEvent(new CustomEvent("coalmine:period", { detail: { since: new Date(start(shown)), until: times.until } }));
