@@ -395,11 +395,14 @@ def test_an_import_shows_its_plan_before_it_changes_anything(pages: Site) -> Non
     assert "2 changes" in shown.one("h2", id="plan").text
     assert "is thin" in shown.text
     assert pages.world.dump() == before
-    answer = pages.client().post("/import", data={**fields_of(shown), "do": "apply"})
+    since = {"pasted": "query,chunk_id\nOther?,x\n", "suite": "other", "format": "trec", "do": "apply"}
+    answer = pages.client().post("/import", data={**fields_of(shown), **since})  # what was planned, nothing typed since
     assert answer.headers["location"] == "/suites/mine?saved=imported"
     assert len(definitions.list_canaries(pages.world.store, "mine")) == 2
     again = sent(pages, "/import", format="csv", suite="mine", pasted=CSV, do="plan")
     assert "Nothing would change" in again.text
+    unseen = sent(pages, "/import", 422, format="csv", suite="mine", pasted=CSV, do="apply")
+    assert "look first at what would change" in unseen.text
 
 
 def test_a_canary_file_is_imported_with_what_it_holds(pages: Site) -> None:
@@ -426,7 +429,7 @@ def test_a_canary_file_is_imported_with_what_it_holds(pages: Site) -> None:
 )
 def test_what_cannot_be_imported_is_said(pages: Site, form: Any, files: Any, said: str) -> None:
     before = pages.world.dump()
-    shown = page(pages.client().post("/import", data={**form, "do": "apply"}, files=files), 422)
+    shown = page(pages.client().post("/import", data={**form, "do": "plan"}, files=files), 422)
     assert said in shown.one("div", role="alert").text
     assert not shown.all("img", src="x")
     assert pages.world.dump() == before

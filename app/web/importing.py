@@ -64,7 +64,7 @@ def _imported(request: Request, store: Store, vault: Vault, typed: Typed, upload
     files: dict[str, str] = {}
     try:
         files = _files(typed, uploads)
-        wanted, notes = _wanted(store, typed, files)
+        wanted, notes = _wanted(store, _planned(typed), files)
         if typed.get("do") == "apply":
             applying.apply(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
             wake(request)
@@ -79,6 +79,14 @@ def _imported(request: Request, store: Store, vault: Vault, typed: Typed, upload
     return _page(request, typed, files, plan=plan)
 
 
+def _planned(typed: Typed) -> Typed:
+    """Give the form as it was when the plan was shown: nothing else is put in force, whatever was typed since."""
+    if typed.get("do") != "apply":
+        return typed
+    said = {name: typed.get(f"planned.{name}") for name in ("format", "suite", "as_documents")}
+    return Typed(texts={**typed.texts, **said}, many=typed.many)
+
+
 def _files(typed: Typed, uploads: list[tuple[str, bytes]]) -> dict[str, str]:
     """Gather the texts by name: uploaded, pasted, or carried along from the plan. Raises InvalidInputError."""
     carried = {
@@ -86,7 +94,11 @@ def _files(typed: Typed, uploads: list[tuple[str, bytes]]) -> dict[str, str]:
         for place in range(_MOST_FILES)
         if typed.get(f"file[{place}].name")
     }
-    found: dict[str, str] = {} if uploads or typed.stripped("pasted") else carried
+    if typed.get("do") == "apply":
+        if not carried:
+            raise InvalidInputError([Problem(path="files", message="look first at what would change")])
+        return carried
+    found: dict[str, str] = {}
     for name, content in uploads:
         if len(content) > LONGEST_PART:
             raise InvalidInputError([Problem(path="files", message=f"'{name[:60]}' has more than 5 MB; use the API")])
