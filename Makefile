@@ -33,6 +33,9 @@ format: $(VENV)/.dev-installed ## let ruff format and fix what it can
 dashboards: $(VENV)/.dev-installed ## write the Grafana dashboards anew from deploy/grafana
 	$(BIN)/python -m deploy.grafana.generate
 
+screenshots: $(VENV)/.dev-installed ## take the pictures of the README anew, in a real Chromium over real retrievers
+	$(BIN)/python -m tests.screenshots
+
 lock: $(VENV)/.dev-installed ## compile the lock files anew (universal, hashed, without index addresses)
 	$(COMPILE) pyproject.toml -o requirements.lock
 	$(COMPILE) -c requirements.lock pyproject.toml --extra mcp --extra apprise --extra otel --group dev -o requirements-dev.lock

@@ -1,0 +1,106 @@
+"""The pictures of the README: a day of three checks over real retrievers, one losing chunks, in a real browser.
+
+`make screenshots` writes them to docs/images. Runs of the day are carried out one after the other with the clock set
+to when they would have been; everything they asked and got is real.
+"""
+
+import shutil
+from collections.abc import Mapping
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx2
+import yaml
+from playwright.sync_api import Page
+
+from app.config import Settings
+from app.demo.server import create_demo
+from app.domain.model import Trigger
+from app.main import Service, create_app, open_service
+from app.services import runs, scheduling
+from app.services.plans import Planner
+from tests.browser import opened, running_chromium
+from tests.fakes import FakeClock
+from tests.living import LOOPBACK, Receiver, serving, until
+
+ROOT = Path(__file__).parent.parent
+IMAGES = ROOT / "docs" / "images"
+BROKEN = "dataforge-docs"
+CHECKS = (BROKEN, "dataforge-docs-eu", "dataforge-staging")
+CANARY = "oauth2-setup"
+EVERY = timedelta(minutes=30)
+_WIDTH = 1200
+
+
+def main() -> None:
+    """Live through the day and take the pictures."""
+    shutil.rmtree(IMAGES, ignore_errors=True)
+    IMAGES.mkdir(parents=True)
+    with ExitStack() as stack:
+        data = Path(stack.enter_context(TemporaryDirectory()))
+        demos = {check: stack.enter_context(serving(create_demo())) for check in CHECKS}
+        receiver = stack.enter_context(Receiver().listening())
+        (data / "canaries.yaml").write_text(yaml.safe_dump(_canaries(demos, receiver.url)), encoding="utf-8")
+        settings = Settings(data_dir=data, canaries=data / "canaries.yaml", hook_allow=LOOPBACK)
+        _live_through_a_day(open_service(settings, environment={}, with_worker=False), demos)
+        url = stack.enter_context(serving(create_app(open_service(settings, environment={}))))
+        _break(url, demos)
+        browser = stack.enter_context(running_chromium())
+        viewport = {"width": _WIDTH, "height": 900}
+        with opened(browser, url, viewport=viewport, device_scale_factor=1.5, timezone_id="Europe/Berlin") as tab:
+            _picture(tab.open("/"), "overview", 640)
+            _picture(tab.open(f"/checks/{BROKEN}"), "check", 1250)
+            _picture(tab.open(f"/checks/{BROKEN}/canaries/{CANARY}"), "canary", 1160)
+
+
+def _live_through_a_day(service: Service, demos: Mapping[str, str]) -> None:
+    planner, clock = Planner(service.store, service.vault), FakeClock(now=datetime.now(UTC) - timedelta(days=1))
+    try:
+        while clock.advance(EVERY.total_seconds()) < datetime.now(UTC) - EVERY:
+            lost = 0.15 if timedelta(hours=10) < datetime.now(UTC) - clock() < timedelta(hours=12) else 0.0
+            _fault(demos[BROKEN], "loss" if lost else "none", size=lost)
+            for check in CHECKS:
+                asked = {"trigger": Trigger.SCHEDULE, "index_version": None, "idempotency_key": None}
+                scheduling.run_now(service.store, check, now=clock(), **asked)
+                claimed = runs.claim(service.store, owner="day", now=clock(), lease=EVERY)
+                assert claimed is not None
+                runs.execute(planner, service.probe, claimed, owner="day", clock=clock, stopping=lambda: False)
+    finally:
+        service.store.close()
+
+
+def _break(url: str, demos: Mapping[str, str]) -> None:
+    """Let one index lose chunks and one retriever fail, and wait until the causes are known."""
+    _fault(demos[BROKEN], "loss", size=0.1)
+    _fault(demos["dataforge-staging"], "errors", size=1.0)
+    with httpx2.Client(base_url=url, timeout=90) as client:
+        for check in (*CHECKS, BROKEN, BROKEN):
+            answer = client.post(f"/v1/checks/{check}/runs", json={"wait_seconds": 60})
+            assert answer.status_code == 200, answer.text
+        until(lambda: client.get(f"/v1/checks/{BROKEN}/canaries/{CANARY}/diagnosis").status_code == 200, seconds=120)
+
+
+def _fault(demo: str, kind: str, **more: Any) -> None:
+    httpx2.post(f"{demo}/fault", json={"kind": kind, **more}).raise_for_status()
+
+
+def _picture(page: Page, name: str, height: int) -> None:
+    page.wait_for_load_state("networkidle") if name == "canary" else page.wait_for_timeout(1500)  # charts draw
+    page.screenshot(path=IMAGES / f"{name}.png", clip={"x": 0, "y": 0, "width": _WIDTH, "height": height})
+
+
+def _canaries(demos: Mapping[str, str], receiver: str) -> dict[str, Any]:
+    """Take the shipped canaries for three retrievers and checks."""
+    page: dict[str, Any] = yaml.safe_load((ROOT / "canaries" / "dataforge.yaml").read_text(encoding="utf-8"))
+    retriever, check = page["retrievers"][0], page["checks"][0]
+    page["retrievers"] = [{**retriever, "slug": slug, "url": f"{demo}/search"} for slug, demo in demos.items()]
+    page["checks"] = [{**check, "slug": slug, "retriever": slug, "schedule": {"every": "30m"}} for slug in demos]
+    page["hooks"] = [{"slug": "ops", "kind": "webhook", "url": receiver, "secret": f"whsec_{'ab' * 20}"}]
+    return page
+
+
+if __name__ == "__main__":
+    main()
