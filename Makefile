@@ -11,7 +11,7 @@ NPM := tests/npm
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help run test format lint types layers pytest dashboards lock clean
+.PHONY: help run test format lint types layers pytest dashboards screenshots lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
