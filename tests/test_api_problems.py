@@ -34,6 +34,8 @@ def fallible(
     """Give a service of its own to requests that may change or delete anything."""
     url = getattr(databases, request.param)()
     with api(tmp_path_factory.mktemp("fallible"), database_url=url) as opened:
+        short = Streams(opened.service.store, longest_seconds=0.01)  # the client reads a stream to its end
+        opened.client.app.state.streams = short  # type: ignore[attr-defined] # it is a FastAPI
         opened.docs()
         opened.run()
         yield opened

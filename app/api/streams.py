@@ -39,11 +39,12 @@ class Listener:
     topic: Topic
     inlet: MemoryObjectSendStream[Event]
     outlet: MemoryObjectReceiveStream[Event]
+    longest_seconds: float
     seen: Sight | None = None
 
     async def events(self, seconds: float) -> AsyncIterator[Event]:
         """Give events as they come; ends with the last one, after so many seconds, or when the process ends."""
-        until = anyio.current_time() + seconds
+        until = anyio.current_time() + min(seconds, self.longest_seconds)
         while True:
             event: Event | None = None
             try:
@@ -61,8 +62,16 @@ class Listener:
 class Streams:
     """Everybody who listens to this process."""
 
-    def __init__(self, store: Store, *, most: int = MOST, look_seconds: float = _LOOK_SECONDS) -> None:
-        self._store, self._most, self._look_seconds = store, most, look_seconds
+    def __init__(
+        self,
+        store: Store,
+        *,
+        most: int = MOST,
+        look_seconds: float = _LOOK_SECONDS,
+        longest_seconds: float = LONGEST_SECONDS,
+    ) -> None:
+        self._store, self._most = store, most
+        self._look_seconds, self._longest_seconds = look_seconds, longest_seconds
         self._listeners: set[Listener] = set()
         self._looking: asyncio.Task[None] | None = None
         self._ending = False
@@ -80,7 +89,7 @@ class Streams:
         self._expect_room()  # others may have come meanwhile
         inlet, outlet = anyio.create_memory_object_stream[Event](_UNREAD)
         topic, now = found
-        listener = Listener(topic=topic, inlet=inlet, outlet=outlet)
+        listener = Listener(topic=topic, inlet=inlet, outlet=outlet, longest_seconds=self._longest_seconds)
         _tell(listener, now)
         self._listeners.add(listener)
         if self._looking is None or self._looking.done():
