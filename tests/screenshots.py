@@ -63,8 +63,14 @@ def _live_through_a_day(service: Service, demos: Mapping[str, str]) -> None:
             lost = 0.15 if timedelta(hours=10) < datetime.now(UTC) - clock() < timedelta(hours=12) else 0.0
             _fault(demos[BROKEN], "loss" if lost else "none", size=lost)
             for check in CHECKS:
-                asked = {"trigger": Trigger.SCHEDULE, "index_version": None, "idempotency_key": None}
-                scheduling.run_now(service.store, check, now=clock(), **asked)
+                scheduling.run_now(
+                    service.store,
+                    check,
+                    trigger=Trigger.SCHEDULE,
+                    index_version=None,
+                    idempotency_key=None,
+                    now=clock(),
+                )
                 claimed = runs.claim(service.store, owner="day", now=clock(), lease=EVERY)
                 assert claimed is not None
                 runs.execute(planner, service.probe, claimed, owner="day", clock=clock, stopping=lambda: False)
