@@ -13,6 +13,7 @@ from pydantic.json_schema import models_json_schema
 
 from app.api.bodies import MAX_BODY_BYTES
 from app.api.catalog import DOCUMENTS
+from app.api.streams import Streams
 from tests.api_service import BASE, CHECK, RETRIEVER, Api, api
 from tests.conftest import Databases
 
