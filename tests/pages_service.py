@@ -34,9 +34,14 @@ class Site:
     public_url: str | None = None
     probe: Probe | None = None
     exposition: metrics.Exposition = field(default_factory=metrics.Exposition.create)
+    built: tuple[Service, FastAPI] | None = None
+    """What the app was built of, and the app."""
 
     def app(self) -> FastAPI:
-        """Build the app; its lifespan is never run, so the store stays the world's."""
+        """Give the app, built anew where something of it was changed: that takes longer than most of its pages.
+
+        Its lifespan is never run, so the store stays the world's.
+        """
         service = Service(
             settings=Settings(data_dir=Path("nowhere"), public_url=self.public_url),
             store=self.world.store,
@@ -46,7 +51,9 @@ class Site:
             probe=self.probe or self.world.probe,
             environment={},
         )
-        return create_app(service)
+        if self.built is None or not _are_of_one(self.built[0], service):
+            self.built = (service, create_app(service))
+        return self.built[1]
 
     def client(self, base_url: str = "http://127.0.0.1:8000", **headers: str) -> TestClient:
         """Open a browser that follows no redirect by itself."""
@@ -68,17 +75,13 @@ class Site:
         return client
 
 
-@dataclass(kw_only=True)
-class Bench(Site):
-    """A site whose app is built once for each probe: building one takes longer than most of its pages."""
+Bench = Site
 
-    built: tuple[Probe | None, FastAPI] | None = None
 
-    def app(self) -> FastAPI:
-        """Give the app, a new one where the probe was changed."""
-        if self.built is None or self.built[0] is not self.probe:
-            self.built = (self.probe, super().app())
-        return self.built[1]
+def _are_of_one(before: Service, now: Service) -> bool:
+    """Whether two services have the very same parts."""
+    same = before.settings == now.settings and before.store is now.store and before.vault is now.vault
+    return same and before.worker is now.worker and before.probe is now.probe and before.exposition is now.exposition
 
 
 def site(store: Store, **more: Any) -> Site:
