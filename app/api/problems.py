@@ -116,6 +116,7 @@ _MOMENT = "must be a time such as 2026-01-31T12:00:00Z"
 _PARAMETERS = {
     "missing": "is missing",
     "int_parsing": "must be a whole number",
+    "float_parsing": "must be a number",
     "int_parsing_size": "must be a whole number of at most 64 bits",
     "bool_parsing": "must be true or false",
     "datetime_parsing": _MOMENT,
