@@ -26,6 +26,16 @@ RULES = [
 @pytest.fixture
 def world(store: Store) -> World:
     """Give a world with three canaries that are all found."""
+    return _world(store)
+
+
+@pytest.fixture
+def alone(sqlite_store: Store) -> World:
+    """Give the same on SQLite alone, for what does not depend on the database."""
+    return _world(sqlite_store)
+
+
+def _world(store: Store) -> World:
     made = World(store=store)
     made.apply(page([canary("a", category="procedural"), canary("b"), canary("c")], rules=RULES))
     return made
@@ -130,24 +140,24 @@ def test_usual_is_what_98_of_100_runs_of_the_baseline_had(world: World) -> None:
     assert _series(world)["usual"] is None
 
 
-def test_lines_are_the_bounds_of_the_rules_on_that_measure(world: World) -> None:
-    _learned(world)
-    assert _series(world)["lines"] == [
+def test_lines_are_the_bounds_of_the_rules_on_that_measure(alone: World) -> None:
+    _learned(alone)
+    assert _series(alone)["lines"] == [
         {"rule": "threshold-coverage", "severity": "warning", "bad": "below", "value": 0.9},
         {"rule": "threshold-coverage", "severity": "critical", "bad": "below", "value": 0.5},
     ]
-    (above,) = _series(world, "degraded_share")["lines"]
+    (above,) = _series(alone, "degraded_share")["lines"]
     assert (above["bad"], above["value"]) == ("above", 0.5)
-    (drop,) = _series(world, "NDCG@10")["lines"]
+    (drop,) = _series(alone, "NDCG@10")["lines"]
     assert (drop["bad"], drop["by"], drop["value"]) == ("below", 0.1, pytest.approx(0.9))
-    (only,) = _series(world, category="procedural")["lines"]
+    (only,) = _series(alone, category="procedural")["lines"]
     assert only["rule"] == "threshold-coverage-procedural"
-    assert _series(world, "MRR")["lines"] == []
+    assert _series(alone, "MRR")["lines"] == []
 
 
-def test_without_a_baseline_a_drop_has_no_line(world: World) -> None:
-    world.run()
-    assert _series(world, "NDCG@10")["lines"] == []
+def test_without_a_baseline_a_drop_has_no_line(alone: World) -> None:
+    alone.run()
+    assert _series(alone, "NDCG@10")["lines"] == []
 
 
 def test_alerts_that_were_open_in_the_period_are_among_it(world: World) -> None:
@@ -168,10 +178,10 @@ def test_alerts_that_were_open_in_the_period_are_among_it(world: World) -> None:
     assert _series(world, start=later, end=later + 1)["alerts"] == []
 
 
-def test_measures_are_listed_by_the_category_they_are_kept_for(world: World) -> None:
-    assert charts.measures_kept(world.store, CHECK) == {}
-    world.run()
-    kept = charts.measures_kept(world.store, CHECK)
+def test_measures_are_listed_by_the_category_they_are_kept_for(alone: World) -> None:
+    assert charts.measures_kept(alone.store, CHECK) == {}
+    alone.run()
+    kept = charts.measures_kept(alone.store, CHECK)
     assert list(kept) == ["", "procedural", "simple_factual"]
     assert {"coverage", "NDCG@10", "MRR"} <= set(kept[""])
     assert kept["procedural"] == ["health_score", "coverage"]
@@ -190,13 +200,13 @@ def test_while_it_learns_a_detector_has_no_evidence_and_afterwards_one_number_a_
     assert not any(point["open"] for point in found["points"])
 
 
-def test_a_point_of_several_runs_is_the_worst_of_them(world: World) -> None:
-    _learned(world)
-    world.probe.all_miss()
-    bad = [world.run() for _ in range(2)]
-    world.probe.all_answer()
-    world.run()
-    (point,) = _evidence(world, points=1)["points"]
+def test_a_point_of_several_runs_is_the_worst_of_them(alone: World) -> None:
+    _learned(alone)
+    alone.probe.all_miss()
+    bad = [alone.run() for _ in range(2)]
+    alone.probe.all_answer()
+    alone.run()
+    (point,) = _evidence(alone, points=1)["points"]
     assert point["runs"] == 24
     assert point["run"] in {str(run.id) for run in bad}
     assert point["evidence"] >= 10_000
@@ -204,13 +214,13 @@ def test_a_point_of_several_runs_is_the_worst_of_them(world: World) -> None:
     assert point["lost"] == 3
 
 
-def test_evidence_is_cut_to_its_period_and_says_from_when_on_it_was_read(world: World) -> None:
-    _learned(world)
-    start = to_us(world.clock() - timedelta(minutes=5))
-    found = _evidence(world, start=start)
+def test_evidence_is_cut_to_its_period_and_says_from_when_on_it_was_read(alone: World) -> None:
+    _learned(alone)
+    start = to_us(alone.clock() - timedelta(minutes=5))
+    found = _evidence(alone, start=start)
     assert [point["run"] for point in found["points"]] == ["16", "17", "18", "19", "20", "21"]
     assert found["since"] == found["from"]
-    found = _evidence(world, most_runs=4)
+    found = _evidence(alone, most_runs=4)
     assert [point["run"] for point in found["points"]] == ["18", "19", "20", "21"]
     assert found["since"] == found["points"][0]["at"] > found["from"]
 
@@ -218,11 +228,11 @@ def test_evidence_is_cut_to_its_period_and_says_from_when_on_it_was_read(world: 
 # --- pictures of quality ---
 
 
-def test_scores_of_relevant_and_other_hits_are_counted_in_bins_that_hold_all_of_them(world: World) -> None:
-    world.apply(page([canary(f"k{number}") for number in range(8)]))
-    world.run()
+def test_scores_of_relevant_and_other_hits_are_counted_in_bins_that_hold_all_of_them(alone: World) -> None:
+    alone.apply(page([canary(f"k{number}") for number in range(8)]))
+    alone.run()
     (section,) = [
-        one for one in report(world.store, CHECK, now=world.clock())["sections"] if one["name"] == "precision"
+        one for one in report(alone.store, CHECK, now=alone.clock())["sections"] if one["name"] == "precision"
     ]
     found = section["histogram"]
     assert {kind: sum(counts) for kind, counts in found["counts"].items()} == {"relevant": 8, "other": 8}
@@ -234,9 +244,9 @@ def test_scores_of_relevant_and_other_hits_are_counted_in_bins_that_hold_all_of_
     assert max(bar.height for bar in drawn.bars) == quality_pictures.HEIGHT
 
 
-def test_what_has_no_distribution_has_no_picture(world: World) -> None:
-    world.run()
-    sections = {one["name"]: one for one in report(world.store, CHECK, now=world.clock())["sections"]}
+def test_what_has_no_distribution_has_no_picture(alone: World) -> None:
+    alone.run()
+    sections = {one["name"]: one for one in report(alone.store, CHECK, now=alone.clock())["sections"]}
     assert sections["precision"]["histogram"] is None, "three hits of a kind are too few"
     assert quality_pictures.histogram(sections["precision"]) is None
     depths = quality_pictures.depths(sections["recall"])
