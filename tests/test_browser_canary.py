@@ -64,7 +64,7 @@ def test_the_rankings_stand_side_by_side_or_stacked_as_there_is_room(
         now = left_and_top(page, "article[aria-labelledby=side-now]")
         assert (well[0] < now[0], well[1] == now[1]) == ((True, True) if screen == "desktop" else (False, False))
         assert well[1] <= now[1]
-        for path in (CANARY,) if screen == "phone" else (CANARY, "/runs/2"):
+        for path in (CANARY, "/runs/1/diff/2" if screen == "phone" else "/runs/2"):
             shown = tab.open(path)
             for summary in shown.locator("main summary:visible").all()[:6]:
                 summary.click()

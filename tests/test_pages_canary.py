@@ -260,6 +260,24 @@ def test_the_evidence_is_a_row_for_each_question(sqlite_store: Store) -> None:
     assert "Look at what is proposed" in section(shown, "diagnosis").text
 
 
+def test_a_cause_of_before_is_not_told_as_the_present_one(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store, shelf(), owner=API)
+    setting.run()
+    setting.library.chunks[f"{KEY}@2"] = setting.library.chunks.pop(KEY)
+    setting.run()
+    pages = Site(world=setting.world, probe=setting.library)
+    told = section(pages.page(f"{CHECK}/canaries/{KEY}"), "diagnosis").text
+    assert (told.startswith("Cause"), "Look at what is proposed" in told) == (True, True)
+    setting.library.chunks[KEY] = setting.library.chunks.pop(f"{KEY}@2")
+    setting.run()
+    told = section(pages.page(f"{CHECK}/canaries/{KEY}"), "diagnosis").text
+    assert told.startswith("The last diagnosis")
+    assert ("It is healthy by now" in told, "Look at what is proposed" in told) == (True, False)
+    setting.library.dead = Outcome.TIMEOUT
+    setting.run()
+    assert "It has changed since" in section(pages.page(f"{CHECK}/canaries/{KEY}"), "diagnosis").text
+
+
 def test_every_cause_has_advice_and_what_was_not_answered_is_no_rank() -> None:
     found = {
         "cause": "retriever_error",

@@ -114,6 +114,7 @@ def _canary(
         definition=detail.definition,
         band=band(detail.history, detail.gaps, now),
         diagnosis=found,
+        stands=found is not None and _stands(int(found["run_id"]), detail),
         probed=diagnosed.probed(found) if found else [],
         findings=diagnosed.findings(found) if found else [],
         advice=diagnosed.advice(found) if found else "",
@@ -121,6 +122,16 @@ def _canary(
         trial=None if trial is None else _against(trial, detail),
         refused=refused,
     )
+
+
+def _stands(asked_about: int, detail: CanaryDetail) -> bool:
+    """Whether what was found of a run still tells of the present: the canary has neither been well since nor failed."""
+    if detail.failure is not None:
+        return asked_about >= int(detail.failure.first_run)
+    if detail.now is None or not detail.now.reasons:
+        return False
+    well = detail.well
+    return well is None or well.last_run is None or asked_about > int(well.last_run)
 
 
 def _against(trial: Mapping[str, Any], detail: CanaryDetail) -> dict[str, Any]:
