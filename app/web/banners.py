@@ -25,7 +25,7 @@ def banners_of(request: Request, *, overdue: bool, dead: Mapping[str, int] | Non
     """Say what is wrong; `overdue`: a check is, `dead`: deliveries given up lately, by hook."""
     found = [_worker(request, overdue=overdue), _store(request), _canary_files(request), _outbox(request)]
     found += [_dead(hook, count) for hook, count in sorted((dead or {}).items())]
-    return [banner for banner in found if banner is not None]
+    return sorted((banner for banner in found if banner is not None), key=lambda one: one.severity != "critical")
 
 
 def _worker(request: Request, *, overdue: bool) -> Banner | None:
@@ -34,7 +34,8 @@ def _worker(request: Request, *, overdue: bool) -> Banner | None:
         text = "The worker is not running, so no check runs in this process. Its log says why; restart the service."
         return Banner(severity="critical", text=text)
     if worker is None and overdue:
-        text = "Checks are overdue and this process has no worker: is a coalmine work process running?"
+        text = "Checks are overdue and this process has no worker: is a coalmine work process running? "
+        text += "Start one, and look at the log of those there are."
         return Banner(severity="critical", text=text)
     return None
 

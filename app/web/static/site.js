@@ -180,9 +180,17 @@
       }, 2 * TICK);
     });
 
-  // The page of a run under way, and others like it: what it led to is shown when it has ended.
-  for (const element of document.querySelectorAll("[data-follows]")) follow(element).then(() => location.reload());
-
+  // The page of a run under way is loaded again when it has ended; that of a check only says so.
+  const tellEnd = (element, ended) => {
+    const link = document.createElement("a");
+    link.href = `/runs/${encodeURIComponent(ended.run)}`;
+    link.textContent = `Run ${ended.run}`;
+    const told = element.querySelector(".told");
+    told.replaceChildren(link, ` ended: ${ended.verdict || ended.status || "it is gone"}.`);
+    element.parentElement.replaceChildren(element);
+    element.querySelector("progress").remove();
+    if (newer) htmx.trigger(newer, "news");
+  };
   const form = document.getElementById("run-form");
   const newer = document.getElementById("newer");
   const runNow = async (event) => {
@@ -199,19 +207,20 @@
       state.replaceChildren(document.getElementById("run-progress").content.cloneNode(true));
       const element = state.firstElementChild;
       element.dataset.follows = `/v1/runs/${encodeURIComponent(run.id)}/events`;
-      const ended = await follow(element);
-      const link = document.createElement("a");
-      link.href = `/runs/${encodeURIComponent(run.id)}`;
-      link.textContent = `Run ${run.id}`;
-      element.querySelector("progress").remove();
-      element.querySelector(".told").replaceChildren(link, ` ended: ${ended.verdict || ended.status || "it is gone"}.`);
+      tellEnd(element, await follow(element));
     } catch (error) {
-      state.firstElementChild.textContent = `It could not be run: ${error.message}`;
+      const told = document.createElement("p");
+      told.setAttribute("role", "status");
+      told.textContent = `It could not be run: ${error.message}`;
+      state.replaceChildren(told);
     }
     button.disabled = false;
-    if (newer) htmx.trigger(newer, "news");
   };
   if (form) form.addEventListener("submit", runNow);
+  for (const element of document.querySelectorAll("[data-follows]")) {
+    const isAside = element.parentElement.id === "run-state";
+    follow(element).then((ended) => (isAside ? element.isConnected && tellEnd(element, ended) : location.reload()));
+  }
 
   // A page of a check says when it is outdated; it does not reload under the reader's eyes.
   if (newer) newer.addEventListener("news", async () => {
