@@ -167,7 +167,7 @@ def test_a_run_is_followed_on_the_page_of_its_check_and_on_its_own(
     chromium: Browser, pages: Site, address: str
 ) -> None:
     world = pages.world
-    with opened(chromium, address) as tab, opened(chromium, address) as other:
+    with opened(chromium, address) as tab, opened(chromium, address) as other, opened(chromium, address) as late:
         shown = tab.open("/checks/billing")
         shown.get_by_role("button", name="Run now").click()
         expect(shown.locator("#run-state")).to_have_text("Queued")
@@ -181,10 +181,13 @@ def test_a_run_is_followed_on_the_page_of_its_check_and_on_its_own(
         own = other.open(f"/runs/{claimed.id}")
         expect(own.get_by_role("status").first).to_have_text("Running: 30 of 130 asked")
         assert inaccessible(own) == []
+        same = late.open("/checks/billing")
+        expect(same.locator("#run-state .told")).to_have_text("Running: 30 of 130 asked")
 
         assert _rest(pages) is not None
         expect(shown.locator("#run-state")).to_have_text(f"Run {claimed.id} ended: healthy.")
         expect(shown.locator("#newer a")).to_be_visible()
+        expect(same.locator("#run-state")).to_have_text(f"Run {claimed.id} ended: healthy.")
         expect(own.get_by_role("heading", name="Results")).to_be_visible()
         shown.locator("#run-state a").click()
         expect(shown.get_by_role("heading", name=f"Run {claimed.id}")).to_be_visible()

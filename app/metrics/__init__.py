@@ -109,6 +109,7 @@ class ProcessMetrics:
         )
         Gauge("coalmine_build_info", "The running version.", ["version"], registry=registry).labels(__version__).set(1)
         self._reloaded.set(1)
+        self._is_reloaded = True
         self._reloaded_at.set_to_current_time()
         for outcome in Outcome:  # a series that exists from the start can be rated from the start
             self._probes.labels(str(outcome))
@@ -142,8 +143,14 @@ class ProcessMetrics:
     def config_reloaded(self, *, successful: bool) -> None:
         """Note whether the canary files could be applied; where not, what was in force stays so."""
         self._reloaded.set(1 if successful else 0)
+        self._is_reloaded = successful
         if successful:
             self._reloaded_at.set_to_current_time()
+
+    @property
+    def is_config_applied(self) -> bool:
+        """Whether the canary files could be applied when they were last read."""
+        return self._is_reloaded
 
     def config_in_force(self, config: str) -> None:
         """Note by its hash what this process applied."""

@@ -50,7 +50,7 @@ def _store(request: Request) -> Banner | None:
 
 
 def _canary_files(request: Request) -> Banner | None:
-    if request.app.state.exposition.registry.get_sample_value("coalmine_config_last_reload_successful") != 0:
+    if request.app.state.exposition.process.is_config_applied:
         return None
     text = "The canary files could not be applied when they were last read; what was in force before still is. "
     text += "The command coalmine validate names the lines; then send the service a hangup signal."
