@@ -15,7 +15,7 @@ from app.store.engine import Store
 from tests.fakes import answered, hits
 from tests.html_pages import Page
 from tests.pages_service import HOSTILE, Site, csrf, page, site
-from tests.world import COVERAGE, canary, statements
+from tests.world import COVERAGE, World, canary, statements
 from tests.world import page as canary_page
 
 QUICK = {**COVERAGE, "open": {"bad": 1, "of": 1}}
@@ -159,6 +159,23 @@ def test_more_checks_ask_no_more_of_the_database(pages: Site) -> None:
         assert found.total == count
         counts.append(len(asked))
     assert counts[0] == counts[1]
+
+
+def test_either_database_shows_the_same(store: Store) -> None:
+    world = World(store=store)
+    world.apply(canary_page([canary("fee", tags=["legal"]), canary("tax")], slug="billing", rules=[QUICK]))
+    world.run("billing")
+    world.probe.all_miss()
+    world.run("billing")
+    world.wish("billing")
+    world.send.receipts += [REFUSED]
+    world.deliver_all()
+    found = glancing.look(store, Wish(tag="legal", verdict="degraded", failing=True), world.clock())
+    (line,) = found.lines
+    assert list(line.coverage) == [1.0, 0.0]
+    assert line.slices["tag"].coverage == 0.0
+    assert (line.active, line.alerts) == ("queued", {"firing critical": 1})
+    assert (found.tags, found.dead) == (["legal"], {"ops": 1})
 
 
 # --- what is wrong with Coalmine itself ----------------------------------------------------------------------

@@ -288,5 +288,24 @@ def test_a_service_that_stops_ends_its_streams_whole(tmp_path: Path) -> None:
     assert "Cancel" not in process.said
 
 
+def test_a_look_sees_the_same_in_either_database(store: Store) -> None:
+    world = World(store=store)
+    world.apply(page(CANARIES[:130], rules=QUICK))
+    world.probe.all_miss()
+    first = world.run()
+    world.probe.all_answer()
+    world.probe.answers["c129"] = failed(Outcome.TIMEOUT)
+    run, asked = world.wish(), len(world.probe.asked)
+    claimed = world.claim()
+    assert claimed is not None
+    assert world.execute(claimed, stopping=_stop_after(world, asked + 50)) is None
+    seen = following.look(store, {NEWS, Topic(Kind.RUN, run)})
+    assert seen.newest == {CHECK: first.id}
+    assert [alert.state for alert in (seen.alerts or {}).values()] == ["firing"]
+    assert seen.runs[run].asked == 130
+    assert seen.shards == {run: {1: 1}}
+    assert following.look(store, {Topic(Kind.RUN, run)}, seen).shards == seen.shards
+
+
 def test_a_look_finds_nothing_where_nothing_is_asked(pages: Site) -> None:
     assert following.look(pages.world.store, set()) == Sight()
