@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from fastapi import FastAPI
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.living import serving
 
@@ -22,6 +22,8 @@ DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 _SERIOUS = ("serious", "critical")
 _FLAGS = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-sync")
+
+expect.set_options(timeout=30_000)  # the machine may be busy; time is no claim of these tests
 
 
 @contextmanager

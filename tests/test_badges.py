@@ -114,3 +114,9 @@ def test_a_badge_needs_a_key_as_everything_does(pages: Site) -> None:
     assert client.get("/badge/watch.svg", headers={"accept": "image/*"}).status_code == 401
     assert client.get("/badge/watch.svg", headers=bearer(key)).status_code == 200
     assert pages.signed_in(key).get("/badge/watch.svg").status_code == 200
+
+
+def test_the_badge_of_a_check_that_is_switched_off_says_so_and_no_verdict(pages: Site) -> None:
+    pages.world.run()
+    pages.world.apply(page([canary("ant"), canary("bee")], schedule={"every": "1d"}, enabled=False))
+    assert _said(pages) == ["watch", "switched off"]

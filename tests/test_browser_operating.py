@@ -159,7 +159,7 @@ def test_a_list_of_alerts_follows_what_happens(chromium: Browser, address: str, 
         expect(page.locator("#found article")).to_have_count(1)
         firing.world.probe.all_answer()
         firing.world.run()
-        expect(page.get_by_text("No alert like that.")).to_be_visible(timeout=10_000)
+        expect(page.get_by_text("No alert like that.")).to_be_visible()
         expect(page.locator("#tab-open .count")).to_have_text("0")
 
 

@@ -22,6 +22,9 @@ MOST_ITEMS = 4
 DEEPEST = 12
 _SHOWN, _NAMED = 120, 80
 
+_LOOKED_AT = 200
+"""Items of a list by which it counts as one of objects: it is asked for every node and field of the outline."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
@@ -138,7 +141,7 @@ def _lists(steps: Sequence[Any], parts: Sequence[Part]) -> list[_List]:
         part = parts[depth]
         if isinstance(part, str):
             text += f"{'.' if text else ''}{path_text([part])}"
-        elif len(value) > 1 and all(isinstance(item, dict) for item in value):
+        elif len(value) > 1 and all(isinstance(item, dict) for item in value[:_LOOKED_AT]):
             text, several = f"{text}[]", True
         else:
             text += f"[{part}]"

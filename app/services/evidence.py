@@ -31,7 +31,7 @@ def worst_canaries(connection: Connection, check_id: int, run_id: int, *, limit:
     or never healthy as far as is remembered.
     """
     run = history.find_run(connection, run_id)
-    if run is None or run.suite_version_id is None:
+    if run is None or run.suite_version_id is None or not run.aggregates:  # one that could not ask tells nothing
         return []
     members = {member.canary_id: member for member in catalog.suite_version(connection, run.suite_version_id)[1]}
     degraded = reported(connection, run, {canary_id: position for position, canary_id in enumerate(members)})
@@ -111,7 +111,7 @@ def explain(connection: Connection, run_id: int | None, *, first_run: int | None
     None where there is none, or nothing was measured.
     """
     run = history.find_run(connection, run_id) if run_id is not None else None
-    if run is None or run.suite_version_id is None:
+    if run is None or run.suite_version_id is None or not run.aggregates:  # one that could not ask tells nothing
         return None
     members = catalog.suite_version(connection, run.suite_version_id)[1]
     positions = {member.canary_id: position for position, member in enumerate(members)}

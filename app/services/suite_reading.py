@@ -134,7 +134,7 @@ def _states(connection: Connection, check: Definition, rows: Sequence[CanaryRow]
     """Say how canaries stand at the newest ended run of a check, in their order."""
     ended = history.ended_runs(connection, check.id, limit=1)
     unknown = [State(check=check.slug, verdict=str(Verdict.UNKNOWN)) for _ in rows]
-    if not ended or ended[-1].suite_version_id is None:
+    if not ended or ended[-1].suite_version_id is None or not ended[-1].aggregates:  # it asked nobody
         return unknown
     run = ended[-1]
     held = history.states_at(connection, check.id, run.id)

@@ -71,6 +71,8 @@ def _state(line: CheckLine) -> tuple[str, str]:
     """Give the words for how a check is and their kind; what is not known to be so now is not said to be."""
     if line.archived:
         return "archived", "none"
+    if not line.enabled:
+        return "switched off", "none"
     if line.newest is None:
         return "no runs", "none"
     if line.overdue:

@@ -41,11 +41,17 @@ class Typed:
 async def read_form(request: Request, *, most_fields: int = 200) -> Typed:
     """Read a form without files, of parts of at most 5 MB."""
     async with request.form(max_files=0, max_fields=most_fields, max_part_size=LONGEST_PART) as form:
-        pairs = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+        return typed((name, value) for name, value in form.multi_items() if isinstance(value, str))
+
+
+def typed(pairs: Iterable[tuple[str, str]]) -> Typed:
+    """Gather what was typed, in one pass: whoever sends it chooses how much there is."""
+    texts: dict[str, str] = {}
     many: dict[str, list[str]] = defaultdict(list)
     for name, value in pairs:
+        texts[name] = value
         many[name].append(value)
-    return Typed(texts=dict(pairs), many={name: tuple(values) for name, values in many.items()})
+    return Typed(texts=texts, many={name: tuple(values) for name, values in many.items()})
 
 
 def number(text: str) -> Any:

@@ -24,7 +24,7 @@ from app.services.vault import Vault
 from app.store.catalog import Definition
 from app.store.engine import Store
 from app.web import silence_fields
-from app.web.forms import Typed, beside, read_form, revision_of
+from app.web.forms import Typed, beside, read_form, revision_of, typed
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -128,10 +128,9 @@ def _saved(request: Request, store: Store, vault: Vault, form: Typed, *, stored:
 
 def _asked(request: Request) -> Typed:
     """Read the form from an address."""
-    asked = request.query_params
-    many = {name: tuple(asked.getlist(name)) for name in asked}
-    fresh = {} if "preview" in asked or "when" in asked else _FRESH
-    return Typed(texts={**fresh, **dict(asked)}, many=many)
+    asked = typed(request.query_params.multi_items())
+    fresh = {} if "preview" in asked.texts or "when" in asked.texts else _FRESH
+    return Typed(texts={**fresh, **asked.texts}, many=asked.many)
 
 
 def _looked_at(request: Request, store: Store, form: Typed, *, stored: Definition | None) -> HTMLResponse:

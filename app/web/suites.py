@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
+import anyio.to_thread
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
@@ -50,7 +51,7 @@ def show_suites(request: Request, store: StoreDep) -> HTMLResponse:
 async def create_suite(request: Request, store: StoreDep) -> Response:
     """Make a suite without canaries; its page is where they come from."""
     typed = await read_form(request)
-    return _created(request, store, typed)
+    return await anyio.to_thread.run_sync(_created, request, store, typed)
 
 
 @router.get("/suites/{suite}")
