@@ -37,7 +37,8 @@ def test_a_degradation_is_seen_explained_and_mended_in_the_browser_alone(chromiu
         # Why: the page of a canary tells, asked on the spot.
         tab.open(f"{CHECK}/canaries/splunk")
         expect(_verdict(page)).to_have_text("degraded")
-        page.get_by_role("button", name="Ask why").click()
+        with page.expect_event("load"):  # once it is told, the page is shown anew
+            page.get_by_role("button", name="Ask why").click()
         expect(page.get_by_role("heading", name="Cause")).to_be_visible()
         expect(page.get_by_role("main")).to_contain_text("rechunked")
 

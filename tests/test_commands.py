@@ -73,7 +73,7 @@ def test_a_diff_fails_for_a_difference_only_when_asked_to(canaries: Path, tmp_pa
 def test_a_bad_option_is_said_in_our_words(canaries: Path) -> None:
     result = run("check", canaries, "--format", "xml")
     assert result.exit_code == 2
-    said = "Invalid value for '--format': 'xml' is not one of 'table', 'json', 'junit', 'markdown', 'trec'."
+    said = "Invalid value for '--format': 'xml' is not one of 'table', 'json', 'junit', 'markdown', 'html', 'trec'."
     assert said in " ".join(result.stderr.split())
 
 

@@ -338,9 +338,11 @@ def test_the_steps_of_the_image_make_what_compose_starts(tmp_path: Path, databas
             assert client.get("/static/site.css").status_code == 200
             run = until(lambda: _json(client.get("/v1/checks/dataforge-docs/health")), seconds=60)
             assert run["verdict"] == "healthy", run["reasons"]
-            metrics = client.get("/metrics", headers={"authorization": f"Bearer {token}"})
-            assert metrics.status_code == 200
-            assert 'coalmine_coverage_ratio{check="dataforge-docs"' in metrics.text
+            scrape = {"authorization": f"Bearer {token}"}
+            assert client.get("/metrics", headers=scrape).status_code == 200
+            # The snapshot of the state is taken when the run has ended, a moment after its health can be read.
+            covered = 'coalmine_coverage_ratio{check="dataforge-docs"'
+            until(lambda: covered in client.get("/metrics", headers=scrape).text)
     assert not list((image.root / "data").iterdir()), "with PostgreSQL and its key given nothing is kept here"
 
 

@@ -297,7 +297,7 @@ def test_static_files_lead_nowhere_else(pages: Site) -> None:
 
 def test_vendored_files_are_those_that_were_published() -> None:
     versions = sorted(STATIC.glob("vendor/*/VERSION"))
-    assert [version.parent.name for version in versions] == ["htmx", "htmx-ext-sse", "swagger-ui", "uplot"]
+    assert [version.parent.name for version in versions] == ["htmx", "swagger-ui", "uplot"]
     for version in versions:
         digests = [line.split(" ")[1:] for line in version.read_text().splitlines() if line.startswith("sha256 ")]
         assert {name for _, name in digests} == {file.name for file in version.parent.iterdir()} - {"VERSION"}

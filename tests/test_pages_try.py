@@ -24,7 +24,7 @@ from tests.world import page as canary_page
 QUERY = "How long are logs kept?"
 PROSE = "Logs are kept for thirty days in the hot tier and for a year in the archive."
 TRY = "/retrievers/search/try"
-VENDORED = {"/static/vendor/htmx/htmx.min.js", "/static/vendor/htmx-ext-sse/sse.min.js"}
+VENDORED = {"/static/vendor/htmx/htmx.min.js"}
 OTHER = {"data": [{"key": f"c{at}", "closeness": 0.9 - at / 4, "body": f"{PROSE} Part {at}."} for at in range(3)]}
 
 

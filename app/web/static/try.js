@@ -1,4 +1,4 @@
-// Puts a suggested mapping onto the clipboard. Without it, a click into the YAML selects it.
+// Puts what stands in a block, such as a suggested mapping, onto the clipboard. Without it, a click selects it.
 "use strict";
 
 for (const button of document.querySelectorAll("button[data-copies]")) {
