@@ -4,6 +4,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.fakes import FakeProbe, answered, failed, hits
 from tests.html_pages import Page
 from tests.pages_service import HOSTILE, Bench, Site, csrf, page, site
 from tests.test_pages_wizard import fields_of
+from tests.test_steps import RERANKED
 from tests.world import COVERAGE, canary
 from tests.world import page as canary_page
 
@@ -99,6 +101,45 @@ def test_a_probe_that_failed_leaves_its_canary_unknown(pages: Site) -> None:
     pages.world.run()
     shown = pages.page("/suites/suite?state=unknown")
     assert next(link.text for link in shown.all("a") if "/canaries/bee" in link.get("href")) == "bee"
+
+
+def test_relevance_that_was_not_measured_is_not_held_against_a_canary(sqlite_store: Store) -> None:
+    pages = site(sqlite_store)
+    pages.world.apply({**canary_page([canary("ant"), canary("bee")]), "retrievers": [RERANKED]})
+    low, right = replace(hits("doc-ant"), relevance=0.1), replace(hits("doc-bee"), relevance=0.8)
+    pages.world.probe.answers |= {"ant": answered(low), "bee": answered(right)}
+    pages.world.run()
+    assert _stands(pages) == {"ant": "degraded", "bee": "healthy"}
+    pages.world.probe.answers["ant"] = replace(answered(hits("doc-ant")), unscored="the reranker timed out")
+    run = pages.world.run()
+    assert pages.world.results(run)["ant"]["verdict"] == "healthy"
+    assert _stands(pages) == {"ant": "healthy", "bee": "healthy"}
+
+
+def test_a_verdict_of_an_earlier_version_of_a_canary_is_not_told_of_the_one_in_force(pages: Site) -> None:
+    pages.world.probe.answers["Who carries leaves?"] = answered(hits("noise"))
+    pages.world.run()
+    negative = {"key": "none", "query": "Who lives on the moon?", "category": "negative"}
+    tagged = {**canary("bee"), "tags": ["insects"]}
+    pages.world.apply(canary_page([{**canary("ant"), **ANT, "expected_chunks": ["noise"]}, tagged, negative]))
+    assert _stands(pages) == {
+        "ant": "degraded by what it expected before",
+        "bee": "healthy",  # tags judge nothing
+        "none": "degraded",
+    }
+    pages.world.apply(canary_page([{**canary("ant"), "query": "Who is strong?"}, tagged, negative]))
+    assert _stands(pages)["ant"] == "unknown asks something new: not asked yet"
+    assert "1 canary of 3" in pages.page("/suites/suite?state=unknown").text
+    pages.world.probe.answers["Who is strong?"] = answered(hits("doc-ant"))
+    pages.world.run()
+    assert _stands(pages)["ant"] == "healthy"
+
+
+def _stands(pages: Site) -> dict[str, str]:
+    """Give how each canary of the suite is said to stand, by key."""
+    shown = pages.page("/suites/suite")
+    keys = [link.text for link in shown.all("a") if link.get("href").startswith("/suites/suite/canaries/")]
+    return dict(zip(keys, [one.text for one in shown.all("span", class_="states")], strict=True))
 
 
 def test_large_suites_come_in_parts(pages: Site) -> None:

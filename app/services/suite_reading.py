@@ -1,16 +1,18 @@
 """Suites as people look at them: their canaries, what each expects, and how each stands in every check on the suite."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.domain.judging import unpack_reasons
 from app.domain.model import Verdict
 from app.services import thinness
 from app.services.references import require
+from app.services.scoring import without_relevance
 from app.store import catalog, history
 from app.store.catalog import CanaryRow, Definition
 from app.store.engine import Connection, Store
+from app.store.history import StateRow
 
 PAGE = 100
 """Canaries shown at once."""
@@ -33,8 +35,12 @@ class State:
 
     check: str
     verdict: str
-    """healthy, degraded or unknown; the latter where its probe failed or it was not asked yet."""
+    """healthy, degraded or unknown; the latter where its probe failed or its query of today was not asked yet."""
     reasons: tuple[str, ...] = ()
+    asks_otherwise: bool = False
+    """Its query was changed since it was asked."""
+    judged_anew: bool = False
+    """What it expects was changed since: the verdict is by what it expected then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,15 +145,32 @@ def _states(connection: Connection, check: Definition, rows: Sequence[CanaryRow]
     run = ended[-1]
     held = history.states_at(connection, check.id, run.id)
     _, failures = history.probes_of(connection, run.id)
+    unscored = set(history.unscored_at(connection, run.id))
     members = catalog.suite_version(connection, int(run.suite_version_id or 0))[1]
-    place_of = {member.canary_id: place for place, member in enumerate(members)}
+    asked = {member.canary_id: (place, member) for place, member in enumerate(members)}
     found = []
     for row, nothing in zip(rows, unknown, strict=True):
-        place, state = place_of.get(row.id), held.get(row.id)
-        if place is None or place in failures or state is None:
+        place, member = asked.get(row.id, (-1, None))
+        state = held.get(row.id)
+        if member is None or state is None:
             found.append(nothing)
-            continue
-        verdict = Verdict.DEGRADED if state.reasons else Verdict.HEALTHY
-        reasons = tuple(str(reason) for reason in unpack_reasons(state.reasons))
-        found.append(State(check=check.slug, verdict=str(verdict), reasons=reasons))
+        elif member.body["query"] != row.body["query"]:
+            found.append(replace(nothing, asks_otherwise=True))
+        elif place in failures:
+            found.append(nothing)
+        else:
+            known = without_relevance(state) if place in unscored else state
+            anew = member.version_id != row.version_id and _expected(member.body) != _expected(row.body)
+            found.append(_state(check.slug, known, judged_anew=anew))
     return found
+
+
+def _state(check: str, held: StateRow, *, judged_anew: bool) -> State:
+    verdict = Verdict.DEGRADED if held.reasons else Verdict.HEALTHY
+    reasons = tuple(str(reason) for reason in unpack_reasons(held.reasons))
+    return State(check=check, verdict=str(verdict), reasons=reasons, judged_anew=judged_anew)
+
+
+def _expected(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what a canary is judged by: all but its tags."""
+    return {name: value for name, value in body.items() if name != "tags"}
