@@ -16,6 +16,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "list_runs": lambda connection: history.list_runs(connection, 1, limit=2),
     "ended_runs": lambda connection: history.ended_runs(connection, 1, limit=3),
     "last_completed": lambda connection: history.last_completed(connection, 1),
+    "newest_known": lambda connection: history.newest_known(connection, 1),
     "states_at": lambda connection: history.states_at(connection, 1, 1),
     "claim_delivery": lambda connection: outbox.claim_delivery(connection, owner="o", now=1, lease_until=2),
     "claim_refresh": lambda connection: refreshes.claim_refresh(connection, owner="o", now=1, lease_until=2),
@@ -47,28 +48,40 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "values_of_runs": lambda connection: series.values_of_runs(connection, series.Source(check_id=1), "coverage", [1]),
     "tallies": lambda connection: tallies.tallies(connection, since=1),
 }
+ORDERED = {"list_runs", "ended_runs", "newest_known"}
+"""Those that come in order as they are found."""
 
 
 @pytest.mark.parametrize("name", ASKED_OFTEN)
 def test_no_table_of_history_is_scanned(name: str, sqlite_store: Store) -> None:
+    plans = _plans(sqlite_store, ASKED_OFTEN[name])
+    assert plans
+    big = ("runs", "states", "deliveries", "alerts", "transitions", "rankings", "scores", "attempts")
+    scans = [plan for plan in plans if plan.startswith("SCAN") and plan.split()[1] in big and "USING" not in plan]
+    assert scans == []
+    assert [plan for plan in plans if "TEMP B-TREE FOR ORDER BY" in plan and name in ORDERED] == []
+
+
+def test_runs_that_are_unknown_are_passed_over_on_the_way_to_one_that_has_a_verdict(sqlite_store: Store) -> None:
+    plans = _plans(sqlite_store, ASKED_OFTEN["newest_known"])
+    (found,) = [plan for plan in plans if plan.split()[1] == "runs"]
+    assert found == "SEARCH runs USING INDEX ix_runs_known (check_id=?)"
+
+
+def _plans(store: Store, ask: Callable[[Connection], Any]) -> list[str]:
+    """Give the plans SQLite has for what is asked."""
     asked: list[tuple[str, Any]] = []
-    with sqlite_store.write() as connection:
+    with store.write() as connection:
 
         def note(_c: Any, _cursor: Any, statement: str, parameters: Any, *_rest: Any) -> None:
             asked.append((statement, parameters))
 
         sa.event.listen(connection, "before_cursor_execute", note)
-        ASKED_OFTEN[name](connection)
+        ask(connection)
         sa.event.remove(connection, "before_cursor_execute", note)
         selects = [(text, values) for text, values in asked if text.startswith("SELECT")]
-        plans = [
+        return [
             row[3]
             for text, values in selects
             for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values)
         ]
-
-    assert plans
-    big = ("runs", "states", "deliveries", "alerts", "transitions", "rankings", "scores", "attempts")
-    scans = [plan for plan in plans if plan.startswith("SCAN") and plan.split()[1] in big and "USING" not in plan]
-    assert scans == []
-    assert [plan for plan in plans if "TEMP B-TREE FOR ORDER BY" in plan and name in {"list_runs", "ended_runs"}] == []

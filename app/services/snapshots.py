@@ -135,7 +135,7 @@ def _check(
     run = history.find_run(connection, newest[0]) if newest else None
     if run is None or newest is None:
         return CheckState(labels=labels, interval_seconds=seconds, canaries={}, measures={}, categories={})
-    success = history.last_known_verdict(connection, check.id)
+    known = history.newest_known(connection, check.id)
     shown = check.body.get("canary_metrics", 0)
     scores, omitted = standing.top_scores(connection, run, shown)
     counts = {"measured": run.measured, "failed": run.failed, "undefined": run.undefined}
@@ -154,7 +154,7 @@ def _check(
         },
         index_version=run.index_version,
         last_run=run.finished_at / 1e6 if run.finished_at else None,
-        last_success=success / 1e6 if success else None,
+        last_success=known.finished_at / 1e6 if known is not None and known.finished_at is not None else None,
         embedding_canaries={
             (pair["key"], str(pair["similar"]).lower()): pair["cosine"]
             for pair in (run.embedder or {}).get("pairs", ())

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from app.domain.model import Ranking
+from app.store.engine import said
 from app.store.queue import Failure
 from app.store.recording import load_rankings, unpacked_positions
 from app.store.tables import (
@@ -153,12 +154,12 @@ def last_completed(connection: Connection, check_id: int) -> int | None:
     return newest
 
 
-def last_known_verdict(connection: Connection, check_id: int) -> int | None:
-    """Give when the newest run ended whose verdict is not unknown."""
-    statement = sa.select(runs.c.finished_at).where(
-        runs.c.check_id == check_id, runs.c.verdict.in_(("healthy", "degraded"))
-    )
-    return connection.execute(statement.order_by(runs.c.finished_at.desc()).limit(1)).scalar_one_or_none()
+def newest_known(connection: Connection, check_id: int) -> RunRow | None:
+    """Find the newest run of a check whose verdict is not unknown."""
+    known = runs.c.verdict.in_([said("healthy"), said("degraded")])  # ix_runs_known says it in this order
+    statement = _RUN.where(runs.c.check_id == check_id, known).order_by(runs.c.id.desc()).limit(1)
+    row = connection.execute(statement).one_or_none()
+    return _run(row) if row else None
 
 
 def latest_bodies(connection: Connection) -> dict[int, tuple[int, Mapping[str, Any]]]:

@@ -39,6 +39,14 @@ runs = Table(
     UniqueConstraint("check_id", "scheduled_for"),  # N replicas tick, one inserts
     Index("ix_runs_check_id", "check_id", "id"),  # newest runs of a check
     Index("ix_runs_check_finished", "check_id", "finished_at"),  # newest ended run, series
+    # Newest run that has a verdict, of a check that may have been unknown for long.
+    Index(
+        "ix_runs_known",
+        "check_id",
+        "id",
+        sqlite_where=text("verdict in ('healthy', 'degraded')"),
+        postgresql_where=text("verdict in ('healthy', 'degraded')"),
+    ),
     # One follow-up waits for a check, whoever asked; one runs. These indexes are the locks.
     Index(
         "uq_runs_queued",
