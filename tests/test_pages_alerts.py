@@ -176,6 +176,17 @@ def test_degraded_canaries_are_told_with_their_ranks_and_lead_to_their_pages(fir
     assert "Degraded canaries now" in _section(shown, "degraded")
 
 
+def test_degraded_canaries_stay_told_while_runs_measure_nobody_and_the_run_they_are_of_is_named(firing: Site) -> None:
+    firing.world.probe.all_fail(Outcome.TIMEOUT)
+    silent = firing.world.run()
+    shown = firing.page("/alerts/1")
+    told = _section(shown, "degraded")
+    assert told.startswith("Degraded canaries when it was known last By run 2, the worst first")
+    assert f"The newest run, {silent.id}, measured too little to tell." in told
+    rows = [row.text for row in shown.all("tr") if row.text.startswith(("ant", "bee"))]
+    assert rows == ["ant ant missing 1 not found not asked yet", "bee bee missing 1 not found not asked yet"]
+
+
 def test_a_resolved_alert_keeps_what_was_degraded_and_what_happened(firing: Site) -> None:
     firing.world.probe.all_answer()
     for _ in range(2):

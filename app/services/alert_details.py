@@ -27,7 +27,9 @@ class Degraded:
 
     run_id: str | None = None
     now: bool = False
-    """Whether that is the newest run of the check."""
+    """Whether that is the newest run that can tell; else it is the one that was told of last."""
+    silent_run: str | None = None
+    """The newest run of the check, where it cannot tell: its verdict is unknown."""
     total: int | None = None
     canaries: Sequence[Mapping[str, Any]] = ()
     """`key, query, reasons, rank_before, rank_now, cause, cause_reason, persistent` each."""
@@ -116,11 +118,12 @@ def _degraded(connection: Connection, row: AlertRow, alert: Mapping[str, Any], *
         told = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
         worst = told[-1]["evidence"].get("canaries", ()) if told else ()
         return Degraded(run_id=told[-1]["run_id"] if told else None, canaries=worst)
-    run = newest[-1]
+    run = history.newest_known(connection, row.check_id) or newest[-1]  # rules hear nothing of a run that is unknown
+    silent = str(newest[-1].id) if run.id != newest[-1].id else None
     found = explain(connection, run.id, first_run=row.first_run)
     worst = worst_canaries(connection, row.check_id, run.id, limit=_MOST_DEGRADED)
     named = [{**one, **found.of(one["key"])} for one in worst] if found is not None else worst
-    return Degraded(run_id=str(run.id), now=True, total=run.degraded, canaries=named)
+    return Degraded(run_id=str(run.id), now=True, silent_run=silent, total=run.degraded, canaries=named)
 
 
 def _last_good(connection: Connection, row: AlertRow) -> str | None:
