@@ -250,8 +250,7 @@ def _put(
     response: Response,
 ) -> dict[str, Any]:
     given = named(body, "slug", slug)
-    document, revision = definitions.complete(store, vault, kind, model, given)
-    saved, created = definitions.put(store, vault, kind, document, now=_now(), revision=revision)
+    saved, created = definitions.save(store, vault, kind, model, given, now=_now())
     response.status_code = 201 if created else 200
     return definition_shape(saved)
 

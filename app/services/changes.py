@@ -127,12 +127,15 @@ def plan_canaries(
 
 
 def write_canaries(connection: Connection, suite_id: int, plan: CanaryPlan, *, managed_by: str, now: int) -> None:
-    """Write what was planned; a suite of which something changed is a new revision."""
+    """Write what was planned; a suite of which something changed is a new revision.
+
+    The suite's row comes first, here and everywhere: on PostgreSQL whoever holds it keeps others from its canaries.
+    """
     if not plan.saved and not plan.gone:
         return
+    catalog.touch_definition(connection, suite_id, now)
     catalog.save_canaries(connection, suite_id, plan.saved, managed_by=managed_by, now=now)
     catalog.archive_canaries(connection, [row.id for row in plan.gone], now)
-    catalog.touch_definition(connection, suite_id, now)
 
 
 def archive_changes(connection: Connection, definition: Definition) -> list[Change]:

@@ -51,23 +51,23 @@ def put(
     """Create or replace an API-managed definition; gives it and whether it is new.
 
     The document is all there is: a secret it does not have (see `stored_secrets`) is there no more. A hook whose
-    receiver was gone is enabled again. `revision` is the one it was completed from (see `complete`); with `only_new`
-    nothing in force is replaced.
+    receiver was gone is enabled again. `revision` is the one it was completed from (see `complete`) or was shown to
+    whoever changed it; with `only_new` nothing in force is replaced.
 
     Raises FileManagedError for one a file owns, InvalidInputError for a reference to nothing, ConflictError where it
     is not of that revision any more, or is there already and was to be new.
     """
     slug = str(document.data()["slug"])
     with store.write() as connection:
-        if revision is not None:
+        if revision is not None or only_new:
             catalog.hold_definition(connection, kind, slug)
         before = catalog.find_definition(connection, kind, slug)
         if only_new and before is not None and before.archived_at is None:
-            raise ConflictError(f"there is a {kind} '{slug}' already; choose another name, or change that one")
+            raise _taken(kind, slug)
         refuse_file_managed(before)
         if revision is not None and (before is None or before.revision != revision):
             # Else secrets stored for one address could be saved beside another that came in between.
-            raise ConflictError(f"{kind} '{slug}' was changed by somebody else just now; look at it and try again")
+            raise _overtaken(f"{kind} '{slug}'")
         if isinstance(document, CheckDocument):
             require_references(connection, document)
         content = definition_content(vault, document)
@@ -82,17 +82,44 @@ def put(
         if kind == silencing.KIND:
             silencing.refuse_one_too_many(connection)
         after = require(catalog.find_definition(connection, kind, slug), f"{kind} '{slug}'")
+        if only_new and before is None and after.revision != 1:
+            raise _taken(kind, slug)  # on PostgreSQL there is no row to hold before there is one
         return after, before is None or before.archived_at is not None
 
 
-def put_suite(store: Store, document: SuiteDocument, *, now: datetime) -> tuple[Definition, bool]:
+def save(
+    store: Store,
+    vault: Vault,
+    kind: str,
+    model: type[Document],
+    body: Mapping[str, Any],
+    *,
+    now: datetime,
+    revision: int | None = None,
+    only_new: bool = False,
+) -> tuple[Definition, bool]:
+    """Complete a definition whose secrets may be null and put it in force: see `complete` and `put`.
+
+    `revision` is the one it was filled from; where nobody knows, that of the secrets it is completed with.
+    """
+    document, completed_from = complete(store, vault, kind, model, body)
+    seen = completed_from if revision is None else revision
+    return put(store, vault, kind, document, now=now, revision=seen, only_new=only_new)
+
+
+def put_suite(
+    store: Store, document: SuiteDocument, *, now: datetime, only_new: bool = False
+) -> tuple[Definition, bool]:
     """Create or replace an API-managed suite; canaries, where given, replace its API-managed ones.
 
-    A suite a file owns takes canaries of the API beside its own, but nothing else.
+    A suite a file owns takes canaries of the API beside its own, but nothing else. With `only_new` nothing in force is
+    replaced: ConflictError.
     """
     slug = document.slug
     with store.write() as connection:
         before = catalog.find_definition(connection, "suite", slug)
+        if only_new and before is not None and before.archived_at is None:
+            raise _taken("suite", slug)
         if before is None or before.archived_at is not None:
             content = suite_content(slug)
             catalog.save_definition(connection, "suite", slug, content, managed_by=API, source=None, now=to_us(now))
@@ -107,6 +134,22 @@ def put_canaries(store: Store, suite: str, documents: Sequence[CanaryDocument], 
     """Create or replace API-managed canaries of a suite; gives how many changed."""
     with store.write() as connection:
         return _put_canaries(connection, suite, documents, now=now, replace=False)
+
+
+def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datetime, over: int | None) -> None:
+    """Create an API-managed canary or, `over` this version (the id of its row), replace one.
+
+    Raises ConflictError where it is not of that version any more, or is there already and was to be new.
+    """
+    with store.write() as connection:
+        catalog.hold_definition(connection, "suite", suite)  # whoever changes its canaries changes it first
+        known = {row.key: row for row in catalog.list_canaries(connection, _suite(connection, suite).id)}
+        before = known.get(document.key)
+        if over is None and before is not None:
+            raise _taken("canary", document.key)
+        if over is not None and (before is None or before.version_id != over):
+            raise _overtaken(f"canary '{suite}/{document.key}'")
+        _put_canaries(connection, suite, [document], now=now, replace=False)
 
 
 def archive(store: Store, kind: str, slug: str, *, now: datetime) -> None:
@@ -133,8 +176,8 @@ def archive_canary(store: Store, suite: str, key: str, *, now: datetime) -> None
         found = _canary(catalog.list_canaries(connection, owner.id), suite, key)
         refuse_file_managed_canary(found, suite)
         refuse_named(connection, suite, {key})
-        catalog.archive_canaries(connection, [found.id], to_us(now))
         catalog.touch_definition(connection, owner.id, to_us(now))
+        catalog.archive_canaries(connection, [found.id], to_us(now))
 
 
 def find(store: Store, kind: str, slug: str) -> Definition:
@@ -227,6 +270,14 @@ def _put_canaries(
     refuse_named(connection, slug, {row.key for row in plan.gone})
     require_floors(connection, slug, {key: floors for key, floors in plan.floors.items() if key in given})
     return len(plan.saved)
+
+
+def _taken(kind: str, name: str) -> ConflictError:
+    return ConflictError(f"there is a {kind} '{name}' already; choose another name, or change that one")
+
+
+def _overtaken(name: str) -> ConflictError:
+    return ConflictError(f"{name} was changed by somebody else meanwhile; look at it and try again")
 
 
 def _suite(connection: Connection, slug: str) -> Definition:

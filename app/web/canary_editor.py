@@ -22,12 +22,12 @@ from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, SuiteDocument
 from app.services import definitions, trying
-from app.services.references import FILE
+from app.services.references import FILE, refuse_file_managed_canary
 from app.services.vault import Vault
 from app.store.catalog import CanaryRow
 from app.store.engine import Store
 from app.web import canary_fields
-from app.web.forms import Typed, beside, read_form
+from app.web.forms import Typed, beside, read_form, revision_of
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -125,14 +125,18 @@ def _work(request: Request, store: Store, vault: Vault, suite: str, key: str | N
     except InvalidInputError as error:
         desk, status = Desk(suite=suite, row=row, typed=typed, problems=error.problems), 422
     except ConflictError as error:
-        desk, status = Desk(suite=suite, row=row, typed=typed, problems=(Problem(message=str(error)),)), 409
+        told = Problem(path="key" if row is None else None, message=str(error))
+        desk, status = Desk(suite=suite, row=row, typed=typed, problems=(told,)), 409
     return _page(request, store, desk, status=status)
 
 
 def _save(store: Store, suite: str, row: CanaryRow | None, typed: Typed) -> str:
     """Put a canary in force as the API would; gives its key."""
+    if row is not None:
+        refuse_file_managed_canary(row, suite)
     document = _document(store, suite, row, typed)
-    definitions.put_canaries(store, suite, [document], now=datetime.now(UTC))
+    over = revision_of(typed) if row is not None else None
+    definitions.put_canary(store, suite, document, now=datetime.now(UTC), over=over)
     return document.key
 
 
@@ -140,13 +144,10 @@ def _document(store: Store, suite: str, row: CanaryRow | None, typed: Typed) -> 
     body = canary_fields.body_of(typed)
     if row is not None:
         return parse_document(CanaryDocument, {**body, "key": row.key})
-    taken = {canary.key for canary in definitions.list_canaries(store, suite)}
     if not body["key"]:
+        taken = {canary.key for canary in definitions.list_canaries(store, suite)}
         body["key"] = canary_fields.key_for(body["query"], taken)
-    document = parse_document(CanaryDocument, body)
-    if document.key in taken:
-        raise InvalidInputError([Problem(path="key", message=f"there is a canary '{document.key}' already")])
-    return document
+    return parse_document(CanaryDocument, body)
 
 
 def _yaml(suite: str, row: CanaryRow | None, typed: Typed) -> str:

@@ -12,19 +12,19 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.catalog import wake
 from app.api.deps import StoreDep, VaultDep
-from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.domain.model import Trigger
 from app.formats.canary_export import write_canary_file
 from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import CheckDocument
 from app.services import definitions, scheduling
-from app.services.references import FILE
+from app.services.references import FILE, refuse_file_managed
 from app.services.vault import Vault
 from app.store.catalog import Definition
 from app.store.engine import Store
 from app.web import check_fields
-from app.web.forms import Typed, beside, read_form
+from app.web.forms import Typed, beside, read_form, revision_of
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -77,15 +77,15 @@ def archive_check(request: Request, store: StoreDep, slug: str) -> Response:
 def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed: Typed) -> Response:
     definition = definitions.find(store, "check", slug) if slug is not None else None
     try:
-        document = _document(store, definition, typed)
+        document = _document(definition, typed)
         if typed.get("do") == "yaml":
             text = write_canary_file(Documents(checks=(document,)))
             return _page(request, store, definition, typed, yaml=text)
-        definitions.put(store, vault, "check", document, now=datetime.now(UTC))
+        _save(store, vault, definition, document, typed)
     except InvalidInputError as error:
         return _page(request, store, definition, typed, problems=error.problems, status=422)
     except ConflictError as error:
-        problems = (Problem(message=str(error)),)
+        problems = (Problem(path="slug" if definition is None else None, message=str(error)),)
         return _page(request, store, definition, typed, problems=problems, status=409)
     if typed.get("now") and document.enabled:
         asked = partial(scheduling.run_now, store, document.slug, trigger=Trigger.API, now=datetime.now(UTC))
@@ -94,7 +94,17 @@ def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed:
     return RedirectResponse(f"/checks/{quote(document.slug)}", status_code=303)
 
 
-def _document(store: Store, definition: Definition | None, typed: Typed) -> CheckDocument:
+def _save(store: Store, vault: Vault, definition: Definition | None, document: CheckDocument, typed: Typed) -> None:
+    """Put a check in force: a new one over none there is, a changed one over what the form was opened with."""
+    put = partial(definitions.put, store, vault, "check", document, now=datetime.now(UTC))
+    if definition is None:
+        put(only_new=True)
+    else:
+        refuse_file_managed(definition)
+        put(revision=revision_of(typed))
+
+
+def _document(definition: Definition | None, typed: Typed) -> CheckDocument:
     body = check_fields.body_of(typed, definition.body if definition is not None else None)
     problems = [
         Problem(path=kind, message="choose one, or make one first") for kind in ("suite", "retriever") if not body[kind]
@@ -102,19 +112,9 @@ def _document(store: Store, definition: Definition | None, typed: Typed) -> Chec
     if problems:
         raise InvalidInputError(problems)
     document = parse_document(CheckDocument, body)
-    if definition is None:
-        _refuse_taken(store, document.slug)
+    if definition is None and document.slug == _UNNAMEABLE:
+        raise InvalidInputError([Problem(path="slug", message="is the address of this page")])
     return document
-
-
-def _refuse_taken(store: Store, slug: str) -> None:
-    try:
-        definitions.find(store, "check", slug)
-    except NotFoundError:
-        if slug == _UNNAMEABLE:
-            raise InvalidInputError([Problem(path="slug", message="is the address of this page")]) from None
-        return
-    raise InvalidInputError([Problem(path="slug", message=f"there is a check '{slug}' already")])
 
 
 def _typed(definition: Definition) -> Typed:

@@ -94,12 +94,15 @@ def beside(problems: Iterable[Problem], fields: Collection[str] = ()) -> dict[st
     return dict(found)
 
 
-def revision_of(form: Typed) -> int | None:
-    """Read which version of a definition a form was filled from; None where it does not say."""
+def revision_of(form: Typed) -> int:
+    """Read which version of a thing a form was opened with: what came since is not to be saved over.
+
+    Raises InvalidInputError where the form does not say.
+    """
     text = form.stripped("revision")
-    if text and not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER):
+    if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER):
         raise InvalidInputError([Problem(message="the form is incomplete; load the page again")])
-    return int(text) if text else None
+    return int(text)
 
 
 def may(request: Request, scope: Scope) -> bool:

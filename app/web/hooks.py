@@ -115,7 +115,7 @@ def _made(request: Request, store: Store, vault: Vault, form: Typed) -> Response
     try:
         _refuse_unknown(kind)
         body = hook_fields.document(form, kind, slug, None)
-        _save(store, vault, body, only_new=True)
+        definitions.save(store, vault, hook_reading.KIND, HookDocument, body, now=_now(), only_new=True)
     except InvalidInputError as error:
         return _form(request, form, kind=kind if kind in HOOK_KINDS else "", problems=error.problems, status=422)
     except ConflictError as error:
@@ -129,7 +129,8 @@ def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Type
     again = partial(_form, request, form, kind=stored.body["kind"], stored=stored)
     try:
         body = hook_fields.document(form, stored.body["kind"], slug, stored.body)
-        _save(store, vault, body, revision=revision_of(form))
+        seen = revision_of(form)
+        definitions.save(store, vault, hook_reading.KIND, HookDocument, body, now=_now(), revision=seen)
     except InvalidInputError as error:
         return again(problems=error.problems, status=422)
     except ConflictError as error:
@@ -141,15 +142,6 @@ def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Type
 def _refuse_unknown(kind: str) -> None:
     if kind not in HOOK_KINDS:
         raise InvalidInputError([Problem(path="kind", message=f"is one of {', '.join(HOOK_KINDS)}")])
-
-
-def _save(
-    store: Store, vault: Vault, body: Mapping[str, Any], *, revision: int | None = None, only_new: bool = False
-) -> None:
-    """Save a hook, filled from this revision where that is known; never over one that was changed since."""
-    document, completed_from = definitions.complete(store, vault, hook_reading.KIND, HookDocument, body)
-    seen = completed_from if revision is None else revision
-    definitions.put(store, vault, hook_reading.KIND, document, now=_now(), revision=seen, only_new=only_new)
 
 
 def _hook(

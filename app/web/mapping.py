@@ -19,7 +19,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.deps import StoreDep, VaultDep, needs
 from app.api.trying import TRIES
-from app.domain.errors import ConflictError, ForbiddenError, InvalidInputError, NotFoundError, Problem
+from app.domain.errors import ConflictError, ForbiddenError, InvalidInputError, Problem
 from app.domain.outline import outline, places_of
 from app.domain.retrievers import Scale, ScorerKind
 from app.formats.canary_export import write_canary_file
@@ -36,7 +36,7 @@ from app.services.vault import Vault
 from app.store.catalog import Definition
 from app.store.engine import Store
 from app.web import retriever_fields
-from app.web.forms import Typed, beside, is_partial, may, read_form
+from app.web.forms import Typed, beside, is_partial, may, read_form, revision_of
 from app.web.rendering import render
 from app.web.sheets import DEFAULT_K, LABELS, SCALES, Sheet, canary_of, k_of, read_sheet
 
@@ -88,7 +88,7 @@ def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed:
         except InvalidInputError as error:
             sheet.problems += error.problems
         except ConflictError as error:
-            sheet.problems.append(Problem(message=str(error)))
+            sheet.problems.append(Problem(path="slug" if definition is None else None, message=str(error)))
             status = 409
     if wish == "ask":
         try:
@@ -167,21 +167,12 @@ def _save(request: Request, store: Store, vault: Vault, sheet: Sheet) -> str:
         raise ForbiddenError("defining retrievers needs a key with scope admin")
     refuse_file_managed(sheet.definition)
     body = retriever_fields.body_of(sheet.typed, sheet.stored)
-    if sheet.definition is None:
-        _refuse_taken(store, str(body["slug"]))
-    document, revision = definitions.complete(store, vault, "retriever", RetrieverDocument, body)
-    definitions.put(store, vault, "retriever", document, now=datetime.now(UTC), revision=revision)
-    return document.slug
-
-
-def _refuse_taken(store: Store, slug: str) -> None:
-    try:
-        definitions.find(store, "retriever", slug)
-    except NotFoundError:
-        if slug == _UNNAMEABLE:
-            raise InvalidInputError([Problem(path="slug", message="is the address of this page")]) from None
-        return
-    raise InvalidInputError([Problem(path="slug", message=f"there is a retriever '{slug}' already")])
+    save = partial(definitions.save, store, vault, "retriever", RetrieverDocument, body, now=datetime.now(UTC))
+    if sheet.definition is not None:
+        return save(revision=revision_of(sheet.typed))[0].slug
+    if body["slug"] == _UNNAMEABLE:
+        raise InvalidInputError([Problem(path="slug", message="is the address of this page")])
+    return save(only_new=True)[0].slug
 
 
 def _saved(request: Request, slug: str) -> Response:

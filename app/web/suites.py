@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.catalog import wake
 from app.api.deps import StoreDep
-from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.domain.model import Category, Verdict
 from app.formats.canary_export import write_canary_file
 from app.formats.canary_files import Documents
@@ -103,19 +103,12 @@ def _created(request: Request, store: Store, typed: Typed) -> Response:
     slug = typed.stripped("slug")
     try:
         document = parse_document(SuiteDocument, {"slug": slug})
-        _refuse_taken(store, slug)
-        definitions.put_suite(store, document, now=datetime.now(UTC))
+        definitions.put_suite(store, document, now=datetime.now(UTC), only_new=True)
     except InvalidInputError as error:
         return _list(request, store, typed, problems=error.problems, status=422)
+    except ConflictError as error:
+        return _list(request, store, typed, problems=(Problem(path="slug", message=str(error)),), status=409)
     return RedirectResponse(f"/suites/{quote(slug)}", status_code=303)
-
-
-def _refuse_taken(store: Store, slug: str) -> None:
-    try:
-        definitions.find(store, "suite", slug)
-    except NotFoundError:
-        return
-    raise InvalidInputError([Problem(path="slug", message=f"there is a suite '{slug}' already")])
 
 
 def _list(
