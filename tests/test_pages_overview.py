@@ -26,18 +26,23 @@ REFUSED = Receipt(ok=False, http_status=410, error="refused", permanent=True, go
 def pages(sqlite_store: Store) -> Site:
     """Give three checks: one lost what is tagged legal, one is well, one has not run yet."""
     found = site(sqlite_store)
-    billing = [canary("fee", tags=["legal"]), canary("tax", tags=["legal"]), canary("vat", category="procedural")]
-    found.world.apply(
-        canary_page(billing, slug="billing", suite="invoices", rules=[QUICK]),
-        {**canary_page([canary("sick")], slug="leave", suite="people"), "retrievers": [], "hooks": []},
-        {**canary_page([canary("new")], slug="novel", suite="books"), "retrievers": [], "hooks": []},
-    )
+    found.world.apply(*_three())
     found.world.run("leave")
     found.world.run("billing")
     found.world.probe.all_miss()
     found.world.probe.answers["vat"] = answered(hits("doc-vat"))
     found.world.run("billing")
     return found
+
+
+def _three(**billing: Any) -> list[dict[str, Any]]:
+    """Describe the three checks, the one of invoices with these fields changed."""
+    legal = [canary("fee", tags=["legal"]), canary("tax", tags=["legal"]), canary("vat", category="procedural")]
+    return [
+        canary_page(legal, slug="billing", suite="invoices", rules=[QUICK], **billing),
+        {**canary_page([canary("sick")], slug="leave", suite="people"), "retrievers": [], "hooks": []},
+        {**canary_page([canary("new")], slug="novel", suite="books"), "retrievers": [], "hooks": []},
+    ]
 
 
 def _shown(pages: Site, **filters: Any) -> list[str]:
@@ -124,7 +129,7 @@ def test_hostile_filters_stay_texts(pages: Site) -> None:
 
 
 def test_a_verdict_there_is_none_of_is_a_problem(pages: Site) -> None:
-    assert "is one of healthy, degraded, unknown, none" in pages.page("/?verdict=bad", 422).text
+    assert "is one of healthy, degraded, unknown, none, off" in pages.page("/?verdict=bad", 422).text
 
 
 # --- many ----------------------------------------------------------------------------------------------------
@@ -202,6 +207,26 @@ def test_a_check_that_is_switched_off_is_not_overdue(pages: Site) -> None:
     row = _rows(pages.page("/"))["billing"]
     assert "switched off" in row
     assert "overdue" not in row
+
+
+def test_a_check_that_is_switched_off_counts_as_neither_well_nor_failing_and_comes_last(pages: Site) -> None:
+    pages.world.apply(*_three(enabled=False))
+    shown = pages.page("/")
+    assert list(_rows(shown))[-1] == "billing"
+    assert _rows(shown)["billing"].startswith("billing invoices on search switched off degraded at its last run")
+    assert _chips(shown).endswith("all 3 1 healthy 0 degraded 0 unknown 1 without a run 1 switched off")
+    assert "billing" not in _shown(pages, failing="1")
+    assert _shown(pages, verdict="degraded") == []
+    assert _shown(pages, verdict="off") == ["billing"]
+    assert "#count-off:innerHTML" in shown.one("div", id="found").get("hx-select-oob")
+
+
+def test_whatever_fails_comes_before_what_is_quiet(pages: Site) -> None:
+    pages.world.clock.now = datetime.now(UTC)
+    young = {**canary_page([canary("fee")], slug="young", suite="new"), "retrievers": [], "hooks": []}
+    pages.world.apply(*_three(), young)
+    assert _shown(pages, failing="1") == ["billing", "novel", "leave"]
+    assert _shown(pages) == ["billing", "novel", "leave", "young"]  # healthy, but overdue, before one without a run
 
 
 # --- running now ---------------------------------------------------------------------------------------------

@@ -23,10 +23,12 @@ PAGE: Final = 50
 """Checks on a page."""
 NO_RUN: Final = "none"
 """Stands for the verdict of a check without an ended run."""
-VERDICTS: Final = (Verdict.HEALTHY, Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN)
+OFF: Final = "off"
+"""Stands for the verdict of a check that is switched off: what was true of it once is no news."""
+VERDICTS: Final = (Verdict.HEALTHY, Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, OFF)
 _DEAD_FOR: Final = timedelta(days=3)
 """How long a dead letter is news: it may have been tried for a day before it was given up."""
-_ORDER: Final = (Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, Verdict.HEALTHY)
+_ORDER: Final = (Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, Verdict.HEALTHY, OFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class Wish:
     tag: str = ""
     verdict: str = ""
     failing: bool = False
-    """Not healthy, overdue, or with an alert that fires."""
+    """Switched on and not healthy, overdue, or with an alert that fires."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +72,16 @@ class Glance:
 
     @property
     def verdict(self) -> str:
-        """That of the newest run, or `NO_RUN`."""
+        """That of the newest run, `NO_RUN` or `OFF`."""
+        if not self.enabled:
+            return OFF
         return (self.newest.verdict if self.newest else None) or NO_RUN
 
     @property
     def failing(self) -> bool:
-        """Whether somebody has to look; unknown is not healthy."""
+        """Whether somebody has to look; unknown is not healthy, and who switched a check off knows."""
+        if not self.enabled:
+            return False
         firing = any(state.startswith("firing") for state in self.alerts)
         return self.verdict in {Verdict.DEGRADED, Verdict.UNKNOWN} or self.overdue or firing
 
@@ -195,5 +201,6 @@ def _completed(
     return replace(glance, coverage=values[check.id], next_run=next_run(check, now) if glance.enabled else None)
 
 
-def _urgency(glance: Glance) -> tuple[int, bool, str]:
-    return _ORDER.index(glance.verdict), not glance.overdue, glance.slug
+def _urgency(glance: Glance) -> tuple[bool, bool, int, bool, str]:
+    off = glance.verdict == OFF
+    return off, not glance.failing, _ORDER.index(glance.verdict), not glance.overdue, glance.slug
