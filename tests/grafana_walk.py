@@ -5,6 +5,7 @@ must be what one says, or, for counters, the sum of both.
 """
 
 import re
+import signal
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -52,6 +53,10 @@ class Walk:
     """What links to Coalmine answered while degraded, by where they lead."""
     exemplars: set[str] = field(default_factory=set)
     runs: set[str] = field(default_factory=set)
+    moved: dict[str, list[Sample]] = field(default_factory=dict)
+    """Answers as of a moment in which one replica has heard that the checks moved to another suite, and one has not."""
+    alerts_when_moved: float = 0
+    """How many alerts were open then."""
     totals: tuple[float, int] = (0, 0)
     """Runs as the counters of both replicas say, and as the API lists them."""
 
@@ -138,6 +143,15 @@ def _walked(site: Site, watching: Prometheus, began: float) -> Walk:
     with site.store_down():
         watching.until("count(coalmine_store_up == 0) == 4", seconds=40)
         _look(walk, STORE_DOWN, site, watching)
+    watching.until("count(coalmine_store_up == 1) == 4", seconds=40)
+    with site.degraded(*KEYS[:4]):
+        site.run(OTHER)
+        watching.until(f'count(coalmine_verdict{{job="{BOTH}", verdict="degraded"}} == 1) == 4')
+        at = until(lambda: _moved(site, watching), seconds=60)
+        for name, query in QUERIES.items():
+            walk.moved[name] = watching.instant(filled(query.expr, {**walk.values[query.board], **WINDOWS}), time=at)
+        opened = f'coalmine_alerts{{job="{BOTH}", state=~"firing|recovering"}}'
+        ((_, walk.alerts_when_moved),) = watching.instant(f"sum(max by (check, state, severity) ({opened}))", time=at)
     for board in BOARDS.values():
         for query in queries(board):
             if query.panel == 0:
@@ -166,6 +180,21 @@ def _look(walk: Walk, state: str, site: Site, watching: Prometheus) -> None:
         }
         for job in (JOBS if state != STORE_DOWN else [BOTH])
     }
+
+
+def _moved(site: Site, watching: Prometheus) -> float | None:
+    """Move the checks to another suite; gives a time at which replicas say both of them, if there was any."""
+    began, interval = time.time(), f'coalmine_check_interval_seconds{{job="{BOTH}"}}'
+    ((before, _),) = watching.instant(f"topk(1, {interval})")
+    old, new = (before["suite"], "moved") if before["suite"] != "moved" else ("moved", "suite")
+    text = site.canaries.read_text(encoding="utf-8")
+    site.canaries.write_text(text.replace(f'"suite": "{old}"', f'"suite": "{new}"'), encoding="utf-8")
+    site.processes[0].popen.send_signal(signal.SIGHUP)
+    site.run()  # who runs it hears at once, the other one when it looks the next time
+    watching.until(f'count({interval[:-1]}, suite="{new}"}}) == 4 unless count({interval[:-1]}, suite="{old}"}}) > 0')
+    two = f"count(count by (check) (group by (check, suite) ({interval})) == 2) == 2"
+    seen = watching.range(two, start=began, end=time.time(), step=0.05)
+    return float(seen[0]["values"][0][0]) if seen else None
 
 
 def _with_all(walk: Walk, query: Query) -> str:

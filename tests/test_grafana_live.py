@@ -4,6 +4,7 @@ import fcntl
 import os
 import pickle
 import re
+from collections.abc import Mapping
 
 import pytest
 
@@ -176,6 +177,18 @@ def test_index_versions_and_alerts_are_marked_once_per_check(walk: Walk) -> None
         assert {series["metric"]["check"] for series in fired} == {CHECK, OTHER} if count == 2 else {CHECK}
 
 
+def test_a_check_that_moves_to_another_suite_is_asked_for_without_error_and_counted_once(walk: Walk) -> None:
+    assert set(walk.moved) == set(QUERIES)
+    assert _only(walk.moved, "Checks", "coalmine-itself") == 2
+    opened = [_only(walk.moved, title) for title in ("Open critical alerts", "Open warnings")]
+    assert sum(opened) == walk.alerts_when_moved > 0
+    for name, query in QUERIES.items():
+        if query.panel == 0:
+            found = {(labels["check"], labels.get("severity")) for labels, _ in walk.moved[name]}
+            assert len(found) == len(walk.moved[name]), "a mark each"
+            assert query.title == "Alerts" or not found, "another suite is no other index"
+
+
 def test_links_lead_to_pages_that_are_there(walk: Walk) -> None:
     assert {"/", "/alerts?severity=critical", f"/checks/{CHECK}", "/hooks/ops"} <= set(walk.pages)
     assert set(walk.pages.values()) == {200}, walk.pages
@@ -213,11 +226,15 @@ def test_without_a_store_nothing_is_said_of_checks(walk: Walk) -> None:
 
 
 def _shown(walk: Walk, state: str, title: str, board: str = "coalmine-overview") -> float:
-    """Give the only number a panel shows."""
+    """Give the only number a panel showed in a state."""
+    return _only(walk.answers[state][BOTH], title, board)
+
+
+def _only(answers: Mapping[str, list[Sample]], title: str, board: str = "coalmine-overview") -> float:
     (name,) = [
         query.name for query in QUERIES.values() if (query.board, query.title, query.instant) == (board, title, True)
     ]
-    ((_, value),) = walk.answers[state][BOTH][name]
+    ((_, value),) = answers[name]
     return value
 
 

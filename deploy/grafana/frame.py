@@ -165,7 +165,7 @@ class _Built(Builder[d.VariableModel]):
 def marks(*matchers: str) -> list[Annotation]:
     """Mark new index versions and the times alerts were open, of the checks these matchers select."""
     alerts = state("coalmine_alerts", JOB, OPEN, by=("check", "state", "severity"))
-    fired = f"sum by (check, severity) ({alerts} * on (check) group_left () {known(matchers)}) > 0"
+    fired = f"sum by (check, severity) ({alerts}) * on (check) group_left () {known(matchers)} > 0"
     version = new_index_version(*matchers)
     return [
         _annotation("Index versions", "blue", version, "New index version", "{{check}}: {{index_version}}", "check"),

@@ -5,7 +5,12 @@ they are added with `sum by`; a gauge of a process is shown per instance or as t
 """
 
 CHECK = ("check", "suite", "retriever")
-"""The labels that name a check in state series."""
+"""The labels of a check in state series.
+
+While replicas have not all heard that a check moved to another suite or retriever, it has two sets of them. So checks
+are counted, and series with other labels joined, by `ONE_CHECK`.
+"""
+ONE_CHECK = ("check",)
 
 JOB = 'job="$job"'
 RANGE = "$__rate_interval"
@@ -39,15 +44,15 @@ def verdict(*matchers: str, by: tuple[str, ...] = CHECK) -> str:
     return f"max by ({', '.join(by)}) ({one} or 2 * {two} or 3 * {three})"
 
 
-def open_alerts(matchers: tuple[str, ...], *more: str) -> str:
+def open_alerts(matchers: tuple[str, ...], *more: str, by: tuple[str, ...] = ONE_CHECK) -> str:
     """Count the open alerts of the checks these matchers select, by check; 0 where there is none."""
     alerts = state("coalmine_alerts", JOB, OPEN, *more, by=("check", "state", "severity"))
-    return f"sum by ({', '.join(CHECK)}) ({alerts} * on (check) group_left (suite, retriever) {known(matchers)})"
+    return f"{known(matchers, by=by)} * on (check) group_left () sum by (check) ({alerts})"
 
 
-def known(matchers: tuple[str, ...]) -> str:
+def known(matchers: tuple[str, ...], *, by: tuple[str, ...] = ONE_CHECK) -> str:
     """Give 1 for each check these matchers select, whether it ever ran or not."""
-    return f"group by ({', '.join(CHECK)}) ({series('coalmine_check_interval_seconds', *matchers)})"
+    return f"group by ({', '.join(by)}) ({series(INTERVAL, *matchers)})"
 
 
 def age(metric: str, *matchers: str) -> str:
@@ -67,7 +72,7 @@ def new_index_version(*matchers: str) -> str:
     Neither a scrape that was missed nor a store that comes back is taken for a change: what was there for a moment of
     the last `$__rate_interval` was there. A version that changed in a longer silence is missed.
     """
-    labels = ("check", "suite", "retriever", "index_version")
+    labels = (*ONE_CHECK, "index_version")  # a check that moves to another suite sees no other index by that
     now = state("coalmine_index_info", *matchers, by=labels)
     before = f"max_over_time({series('coalmine_index_info', *matchers)}[{RANGE}] offset $__interval)"
     return f"{now} unless max by ({', '.join(labels)}) ({before}) and on (check) max by (check) ({before})"

@@ -185,11 +185,11 @@ def _table() -> Builder[Panel]:
         rows(q.state("coalmine_coverage_ratio", *MINE)),
         rows(q.state("coalmine_degraded_queries", *MINE)),
         rows(q.state("coalmine_canaries", *MINE, FAILED)),
-        rows(q.open_alerts(MINE)),
+        rows(q.open_alerts(MINE, by=q.CHECK)),
         rows(f"1000 * {q.state('coalmine_last_run_timestamp_seconds', *MINE)}"),
         rows(q.overdue(*MINE)),
         rows(q.state("coalmine_index_info", *MINE, by=index)),
-        rows(q.known(MINE)),
+        rows(q.known(MINE, by=q.CHECK)),
     )
     verdicts = setting("mappings", mapped(VERDICTS))
     ratio = [setting("unit", RATIO), setting("decimals", 1)]
