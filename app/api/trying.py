@@ -21,6 +21,8 @@ router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_p
 
 # Not the routes' threads: retrievers that hang must not keep others from their pages.
 TRIES = CapacityLimiter(4)
+# What asks nobody, and may still be much to read, waits for no retriever either.
+READINGS = CapacityLimiter(4)
 
 
 @router.post("/retrievers/{slug}/try", openapi_extra=describes(TryRequest))
@@ -37,7 +39,7 @@ async def try_retriever(store: StoreDep, vault: VaultDep, request: Request, slug
         document = trying.stored_retriever(store, vault, slug, wish.retriever)
         return attempted(request, document, wish)
 
-    return await anyio.to_thread.run_sync(attempt, limiter=TRIES)
+    return await anyio.to_thread.run_sync(attempt, limiter=TRIES if wish.answer is None else READINGS)
 
 
 def attempted(request: Request, document: RetrieverDocument, wish: TryRequest) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -72,7 +71,7 @@ def show_new(request: Request, store: StoreDep, suite: str, retriever: Word = ""
 async def work_on_new(request: Request, store: StoreDep, vault: VaultDep, suite: str) -> Response:
     """Find chunks, add rows or save, as the pressed button says."""
     typed = await read_form(request, most_fields=_FIELDS)
-    return await anyio.to_thread.run_sync(partial(_work, request, store, vault, suite, None, typed), limiter=TRIES)
+    return await _worked(request, store, vault, suite, None, typed)
 
 
 @router.get("/suites/{suite}/canaries/{key}")
@@ -87,7 +86,7 @@ def show_canary(request: Request, store: StoreDep, suite: str, key: str) -> HTML
 async def work_on_canary(request: Request, store: StoreDep, vault: VaultDep, suite: str, key: str) -> Response:
     """Find chunks, add rows or save, as the pressed button says."""
     typed = await read_form(request, most_fields=_FIELDS)
-    return await anyio.to_thread.run_sync(partial(_work, request, store, vault, suite, key, typed), limiter=TRIES)
+    return await _worked(request, store, vault, suite, key, typed)
 
 
 @router.post("/suites/{suite}/canaries/{key}/archive")
@@ -102,6 +101,12 @@ def archive_canary(request: Request, store: StoreDep, suite: str, key: str) -> R
         return _page(request, store, desk, status=409)
     wake(request)
     return RedirectResponse(f"/suites/{quote(suite)}", status_code=303)
+
+
+async def _worked(request: Request, store: Store, vault: Vault, suite: str, key: str | None, typed: Typed) -> Response:
+    """Work in a thread; only who asks a retriever waits while others are asked, who saves never does."""
+    limiter = TRIES if typed.get("do") == "find" else None
+    return await anyio.to_thread.run_sync(_work, request, store, vault, suite, key, typed, limiter=limiter)
 
 
 def _work(request: Request, store: Store, vault: Vault, suite: str, key: str | None, typed: Typed) -> Response:

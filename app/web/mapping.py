@@ -18,7 +18,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.deps import StoreDep, VaultDep, needs
-from app.api.trying import TRIES
+from app.api.trying import READINGS, TRIES
 from app.domain.errors import ConflictError, ForbiddenError, InvalidInputError, Problem
 from app.domain.outline import outline, places_of
 from app.domain.retrievers import Scale, ScorerKind
@@ -61,7 +61,7 @@ def show_new(request: Request, store: StoreDep, preset: Annotated[str, Query(max
 async def work_on_new(request: Request, store: StoreDep, vault: VaultDep) -> Response:
     """Ask, read, point, preview or save, as the pressed button says."""
     typed = await read_form(request)
-    return await anyio.to_thread.run_sync(partial(_work, request, store, vault, None, typed), limiter=TRIES)
+    return await _worked(request, store, vault, None, typed)
 
 
 @router.get("/retrievers/{slug}/map")
@@ -76,7 +76,13 @@ def show_mapping(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
 async def work_on_mapping(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
     """Ask, read, point, preview or save, as the pressed button says."""
     typed = await read_form(request)
-    return await anyio.to_thread.run_sync(partial(_work, request, store, vault, slug, typed), limiter=TRIES)
+    return await _worked(request, store, vault, slug, typed)
+
+
+async def _worked(request: Request, store: Store, vault: Vault, slug: str | None, typed: Typed) -> Response:
+    """Work in a thread; only who asks a retriever waits while others are asked, who saves never does."""
+    limiter = TRIES if typed.get("do") == "ask" else READINGS
+    return await anyio.to_thread.run_sync(_work, request, store, vault, slug, typed, limiter=limiter)
 
 
 def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed: Typed) -> Response:

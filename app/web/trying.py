@@ -12,7 +12,7 @@ from starlette.datastructures import FormData
 
 from app.api.deps import StoreDep, VaultDep
 from app.api.schemas import TryRequest
-from app.api.trying import TRIES, attempted
+from app.api.trying import READINGS, TRIES, attempted
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.retrievers import Scale
 from app.formats.complaints import parse_document
@@ -62,7 +62,8 @@ async def try_retriever(request: Request, store: StoreDep, vault: VaultDep, slug
     """Ask, or read the pasted answer, and show everything; what is wrong with the form is said beside it."""
     async with request.form(max_files=0, max_fields=_MOST_FIELDS, max_part_size=_LONGEST_PART) as form:
         wish = _wish(form)
-    return await anyio.to_thread.run_sync(_tried, request, store, vault, slug, wish, limiter=TRIES)
+    limiter = READINGS if wish.answer.strip() else TRIES
+    return await anyio.to_thread.run_sync(_tried, request, store, vault, slug, wish, limiter=limiter)
 
 
 def _tried(request: Request, store: Store, vault: Vault, slug: str, wish: Wish) -> HTMLResponse:
