@@ -1,14 +1,17 @@
 """Every page in a real browser: for screen readers, on a phone, in light and in dark, without errors of scripts."""
 
+import re
 from collections.abc import Iterator
 
+import httpx2
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
+from app.domain.model import Outcome
 from app.store.engine import Store
 from tests.browser import DESKTOP, PHONE, inaccessible, opened, served, wider_than_the_screen
-from tests.fakes import answered, hits
-from tests.pages_service import site
+from tests.fakes import answered, failed, hits
+from tests.pages_service import HTML, site
 from tests.world import COVERAGE, canary, page
 
 PAGES = (
@@ -43,18 +46,35 @@ PAGES = (
     "/checks/new",
     "/checks/watch/edit",
     "/docs",
+    "/silences/yearly/edit",
+    "/checks/down",
+    "/checks/down/canaries/ant",
+    "/runs/4",
+    "/runs/1/diff/4",
+    "/checks/gone",
+    "/checks/never",
 )
+EMPTY = ("/", "/alerts", "/hooks", "/deliveries", "/silences", "/retrievers", "/suites", "/checks/new")
+REFUSED = {"/checks/nothing": 404, "/alerts?after=nonsense": 422}
 YEARLY = {"slug": "yearly", "checks": ["watch"], "window": {"cron": "0 0 1 1 *", "duration": "1m"}}
 
 
 @pytest.fixture
 def address(sqlite_store: Store) -> Iterator[str]:
+    """Serve checks that are degraded, down, archived, and not run yet."""
     pages = site(sqlite_store)
     described = page([canary("ant"), canary("bee")], rules=[{**COVERAGE, "open": {"bad": 1, "of": 1}}])
-    pages.world.apply({**described, "silences": [YEARLY]})
+    others = [{**described["checks"][0], "slug": slug} for slug in ("down", "never")]
+    described = {**described, "checks": [*described["checks"], *others], "silences": [YEARLY]}
+    gone = {**others[0], "slug": "gone"}
+    pages.world.apply({**described, "checks": [*described["checks"], gone]})
     pages.world.run()
     pages.world.probe.answers["ant"] = answered(hits("noise"))
     pages.world.run()
+    pages.world.run("gone")
+    pages.world.apply(described)
+    pages.world.probe.answers |= {key: failed(Outcome.TIMEOUT) for key in ("ant", "bee")}
+    assert pages.world.run("down").verdict == "unknown"
     with served(pages.app()) as found:
         yield found
 
@@ -69,4 +89,26 @@ def test_every_page_can_be_used_by_everybody(
             shown = tab.open(path)
             if path != "/docs":  # Swagger UI is not ours
                 found[path] = inaccessible(shown) + ["is wider than the screen"] * wider_than_the_screen(shown)
+    assert {path: problems for path, problems in found.items() if problems} == {}
+
+
+@pytest.mark.parametrize(("viewport", "colours"), [(DESKTOP, "dark"), (PHONE, "light")], ids=["desktop", "phone"])
+def test_an_empty_service_and_its_refusals_can_be_read_by_everybody_too(
+    chromium: Browser, sqlite_store: Store, viewport: dict[str, int], colours: str
+) -> None:
+    pages, found = site(sqlite_store), {}
+    with (
+        served(pages.app()) as address,
+        opened(
+            chromium, address, expected=("status of 40", "status of 42"), viewport=viewport, color_scheme=colours
+        ) as tab,
+    ):
+        for path, status in {**dict.fromkeys(EMPTY, 200), **REFUSED}.items():
+            assert httpx2.get(f"{address}{path}", headers=HTML).status_code == status, path
+            shown = tab.open(path)
+            found[path] = inaccessible(shown) + ["is wider than the screen"] * wider_than_the_screen(shown)
+        pages.key()  # from now on people sign in
+        shown = tab.open("/")
+        expect(shown).to_have_url(re.compile("/login"))
+        found["/login"] = inaccessible(shown) + ["is wider than the screen"] * wider_than_the_screen(shown)
     assert {path: problems for path, problems in found.items() if problems} == {}
