@@ -1,10 +1,13 @@
 """The pictures of the README: a day of three checks over real retrievers, one losing chunks, in a real browser.
 
-`make screenshots` writes them to docs/images. Runs of the day are carried out one after the other with the clock set
-to when they would have been; everything they asked and got is real.
+`make screenshots` writes them to docs/images. With a folder, `python -m tests.screenshots FOLDER`, every page is taken
+into it instead, whole, on a desktop in light and on a phone in dark, to be looked at. Runs of the day are carried out
+one after the other with the clock set to when they would have been; everything they asked and got is real.
 """
 
+import re
 import shutil
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -14,7 +17,7 @@ from typing import Any
 
 import httpx2
 import yaml
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from app.config import Settings
 from app.demo.server import create_demo
@@ -22,7 +25,7 @@ from app.domain.model import Trigger
 from app.main import Service, create_app, open_service
 from app.services import runs, scheduling
 from app.services.plans import Planner
-from tests.browser import opened, running_chromium
+from tests.browser import DESKTOP, PHONE, opened, running_chromium
 from tests.fakes import FakeClock
 from tests.living import LOOPBACK, Receiver, serving, until
 
@@ -33,12 +36,46 @@ CHECKS = (BROKEN, "dataforge-docs-eu", "dataforge-staging")
 CANARY = "oauth2-setup"
 EVERY = timedelta(minutes=30)
 _WIDTH = 1200
+_PICTURES = {
+    "overview": ("/", 640),
+    "check": (f"/checks/{BROKEN}", 1250),
+    "canary": (f"/checks/{BROKEN}/canaries/{CANARY}", 1160),
+}
+PAGES = (
+    "/",
+    f"/checks/{BROKEN}",
+    f"/checks/{BROKEN}/quality?report=true",
+    f"/checks/{BROKEN}/canaries/{CANARY}",
+    f"/checks/{BROKEN}/reanchors",
+    f"/checks/{BROKEN}/edit",
+    "/checks/dataforge-staging",
+    "/checks/new",
+    "/runs/{run}",
+    "/runs/{good}/diff/{run}",
+    "/alerts",
+    "/alerts/{alert}",
+    "/hooks",
+    "/hooks/ops",
+    "/hooks/ops/edit",
+    "/new-hook",
+    "/deliveries",
+    "/silences",
+    "/new-silence",
+    "/retrievers",
+    f"/retrievers/{BROKEN}",
+    f"/retrievers/{BROKEN}/try",
+    f"/retrievers/{BROKEN}/map",
+    "/retrievers/new",
+    "/suites",
+    "/suites/dataforge",
+    f"/suites/dataforge/canaries/{CANARY}",
+    "/import",
+    "/checks/nothing",
+)
 
 
 def main() -> None:
     """Live through the day and take the pictures."""
-    shutil.rmtree(IMAGES, ignore_errors=True)
-    IMAGES.mkdir(parents=True)
     with ExitStack() as stack:
         data = Path(stack.enter_context(TemporaryDirectory()))
         demos = {check: stack.enter_context(serving(create_demo())) for check in CHECKS}
@@ -49,11 +86,37 @@ def main() -> None:
         url = stack.enter_context(serving(create_app(open_service(settings, environment={}))))
         _break(url, demos)
         browser = stack.enter_context(running_chromium())
-        viewport = {"width": _WIDTH, "height": 900}
-        with opened(browser, url, viewport=viewport, device_scale_factor=1.5, timezone_id="Europe/Berlin") as tab:
-            _picture(tab.open("/"), "overview", 640)
-            _picture(tab.open(f"/checks/{BROKEN}"), "check", 1250)
-            _picture(tab.open(f"/checks/{BROKEN}/canaries/{CANARY}"), "canary", 1160)
+        if len(sys.argv) > 1:
+            _every_page(browser, url, Path(sys.argv[1]))
+        else:
+            _readme(browser, url)
+
+
+def _readme(browser: Browser, url: str) -> None:
+    shutil.rmtree(IMAGES, ignore_errors=True)
+    IMAGES.mkdir(parents=True)
+    viewport = {"width": _WIDTH, "height": 900}
+    with opened(browser, url, viewport=viewport, device_scale_factor=1.5, timezone_id="Europe/Berlin") as tab:
+        for name, (path, height) in _PICTURES.items():
+            _settle(tab.open(path))
+            tab.page.screenshot(path=IMAGES / f"{name}.png", clip={"x": 0, "y": 0, "width": _WIDTH, "height": height})
+
+
+def _every_page(browser: Browser, url: str, folder: Path) -> None:
+    with httpx2.Client(base_url=url) as client:
+        run = client.get(f"/v1/checks/{BROKEN}/health").json()["id"]
+        good = next(one["id"] for one in client.get(f"/v1/checks/{BROKEN}/runs").json()["items"] if one["id"] != run)
+        alert = client.get("/v1/alerts").json()["items"][0]["id"]
+    paths = [path.format(run=run, good=good, alert=alert) for path in PAGES]
+    for name, viewport, colours in (("desktop", DESKTOP, "light"), ("phone", PHONE, "dark")):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        with opened(
+            browser, url, expected=("404",), viewport=viewport, color_scheme=colours, timezone_id="Europe/Berlin"
+        ) as tab:
+            for path in paths:
+                _settle(tab.open(path))
+                file = re.sub(r"[^a-z0-9]+", "-", path).strip("-") or "overview"
+                tab.page.screenshot(path=folder / name / f"{file}.png", full_page=True)
 
 
 def _live_through_a_day(service: Service, demos: Mapping[str, str]) -> None:
@@ -93,9 +156,12 @@ def _fault(demo: str, kind: str, **more: Any) -> None:
     httpx2.post(f"{demo}/fault", json={"kind": kind, **more}).raise_for_status()
 
 
-def _picture(page: Page, name: str, height: int) -> None:
-    page.wait_for_load_state("networkidle") if name == "canary" else page.wait_for_timeout(1500)  # charts draw
-    page.screenshot(path=IMAGES / f"{name}.png", clip={"x": 0, "y": 0, "width": _WIDTH, "height": height})
+def _settle(page: Page) -> None:
+    """Wait until charts are drawn; what follows the news of the service never ends, so the network is no sign."""
+    page.wait_for_function(
+        "document.fonts.status === 'loaded' && [...document.querySelectorAll('.plot')]"
+        ".every((plot) => plot.closest('details:not([open])') || plot.querySelector('canvas'))"
+    )
 
 
 def _canaries(demos: Mapping[str, str], receiver: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
-"""The story in a real browser: green, red, the cause, a re-anchored judgment accepted, and green again."""
+"""The story in a real browser: green, red, the cause, re-anchored judgments accepted, green, and a new normal."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,8 +51,20 @@ def test_a_degradation_is_seen_explained_and_mended_in_the_browser_alone(chromiu
         _run_now(page)
         _run_now(page)
         expect(_verdict(page)).to_have_text("healthy")
+        tab.open("/alerts?state=firing")
+        expect(page.get_by_role("article")).to_have_count(0)
         tab.open("/alerts?state=resolved")
-        expect(page.get_by_role("main")).to_contain_text("threshold-coverage")
+        expect(page.get_by_role("article").get_by_role("link", name="threshold-coverage")).to_be_visible()
+
+        # The new cut is what is normal from now on, and who said so, and why, is kept.
+        tab.open(f"{CHECK}/canaries/splunk")
+        page.get_by_text("Accept the present as normal").click()
+        page.get_by_label("Why", exact=True).fill("cut anew on purpose")
+        page.get_by_role("button", name="Accept for all of").click()
+        expect(page).to_have_url(re.compile(f"{CHECK}#detector"))
+        page.get_by_text("Chosen by people: 1 choice").click()
+        expect(page.get_by_role("main")).to_contain_text("new normal accepted")
+        expect(page.get_by_role("main")).to_contain_text("cut anew on purpose")
 
 
 def _verdict(page: Page) -> Locator:
