@@ -3,14 +3,14 @@
 import pytest
 
 from app.domain.model import Outcome
-from app.services import baselines
+from app.services import baselines, overview
 from app.services.keys import Scope
 from app.store.engine import Store
 from app.web.wording import ABSENT, brief, plainly
 from tests.fakes import answered, failed, hits
 from tests.html_pages import Page
 from tests.pages_service import HOSTILE, Site, page, site
-from tests.world import COVERAGE, canary
+from tests.world import COVERAGE, canary, statements
 from tests.world import page as canary_page
 
 CHECK = "/checks/watch"
@@ -275,6 +275,37 @@ def test_of_many_degraded_queries_the_worst_ten_are_shown(pages: Site) -> None:
     shown = pages.page(CHECK)
     assert len(_rows(shown, "degraded")) == 10
     assert "The worst 10 of 14." in shown.text
+
+
+def test_more_degraded_queries_ask_no_more_of_the_database(pages: Site) -> None:
+    world, sizes = pages.world, {"few": 12, "many": 230}
+    described = [
+        {**canary_page([canary(f"c{number:03}") for number in range(size)], slug=slug, suite=slug), "hooks": []}
+        for slug, size in sizes.items()
+    ]
+    for one in described:
+        one["checks"][0]["hooks"] = []
+    world.apply(described[0], {**described[1], "retrievers": []})
+    counts = []
+    for slug in sizes:
+        world.probe.all_answer()
+        world.run(slug)
+        world.probe.all_miss()
+        world.run(slug)
+        asked: list[str] = []
+        with statements(world.store, asked.append):
+            found = overview.one_check(world.store, slug, world.clock())
+        assert [result["key"] for result in found.degraded] == [f"c{number:03}" for number in range(10)]
+        assert found.fleet is not None
+        counts.append(len(asked))
+    assert counts[0] == counts[1]
+
+
+def test_the_canaries_of_a_run_are_read_once_to_say_why_they_fell(degraded: Site) -> None:
+    asked: list[str] = []
+    with statements(degraded.world.store, asked.append):
+        degraded.page(CHECK)
+    assert sum("diagnoses" in statement and "max(" in statement for statement in asked) == 1
 
 
 def test_measures_are_shown_at_every_k_by_category_and_by_tag(degraded: Site) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from app.domain.model import RunStatus, Verdict
 from app.domain.schedules import next_due, spread
 from app.services import alert_reading, evidence, reading, scoring
+from app.services.alert_reading import AlertQuestion
 from app.services.scheduling import schedule_of, silence
 from app.store import alerts, catalog, history, rescored, rescoring
 from app.store.catalog import Definition
@@ -99,6 +100,8 @@ class CheckDetail:
     """What the newest ended run asked; None before the first, and where it could not start."""
     degraded: Sequence[Mapping[str, Any]]
     """The worst degraded canaries, at most `SHOWN_CANARIES`: results with `rank_before`, `rank_now`, `diagnosis`."""
+    fleet: Mapping[str, Any] | None
+    """What those have in common that fell since the oldest alert that is not over began; None where nobody did."""
     failed: Sequence[Mapping[str, Any]]
     """Canaries whose probe brought no measurement, as many at most."""
     unresolved: Sequence[Mapping[str, Any]]
@@ -127,7 +130,8 @@ def one_check(store: Store, slug: str, now: datetime, *, version: str | None = N
         versions = [_version(one) for one in rescoring.list_all(connection, check.id, limit=_SHOWN_VERSIONS)]
         line = _line(connection, check, open_alerts(connection).get(check.id, {}), now)
     run = reading.run(store, line.newest.id) if line.newest else None
-    states = [alert_reading.list_alerts(store, check=slug, state=state, before=None, limit=50) for state in _UNRESOLVED]
+    unresolved = _unresolved(store, slug)
+    degraded, fleet = _degraded(store, check.id, run["id"], unresolved) if run else ([], None)
     return CheckDetail(
         line=line,
         definition=check.body,
@@ -135,9 +139,10 @@ def one_check(store: Store, slug: str, now: datetime, *, version: str | None = N
         source=check.source,
         run=run,
         asked=asked_of(store, run["id"]) if run else None,
-        degraded=_degraded(store, check.id, run["id"]) if run else (),
+        degraded=degraded,
+        fleet=fleet,
         failed=_failed(store, run["id"]) if run else (),
-        unresolved=[alert for found in states for alert in found],
+        unresolved=unresolved,
         resolved=alert_reading.list_alerts(store, check=slug, state="resolved", before=None, limit=_RECENT_ALERTS),
         runs=reading.list_runs(store, slug, before=None, limit=_RECENT_RUNS, version=version),
         versions=versions,
@@ -204,29 +209,32 @@ def open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
     return found
 
 
-def _degraded(store: Store, check_id: int, run_id: str) -> list[dict[str, Any]]:
+def _unresolved(store: Store, slug: str) -> list[dict[str, Any]]:
+    found = alert_reading.find_alerts(store, AlertQuestion(check=slug, states=_UNRESOLVED), before=None, limit=50)
+    return sorted(found, key=lambda alert: _UNRESOLVED.index(alert["state"]))
+
+
+def _degraded(
+    store: Store, check_id: int, run_id: str, unresolved: Sequence[Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], Mapping[str, Any] | None]:
+    """Give the worst degraded canaries of a run, and what those that fell since these alerts began have in common."""
+    begun = [int(alert["since_run"]) for alert in unresolved if alert["since_run"] is not None]
     with store.read() as connection:
         worst = evidence.worst_canaries(connection, check_id, int(run_id), limit=SHOWN_CANARIES)
-        why = evidence.explain(connection, int(run_id))
-    known = why.known if why is not None else {}
-    found, after = dict[str, dict[str, Any]](), -1
-    while len(found) < len(worst):
-        part, following = reading.results(store, run_id, verdict=Verdict.DEGRADED, after=after, limit=200)
-        wanted = {canary["key"] for canary in worst}
-        found.update((result["key"], result) for result in part if result["key"] in wanted)
-        if following is None:
-            break
-        after = following
-    return [
+        why = evidence.explain(connection, int(run_id), first_run=min(begun, default=None)) if worst else None
+    keys = [canary["key"] for canary in worst]
+    found = {result["key"]: result for result in reading.results(store, run_id, keys=keys)[0]} if keys else {}
+    degraded = [
         {
             **found[canary["key"]],
             "rank_before": canary["rank_before"],
             "rank_now": canary["rank_now"],
-            "diagnosis": known.get(canary["key"]),
+            "diagnosis": why.known.get(canary["key"]) if why is not None else None,
         }
         for canary in worst
         if canary["key"] in found
     ]
+    return degraded, why.told if why is not None and begun and why.fleet.fallen else None
 
 
 def _failed(store: Store, run_id: str) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Runs and results as people read them, put together from rows. Nothing here writes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.judging import Panel, Tally, Yardstick, pack_reasons, unpack_reasons
 from app.domain.matching import Match, prepare
-from app.domain.model import Outcome, Reason, RunStatus, Verdict
+from app.domain.model import Canary, Outcome, Reason, RunStatus, Verdict
 from app.formats import shapes
 from app.services import scoring
 from app.services.likeness import likeness
@@ -122,6 +122,7 @@ def results(  # noqa: PLR0913 - whatever results are filtered by
     tag: str | None = None,
     reason: Reason | None = None,
     outcome: Outcome | None = None,
+    keys: Collection[str] | None = None,
     after: int = -1,
     limit: int = 100,
     version: str | None = None,
@@ -138,7 +139,7 @@ def results(  # noqa: PLR0913 - whatever results are filtered by
         unscored = set(history.unscored_at(connection, row.id))
         wanted: list[int] = []
         for position, canary in enumerate(setting.canaries):
-            if position <= after or (category and canary.category != category) or (tag and tag not in canary.tags):
+            if position <= after or not _is_of(canary, category, tag, keys):
                 continue
             state = states.get(setting.members[position].canary_id)
             if verdict and verdict is not _verdict(position, state, failures):
@@ -289,6 +290,14 @@ def _arranged(connection: Connection, yardstick: Yardstick, found: Sequence[Stat
         else replace(state, vector=yardstick.arranged(names[state.layout_id], state.vector))
         for state in found
     ]
+
+
+def _is_of(canary: Canary, category: str | None, tag: str | None, keys: Collection[str] | None) -> bool:
+    return (
+        (not category or canary.category == category)
+        and (not tag or tag in canary.tags)
+        and (keys is None or canary.key in keys)
+    )
 
 
 def _verdict(position: int, state: StateRow | None, failures: Mapping[int, Failure]) -> Verdict:

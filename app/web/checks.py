@@ -16,7 +16,7 @@ from app.formats.diagnosed import ADVICE
 from app.formats.documents import CheckDocument
 from app.formats.rule_documents import rules_in_force
 from app.formats.rule_words import rule_in_words
-from app.services import baselines, charts, commonalities, overview, reanchoring, thinness, why
+from app.services import baselines, charts, overview, reanchoring, thinness, why
 from app.services.reanchoring import State
 from app.web.badges import badge_of, draw
 from app.web.banners import banners_of
@@ -53,7 +53,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         proposed=bool(reanchoring.list_all(store, slug, state=State.PROPOSED, limit=1)),
         why=None if detail.line.archived else why.explain(store, slug, now=now),
         words={rule.key: rule_in_words(rule) for rule in rules},
-        fleet=commonalities.common(store, run["id"], detail.unresolved) if run else None,
+        fleet=detail.fleet,
         fallen=_by_cause(detail.degraded),
         thin=None if detail.line.archived else thinness.of_suite(store, detail.line.suite)["coverage_note"],
         badge=Markup(draw(badge_of(store, detail.line), inside=True)),  # noqa: S704 - drawn by a template, which escapes
