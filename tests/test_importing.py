@@ -10,6 +10,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from app.cli import app
+from app.formats.exchange import FORMATS
 from tests.api_service import api
 from tests.http_servers import peer, reply
 
@@ -180,3 +181,43 @@ def test_suites_go_in_and_out_over_the_api(tmp_path: Path) -> None:
         broken = client.post("/v1/import?format=trec&suite=x", json={"files": {"q": "1 0 a 1\n1 0 a\n"}})
         (problem,) = broken.json()["errors"]
         assert (problem["file"], problem["line"]) == ("q", 2)
+
+
+@pytest.mark.parametrize("form", [*FORMATS])
+def test_what_an_export_answers_is_imported_as_it_is(form: str, tmp_path: Path) -> None:
+    canaries = [
+        {"key": "1", "query": "why", "expected_chunks": [{"id": "a", "grade": 2}, "b"], "floors": {"MRR": 0.5}},
+        {"key": "2", "query": "how", "expected_chunks": ["c"], "tags": ["x"]},
+    ]
+    with api(tmp_path) as service:
+        client = service.client
+        service.put("/v1/suites/asked", {"canaries": canaries})
+        out = client.get(f"/v1/export?format={form}&suite=asked")
+        assert set(out.json()) == {"files", "notes"}
+        answer = client.post(f"/v1/import?format={form}&suite=again", json=out.json())
+        assert answer.status_code == 200, answer.text
+        assert [one["action"] for one in answer.json()["changes"]] == ["create"] * 3
+        known, read = (service.get(f"/v1/suites/{name}/canaries")["items"] for name in ("asked", "again"))
+        assert {one["query"]: sorted(chunk["id"] for chunk in one["expected_chunks"]) for one in read} == {
+            one["query"]: sorted(chunk["id"] for chunk in one["expected_chunks"]) for one in known
+        }
+        again = client.post(f"/v1/import?format={form}&suite=again", json=out.json())
+        assert again.json()["changes"] == []
+
+
+def test_an_exported_canary_file_is_imported_as_it_is(tmp_path: Path) -> None:
+    with api(tmp_path) as service:
+        service.docs()
+        service.put("/v1/hooks/ops", {"kind": "webhook", "url": "http://127.0.0.1:1/"})  # a secret would be a variable
+        text = service.client.get("/v1/export").text
+        same = service.client.post("/v1/import", json={"files": {"everything.yaml": text}})
+        assert same.status_code == 200, same.text
+        assert same.json()["changes"] == []
+        more = text.replace("every: ", "every: 1")
+        assert more != text
+        changed = service.client.post("/v1/import?format=coalmine", json={"files": {"everything.yaml": more}})
+        assert [(one["kind"], one["fields"]) for one in changed.json()["changes"]] == [("check", ["schedule"])]
+        broken = service.client.post(
+            "/v1/import", json={"files": {"a.yaml": "suite: s\ncanaries: [{key: ${NOT_SET}}]"}}
+        )
+        assert (broken.json()["errors"][0]["file"], broken.json()["errors"][0]["line"]) == ("a.yaml", 2)

@@ -1,6 +1,6 @@
 """Everything at once: canary-file documents in and out, and suites from and to other tools' files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from io import StringIO
@@ -15,13 +15,14 @@ from app.api.deps import StoreDep, VaultDep, known_parameters, needs
 from app.api.schemas import SuiteFiles
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.canary_export import write_canary_file
-from app.formats.canary_files import CanaryFile, Documents
+from app.formats.canary_files import CanaryFile, Documents, read_canary_files
 from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, SuiteDocument
 from app.formats.exchange import FORMATS, Gathering, Source
-from app.services import applying, exporting, thinness
+from app.services import applying, definitions, exporting, thinness
 from app.services.keys import Scope
 from app.services.references import API
+from app.store.engine import Store
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
 
@@ -43,12 +44,15 @@ def import_documents(
 ) -> dict[str, Any]:
     """Apply documents as API-managed objects, in one transaction; `dry_run` only says what would change.
 
-    Without a format the body is a canary file as JSON, or a list of them. With one it is `{"files": {name: text}}`,
-    the files of another tool, which become the suite named by `suite`; `notes` say what of them was left out, and which
-    suites are too thin to see much.
+    Without a format the body is a canary file as JSON, a list of them, or `{"files": {name: text}}` with their YAML,
+    in which no variable is known. With one it is `{"files": {name: text}}`, the files of another tool, which become
+    the suite named by `suite`; `notes` say what of them was left out, and which suites are too thin to see much. What
+    the export answers can be sent as it is.
     """
     notes: Sequence[str] = ()
-    if form == "coalmine":
+    if form == "coalmine" and isinstance(body, dict) and "files" in body:
+        wanted = from_canary_files(store, parse_document(SuiteFiles, body).files)
+    elif form == "coalmine":
         wanted = _joined([parse_document(CanaryFile, one) for one in (body if isinstance(body, list) else [body])])
     else:
         wanted, notes = from_files(form, suite, parse_document(SuiteFiles, body))
@@ -95,6 +99,13 @@ def from_files(form: str, suite: str | None, given: SuiteFiles) -> tuple[Documen
     FORMATS[form].read(sources, gathering)
     imported = gathering.finish(suite)
     return Documents(suites=(imported.suite,)), imported.notes
+
+
+def from_canary_files(store: Store, files: Mapping[str, str]) -> Documents:
+    """Read texts of canary files that came over the network. Raises InvalidInputError with files and lines."""
+    kinds = ("suite", "retriever", "hook")
+    known = {kind: [one.slug for one in definitions.list_all(store, kind)] for kind in kinds}
+    return read_canary_files(list(files.items()), {}, None, known=known)
 
 
 def _joined(pages: list[CanaryFile]) -> Documents:

@@ -40,6 +40,8 @@ class SuiteFiles(Document):
     files: Annotated[dict[Annotated[str, StringConstraints(max_length=256)], str], Field(min_length=1, max_length=50)]
     as_documents: Flag = False
     """What they call a document is one here too, not a chunk."""
+    notes: tuple[str, ...] = ()
+    """What the export said that wrote them; nothing is done with it, so that its answer can be sent as it is."""
 
 
 class TryRequest(Document):

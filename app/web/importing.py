@@ -13,12 +13,12 @@ from starlette.datastructures import UploadFile
 
 from app.api.catalog import wake
 from app.api.deps import StoreDep, VaultDep, needs
-from app.api.exchange import from_files
+from app.api.exchange import from_canary_files, from_files
 from app.api.schemas import SuiteFiles
 from app.domain.errors import ConflictError, InvalidInputError, Problem
-from app.formats.canary_files import Documents, read_canary_files
+from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
-from app.services import applying, definitions, thinness
+from app.services import applying, thinness
 from app.services.keys import Scope
 from app.services.references import API
 from app.services.vault import Vault
@@ -118,10 +118,7 @@ def _wanted(store: Store, typed: Typed, files: Mapping[str, str]) -> tuple[Docum
     if form not in FORMS:
         raise InvalidInputError([Problem(path="format", message=f"is one of {', '.join(FORMS)}")])
     if form == "coalmine":
-        known = {
-            kind: [one.slug for one in definitions.list_all(store, kind)] for kind in ("suite", "retriever", "hook")
-        }
-        return read_canary_files(list(files.items()), {}, None, known=known), ()
+        return from_canary_files(store, files), ()
     body: dict[str, Any] = {"files": dict(files), "as_documents": bool(typed.get("as_documents"))}
     return from_files(form, typed.stripped("suite") or None, parse_document(SuiteFiles, body))
 
