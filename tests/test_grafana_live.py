@@ -179,7 +179,8 @@ def test_index_versions_and_alerts_are_marked_once_per_check(walk: Walk) -> None
 
 def test_a_check_that_moves_to_another_suite_is_asked_for_without_error_and_counted_once(walk: Walk) -> None:
     assert set(walk.moved) == set(QUERIES)
-    assert _only(walk.moved, "Checks", "coalmine-itself") == 2
+    assert _only(walk.moved, "Checks", "coalmine-itself") == _only(walk.moved, "Degraded") == 2
+    assert {_only(walk.moved, title) for title in ("Healthy", "Unknown", "Overdue")} == {0}
     opened = [_only(walk.moved, title) for title in ("Open critical alerts", "Open warnings")]
     assert sum(opened) == walk.alerts_when_moved > 0
     for name, query in QUERIES.items():

@@ -77,10 +77,10 @@ def promtool(folder: Path, alert: str, *cases: tuple[list[list[dict[str, str]]],
     ]
     file = folder / "test.yml"
     file.write_text(yaml.safe_dump({"rule_files": [str(one) for one in RULE_FILES], "tests": tests}), encoding="utf-8")
-    _promtool("test", "rules", file)
+    run_promtool("test", "rules", file)
 
 
-def _promtool(*arguments: object) -> str:
+def run_promtool(*arguments: object) -> str:
     done = subprocess.run(  # noqa: S603 - a program found on the path, given our own files
         [needed("promtool"), *map(str, arguments)], capture_output=True, text=True, check=False
     )
@@ -92,7 +92,7 @@ def _promtool(*arguments: object) -> str:
 
 
 def test_promtool_takes_the_rules() -> None:
-    assert _promtool("check", "rules", *RULE_FILES).count("SUCCESS") == len(RULE_FILES) == 3
+    assert run_promtool("check", "rules", *RULE_FILES).count("SUCCESS") == len(RULE_FILES) == 3
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: f"{rule['alert']}-{rule['labels']['severity']}")
@@ -127,7 +127,7 @@ def test_the_fallback_is_off_until_one_line_switches_it_on(tmp_path: Path) -> No
     assert shipped.count(switch) == 1
     for text, files in ((shipped, 2), (shipped.replace(switch, switch.removeprefix("# ")), 3)):
         config.write_text(text, encoding="utf-8")
-        assert f"SUCCESS: {files} rule files found" in _promtool("check", "config", config)
+        assert f"SUCCESS: {files} rule files found" in run_promtool("check", "config", config)
 
 
 # --- alerts --------------------------------------------------------------------------------------------------
@@ -423,7 +423,7 @@ def test_recorded_series_are_those_of_one_installation_not_of_replicas(tmp_path:
     file.write_text(
         yaml.safe_dump({"rule_files": [str(one) for one in RULE_FILES], "tests": [whole]}), encoding="utf-8"
     )
-    _promtool("test", "rules", file)
+    run_promtool("test", "rules", file)
 
 
 def _labelled(name: str, labels: Mapping[str, str]) -> str:

@@ -23,6 +23,8 @@ from grafana_foundation_sdk.models import dashboard as d
 from grafana_foundation_sdk.models import heatmap as h
 from grafana_foundation_sdk.models import prometheus as p
 
+from deploy.grafana.queries import DEGRADED, HEALTHY, OVERDUE, UNKNOWN
+
 SOURCE = c.DataSourceRef(type_val="prometheus", uid="${datasource}")
 NEUTRAL, GOOD, WARN, BAD, ODD = "text", "green", "orange", "red", "purple"
 RATIO, SECONDS, COUNT, MOMENT = "percentunit", "s", "short", "dateTimeFromNow"
@@ -36,7 +38,13 @@ ANY_IS_A_WARNING = ((None, NEUTRAL), (0.0, GOOD), (1.0, WARN))
 PLAIN = ((None, NEUTRAL),)
 Steps = Sequence[tuple[float | None, str]]
 
-VERDICTS = {"1": ("healthy", GOOD), "2": ("degraded", BAD), "3": ("unknown", ODD)}
+VERDICTS = {
+    str(HEALTHY): ("healthy", GOOD),
+    str(DEGRADED): ("degraded", BAD),
+    str(UNKNOWN): ("unknown", ODD),
+    str(OVERDUE): ("overdue", WARN),
+}
+"""In words what `queries.verdict` gives."""
 PanelT = TypeVar(
     "PanelT", timeseries.Panel, stat.Panel, table.Panel, statetimeline.Panel, bargauge.Panel, heatmap.Panel
 )

@@ -16,10 +16,11 @@ JOB = 'job="$job"'
 RANGE = "$__rate_interval"
 INTERVAL = "coalmine_check_interval_seconds"
 """The state series that every enabled check has, whether it ever ran or not."""
+LAST_RUN = "coalmine_last_run_timestamp_seconds"
 OPEN = 'state=~"firing|recovering"'
 """Alerts that were announced and are not resolved."""
 
-VERDICTS = {1: "healthy", 2: "degraded", 3: "unknown"}
+HEALTHY, DEGRADED, UNKNOWN, OVERDUE = 1, 2, 3, 4
 """The codes of `verdict`."""
 
 
@@ -39,9 +40,13 @@ def quantile(share: float, metric: str, *matchers: str) -> str:
 
 
 def verdict(*matchers: str, by: tuple[str, ...] = CHECK) -> str:
-    """Give the verdict of checks as a code of `VERDICTS`."""
-    one, two, three = (series("coalmine_verdict", *matchers, has("verdict", name)) for name in VERDICTS.values())
-    return f"max by ({', '.join(by)}) ({one} or 2 * {two} or 3 * {three})"
+    """Give the verdict of the newest run of checks as a code; `OVERDUE` where it was healthy, but long ago."""
+    one, two, three = (
+        series("coalmine_verdict", *matchers, has("verdict", name)) for name in ("healthy", "degraded", "unknown")
+    )
+    newest = f"max by ({', '.join(by)}) ({one} or {DEGRADED} * {two} or {UNKNOWN} * {three})"
+    late = f"{age(LAST_RUN, *matchers, by=by)} > 2 * {state(INTERVAL, *matchers, by=by)}"
+    return f"({OVERDUE} * ({newest} == {HEALTHY}) and on (check) ({late}) or {newest})"
 
 
 def open_alerts(matchers: tuple[str, ...], *more: str, by: tuple[str, ...] = ONE_CHECK) -> str:
@@ -50,20 +55,25 @@ def open_alerts(matchers: tuple[str, ...], *more: str, by: tuple[str, ...] = ONE
     return f"{known(matchers, by=by)} * on (check) group_left () sum by (check) ({alerts})"
 
 
-def known(matchers: tuple[str, ...], *, by: tuple[str, ...] = ONE_CHECK) -> str:
-    """Give 1 for each check these matchers select, whether it ever ran or not."""
-    return f"group by ({', '.join(by)}) ({series(INTERVAL, *matchers)})"
+def known(matchers: tuple[str, ...], *, by: tuple[str, ...] = ONE_CHECK, ago: str = "") -> str:
+    """Give 1 for each check these matchers select, whether it ever ran or not; with `ago`, if it was there then."""
+    return f"group by ({', '.join(by)}) ({series(INTERVAL, *matchers)}{ago and f' offset {ago}'})"
 
 
-def age(metric: str, *matchers: str) -> str:
+def age(metric: str, *matchers: str, by: tuple[str, ...] = CHECK) -> str:
     """Give the seconds that passed since the time a state series tells."""
-    return f"time() - {state(metric, *matchers)}"
+    return f"time() - {state(metric, *matchers, by=by)}"
 
 
-def overdue(*matchers: str) -> str:
-    """Tell of each check that ever ran whether it missed two runs: 1 or 0."""
-    interval = state(INTERVAL, *matchers)
-    return f"{age('coalmine_last_run_timestamp_seconds', *matchers)} > bool 2 * {interval}"
+def overdue(*matchers: str, by: tuple[str, ...] = CHECK) -> str:
+    """Tell of each check whether it is overdue, 1 or 0, as the alert CoalmineCheckStale sees it.
+
+    One that ran is after two intervals. The first run begins when a check is defined, so one that never ran is after a
+    quarter of an hour; until then nothing is said of it.
+    """
+    missed = f"{age(LAST_RUN, *matchers, by=by)} > bool 2 * {state(INTERVAL, *matchers, by=by)}"
+    there, ran = f"{known(matchers, by=by)} and on (check) {known(matchers, ago='15m')}", state(LAST_RUN, *matchers)
+    return f"{missed} or {there} unless on (check) {ran}"
 
 
 def new_index_version(*matchers: str) -> str:

@@ -251,7 +251,7 @@ def _states() -> Panels:
 
 def _runs() -> Panels:
     canaries = q.state("coalmine_canaries", *MINE, by=("check", "state"))
-    age = q.age("coalmine_last_run_timestamp_seconds", *MINE)
+    age = q.age(q.LAST_RUN, *MINE)
     return [
         (
             bars(

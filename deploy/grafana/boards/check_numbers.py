@@ -32,7 +32,8 @@ def first_numbers() -> Panels:
                 101,
                 "Verdict",
                 "Healthy: no rule of the check was broken. Degraded: one was; Coalmine's page of the check says which. "
-                "Unknown: fewer than half of the probes could be measured.",
+                "Unknown: fewer than half of the probes could be measured. Overdue: it was healthy, but more than two "
+                "intervals ago.",
                 now(q.verdict(*MINE)),
                 unit="string",
                 texts=VERDICTS,
@@ -97,14 +98,13 @@ def first_numbers() -> Panels:
 def second_numbers() -> Panels:
     """Show how fresh it is, and of which index."""
     index = ("check", "suite", "retriever", "index_version")
-    last = "coalmine_last_run_timestamp_seconds"
     return [
         (
             number(
                 111,
                 "Last run",
                 "When the newest run ended.",
-                now(f"1000 * {q.state(last, *MINE)}"),
+                now(f"1000 * {q.state(q.LAST_RUN, *MINE)}"),
                 unit=MOMENT,
                 empty="never, or no state",
             ),

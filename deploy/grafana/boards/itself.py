@@ -128,7 +128,7 @@ def _scrapes() -> Panels:
 
 def _scheduler() -> Panels:
     waiting_seconds = q.state("coalmine_runs_waiting_oldest_seconds", q.JOB, by=())
-    late = q.age("coalmine_last_run_timestamp_seconds", q.JOB)
+    late = q.age(q.LAST_RUN, q.JOB)
     interval = q.state(q.INTERVAL, q.JOB)
     return [
         (

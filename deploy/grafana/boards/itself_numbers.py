@@ -107,8 +107,7 @@ def health() -> Panels:
 
 
 def _disagreeing() -> stat.Panel:
-    last = "coalmine_last_run_timestamp_seconds"
-    apart = f"{q.state(last, q.JOB)} - min by ({', '.join(q.CHECK)}) ({q.series(last, q.JOB)})"
+    apart = f"{q.state(q.LAST_RUN, q.JOB)} - min by ({', '.join(q.CHECK)}) ({q.series(q.LAST_RUN, q.JOB)})"
     return number(
         106,
         "Replicas disagree",

@@ -83,14 +83,14 @@ def board() -> Board:
 
 
 def _numbers() -> Panels:
-    judged = _sum(q.state("coalmine_verdict", *MINE, q.among("verdict", "healthy|degraded")))
+    verdict, known = q.verdict(*MINE, by=q.ONE_CHECK), q.known(MINE)
     return [
         (
             number(
                 101,
                 "Healthy",
-                "Checks whose newest run broke none of their rules.",
-                now(_sum(q.state("coalmine_verdict", *MINE, q.has("verdict", "healthy")))),
+                "Checks whose newest run broke none of their rules and is not long ago: they are not overdue.",
+                now(f"count({verdict} == {q.HEALTHY}) or 0 * count({known})"),
                 steps=((None, NEUTRAL), (1.0, GOOD)),
             ),
             3,
@@ -100,7 +100,7 @@ def _numbers() -> Panels:
                 102,
                 "Degraded",
                 "Checks whose newest run broke a rule. Open the check to see which canaries, and diagnose one.",
-                now(_sum(q.state("coalmine_verdict", *MINE, q.has("verdict", "degraded")))),
+                now(f"count({verdict} == {q.DEGRADED}) or 0 * count({known})"),
                 steps=ANY_IS_BAD,
             ),
             3,
@@ -111,7 +111,7 @@ def _numbers() -> Panels:
                 "Unknown",
                 "Checks that could not be judged: most probes of the newest run failed, or there was no run yet. "
                 "Unknown is never healthy: see whether the retriever answers.",
-                now(f"count({q.known(MINE)}) - ({judged} or vector(0))"),
+                now(f"count({known}) - (count({verdict} != {q.UNKNOWN}) or vector(0))"),
                 steps=((None, NEUTRAL), (0.0, GOOD), (1.0, ODD)),
             ),
             3,
@@ -120,11 +120,10 @@ def _numbers() -> Panels:
             number(
                 104,
                 "Overdue",
-                "Checks whose last run ended more than two intervals ago. Is a worker running? See the board of "
-                "Coalmine itself.",
-                now(_sum(q.overdue(*MINE))),
+                "Checks whose last run ended more than two intervals ago, or that have not run a quarter of an hour "
+                "after they were defined. Is a worker running? See the board of Coalmine itself.",
+                now(f"sum({q.overdue(*MINE, by=q.ONE_CHECK)}) or 0 * count({known})"),
                 steps=ANY_IS_A_WARNING,
-                empty="Unknown: no run yet",
             ),
             3,
         ),
@@ -186,7 +185,7 @@ def _table() -> Builder[Panel]:
         rows(q.state("coalmine_degraded_queries", *MINE)),
         rows(q.state("coalmine_canaries", *MINE, FAILED)),
         rows(q.open_alerts(MINE, by=q.CHECK)),
-        rows(f"1000 * {q.state('coalmine_last_run_timestamp_seconds', *MINE)}"),
+        rows(f"1000 * {q.state(q.LAST_RUN, *MINE)}"),
         rows(q.overdue(*MINE)),
         rows(q.state("coalmine_index_info", *MINE, by=index)),
         rows(q.known(MINE, by=q.CHECK)),
@@ -215,8 +214,9 @@ def _verdicts() -> Builder[Panel]:
         states(
             201,
             "Verdicts",
-            "The verdict of each check over time. A gap means that Coalmine or its store did not answer then, or that "
-            "the check had not run: unknown, not healthy.",
+            "The verdict of each check over time; overdue: it was healthy, but more than two intervals before. A gap "
+            "means that Coalmine or its store did not answer then, or that the check had not run: unknown, not "
+            "healthy.",
             over_time(q.verdict(*MINE), "{{check}}"),
             VERDICTS,
         )
