@@ -339,3 +339,27 @@ def test_what_receivers_answer_is_only_text(pages: Site) -> None:
         assert not shown.all("img", src="x"), path
         assert all(script.get("src").startswith("/static/") for script in shown.all("script")), path
     assert HOSTILE in pages.page("/deliveries").text
+
+
+# --- who sees where news goes ---
+
+PATH = "T0000/B0000/xoxb-unguessable"
+
+
+@pytest.mark.parametrize("scope", list(Scope))
+def test_the_path_of_a_webhook_may_be_a_password_and_is_for_admins_alone(pages: Site, scope: Scope) -> None:
+    url = f"https://hooks.test/{PATH}?token=hush"
+    made = pages.client().put("/v1/hooks/chat", json={"kind": "webhook", "url": url})
+    assert made.status_code == 201, made.text
+    client = pages.signed_in(pages.key(scope))
+    shown = {path: client.get(path).text for path in ("/hooks", "/hooks/chat", "/hooks/chat/edit", "/v1/hooks")}
+    shown |= {path: client.get(path).text for path in ("/v1/hooks/chat", "/v1/export")}
+    whole = [path for path, text in shown.items() if PATH in text]
+    assert (set(whole) == {*shown}) is (scope is Scope.ADMIN)
+    if scope is not Scope.ADMIN:
+        assert whole == []
+        assert "hush" not in "".join(shown.values())
+        assert client.get("/v1/hooks/chat").json()["url"] == "https://hooks.test/…?…"
+        assert "https://hooks.test/…?…" in _row(page(client.get("/hooks")), "chat")
+        assert "url: ${HOOK_CHAT_URL}" in shown["/v1/export"]
+        assert "url: http://hook.test/" in shown["/v1/export"]  # there is nothing to guess in it

@@ -31,8 +31,8 @@ from app.formats.documents import (
 )
 from app.formats.fields import Document
 from app.formats.secret_fields import public_json
-from app.services import definitions, thinness
-from app.services.keys import Scope
+from app.services import definitions, hook_reading, thinness
+from app.services.keys import Identity, Scope
 from app.store.catalog import CanaryRow, Definition
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
@@ -209,15 +209,17 @@ def delete_check(store: StoreDep, request: Request, slug: str) -> None:
 
 
 @router.get("/hooks")
-def list_hooks(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
-    """List the hooks in force; secrets are never shown."""
-    return _listed(definitions.list_all(store, "hook", after=after, limit=limit + 1), limit)
+def list_hooks(store: StoreDep, request: Request, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+    """List the hooks in force; secrets are never shown, and paths of webhooks' addresses to scope admin alone."""
+    found = definitions.list_all(store, "hook", after=after, limit=limit + 1)
+    return _listed([hook_reading.as_seen(hook, for_readers=only_reads(request)) for hook in found], limit)
 
 
 @router.get("/hooks/{slug}")
-def get_hook(store: StoreDep, slug: str) -> dict[str, Any]:
-    """Show a hook; its secret is never shown."""
-    return definition_shape(definitions.find(store, "hook", slug))
+def get_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
+    """Show a hook; its secret is never shown, and the path of a webhook's address to scope admin alone."""
+    found = definitions.find(store, "hook", slug)
+    return definition_shape(hook_reading.as_seen(found, for_readers=only_reads(request)))
 
 
 @router.put("/hooks/{slug}", openapi_extra=describes(HookDocument))
@@ -232,6 +234,12 @@ def put_hook(store: StoreDep, vault: VaultDep, response: Response, slug: str, bo
 def delete_hook(store: StoreDep, slug: str) -> None:
     """Archive a hook that no check uses."""
     definitions.archive(store, "hook", slug, now=_now())
+
+
+def only_reads(request: Request) -> bool:
+    """Whether whoever asks may not define hooks, and is therefore not told the whole addresses of webhooks."""
+    identity: Identity = request.state.identity
+    return not identity.scope.includes(Scope.ADMIN)
 
 
 def wake(request: Request) -> None:

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from app.api.bodies import Content
-from app.api.catalog import describes, wake
+from app.api.catalog import describes, only_reads, wake
 from app.api.deps import StoreDep, VaultDep, known_parameters, needs
 from app.api.schemas import SuiteFiles
 from app.domain.errors import InvalidInputError, Problem
@@ -77,14 +77,17 @@ def import_documents(
 
 @router.get("/export", response_class=PlainTextResponse)
 def export_documents(
-    store: StoreDep, *, form: Annotated[Form, Query(alias="format")] = "coalmine", suite: Named = None
+    store: StoreDep, request: Request, *, form: Annotated[Form, Query(alias="format")] = "coalmine", suite: Named = None
 ) -> Response:
     """Write everything in force as a canary file; secrets appear as `${VARIABLES}` to be set.
+
+    To keys without scope admin the addresses of webhooks that have a path are secrets too.
 
     With a format it is one suite as another tool's files: `{"files": {name: text}, "notes": [what they cannot hold]}`.
     """
     if form == "coalmine":
-        return PlainTextResponse(write_canary_file(exporting.in_force(store)), media_type="application/yaml")
+        text = write_canary_file(exporting.in_force(store), for_readers=only_reads(request))
+        return PlainTextResponse(text, media_type="application/yaml")
     written = FORMATS[form].write(exporting.suite_in_force(store, suite))
     return JSONResponse({"files": dict(written.files), "notes": list(written.notes)})
 

@@ -11,17 +11,18 @@ from app.formats.documents import CanaryDocument, CheckDocument, ChunkDocument, 
 from app.formats.fields import INTEGER, NUMBER, Document, format_duration
 from app.formats.presets import PRESETS
 from app.formats.rule_documents import RuleDocument
-from app.formats.secret_fields import replaced_secrets, short_name, split_secrets
+from app.formats.secret_fields import hook_for_readers, replaced_secrets, short_name, split_secrets
 from app.formats.yaml_source import escape_dollars
 
 
-def write_canary_file(documents: Documents) -> str:
+def write_canary_file(documents: Documents, *, for_readers: bool = False) -> str:
     """Return the YAML text: block style, in the given order, defaults left out.
 
     A file has one suite; several suites become several YAML documents in one text, what is not a suite standing last.
-    Secrets are written as variables, whose values `exported_secrets` tells.
+    Secrets are written as variables, whose values `exported_secrets` tells; `for_readers`, who may not define hooks,
+    the addresses of webhooks too, see `hook_for_readers`.
     """
-    variables = {place: name for name, (place, _) in _variables(documents).items()}
+    variables = {place: name for name, (place, _) in _variables(documents, for_readers=for_readers).items()}
     pages: list[dict[str, Any]] = [
         {"suite": suite.slug, "canaries": [_canary(canary) for canary in suite.canaries or ()]}
         for suite in documents.suites
@@ -56,7 +57,7 @@ def exported_secrets(documents: Documents) -> dict[str, str]:
     return {name: value for name, (_, value) in _variables(documents).items()}
 
 
-def _variables(documents: Documents) -> dict[str, tuple[tuple[str, ...], str]]:
+def _variables(documents: Documents, *, for_readers: bool = False) -> dict[str, tuple[tuple[str, ...], str]]:
     """Name a variable for every secret: name -> ((kind, slug, name of the secret), value)."""
     named: dict[str, tuple[tuple[str, ...], str]] = {}
     owners: Iterable[tuple[str, HookDocument | RetrieverDocument]] = (
@@ -64,7 +65,10 @@ def _variables(documents: Documents) -> dict[str, tuple[tuple[str, ...], str]]:
         *(("hook", hook) for hook in documents.hooks),
     )
     for kind, owner in owners:
-        for secret, value in split_secrets(owner)[1].items():
+        secrets = split_secrets(owner)[1]
+        if for_readers and isinstance(owner, HookDocument) and hook_for_readers(owner.data()) != owner.data():
+            secrets["url"] = str(owner.url)
+        for secret, value in secrets.items():
             words = (kind, owner.slug, short_name(secret))
             base = re.sub(r"[^A-Za-z0-9]", "_", "_".join(words)).upper()
             names = (base if count == 1 else f"{base}_{count}" for count in range(1, len(named) + 2))
@@ -121,9 +125,12 @@ def _explicit(retriever: RetrieverDocument, lean: Mapping[str, Any]) -> dict[str
 
 
 def _hook(hook: HookDocument, variables: _Variables) -> dict[str, Any]:
-    lean = _lean(hook)
-    secrets = {name: f"${{{variables['hook', hook.slug, name]}}}" for name in split_secrets(hook)[1]}
-    return {**lean, **secrets}
+    secrets = {
+        name: f"${{{variable}}}"
+        for (kind, slug, name), variable in variables.items()
+        if (kind, slug) == ("hook", hook.slug)
+    }
+    return {**_lean(hook), **secrets}
 
 
 def _check(check: CheckDocument) -> dict[str, Any]:

@@ -11,7 +11,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
+from app.domain.hooks import HookKind
 from app.formats.auth_documents import AUTH_SECRETS, TLS_TEXTS
 from app.formats.fields import Document, Place
 from app.formats.hook_documents import HOOK_SECRETS, PAGERDUTY_URL
@@ -94,6 +96,23 @@ def public_json(public: Mapping[str, Any], *, secrets_set: bool) -> dict[str, An
     if _hook_secret(public) is None and "request" not in public:
         return dict(public)
     return {**public, "secrets_set": sorted(secret_names(public)) if secrets_set else []}
+
+
+def masked_address(url: str) -> str:
+    """Give an address without what is or may be a secret: whoever is named in it, its path and what it asks for."""
+    parts = urlsplit(url)
+    path = "/…" if parts.path.strip("/") else parts.path
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{path}{'?…' if parts.query else ''}"
+
+
+def hook_for_readers(public: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON of a hook as those see it who may not define hooks.
+
+    Many receivers of webhooks know their callers by a path nobody can guess: to them the whole address is a password.
+    """
+    if public.get("kind") != HookKind.WEBHOOK or not isinstance(public.get("url"), str):
+        return dict(public)
+    return {**public, "url": masked_address(public["url"])}
 
 
 def destinations(public: Mapping[str, Any], secret: str) -> frozenset[str]:

@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from app.domain.hooks import HookKind
 from app.formats.hook_documents import PAGERDUTY_URL
+from app.formats.secret_fields import hook_for_readers
 from app.services import alert_reading
 from app.services.references import require
 from app.store import catalog, tallies
@@ -37,16 +38,22 @@ class HookLine:
     """Its newest delivery."""
 
 
-def all_hooks(store: Store, now: datetime) -> list[HookLine]:
-    """List the hooks in force by slug."""
+def all_hooks(store: Store, now: datetime, *, for_readers: bool) -> list[HookLine]:
+    """List the hooks in force by slug, see `as_seen`."""
     with store.read() as connection:
-        return _lines(connection, catalog.list_definitions(connection, KIND), now)
+        return _lines(connection, catalog.list_definitions(connection, KIND), now, for_readers=for_readers)
 
 
-def one_hook(store: Store, slug: str, now: datetime) -> HookLine:
-    """Show a hook in force. Raises NotFoundError."""
+def one_hook(store: Store, slug: str, now: datetime, *, for_readers: bool) -> HookLine:
+    """Show a hook in force, see `as_seen`. Raises NotFoundError."""
     with store.read() as connection:
-        return _lines(connection, [require(catalog.find_definition(connection, KIND, slug), f"hook '{slug}'")], now)[0]
+        found = require(catalog.find_definition(connection, KIND, slug), f"hook '{slug}'")
+        return _lines(connection, [found], now, for_readers=for_readers)[0]
+
+
+def as_seen(hook: Definition, *, for_readers: bool) -> Definition:
+    """Give a hook as it is or, `for_readers` who may not define hooks, without the path of a webhook's address."""
+    return replace(hook, body=hook_for_readers(hook.body)) if for_readers else hook
 
 
 def goes_to(hook: Mapping[str, Any]) -> str:
@@ -66,7 +73,7 @@ def _masked(url: str) -> str:
     return f"{parts.scheme}://{host}{parts.path}{'?…' if parts.query else ''}"
 
 
-def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime) -> list[HookLine]:
+def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime, *, for_readers: bool) -> list[HookLine]:
     users: defaultdict[str, list[str]] = defaultdict(list)
     for check in catalog.list_definitions(connection, "check"):
         for slug in check.body["hooks"]:
@@ -78,8 +85,8 @@ def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime) -
     )
     return [
         HookLine(
-            definition=hook,
-            goes_to=goes_to(hook.body),
+            definition=as_seen(hook, for_readers=for_readers),
+            goes_to=goes_to(as_seen(hook, for_readers=for_readers).body),
             checks=users[hook.slug],
             pending=tally[hook.id].pending,
             dead=tally[hook.id].dead,

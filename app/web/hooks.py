@@ -10,7 +10,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.api.catalog import wake
+from app.api.catalog import only_reads, wake
 from app.api.deps import StoreDep, VaultDep, needs
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.formats import shapes
@@ -34,7 +34,12 @@ _RECENT = 10
 @router.get("/hooks")
 def show_hooks(request: Request, store: StoreDep) -> HTMLResponse:
     """Show every hook: where it goes, who uses it, and how it fares."""
-    return render(request, "hooks.html", hooks=hook_reading.all_hooks(store, _now()), kinds=hook_fields.KINDS)
+    return render(
+        request,
+        "hooks.html",
+        hooks=hook_reading.all_hooks(store, _now(), for_readers=only_reads(request)),
+        kinds=hook_fields.KINDS,
+    )
 
 
 @router.get("/hooks/{slug}")
@@ -87,7 +92,8 @@ async def make_hook(request: Request, store: StoreDep, vault: VaultDep) -> Respo
 @router.get("/hooks/{slug}/edit")
 def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show the form of a hook as it is stored; its secret is not in it."""
-    stored = definitions.find(store, hook_reading.KIND, slug)
+    found = definitions.find(store, hook_reading.KIND, slug)
+    stored = hook_reading.as_seen(found, for_readers=only_reads(request))
     return _form(request, hook_fields.typed(stored.body), kind=stored.body["kind"], stored=stored)
 
 
@@ -154,7 +160,7 @@ def _hook(
     replayed: Mapping[str, int] | None = None,
     status: int = 200,
 ) -> HTMLResponse:
-    line = hook_reading.one_hook(store, slug, _now())
+    line = hook_reading.one_hook(store, slug, _now(), for_readers=only_reads(request))
     return render(
         request,
         "hook.html",
