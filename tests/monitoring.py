@@ -280,7 +280,9 @@ def scraping(ports: Sequence[int], **more: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def prometheus(folder: Path, config: Mapping[str, Any]) -> Iterator[Prometheus]:
+def prometheus(
+    folder: Path, config: Mapping[str, Any], options: Mapping[str, str] | None = None
+) -> Iterator[Prometheus]:
     """Run Prometheus with this configuration and the storage of exemplars; paths in it are relative to `folder`."""
     program = needed("prometheus")
     folder.mkdir(parents=True, exist_ok=True)
@@ -292,6 +294,7 @@ def prometheus(folder: Path, config: Mapping[str, Any]) -> Iterator[Prometheus]:
         "web.listen-address": f"127.0.0.1:{port}",
         "enable-feature": "exemplar-storage",
         "log.level": "warn",
+        **(options or {}),
     }
     url = f"http://127.0.0.1:{port}"
     with running(program, arguments, folder, f"{url}/-/ready") as process, httpx2.Client(timeout=30) as client:

@@ -146,6 +146,24 @@ def test_no_password_is_baked_in_and_nothing_listens_beyond_this_machine() -> No
     assert "deploy/compose/secrets/" in ignored
 
 
+@pytest.mark.parametrize("name", _compose()["services"])
+def test_no_service_can_change_its_image_or_gain_rights(name: str) -> None:
+    service = _compose()["services"][name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert "cap_add" not in service
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "/tmp" in service["tmpfs"]  # noqa: S108 - inside a container
+
+
+def test_the_database_runs_as_whom_its_folders_belong_to() -> None:
+    # By the image's Dockerfile postgres is 999, /var/lib/postgresql is its own, and /var/run/postgresql has the socket.
+    postgres = _compose()["services"]["postgres"]
+    assert postgres["user"] == "999:999"
+    assert postgres["volumes"] == ["postgres:/var/lib/postgresql"]
+    assert "/var/run/postgresql" in postgres["tmpfs"]
+
+
 def test_services_start_after_what_they_need_and_are_told_apart_when_ill() -> None:
     services = _compose()["services"]
     assert services["app"]["depends_on"] == {
