@@ -260,6 +260,25 @@ def test_there_are_only_so_many_streams_and_room_again_when_one_has_gone(pages: 
         until(lambda: _get(f"{url}/v1/events?seconds=0.01").status_code == 200)
 
 
+def test_a_key_holds_only_so_many_streams_and_leaves_the_others_room(pages: Site) -> None:
+    store = pages.world.store
+    run = pages.world.run()
+    greedy, modest = (
+        {"authorization": f"Bearer {keys.create_key(store, name=name, scope=Scope.READ, now=datetime.now(UTC))}"}
+        for name in ("greedy", "modest")
+    )
+    app = pages.app()
+    app.state.streams = Streams(store, most_of_a_key=2)
+    with served(app) as url, _following(f"{url}/v1/events", **greedy), _following(f"{url}/v1/events", **greedy):
+        for path in ("/v1/events", f"/v1/runs/{run.id}/events"):
+            refused = httpx2.get(url + path, timeout=PATIENCE, headers=greedy)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+            told = "this key holds 2 event streams open already, and gets no more from this process"
+            assert refused.json()["detail"] == told
+        with _following(f"{url}/v1/runs/{run.id}/events", **modest) as told_others:
+            assert [name for name, _ in told_others] == ["ended"]
+
+
 def test_a_stream_ends_when_it_was_to_end(pages: Site) -> None:
     with _served(pages) as url, _following(f"{url}/v1/events?seconds=0.05") as told:
         assert list(told) == []

@@ -4,6 +4,7 @@ A browser that loses a stream comes back by itself and is told how things stand;
 """
 
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -12,6 +13,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from app.api.deps import known_parameters
 from app.api.streams import LONGEST_SECONDS, Listener, Streams
 from app.services.following import Kind
+from app.services.keys import Identity
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
 
@@ -24,17 +26,17 @@ Seconds = Annotated[
 
 
 async def _news(request: Request) -> AsyncIterator[Listener]:
-    async with _streams(request).listening(Kind.NEWS) as listener:
+    async with _listening(request, Kind.NEWS) as listener:
         yield listener
 
 
 async def _run(request: Request, run_id: str) -> AsyncIterator[Listener]:
-    async with _streams(request).listening(Kind.RUN, run_id) as listener:
+    async with _listening(request, Kind.RUN, run_id) as listener:
         yield listener
 
 
 async def _rescoring(request: Request, rescoring_id: str) -> AsyncIterator[Listener]:
-    async with _streams(request).listening(Kind.RESCORING, rescoring_id) as listener:
+    async with _listening(request, Kind.RESCORING, rescoring_id) as listener:
         yield listener
 
 
@@ -49,6 +51,8 @@ async def follow_all(listener: NewsDep, seconds: Seconds = LONGEST_SECONDS) -> A
     """Follow what happens: `run_ended` {check, run} and `alert_changed` {check, alert}, from now on.
 
     They say where to look, not what is there. Of runs of one check that end within a second the newest is told.
+    A process holds 100 event streams open, of this kind and the others, and 20 of one key: more are refused with 503
+    and `Retry-After`.
     """
     async for event in _sent(listener, seconds):
         yield event
@@ -85,6 +89,7 @@ async def _sent(listener: Listener, seconds: float) -> AsyncIterator[ServerSentE
         yield ServerSentEvent(event=event.name, data=dict(event.data))
 
 
-def _streams(request: Request) -> Streams:
+def _listening(request: Request, kind: Kind, opaque: str = "") -> AbstractAsyncContextManager[Listener]:
     streams: Streams = request.app.state.streams
-    return streams
+    identity: Identity = request.state.identity
+    return streams.listening(kind, opaque, key=identity.key_prefix)

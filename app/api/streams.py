@@ -2,6 +2,8 @@
 
 Nobody listens, nobody looks. A stream holds no thread and no connection of the database; the look holds one of each
 for a moment. A listener that does not keep up is let go of: it comes back by itself, and is told how things stand.
+A process holds so many streams open and no more (`MOST`), and of one key so many (`MOST_OF_A_KEY`), whether programs or
+signed-in browsers show it: nobody takes them all.
 """
 
 import asyncio
@@ -25,6 +27,8 @@ logger = logging.getLogger("coalmine.streams")
 
 MOST: Final = 100
 """Streams a process holds open at once."""
+MOST_OF_A_KEY: Final = 20
+"""Of them those of one key. The open service on loopback knows no keys, and there is nobody to keep them from."""
 LONGEST_SECONDS: Final = 600.0
 """How long a stream may stay; who comes back shows a key again, which may have been revoked."""
 _LOOK_SECONDS: Final = 1.0
@@ -37,6 +41,8 @@ class Listener:
     """Somebody who follows a topic."""
 
     topic: Topic
+    key: str | None
+    """The prefix of the key that was shown."""
     inlet: MemoryObjectSendStream[Event]
     outlet: MemoryObjectReceiveStream[Event]
     longest_seconds: float
@@ -67,10 +73,11 @@ class Streams:
         store: Store,
         *,
         most: int = MOST,
+        most_of_a_key: int = MOST_OF_A_KEY,
         look_seconds: float = _LOOK_SECONDS,
         longest_seconds: float = LONGEST_SECONDS,
     ) -> None:
-        self._store, self._most = store, most
+        self._store, self._most, self._most_of_a_key = store, most, most_of_a_key
         self._look_seconds, self._longest_seconds = look_seconds, longest_seconds
         self._listeners: set[Listener] = set()
         self._looking: asyncio.Task[None] | None = None
@@ -79,17 +86,19 @@ class Streams:
         self._thread = CapacityLimiter(1)
 
     @asynccontextmanager
-    async def listening(self, kind: Kind, opaque: str = "") -> AsyncIterator[Listener]:
+    async def listening(self, kind: Kind, opaque: str = "", *, key: str | None = None) -> AsyncIterator[Listener]:
         """Listen to the news, or to a run or re-scoring with this id, as long as the block lasts.
 
-        Raises BusyError where too many do or the process is ending, NotFoundError, and StoreUnavailableError.
+        Raises BusyError where too many do, of all or of this key, or the process is ending, NotFoundError, and
+        StoreUnavailableError.
         """
-        self._expect_room()
+        self._expect_room(key)
         found = await anyio.to_thread.run_sync(following.find, self._store, kind, opaque, limiter=self._thread)
-        self._expect_room()  # others may have come meanwhile
+        self._expect_room(key)  # others may have come meanwhile
         inlet, outlet = anyio.create_memory_object_stream[Event](_UNREAD)
         topic, now = found
-        listener = Listener(topic=topic, inlet=inlet, outlet=outlet, longest_seconds=self._longest_seconds)
+        longest = self._longest_seconds
+        listener = Listener(topic=topic, key=key, inlet=inlet, outlet=outlet, longest_seconds=longest)
         _tell(listener, now)
         self._listeners.add(listener)
         if self._looking is None or self._looking.done():
@@ -110,11 +119,14 @@ class Streams:
         for listener in self._listeners:
             listener.inlet.close()
 
-    def _expect_room(self) -> None:
+    def _expect_room(self, key: str | None) -> None:
         if self._ending:
             raise BusyError("the service is stopping")
         if len(self._listeners) >= self._most:
             raise BusyError(f"this process holds {self._most} event streams open already, and takes no more")
+        of_key = sum(listener.key == key for listener in self._listeners) if key is not None else 0
+        if of_key >= self._most_of_a_key:
+            raise BusyError(f"this key holds {of_key} event streams open already, and gets no more from this process")
 
     async def _look_on(self) -> None:
         seen = Sight()
