@@ -28,6 +28,7 @@ import yaml
 
 from app import __version__
 from app.config import load_settings
+from app.domain.addresses import hook_policy, parse_allow
 from tests.conftest import Databases
 from tests.living import until
 
@@ -220,6 +221,17 @@ def test_the_environment_of_compose_is_one_the_service_takes(tmp_path: Path) -> 
     assert settings.auto_migrate
     assert settings.secret_key
     assert settings.metrics_token
+
+
+@pytest.mark.parametrize("more", ["", "10.1.0.0/16"])
+def test_a_hook_of_compose_reaches_its_alertmanager_and_no_other_private_address(more: str) -> None:
+    given = _compose()["services"]["app"]["environment"]["COALMINE_HOOK_ALLOW"]
+    policy = hook_policy(parse_allow(given.replace("${COALMINE_HOOK_ALLOW:-}", more)))
+    assert "alertmanager" in _compose()["services"]
+    assert policy.check("172.18.0.5", "alertmanager") is None
+    for other in ("prometheus", "postgres", "elsewhere.example"):
+        assert policy.check("172.18.0.5", other) == "private address 172.18.0.5"
+    assert (policy.check("10.1.2.3", "receiver.example") is None) == bool(more)
 
 
 def _environment_of(service: str, places: Mapping[str, str]) -> dict[str, str]:
