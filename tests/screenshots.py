@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx2
 import yaml
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from app.config import Settings
 from app.demo.server import create_demo
@@ -157,11 +157,9 @@ def _fault(demo: str, kind: str, **more: Any) -> None:
 
 
 def _settle(page: Page) -> None:
-    """Wait until charts are drawn; what follows the news of the service never ends, so the network is no sign."""
-    page.wait_for_function(
-        "document.fonts.status === 'loaded' && [...document.querySelectorAll('.plot')]"
-        ".every((plot) => plot.closest('details:not([open])') || plot.querySelector('canvas'))"
-    )
+    """Wait until charts are drawn; the service tells its news for ever, so that the network is idle is no sign."""
+    for plot in page.locator(".plot:visible").all():
+        expect(plot.locator("canvas")).to_be_visible()
 
 
 def _canaries(demos: Mapping[str, str], receiver: str) -> dict[str, Any]:
