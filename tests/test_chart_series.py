@@ -13,7 +13,7 @@ from app.store.engine import Store, to_us
 from app.store.series import Point
 from app.web import quality_pictures
 from tests.fakes import answered, failed, hits
-from tests.world import CHECK, World, canary, page
+from tests.world import CHECK, World, canary, page, statements
 
 RULES = [
     {"kind": "threshold", "measure": "coverage", "warning": {"below": 0.9}, "critical": {"below": 0.5}},
@@ -108,6 +108,37 @@ def test_hours_that_only_had_runs_without_a_measurement_are_told_from_hours_with
     found = _series(world, start=start, points=5)
     assert found["seconds"] == 3_600
     assert [gap["why"] for gap in found["gaps"]] == ["not_measured", "no_runs"]
+
+
+def test_more_gaps_and_more_learned_runs_ask_no_more_of_the_database(alone: World) -> None:
+    _learned(alone)
+    start, seen = to_us(alone.clock()), []
+    for _ in range(2):
+        for _ in range(3):
+            alone.probe.all_fail()
+            alone.clock.advance(4 * 3_600)
+            alone.run()
+            alone.probe.all_answer()
+            for _ in range(4):
+                alone.clock.advance(3_540)
+                alone.run()
+        asked: list[str] = []
+        with statements(alone.store, asked.append):
+            found = _series(alone, start=start, points=5)
+        assert {gap["why"] for gap in found["gaps"]} == {"not_measured"}
+        assert found["usual"] is not None
+        seen.append((len(found["gaps"]), len(asked)))
+    (few, asked_for_few), (many, asked_for_many) = seen
+    assert few < many
+    assert asked_for_few == asked_for_many
+
+
+def test_what_is_usual_is_asked_for_with_all_its_runs_at_once(alone: World) -> None:
+    _learned(alone)
+    asked: list[str] = []
+    with statements(alone.store, asked.append):
+        assert _series(alone)["usual"]["runs"] == 20
+    assert max(statement.count("?") for statement in asked) < 20
 
 
 def test_points_are_never_joined_over_a_gap() -> None:

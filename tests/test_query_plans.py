@@ -42,10 +42,13 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "new_shards": lambda connection: news.new_shards(connection, 1, {2}),
     "alerts_of_check": lambda connection: series.list_alerts(connection, 1, 1, 2, limit=2),
     "evidence": lambda connection: series.sights(connection, 1, 1, 2, limit=2),
-    "first_ended": lambda connection: series.first_ended(connection, 1, 1, 2),
+    "spans_with_runs": lambda connection: series.spans_with_runs(connection, 1, [(1, 2), (3, 4)]),
+    "kept_since": lambda connection: series.kept_since(connection, series.Source(check_id=1)),
     "newest_probes": lambda connection: probed.newest_probes(connection, 1, limit=60),
     "series_of_runs": lambda connection: series.series_of_runs(connection, series.Source(check_id=1), "coverage", 1, 2),
-    "values_of_runs": lambda connection: series.values_of_runs(connection, series.Source(check_id=1), "coverage", [1]),
+    "values_learned": lambda connection: series.values_learned(
+        connection, series.Source(check_id=1), "coverage", since=1, until=2, limit=3
+    ),
     "tallies": lambda connection: tallies.tallies(connection, since=1),
 }
 ORDERED = {"list_runs", "ended_runs", "newest_known"}

@@ -57,7 +57,7 @@ def series(
             start=start,
             end=end,
         )
-        shown = [_gap(connection, source, gap, place, found) for place, gap in enumerate(empty)]
+        reasons = _reasons(connection, source, empty, found)
         known = usual.usual(connection, source, name)
         marks = stored.list_marks(connection, check.id, start, end)
         alerts = stored.list_alerts(connection, check.id, start, end, limit=_ALERTS)
@@ -73,7 +73,7 @@ def series(
         "seconds": found.seconds or None,
         "points": [_point(point) for point in thinned(found.points, points, empty)],
         "marks": [{"at": shapes.time_text(at), "index_version": version} for at, version in marks],
-        "gaps": shown,
+        "gaps": [_gap(gap, why, single=not found.seconds) for gap, why in zip(empty, reasons, strict=True)],
         "usual": known,
         "lines": usual.lines(check.body, measure, category, known),
         "alerts": [
@@ -104,7 +104,7 @@ def _found(connection: Connection, source: stored.Source, name: str, start: int,
     hours = (end - start) / (_HOUR * _MICRO)
     most = MAX_POINTS if hours < points else points  # where hours are too coarse, single runs are joined
     few = stored.count_runs(connection, source, start, end, at_most=most) <= most
-    if few and stored.runs_reach_back(connection, source, start):
+    if few and start >= stored.kept_since(connection, source):
         single, silent = stored.series_of_runs(connection, source, name, start, end)
         return _Found(points=single, silent=silent, seconds=0)
     seconds = _HOUR if hours <= MAX_POINTS else _DAY
@@ -112,18 +112,30 @@ def _found(connection: Connection, source: stored.Source, name: str, start: int,
     return _Found(points=summed, silent=[], seconds=seconds)
 
 
-def _gap(connection: Connection, source: stored.Source, gap: Gap, place: int, found: _Found) -> dict[str, Any]:
-    """Shape a gap. Sums by hour do not tell runs that measured nothing from none at all: the runs do, if still kept."""
-    why: str | None = str(gap.why)
-    if found.seconds:
-        told = place < _GAPS_LOOKED_INTO and stored.runs_reach_back(connection, source, gap.start)
-        ended = told and stored.first_ended(connection, source.check_id, gap.start, gap.end) is not None
-        why = None if not told else str(Why.NOT_MEASURED if ended else Why.NO_RUNS)
+def _reasons(
+    connection: Connection, source: stored.Source, empty: Sequence[Gap], found: _Found
+) -> Sequence[Why | None]:
+    """Say why there are gaps; None = it is not known any more.
+
+    Sums by hour do not tell runs that measured nothing from none at all: the runs do, where they are still kept.
+    """
+    if not found.seconds or not empty:
+        return [gap.why for gap in empty]
+    kept = stored.kept_since(connection, source)
+    looked_into = [gap for gap in empty[:_GAPS_LOOKED_INTO] if gap.start >= kept]
+    with_runs = stored.spans_with_runs(connection, source.check_id, [(gap.start, gap.end) for gap in looked_into])
+    known = {
+        gap.start: Why.NOT_MEASURED if place in with_runs else Why.NO_RUNS for place, gap in enumerate(looked_into)
+    }
+    return [known.get(gap.start) for gap in empty]
+
+
+def _gap(gap: Gap, why: Why | None, *, single: bool) -> dict[str, Any]:
     return {
         "from": shapes.time_text(gap.start),
         "to": shapes.time_text(gap.end),
-        "why": why,
-        "runs": len(gap.runs) if not found.seconds else None,
+        "why": None if why is None else str(why),
+        "runs": len(gap.runs) if single else None,
         "first_run": str(gap.runs[0]) if gap.runs else None,
         "last_run": str(gap.runs[-1]) if gap.runs else None,
     }

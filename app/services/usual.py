@@ -29,10 +29,9 @@ def usual(connection: Connection, source: series.Source, name: str) -> dict[str,
     baseline = None if baseline_id is None else detection.find_baseline(connection, baseline_id)
     if baseline is None:
         return None
-    learned = detection.learnable(
-        connection, source.check_id, since=baseline.first_run, until=baseline.last_run, limit=_MOST_RUNS
+    values = series.values_learned(
+        connection, source, name, since=baseline.first_run, until=baseline.last_run, limit=_MOST_RUNS
     )
-    values = series.values_of_runs(connection, source, name, learned)
     if not values or len(values) < _ENOUGH * baseline.runs:
         return None
     low, high = np.quantile(values, QUANTILES).tolist()

@@ -13,7 +13,6 @@ from app.store.history import layout_names
 from app.store.recording import HOUR
 from app.store.tables import alerts, detections, marks, rescored_rollups, rescored_runs, rollups, runs
 
-_BLOCK = 400
 _UNKNOWN = "unknown"
 
 
@@ -73,16 +72,17 @@ def count_runs(connection: Connection, source: Source, start: int, end: int, *, 
     return int(connection.execute(sa.select(sa.func.count()).select_from(inner)).scalar_one())
 
 
-def runs_reach_back(connection: Connection, source: Source, start: int) -> bool:
-    """Whether the runs that are still there go back to `start`, or as far as anything is known of the check."""
+def kept_since(connection: Connection, source: Source) -> int:
+    """Give from when on the runs are still there; 0 = as far back as anything is known of the check."""
     oldest = source.select(runs.c.finished_at).order_by(runs.c.finished_at).limit(1)
     begun: int | None = connection.execute(oldest).scalar_one_or_none()
-    if begun is None or begun <= start:
-        return True
+    if begun is None:
+        return 0
     buckets = source.buckets
-    hours = sa.and_(source.bucketed, buckets.c.seconds == HOUR)
-    older = sa.select(buckets.c.bucket).where(hours, buckets.c.bucket.between(start, begun - HOUR * 1_000_000))
-    return connection.execute(older.limit(1)).first() is None
+    older = sa.and_(source.bucketed, buckets.c.seconds == HOUR, buckets.c.bucket <= begun - HOUR * 1_000_000)
+    statement = sa.select(buckets.c.bucket).where(older).order_by(buckets.c.bucket.desc()).limit(1)
+    forgotten: int | None = connection.execute(statement).scalar_one_or_none()
+    return 0 if forgotten is None else forgotten + 1
 
 
 def series_of_runs(
@@ -120,23 +120,33 @@ def series_of_runs(
     return sorted(points, key=lambda point: (point.at, point.first_run)), silent
 
 
-def values_of_runs(connection: Connection, source: Source, name: str, run_ids: Sequence[int]) -> list[float]:
-    """Read one aggregate of these few runs, as far as they are still there and measured it."""
+def values_learned(
+    connection: Connection, source: Source, name: str, *, since: int, until: int, limit: int
+) -> list[float]:
+    """Read one aggregate of the newest runs baselines may be learned of, from one run to another.
+
+    As far as they are still there and measured it; in no order.
+    """
     numbers, found = source.numbers, list[float]()
-    for block in (list(run_ids[place : place + _BLOCK]) for place in range(0, len(run_ids), _BLOCK)):
-        mine = sa.and_(runs.c.id.in_(block), numbers.c.aggregates.is_not(None))
-        for layout, position in _positions(connection, source.select(numbers.c.layout_id).where(mine).distinct(), name):
-            value = bytes_at(connection, numbers.c.aggregates, 8 * position, 8)
-            rows = connection.execute(source.select(value).where(mine, numbers.c.layout_id == layout)).scalars()
-            found += np.frombuffer(b"".join(bytes(raw) for raw in rows)).tolist()
+    mine = sa.and_(detections.c.check_id == source.check_id, detections.c.learns)
+    learnable = sa.select(detections.c.run_id).where(mine, detections.c.run_id.between(since, until))
+    newest = learnable.order_by(detections.c.run_id.desc()).limit(limit).subquery()
+    learned = sa.and_(runs.c.id.in_(sa.select(newest.c.run_id)), numbers.c.aggregates.is_not(None))
+    for layout, position in _positions(connection, source.select(numbers.c.layout_id).where(learned).distinct(), name):
+        value = bytes_at(connection, numbers.c.aggregates, 8 * position, 8)
+        rows = connection.execute(source.select(value).where(learned, numbers.c.layout_id == layout)).scalars()
+        found += np.frombuffer(b"".join(bytes(raw) for raw in rows)).tolist()
     return [value for value in found if value == value]  # noqa: PLR0124 - as above
 
 
-def first_ended(connection: Connection, check_id: int, start: int, end: int) -> int | None:
-    """Find the first run of a check that ended between two times."""
-    mine = sa.select(runs.c.id).where(runs.c.check_id == check_id, runs.c.finished_at.between(start, end))
-    found: int | None = connection.execute(mine.order_by(runs.c.finished_at).limit(1)).scalar_one_or_none()
-    return found
+def spans_with_runs(connection: Connection, check_id: int, spans: Sequence[tuple[int, int]]) -> set[int]:
+    """Say in which of these spans of time, a few hundred at most, a run of a check ended: their places."""
+    parts = []
+    for place, (start, end) in enumerate(spans):
+        inside = sa.and_(runs.c.check_id == check_id, runs.c.finished_at.between(start, end))
+        first = sa.select(sa.literal(place).label("place")).select_from(runs).where(inside).limit(1).subquery()
+        parts.append(sa.select(first.c.place))  # each looks up one run along ix_runs_check_finished
+    return set(connection.execute(sa.union_all(*parts)).scalars()) if parts else set()
 
 
 def series_of_rollups(
