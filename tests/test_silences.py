@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from app.services import (
 from app.services import (
     silencing as service,
 )
-from app.services.references import API
+from app.services.references import API, FILE
 from app.store.engine import Store
 from app.worker import Engine, Worker
 from tests.api_service import CANARIES, api
@@ -252,12 +253,52 @@ def test_a_silence_of_a_file_is_changed_there_alone_and_archived_when_it_is_abse
     assert (change.kind, change.name, change.action, change.note) == ("silence", "night", "create", None)
     with pytest.raises(FileManagedError):
         silence(world, slug="night")
-    (change,) = world.apply({**PAGE, "silences": [{**night, "checks": [CHECK, "typo"]}]})
-    assert (change.action, change.fields, change.note) == ("update", ("checks",), "there is no check 'typo'")
+    (change,) = world.apply({**PAGE, "silences": [{**night, "checks": [CHECK], "suites": ["suite"]}]})
+    assert (change.action, change.fields, change.note) == ("update", ("suites",), None)
     (change,) = world.apply(PAGE)
     assert (change.kind, change.action) == ("silence", "archive")
     with pytest.raises(NotFoundError):
         service.state(world.store, "night", world.clock())
+
+
+@pytest.mark.parametrize(("field", "name"), [("checks", CHECK), ("suites", "suite"), ("retrievers", "search")])
+@pytest.mark.parametrize("owner", [FILE, API])
+def test_a_silence_about_what_nobody_has_is_refused_with_its_place_and_the_nearest_name(
+    world: World, field: str, name: str, owner: str
+) -> None:
+    """It would keep nothing back, and somebody would trust it to."""
+    text = f"silences:\n  - slug: fine\n    all: true\n    ends: 2999-01-01T00:00:00Z\n  - slug: night\n    {field}:"
+    window = "\n    window: {cron: 0 2 * * 6, duration: 2h}\n"
+    known = documents(PAGE)
+    before = world.dump()
+    for put in (applying.diff, partial(applying.apply, now=world.clock())):
+        wrong = read_canary_files([("s.yaml", f"{text} [{name}, {name}x]{window}")], {}, None)
+        wanted = replace(known, silences=wrong.silences, sources={**known.sources, **wrong.sources})
+        with pytest.raises(InvalidInputError) as caught:
+            put(world.store, world.vault, wanted, managed_by=owner)
+        told = f"s.yaml:5: {field}[1]: there is no {field[:-1]} '{name}x'; did you mean '{name}'?"
+        assert str(caught.value) == told
+    assert world.dump() == before
+
+
+def test_a_silence_of_a_file_may_name_a_check_of_the_api_and_outlives_it(world: World) -> None:
+    body = {"slug": "theirs", "suite": "suite", "retriever": "search", "schedule": {"every": "5m"}}
+    definitions.put(world.store, world.vault, "check", parse_document(CheckDocument, body), now=world.clock())
+    night = {"slug": "night", "checks": ["theirs"], "window": {"cron": "0 2 * * 6", "duration": "2h"}}
+    assert len(world.apply({**PAGE, "silences": [night]})) == 1
+    definitions.archive(world.store, "check", "theirs", now=world.clock())
+    assert world.apply({**PAGE, "silences": [night]}) == []  # what the API archives does not stop the next start
+    with pytest.raises(InvalidInputError, match="there is no check 'theirs'"):
+        world.apply({**PAGE, "silences": [{**night, "reason": "touched"}]})
+
+
+def test_a_check_is_not_renamed_away_from_under_its_silence(world: World) -> None:
+    night = {"slug": "night", "checks": [CHECK], "window": {"cron": "0 2 * * 6", "duration": "2h"}}
+    world.apply({**PAGE, "silences": [night]})
+    renamed = [{**one, "slug": "other"} for one in PAGE["checks"]]
+    with pytest.raises(InvalidInputError, match=f"there is no check '{CHECK}'"):
+        world.apply({**PAGE, "checks": renamed, "silences": [night]})
+    assert world.apply({**PAGE, "checks": renamed, "silences": [{**night, "checks": ["other"]}]})
 
 
 def test_a_stored_silence_is_read_once_a_version_and_not_judged_again(world: World) -> None:
@@ -704,7 +745,10 @@ def test_silences_acknowledgement_and_the_why_over_the_api(tmp_path: Path) -> No
         assert [one["type"] for one in again.json()["transitions"]] == ["opened", "acknowledged"]
         assert again.json()["acknowledged_by"] == "anyone on this machine"
         refused = opened.client.put("/v1/silences/other", json={"checks": ["dosc"], "ends": "2999-01-01T00:00:00Z"})
-        assert (refused.status_code, refused.json()["errors"][0]["message"]) == (422, "there is no check 'dosc'")
+        assert (refused.status_code, refused.json()["errors"][0]["message"]) == (
+            422,
+            "there is no check 'dosc'; did you mean 'docs'?",
+        )
         assert opened.client.delete("/v1/silences/night").status_code == 204
         assert opened.client.get("/v1/silences/night").status_code == 404
         opened.retriever.found = {}

@@ -19,7 +19,6 @@ from app.services.changes import (
     definition_change,
     definition_content,
     plan_canaries,
-    with_strangers,
     write_archive,
     write_canaries,
 )
@@ -74,6 +73,8 @@ class _Applying:
         self._managed_by = managed_by
         self._now = now
         self._changes: list[Change] = []
+        self._changed: set[tuple[str, str]] = set()
+        """(kind, slug) of what is created or updated."""
         self._archived: dict[str, set[str]] = defaultdict(set)
         """Slugs by kind."""
         self._floors: dict[str, Mapping[str, tuple[str, ...]]] = {}
@@ -120,10 +121,9 @@ class _Applying:
                 return  # the files say the same: nothing to do, whoever owns it
             refuse_file_managed(before)
         change = definition_change(self._vault, kind, slug, before, content, managed_by=self._managed_by)
-        if change is not None and isinstance(document, SilenceDocument):
-            change = with_strangers(change, strangers(document, self._expected))
         if change is not None:
             self._changes.append(change)
+            self._changed.add((kind, slug))
         if self._now is None:
             return
         owner = self._managed_by
@@ -181,6 +181,17 @@ class _Applying:
                 yield Problem(path="floors", message=told, **place)
             for told in check.unknown_canaries(self._floors_of(check.suite)):
                 yield Problem(path="rules", message=told, **self._place(("check", check.slug)))
+        yield from self._deaf()
+
+    def _deaf(self) -> Iterator[Problem]:
+        """Yield what silences would name that nobody has: they would keep nothing back, and be trusted to.
+
+        One that stands as it was is not held against what the API archived since: it would stop the next start.
+        """
+        for silence in self._wanted.silences:
+            for stranger in strangers(silence, self._expected):
+                if ("silence", silence.slug) in self._changed or stranger.slug in self._archived[stranger.kind]:
+                    yield replace(stranger.problem, **self._place(("silence", silence.slug)))
 
     def _present(self, check: CheckDocument) -> dict[str, Collection[str]]:
         """Give the slugs a check may refer to, by kind; those it refers to stay until the transaction ends."""

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from app.domain.errors import ConfigurationError
@@ -62,12 +62,6 @@ def definition_change(
     if fields or note:
         return Change(kind=kind, name=slug, action="update", fields=fields, note=note)
     return None
-
-
-def with_strangers(change: Change, names: Sequence[str]) -> Change:
-    """Add to the change of a silence what it names and nobody has: it says nothing of that, but may one day."""
-    notes = [change.note, f"there is no {', no '.join(names)}" if names else None]
-    return replace(change, note="; ".join(note for note in notes if note is not None) or None)
 
 
 def definition_content(vault: Vault, document: Document, *, kept: Definition | None = None) -> Content:

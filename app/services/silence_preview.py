@@ -101,4 +101,5 @@ def _concerned(silence: Silence, checks: Sequence[Definition]) -> Iterator[Conce
 
 
 def _strangers(connection: Connection, document: SilenceDocument) -> list[str]:
-    return silencing.strangers(document, lambda kind: {row.slug for row in catalog.list_definitions(connection, kind)})
+    found = silencing.strangers(document, lambda kind: {row.slug for row in catalog.list_definitions(connection, kind)})
+    return [f"{one.kind} '{one.slug}'" for one in found]

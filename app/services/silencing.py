@@ -19,6 +19,7 @@ from app.domain.silences import (
     silencing_each,
 )
 from app.formats import shapes
+from app.formats.fields import suggestion
 from app.formats.silence_documents import SilenceDocument
 from app.services.references import require
 from app.store import alerts, catalog
@@ -83,9 +84,7 @@ def refuse_strangers(store: Store, document: SilenceDocument) -> None:
     """Raise InvalidInputError where a silence names what is not in force."""
     found = names_nobody_has(store, document)
     if found:
-        raise InvalidInputError(
-            [Problem(path=f"{one.partition(' ')[0]}s", message=f"there is no {one}") for one in found]
-        )
+        raise InvalidInputError([one.problem for one in found])
 
 
 def states(store: Store, rows: Iterable[Definition], now: datetime) -> dict[int, dict[str, Any]]:
@@ -101,18 +100,33 @@ def state(store: Store, slug: str, now: datetime) -> tuple[Definition, dict[str,
         return row, next(shape for _, shape in _states(connection, [row], now))
 
 
-def names_nobody_has(store: Store, document: SilenceDocument) -> list[str]:
+def names_nobody_has(store: Store, document: SilenceDocument) -> list["Stranger"]:
     """List what a silence names that is not in force, see `strangers`."""
     with store.read() as connection:
         return strangers(document, lambda kind: {row.slug for row in catalog.list_definitions(connection, kind)})
 
 
-def strangers(document: SilenceDocument, present: Callable[[str], Collection[str]]) -> list[str]:
-    """List what a silence names, as `check 'docs'`, that is not among the slugs present of its kind."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stranger:
+    """What a silence names and nobody has."""
+
+    kind: str
+    slug: str
+    problem: Problem
+    """The same in words, with the field and the nearest name there is."""
+
+
+def strangers(document: SilenceDocument, present: Callable[[str], Collection[str]]) -> list[Stranger]:
+    """List what a silence names that is not among the slugs present of its kind."""
     wanted = {"check": document.checks, "suite": document.suites, "retriever": document.retrievers}
-    return [
-        f"{kind} '{name}'" for kind, names in wanted.items() if names for name in names if name not in present(kind)
-    ]
+    found = []
+    for kind, names in wanted.items():
+        there = present(kind) if names else ()
+        for place, name in enumerate(names):
+            if name not in there:
+                told = f"there is no {kind} '{name}'{suggestion(name, sorted(there))}"
+                found.append(Stranger(kind=kind, slug=name, problem=Problem(path=f"{kind}s[{place}]", message=told)))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
