@@ -158,7 +158,7 @@ def test_an_alert_says_what_fell_what_the_rule_saw_and_since_which_index(firing:
 
 
 def test_an_alert_says_what_closes_it_and_counts_down(firing: Site) -> None:
-    assert _section(firing.page("/alerts/1"), "next").startswith("What is next 2 more good runs close it.")
+    assert _section(firing.page("/alerts/1"), "next").startswith("What is next 2 more good runs would close it.")
     firing.world.probe.all_answer()
     firing.world.run()
     after = firing.page("/alerts/1")
