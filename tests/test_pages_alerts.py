@@ -162,7 +162,7 @@ def test_an_alert_says_what_closes_it_and_counts_down(firing: Site) -> None:
     firing.world.probe.all_answer()
     firing.world.run()
     after = firing.page("/alerts/1")
-    assert _section(after, "next").startswith("What is next 1 more good run close")
+    assert _section(after, "next").startswith("What is next 1 more good run would close it.")
     assert "recovering" in _section(after, "title")
     firing.world.run()
     assert "it is over" in _section(firing.page("/alerts/1"), "next")
