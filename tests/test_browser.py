@@ -36,14 +36,14 @@ PAGES = (
     "/retrievers/search",
     "/retrievers/search/try",
     "/retrievers/search/map",
-    "/retrievers/new",
-    "/retrievers/new?preset=chroma",
+    "/new-retriever",
+    "/new-retriever?preset=chroma",
     "/suites",
     "/suites/suite",
     "/suites/suite/canaries/ant",
     "/suites/suite/add",
     "/import",
-    "/checks/new",
+    "/new-check",
     "/checks/watch/edit",
     "/docs",
     "/silences/yearly/edit",
@@ -54,7 +54,7 @@ PAGES = (
     "/checks/gone",
     "/checks/never",
 )
-EMPTY = ("/", "/alerts", "/hooks", "/deliveries", "/silences", "/retrievers", "/suites", "/checks/new")
+EMPTY = ("/", "/alerts", "/hooks", "/deliveries", "/silences", "/retrievers", "/suites", "/new-check")
 REFUSED = {"/checks/nothing": 404, "/alerts?after=nonsense": 422}
 YEARLY = {"slug": "yearly", "checks": ["watch"], "window": {"cron": "0 0 1 1 *", "duration": "1m"}}
 

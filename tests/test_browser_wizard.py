@@ -23,7 +23,7 @@ ANSWER = {
     ],
     "version": "v7",
 }
-NEW = "/retrievers/new?preset=generic"
+NEW = "/new-retriever?preset=generic"
 
 
 @pytest.fixture

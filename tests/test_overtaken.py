@@ -49,7 +49,7 @@ EDITED = {
         first=CHECK,
         newer={**CHECK, "k": 7},
         typed=("schedule.every", "9m"),
-        makes="/checks/new",
+        makes="/new-check",
     ),
     "retriever": Edited(
         form="/retrievers/ours/map",
@@ -57,7 +57,7 @@ EDITED = {
         first=OURS,
         newer={**OURS, "timeout": 3},
         typed=("response.id", "key"),
-        makes="/retrievers/new",
+        makes="/new-retriever",
     ),
     "hook": Edited(
         form="/hooks/chat/edit",

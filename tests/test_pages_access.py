@@ -20,7 +20,7 @@ from app.web.rendering import STATIC
 from app.web.signing_in import Attempts, safe_path
 from tests.fakes import FakeClock
 from tests.pages_service import HTML, Site, csrf, page, site
-from tests.world import canary
+from tests.world import RETRIEVER, canary
 from tests.world import page as canary_page
 
 PATHS = (
@@ -47,6 +47,38 @@ def pages(sqlite_store: Store) -> Site:
     made.world.run()
     made.world.run()
     return made
+
+
+NAMED: dict[str, dict[str, Any]] = {
+    "suite": {},
+    "retriever": {name: value for name, value in RETRIEVER.items() if name != "slug"},
+    "hook": {"kind": "webhook", "url": "https://hooks.test/"},
+    "check": {"suite": "new", "retriever": "new", "schedule": {"every": "5m"}},
+    "silence": {"all": True, "ends": "2999-01-01T00:00:00Z"},
+}
+
+
+def test_whatever_the_api_lets_a_thing_be_called_it_has_a_page(sqlite_store: Store) -> None:
+    pages = site(sqlite_store)
+    for kind, body in NAMED.items():
+        assert pages.client().put(f"/v1/{kind}s/new", json=body).status_code == 201
+    for kind in NAMED:
+        assert pages.page(f"/{kind}s/new").all("h1")[0].text.startswith("new"), kind
+
+
+def test_no_page_stands_where_the_page_of_a_thing_may_stand(sqlite_store: Store) -> None:
+    routes = [one for one in site(sqlite_store).app().routes if isinstance(one, APIRoute)]
+    paths = {tuple(one.path.split("/")[1:]) for one in routes}
+    hidden = [
+        (page, thing)
+        for page in paths
+        for thing in paths
+        if page != thing
+        and len(page) == len(thing)
+        and all(here == there or there.startswith("{") for here, there in zip(page, thing, strict=True))
+        and not any(here.startswith("{") and here != there for here, there in zip(page, thing, strict=True))
+    ]
+    assert hidden == []
 
 
 def test_every_page_asks_for_a_key_once_one_exists(pages: Site) -> None:

@@ -332,11 +332,11 @@ CHECK = {"suite": "mine", "retriever": "search", "schedule": "every", "schedule.
 
 
 def test_a_new_check_begins_with_what_suits_most(pages: Site) -> None:
-    shown = pages.page("/checks/new?suite=mine&retriever=search")
+    shown = pages.page("/new-check?suite=mine&retriever=search")
     form = fields_of(shown)
     ticked = {one.get("name") for one in shown.all("input", type="checkbox") if "checked" in one.attributes}
     assert {"rule.coverage", "rule.regression", "enabled", "now"} == ticked
-    answer = pages.client().post("/checks/new", data=form)
+    answer = pages.client().post("/new-check", data=form)
     assert answer.headers["location"] == "/checks/mine-search"
     body = definitions.find(pages.world.store, "check", "mine-search").body
     assert [rule["key"] for rule in body["rules"]] == ["threshold-coverage", "regression"]
@@ -379,7 +379,6 @@ def test_saving_a_check_as_it_stands_changes_nothing(pages: Site) -> None:
         ({"suite": ""}, "suite"),
         ({"suite": "gone"}, "suite"),
         ({"retriever": ""}, "retriever"),
-        ({"slug": "new"}, "slug"),
         ({"slug": "Not A Slug"}, "slug"),
         ({"schedule.every": "often"}, "schedule-every"),
         ({"schedule": "cron", "schedule.cron": "sometimes"}, "schedule-cron"),
@@ -400,7 +399,7 @@ def test_what_is_wrong_with_a_check_is_said_at_its_field_and_nothing_is_stored(
     pages: Site, form: Mapping[str, str], field: str
 ) -> None:
     before = pages.world.dump()
-    shown = sent(pages, "/checks/new", 422, **{**CHECK, **form})
+    shown = sent(pages, "/new-check", 422, **{**CHECK, **form})
     assert shown.one("span", id=f"wrong-{field}").text
     assert pages.world.dump() == before
 
@@ -416,7 +415,7 @@ def test_a_check_of_a_file_is_written_for_the_file(pages: Site) -> None:
 
 
 def test_a_check_keeps_its_suite_until_it_is_archived(pages: Site) -> None:
-    assert pages.client().post("/checks/new", data={**CHECK, "slug": "short"}).status_code == 303
+    assert pages.client().post("/new-check", data={**CHECK, "slug": "short"}).status_code == 303
     refused = sent(pages, "/suites/mine/archive", 409)
     assert "is used by check short" in refused.text
     assert pages.client().post("/checks/short/archive").headers["location"] == "/"
@@ -483,11 +482,11 @@ def test_readers_look_and_press_nothing(pages: Site) -> None:
     client = pages.signed_in(pages.key(Scope.READ))
     token = csrf(client)
     before = pages.world.dump()
-    for path in ("/suites", ADD, "/suites/mine", "/suites/mine/canaries/what", "/checks/new", "/checks/watch/edit"):
+    for path in ("/suites", ADD, "/suites/mine", "/suites/mine/canaries/what", "/new-check", "/checks/watch/edit"):
         shown = page(client.get(path))
         buttons = [one for one in shown.all("button") if one.get("class") != "plain" and "hidden" not in one.attributes]
         assert all("disabled" in one.attributes for one in buttons), path
-    for path in ("/suites", ADD, "/suites/mine/canaries/what", "/checks/new", "/import", "/suites/mine/archive"):
+    for path in ("/suites", ADD, "/suites/mine/canaries/what", "/new-check", "/import", "/suites/mine/archive"):
         form = {"slug": "x", "query": "y", "do": "save", **CHECK}
         assert client.post(f"{path}?csrf={token}", data=form).status_code == 403
     assert pages.world.dump() == before
@@ -503,7 +502,7 @@ def test_hostile_texts_are_shown_and_do_nothing(pages: Site) -> None:
     shown = [sent(pages, ADD, do="find", **form)]
     assert pages.client().post(ADD, data={**form, "do": "save", "key": "bad"}).status_code == 303
     shown += [pages.page(path) for path in ("/suites/mine", "/suites/mine/canaries/bad", "/suites")]
-    shown.append(sent(pages, "/checks/new", 422, **CHECK | {"slug": HOSTILE, "rules": HOSTILE}))
+    shown.append(sent(pages, "/new-check", 422, **CHECK | {"slug": HOSTILE, "rules": HOSTILE}))
     shown.append(sent(pages, "/import", 422, format="csv", suite=HOSTILE, pasted=HOSTILE))
     for one in shown:
         assert not one.all("img", src="x")

@@ -20,7 +20,7 @@ from tests.test_pages_try import exchanged
 from tests.world import RETRIEVER, canary
 from tests.world import page as canary_page
 
-NEW = "/retrievers/new"
+NEW = "/new-retriever"
 MAP = "/retrievers/search/map"
 QUERY = "How long are logs kept?"
 PROSE = "Logs are kept for thirty days in the hot tier and for a year in the archive."
@@ -227,7 +227,6 @@ def test_an_endpoint_that_fails_is_told_as_probes_tell_it(empty: Site) -> None:
         ({"url": "ftp://x"}, "url"),
         ({"url": ""}, "url"),
         ({"slug": "Not A Slug"}, "slug"),
-        ({"slug": "new"}, "slug"),
         ({"request.json": "{"}, "request-json"),
         ({"request.json": '{"q": "the same for all"}'}, "request"),
         ({"request.headers": "no colon"}, "request-headers"),
@@ -267,7 +266,7 @@ def test_a_retriever_is_saved_as_the_api_would_and_its_secret_never_shown(empty:
         assert "xyzzy-1" not in text
     shown = empty.page("/retrievers/docs?saved=yes")
     assert "X-Key, auth.token" in shown.text
-    assert {"/suites", "/checks/new?retriever=docs"} <= {link.get("href") for link in shown.all("a")}
+    assert {"/suites", "/new-check?retriever=docs"} <= {link.get("href") for link in shown.all("a")}
 
 
 _TICKED = {"radio", "checkbox"}

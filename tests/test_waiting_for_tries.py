@@ -45,9 +45,9 @@ def test_saving_and_reading_answers_go_on_while_every_try_hangs(sqlite_store: St
                 assert begun.acquire(timeout=PATIENCE)
             assert post("/suites/mine/add", query="What?", do="save") == 303
             assert post("/suites/mine/canaries/what", query="Whatever?", do="keep") == 200
-            assert post("/retrievers/new", **{**MAPPED, "do": "read"}) == 200
-            assert post("/retrievers/new", **{**MAPPED, "do": "save"}) == 303
-            assert post("/checks/new", **CHECK) == 303
+            assert post("/new-retriever", **{**MAPPED, "do": "read"}) == 200
+            assert post("/new-retriever", **{**MAPPED, "do": "save"}) == 303
+            assert post("/new-check", **CHECK) == 303
             assert post("/retrievers/search/try", query="Who?", answer='{"hits": []}', k="5") == 200
             assert not any(one.done() for one in tries)
         finally:

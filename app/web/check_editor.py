@@ -30,17 +30,16 @@ from app.web.rendering import render
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 Word = Annotated[str, Query(max_length=64)]
-_UNNAMEABLE = "new"
 
 
-@router.get("/checks/new")
+@router.get("/new-check")
 def show_new(request: Request, store: StoreDep, suite: Word = "", retriever: Word = "") -> HTMLResponse:
     """Show the form of a new check, with what suits most."""
     typed = Typed(texts={**check_fields.DEFAULTS, "suite": suite, "retriever": retriever})
     return _page(request, store, None, typed)
 
 
-@router.post("/checks/new")
+@router.post("/new-check")
 async def create_check(request: Request, store: StoreDep, vault: VaultDep) -> Response:
     """Put a new check in force and, where that is wished, run it at once."""
     typed = await read_form(request)
@@ -111,10 +110,7 @@ def _document(definition: Definition | None, typed: Typed) -> CheckDocument:
     ]
     if problems:
         raise InvalidInputError(problems)
-    document = parse_document(CheckDocument, body)
-    if definition is None and document.slug == _UNNAMEABLE:
-        raise InvalidInputError([Problem(path="slug", message="is the address of this page")])
-    return document
+    return parse_document(CheckDocument, body)
 
 
 def _typed(definition: Definition) -> Typed:

@@ -43,10 +43,9 @@ from app.web.sheets import DEFAULT_K, LABELS, SCALES, Sheet, canary_of, k_of, re
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _PARTS = ("request", "auth", "embedding", "embedding.auth.token", "response", "scorer", "options")
-_UNNAMEABLE = "new"
 
 
-@router.get("/retrievers/new")
+@router.get("/new-retriever")
 def show_new(request: Request, store: StoreDep, preset: Annotated[str, Query(max_length=64)] = "") -> HTMLResponse:
     """Offer what a retriever may be, then the form for it."""
     if not preset:
@@ -56,7 +55,7 @@ def show_new(request: Request, store: StoreDep, preset: Annotated[str, Query(max
     return _page(request, store, sheet)
 
 
-@router.post("/retrievers/new")
+@router.post("/new-retriever")
 @needs(Scope.ADMIN)
 async def work_on_new(request: Request, store: StoreDep, vault: VaultDep) -> Response:
     """Ask, read, point, preview or save, as the pressed button says."""
@@ -176,8 +175,6 @@ def _save(request: Request, store: Store, vault: Vault, sheet: Sheet) -> str:
     save = partial(definitions.save, store, vault, "retriever", RetrieverDocument, body, now=datetime.now(UTC))
     if sheet.definition is not None:
         return save(revision=revision_of(sheet.typed))[0].slug
-    if body["slug"] == _UNNAMEABLE:
-        raise InvalidInputError([Problem(path="slug", message="is the address of this page")])
     return save(only_new=True)[0].slug
 
 
