@@ -1,6 +1,7 @@
 """The page of a canary: where what it expects stands, now against when it was well, its states, and trying it."""
 
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -219,21 +220,30 @@ def test_trying_what_is_not_there_is_refused(pages: Site, path: str, status: int
 # Asking why
 
 
-def test_asking_why_tells_a_script_line_by_line_how_far_it_is(sqlite_store: Store) -> None:
+def test_asking_why_tells_by_events_how_far_it_is(sqlite_store: Store) -> None:
     setting = Diagnosed.of(sqlite_store, shelf(), owner=API)
     setting.run()
     pages = Site(world=setting.world, probe=setting.library)
     path = f"{CHECK}/canaries/{KEY}/diagnosis"
-    answer = pages.client(accept="application/x-ndjson").post(path)
-    lines = [json.loads(line) for line in answer.text.splitlines()]
-    assert answer.headers["content-type"] == "application/x-ndjson"
-    *progress, last = lines
-    assert last == {"ended": True}
-    assert progress == [{"done": done, "of": 4} for done in range(5)], "three repeats and one deep question"
+    answer = pages.client(accept="text/event-stream").post(path)
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert answer.headers["x-accel-buffering"] == "no"
+    *progress, last = _events(answer.text)
+    assert last == ("ended", {})
+    assert progress == [("progress", {"done": done, "of": 4}) for done in range(5)], (
+        "three repeats and one deep question"
+    )
     assert setting.why(KEY)["requested_by"]
     setting.apply([{**one, "min_relevance_score": 0.1} for one in shelf()], owner=API)
-    (refused,) = pages.client(accept="application/x-ndjson").post(path).text.splitlines()
-    assert "run the check, then ask again" in json.loads(refused)["error"]
+    ((name, refused),) = _events(pages.client(accept="text/event-stream").post(path).text)
+    assert name == "refused"
+    assert "run the check, then ask again" in refused["detail"]
+
+
+def _events(text: str) -> list[tuple[str, dict[str, Any]]]:
+    told = re.findall(r"event: (\w+)\ndata: (.*)\n\n", text)
+    assert text == "".join(f"event: {name}\ndata: {data}\n\n" for name, data in told)
+    return [(name, json.loads(data)) for name, data in told]
 
 
 def test_a_session_without_its_token_asks_nobody(pages: Site) -> None:

@@ -22,7 +22,7 @@ from app.formats.complaints import parse_document
 from app.services import baselines, canaries, canary_trials, diagnosis
 from app.services.canaries import CanaryDetail
 from app.store.engine import Store
-from app.web.progress_lines import MEDIA_TYPE, ProgressLines
+from app.web.progress_events import MEDIA_TYPE, ProgressEvents
 from app.web.rendering import render
 from app.web.timelines import band
 
@@ -60,9 +60,9 @@ async def try_now(request: Request, store: StoreDep, vault: VaultDep, slug: str,
 
 @router.post("/checks/{slug}/canaries/{key}/diagnosis")
 async def ask_why(request: Request, store: StoreDep, slug: str, key: str) -> Response:
-    """Ask the retriever now why a canary is as it is; to a script that wants it, say line by line how far it is."""
+    """Ask the retriever now why a canary is as it is; to a script that wants it, say meanwhile how far it is."""
     if MEDIA_TYPE in request.headers.get("accept", ""):
-        return ProgressLines(lambda told: asking(request, slug, key, told=told), DIAGNOSES)
+        return ProgressEvents(lambda told: asking(request, slug, key, told=told), DIAGNOSES)
     try:
         await anyio.to_thread.run_sync(asking(request, slug, key), limiter=DIAGNOSES)
     except ConflictError as error:

@@ -9,27 +9,31 @@
   const bar = asking.querySelector("progress");
   const said = asking.querySelector('[role="status"]');
 
-  const lines = async function* (response) {
+  // An EventSource can only GET; the events are those of its format all the same.
+  const events = async function* (response) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      const parts = (rest + value).split("\n");
+      const parts = (rest + value).split("\n\n");
       rest = parts.pop();
-      for (const part of parts) yield JSON.parse(part);
+      for (const part of parts) {
+        const { event, data } = Object.fromEntries(part.split("\n").map((line) => line.split(/: (.*)/s, 2)));
+        yield [event, JSON.parse(data)];
+      }
     }
   };
 
   const ask = async () => {
-    const response = await fetch(form.action, { method: "POST", headers: { accept: "application/x-ndjson" } });
+    const response = await fetch(form.action, { method: "POST", headers: { accept: "text/event-stream" } });
     if (!response.ok) throw new Error(`HTTP ${response.status}`);
-    for await (const line of lines(response)) {
-      if (line.error) throw new Error(line.error);
-      if (line.ended) return;
-      bar.max = Math.max(line.of, 1);
-      bar.value = line.done;
-      said.textContent = line.done < line.of ? `Asking ${line.done + 1} of ${line.of}…` : "Working out the cause…";
+    for await (const [event, told] of events(response)) {
+      if (event === "refused") throw new Error(told.detail);
+      if (event === "ended") return;
+      bar.max = Math.max(told.of, 1);
+      bar.value = told.done;
+      said.textContent = told.done < told.of ? `Asking ${told.done + 1} of ${told.of}…` : "Working out the cause…";
     }
     throw new Error("the connection was lost; the retriever may still be asked");
   };

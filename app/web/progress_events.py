@@ -1,4 +1,4 @@
-"""Long work that says how far it is: lines of JSON as they come, `{"done", "of"}`, the last one how it ended."""
+"""Long work that says how far it is, by server-sent events in the answer to the request that asked for it."""
 
 import json
 import math
@@ -11,20 +11,21 @@ import anyio.to_thread
 from anyio import CapacityLimiter
 from anyio.abc import ObjectSendStream
 from fastapi.responses import Response
+from fastapi.sse import format_sse_event
 from starlette.types import Receive, Scope, Send
 
 from app.domain.errors import CoalmineError
 
-MEDIA_TYPE = "application/x-ndjson"
+MEDIA_TYPE = "text/event-stream"
 
 Told = Callable[[int, int], None]
 
 
-class ProgressLines(Response):
+class ProgressEvents(Response):
     """Does work in a thread of its own and sends how far it is; whoever goes away meanwhile does not end it.
 
-    The last line is `{"ended": true}` or, for what may go wrong, `{"error": "..."}`. An event stream would take a
-    second request that need not reach the replica at work; this is the answer to the one that asked for the work.
+    `progress` {done, of} as it comes, then `ended`, or for what may go wrong `refused` {detail}. A stream of its own
+    would take a second request, which need not reach the replica at work.
     """
 
     media_type = MEDIA_TYPE
@@ -32,27 +33,33 @@ class ProgressLines(Response):
     def __init__(self, work: Callable[[Told], Callable[[], object]], limiter: CapacityLimiter) -> None:
         super().__init__()
         del self.headers["content-length"]  # nobody knows
+        self.headers["cache-control"] = "no-cache"
+        self.headers["x-accel-buffering"] = "no"  # or nginx would keep the events until the end
         self._work = work
         self._limiter = limiter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
-        """Answer with the lines as they come."""
+        """Answer with the events as they come."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        lines, told = anyio.create_memory_object_stream[dict[str, Any]](math.inf)
+        events, told = anyio.create_memory_object_stream[bytes](math.inf)
         async with anyio.create_task_group() as group, told:
-            group.start_soon(self._carry_out, lines)
-            async for line in told:
-                await send({"type": "http.response.body", "body": json.dumps(line).encode() + b"\n", "more_body": True})
+            group.start_soon(self._carry_out, events)
+            async for event in told:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    async def _carry_out(self, lines: ObjectSendStream[dict[str, Any]]) -> None:
+    async def _carry_out(self, events: ObjectSendStream[bytes]) -> None:
         def tell(done: int, of: int) -> None:
-            anyio.from_thread.run(lines.send, {"done": done, "of": of})
+            anyio.from_thread.run(events.send, _event("progress", done=done, of=of))
 
-        async with lines:
+        async with events:
             try:
                 await anyio.to_thread.run_sync(self._work(tell), limiter=self._limiter)
             except CoalmineError as error:
-                await lines.send({"error": str(error)})
+                await events.send(_event("refused", detail=str(error)))
             else:
-                await lines.send({"ended": True})
+                await events.send(_event("ended"))
+
+
+def _event(name: str, **data: Any) -> bytes:
+    return format_sse_event(event=name, data_str=json.dumps(data))
