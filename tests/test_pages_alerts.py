@@ -1,20 +1,22 @@
 """The pages of alerts: found by what matters, told with why, what is next and who heard, acknowledged with a note."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from app.domain.hooks import Receipt
 from app.domain.model import Outcome
-from app.services import alert_details, definitions, scheduling
+from app.services import alert_details, alert_lines, definitions, scheduling
+from app.services.alert_reading import AlertQuestion
 from app.services.keys import Scope
 from app.services.notices import Links
 from app.store.engine import Store
 from tests.fakes import answered, hits
 from tests.html_pages import Page
 from tests.pages_service import HOSTILE, Site, csrf, page, site
-from tests.world import COVERAGE, canary
+from tests.world import COVERAGE, canary, statements
 from tests.world import page as canary_page
 
 CANARIES = [canary("ant", category="procedural"), canary("bee"), canary("cat")]
@@ -123,6 +125,31 @@ def test_older_alerts_stand_on_the_next_page(pages: Site) -> None:
     first = pages.page("/alerts?severity=critical")
     assert len(_listed(first)) == 20
     assert _listed(pages.page(first.one("a", id="older").get("href"))) == ["1"]
+
+
+def test_more_alerts_ask_no_more_of_the_database(pages: Site) -> None:
+    world, seen = pages.world, []
+    slugs = [f"c{number}" for number in range(5)]
+    for slug in slugs:
+        world.apply(*(_check(one) for one in slugs[: slugs.index(slug) + 1]))
+        world.probe.all_answer()
+        world.run(slug)
+        _lose(pages)
+        bad = [world.run(slug) for _ in range(2)]
+        assert {one["since_run"] for one in world.alerts(check=slug)} == {str(bad[0].id)}
+        asked: list[str] = []
+        with statements(world.store, asked.append):
+            lines = alert_lines.lines(world.store, AlertQuestion(), before=None, limit=20)
+        assert {line.headline for line in lines if line.alert["state"] == "firing"} == {"2 of 3: not asked about yet"}
+        seen.append(len(asked))
+    assert len(set(seen)) == 1
+
+
+def _check(slug: str) -> dict[str, Any]:
+    """Describe a check of its own suite with two rules that look at coverage."""
+    rules = [{**COVERAGE, **AT_ONCE}, {**COVERAGE, **AT_ONCE, "key": "again"}]
+    described = canary_page(CANARIES, slug=slug, suite=f"suite-{slug}", rules=rules, hooks=[])
+    return described if slug == "c0" else {**described, "retrievers": [], "hooks": []}
 
 
 def test_a_held_back_warning_says_why_nobody_heard(pages: Site) -> None:

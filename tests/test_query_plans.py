@@ -7,7 +7,20 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store import alerts, glances, history, news, outbox, probed, queue, refreshes, series, standing, tallies
+from app.store import (
+    alerts,
+    fallen,
+    glances,
+    history,
+    news,
+    outbox,
+    probed,
+    queue,
+    refreshes,
+    series,
+    standing,
+    tallies,
+)
 from app.store.engine import Store
 
 ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
@@ -33,6 +46,10 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "retrying_deliveries": standing.retrying_deliveries,
     "dead_letters": standing.dead_deliveries,
     "newest_of_all": glances.newest_runs,
+    "degraded_at": lambda connection: fallen.degraded_at(connection, [1, 2]),
+    "ended_before": lambda connection: fallen.ended_before(connection, [1, 2]),
+    "diagnoses_at": lambda connection: fallen.diagnoses_at(connection, {1: [1, 2], 2: [3]}),
+    "healthy_until": lambda connection: fallen.healthy_until(connection, {1: [1, 2], 2: [3]}),
     "under_way": glances.under_way,
     "recent_values": lambda connection: glances.recent_values(connection, [1, 2], "coverage", limit=3),
     "dead_lately": lambda connection: glances.dead_letters(connection, 1),
@@ -59,7 +76,7 @@ ORDERED = {"list_runs", "ended_runs", "newest_known"}
 def test_no_table_of_history_is_scanned(name: str, sqlite_store: Store) -> None:
     plans = _plans(sqlite_store, ASKED_OFTEN[name])
     assert plans
-    big = ("runs", "states", "deliveries", "alerts", "transitions", "rankings", "scores", "attempts")
+    big = ("runs", "states", "deliveries", "alerts", "transitions", "rankings", "scores", "attempts", "diagnoses")
     scans = [plan for plan in plans if plan.startswith("SCAN") and plan.split()[1] in big and "USING" not in plan]
     assert scans == []
     assert [plan for plan in plans if "TEMP B-TREE FOR ORDER BY" in plan and name in ORDERED] == []

@@ -8,7 +8,7 @@ from app.domain.alerting import AlertState
 from app.domain.announcing import NEWS, TRIGGERS
 from app.services import alert_reading
 from app.services.alert_reading import AlertQuestion
-from app.services.evidence import explain
+from app.services.evidence import explain_all
 from app.services.notices import NOT_ABOUT_CANARIES
 from app.store import tallies
 from app.store.engine import Connection, Store
@@ -54,25 +54,17 @@ def told_reason(alert: Mapping[str, Any]) -> str:
 
 
 def _headlines(connection: Connection, found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    headlines: dict[str, str] = {}
-    known: dict[tuple[str | None, str | None], str | None] = {}
+    """Say by alert id what fell: of the run it was told of last, and since its first bad one."""
+    asked: dict[str, tuple[int, int | None]] = {}
     for alert in found:
         triggers = [change["run_id"] for change in alert["transitions"] if change["type"] in TRIGGERS]
-        if alert["state"] == AlertState.RESOLVED or alert["kind"] in NOT_ABOUT_CANARIES or not triggers:
+        if alert["state"] == AlertState.RESOLVED or alert["kind"] in NOT_ABOUT_CANARIES or not any(triggers[-1:]):
             continue
-        asked = (triggers[-1], alert["since_run"])
-        if asked not in known:
-            known[asked] = _headline(connection, *asked)
-        headline = known[asked]
-        if headline is not None:
-            headlines[alert["id"]] = headline
-    return headlines
-
-
-def _headline(connection: Connection, run_id: str | None, first_run: str | None) -> str | None:
-    first = int(first_run) if first_run is not None else None
-    found = explain(connection, int(run_id), first_run=first) if run_id is not None else None
-    return None if found is None else found.fleet.headline
+        first = int(alert["since_run"]) if alert["since_run"] is not None else None
+        asked[alert["id"]] = (int(triggers[-1]), first)
+    wanted = list(dict.fromkeys(asked.values()))
+    known = dict(zip(wanted, explain_all(connection, wanted), strict=True))
+    return {number: why.fleet.headline for number, one in asked.items() if (why := known[one]) is not None}
 
 
 def _suppressed(alert: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -10,7 +10,7 @@ from app.domain.alerting import OPEN
 from app.domain.announcing import TRIGGERS
 from app.domain.errors import NotFoundError
 from app.formats import shapes
-from app.services.evidence import Explanation, explain, since
+from app.services.evidence import Explanation, explain_all, since
 from app.store import alerts, catalog, outbox
 from app.store.alerts import AlertFilter, AlertRow, TransitionRow
 from app.store.engine import Connection, Store, to_us
@@ -86,8 +86,9 @@ def alert(store: Store, alert_id: int) -> dict[str, Any]:
         began = since(connection, row.check_id, row.first_run)
         # Of many reminders the newest are explained: each explanation reads all canaries of its run.
         bad = [one.run_id for one in changes if _is_bad(one)]
-        asked = dict.fromkeys([*bad[:1], *bad[-_EXPLAINED:]])
-        known = {run_id: explain(connection, run_id, first_run=row.first_run) for run_id in asked}
+        asked = [run_id for run_id in dict.fromkeys([*bad[:1], *bad[-_EXPLAINED:]]) if run_id is not None]
+        found = explain_all(connection, [(run_id, row.first_run) for run_id in asked])
+        known: dict[int | None, Explanation | None] = dict(zip(asked, found, strict=True))
         fell = [known.get(one.run_id) if _is_bad(one) else None for one in changes]
     shape = {**_alert(row, changes), "since": None if began is None else began.told}
     shape["transitions"] = [_explained(one, why) for one, why in zip(shape["transitions"], fell, strict=True)]

@@ -1,20 +1,23 @@
 """What an alert can say beyond its rule: the worst canaries of a run, why they fell, and since when all is not well."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
 from app.domain.counting import counted
-from app.domain.detection import SIGNALS, Signal, unpack_baseline
+from app.domain.detection import SIGNALS, Baseline, Signal, unpack_baseline
 from app.domain.diagnosis.fleet import Fleet, Group, GroupKind, Member, fleet
 from app.domain.diagnosis.values import Cause
-from app.domain.judging import unpack_reasons
+from app.domain.judging import RELEVANCE, unpack_reasons
 from app.domain.matching import Match
 from app.services.scoring import without_relevance
-from app.store import catalog, detection, diagnosis, history
+from app.store import catalog, detection, diagnosis, fallen, history, probed
 from app.store.diagnosis import DiagnosisRow
 from app.store.engine import Connection
+from app.store.fallen import FallenRow
 from app.store.history import RunRow, StateRow
+from app.store.probed import Unmeasured
 
 WORST = 10
 _LOOK_BACK = 20
@@ -110,56 +113,91 @@ def explain(connection: Connection, run_id: int | None, *, first_run: int | None
 
     None where there is none, or nothing was measured.
     """
-    run = history.find_run(connection, run_id) if run_id is not None else None
-    if run is None or run.suite_version_id is None or not run.aggregates:  # one that could not ask tells nothing
-        return None
-    members = catalog.suite_version(connection, run.suite_version_id)[1]
-    positions = {member.canary_id: position for position, member in enumerate(members)}
-    degraded = {state.canary_id: state for state in reported(connection, run, positions)}
-    if not degraded:
-        return None
-    before = _degraded_before(connection, run, first_run, positions)
-    known = standing(connection, run, degraded)
-    _, failures = history.probes_of(connection, run.id)
-    chances = _chances(connection, run)
+    return explain_all(connection, [(run_id, first_run)])[0] if run_id is not None else None
+
+
+def explain_all(connection: Connection, asked: Sequence[tuple[int, int | None]]) -> list[Explanation | None]:
+    """Explain the degraded canaries of several runs, each given with a first bad one, as `explain` does of one.
+
+    However many runs they are, the database is asked as often.
+    """
+    found = history.find_runs(connection, {run_id for run_id, _ in asked})
+    told = {run.id: run for run in found.values() if run.suite_version_id is not None and run.aggregates}
+    suites = catalog.suite_versions_of(connection, [run.suite_version_id or 0 for run in told.values()])
+    members = {run.id: suites[run.suite_version_id or 0][1] for run in told.values()}
+    missing = probed.unmeasured(connection, told)
+    held = fallen.degraded_at(connection, told)
+    degraded = {run_id: _measured(held[run_id], members[run_id], missing[run_id]) for run_id in told}
+    begun = {(run_id, first): first or run_id for run_id, first in asked if degraded.get(run_id)}
+    earlier = fallen.ended_before(connection, set(begun.values()))
+    before = fallen.degraded_at(connection, set(earlier.values()))
+    known = _standing(connection, degraded)
+    chances = _chances(connection, [run_id for run_id in told if degraded[run_id]])
+    return [
+        _explanation(
+            members[one[0]],
+            missing[one[0]],
+            degraded[one[0]].keys() - before.get(earlier.get(begun[one], 0), {}).keys(),
+            known[one[0]],
+            chances.get(one[0], {}),
+        )
+        if one in begun
+        else None
+        for one in asked
+    ]
+
+
+def _explanation(
+    members: Sequence[catalog.Member],
+    missing: Unmeasured,
+    fell: AbstractSet[int],
+    known: Mapping[int, DiagnosisRow],
+    chances: Mapping[int, float],
+) -> Explanation:
     everyone = [
         Member(
             key=member.key,
             groups=_groups(member.body),
-            fallen=member.canary_id in degraded and member.canary_id not in before,
+            fallen=member.canary_id in fell,
             persistent=known[member.canary_id].evidence.get("persistent") if member.canary_id in known else None,
             chance=chances.get(member.version_id),
             cause=Cause(known[member.canary_id].cause) if member.canary_id in known else None,
             rank_now=known[member.canary_id].evidence.get("rank_now") if member.canary_id in known else None,
         )
         for position, member in enumerate(members)
-        if position not in failures
+        if position not in missing.failures
     ]
     keys = {member.canary_id: member.key for member in members}
     return Explanation(fleet=fleet(everyone), known={keys[canary]: row for canary, row in known.items()})
 
 
-def _degraded_before(
-    connection: Connection, run: RunRow, first_run: int | None, positions: Mapping[int, int]
-) -> set[int]:
-    """List the canaries that were degraded already when the alert began."""
-    rows = history.ended_runs(connection, run.check_id, before=first_run or run.id, limit=1)
-    earlier = rows[-1] if rows else None
-    if earlier is None or earlier.suite_version_id is None:
-        return set()
-    states = history.states_at(connection, run.check_id, earlier.id, only_degraded=True)
-    return {canary_id for canary_id in states if canary_id in positions}
+def _measured(
+    held: Mapping[int, FallenRow], members: Sequence[catalog.Member], missing: Unmeasured
+) -> dict[int, FallenRow]:
+    """Leave out of what held at a run, as `reported` does, what it did not measure."""
+    found = {}
+    for position, member in enumerate(members):
+        row = held.get(member.canary_id)
+        if row is None or position in missing.failures:
+            continue
+        if row.reasons & ~RELEVANCE or position not in missing.unscored:
+            found[row.canary_id] = row
+    return found
 
 
-def _chances(connection: Connection, run: RunRow) -> dict[int, float]:
-    """Read how often canaries lose what they expect right after having found it, by version id.
+def _chances(connection: Connection, run_ids: Sequence[int]) -> dict[int, dict[int, float]]:
+    """Read how often canaries lose what they expect right after having found it, by run id and version id.
 
-    As learned by the baseline that the run was compared with, of those it knows; none where there was no baseline yet.
+    As learned by the baseline that a run was compared with, of those it knows; none where there was no baseline yet.
     """
-    seen = detection.detections_of(connection, [run.id]).get(run.id)
-    if seen is None or seen.baseline_id is None or detection.find_baseline(connection, seen.baseline_id) is None:
-        return {}
-    baseline = unpack_baseline(*detection.body_of_baseline(connection, seen.baseline_id, failures=False))
+    seen = detection.detections_of(connection, run_ids)
+    compared = {run_id: one.baseline_id for run_id, one in seen.items() if one.baseline_id is not None}
+    bodies = detection.bodies_of_baselines(connection, set(compared.values()))
+    rates = {baseline_id: _rates(unpack_baseline(body, None)) for baseline_id, body in bodies.items()}
+    return {run_id: rates[baseline_id] for run_id, baseline_id in compared.items() if baseline_id in rates}
+
+
+def _rates(baseline: Baseline) -> dict[int, float]:
     rates = baseline.rates[SIGNALS.index(Signal.LOST), _AFTER_PASSING].tolist()
     return {int(key): rate for key, rate, known in zip(baseline.keys, rates, baseline.known, strict=True) if known}
 
@@ -178,13 +216,22 @@ def standing(connection: Connection, run: RunRow, degraded: Mapping[int, StateRo
 
     That is the newest of each up to then, where it is of the same answer or of one since the canary degraded.
     """
-    newest = diagnosis.newest_diagnoses(connection, run.check_id, degraded.keys(), until_run=run.id)
-    well = diagnosis.healthy_until(connection, run.check_id, newest.keys(), run.id)
+    return _standing(connection, {run.id: degraded})[run.id]
+
+
+def _standing(
+    connection: Connection, degraded: Mapping[int, Mapping[int, StateRow | FallenRow]]
+) -> dict[int, dict[int, DiagnosisRow]]:
+    newest = fallen.diagnoses_at(connection, degraded)
+    well = fallen.healthy_until(connection, newest)
     return {
-        canary: found
-        for canary, found in newest.items()
-        if found.canary_version_id == degraded[canary].canary_version_id
-        and (found.ranking_id == degraded[canary].ranking_id or found.run_id > well.get(canary, 0))
+        run_id: {
+            canary: found
+            for canary, found in newest[run_id].items()
+            if found.canary_version_id == mine[canary].canary_version_id
+            and (found.ranking_id == mine[canary].ranking_id or found.run_id > well[run_id].get(canary, 0))
+        }
+        for run_id, mine in degraded.items()
     }
 
 

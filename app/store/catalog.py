@@ -318,28 +318,29 @@ def suite_hash(members: Sequence[tuple[str, str]]) -> str:
 
 def suite_version(connection: Connection, version_id: int) -> tuple[str, list[Member]]:
     """Read a frozen canary list: its hash and its members in order."""
-    row = connection.execute(sa.select(suite_versions).where(suite_versions.c.id == version_id)).one()
-    pairs = np.frombuffer(row.members, dtype="<i8").reshape(-1, 2).tolist()
+    return suite_versions_of(connection, [version_id])[version_id]
+
+
+def suite_versions_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, tuple[str, list[Member]]]:
+    """Read a few frozen canary lists, by id, as `suite_version` does one; what several hold is read once."""
+    wanted = suite_versions.c.id.in_(sorted(set(version_ids)))
+    rows = connection.execute(sa.select(suite_versions).where(wanted)).all()
+    pairs = {row.id: np.frombuffer(row.members, dtype="<i8").reshape(-1, 2).tolist() for row in rows}
+    versions = list(dict.fromkeys(version for members in pairs.values() for _, version in members))
     found: dict[int, Any] = {}
-    for start in range(0, len(pairs), _BLOCK):
-        block = [version for _, version in pairs[start : start + _BLOCK]]
+    for start in range(0, len(versions), _BLOCK):
+        block = versions[start : start + _BLOCK]
         statement = (
             sa.select(canary_versions.c.id, canaries.c.key, canary_versions.c.hash, canary_versions.c.body)
             .join(canaries, canaries.c.id == canary_versions.c.canary_id)
             .where(canary_versions.c.id.in_(block))
         )
-        found.update((version.id, version) for version in connection.execute(statement))
-    members = [
-        Member(
-            canary_id=canary,
-            version_id=version,
-            key=found[version].key,
-            hash=found[version].hash,
-            body=json.loads(found[version].body),
-        )
-        for canary, version in pairs
-    ]
-    return row.hash, members
+        found.update((version.id, (version, json.loads(version.body))) for version in connection.execute(statement))
+    return {row.id: (row.hash, [_member(pair, *found[pair[1]]) for pair in pairs[row.id]]) for row in rows}
+
+
+def _member(pair: Sequence[int], version: Any, body: Mapping[str, Any]) -> Member:
+    return Member(canary_id=pair[0], version_id=pair[1], key=version.key, hash=version.hash, body=body)
 
 
 def members_of(connection: Connection, version_id: int) -> list[tuple[int, int]]:

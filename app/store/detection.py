@@ -4,7 +4,7 @@ What canaries did in past runs, of which baselines are learned, is read by past.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +107,12 @@ def find_baseline(connection: Connection, baseline_id: int) -> BaselineRow | Non
     columns = [baselines.c[name] for name in BaselineRow.__dataclass_fields__]
     row = connection.execute(sa.select(*columns).where(baselines.c.id == baseline_id)).one_or_none()
     return BaselineRow(**row._mapping) if row else None  # noqa: SLF001 - as above
+
+
+def bodies_of_baselines(connection: Connection, baseline_ids: Collection[int]) -> dict[int, bytes]:
+    """Read what was learned by these few baselines, by id; those that are forgotten are left out."""
+    mine = baselines.c.id.in_(sorted(baseline_ids))
+    return dict(connection.execute(sa.select(baselines.c.id, baselines.c.body).where(mine)).all())
 
 
 def body_of_baseline(connection: Connection, baseline_id: int, *, failures: bool) -> tuple[bytes, bytes | None]:

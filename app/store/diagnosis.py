@@ -78,19 +78,15 @@ def last_diagnosis(connection: Connection, check_id: int, canary_id: int) -> Dia
     return newest_diagnoses(connection, check_id, [canary_id]).get(canary_id)
 
 
-def newest_diagnoses(
-    connection: Connection, check_id: int, canary_ids: Collection[int], *, until_run: int | None = None
-) -> dict[int, DiagnosisRow]:
-    """Read the newest diagnosis of each of these canaries, by canary id; only those of runs up to `until_run`."""
+def newest_diagnoses(connection: Connection, check_id: int, canary_ids: Collection[int]) -> dict[int, DiagnosisRow]:
+    """Read the newest diagnosis of each of these canaries, by canary id."""
     wanted = sorted(set(canary_ids))
     found: dict[int, DiagnosisRow] = {}
     for start in range(0, len(wanted), _BLOCK):
         mine = sa.and_(diagnoses.c.check_id == check_id, diagnoses.c.canary_id.in_(wanted[start : start + _BLOCK]))
-        if until_run is not None:
-            mine = sa.and_(mine, diagnoses.c.run_id <= until_run)
         newest = sa.select(sa.func.max(diagnoses.c.id)).where(mine).group_by(diagnoses.c.canary_id)
         for row in connection.execute(sa.select(diagnoses).where(diagnoses.c.id.in_(newest))):
-            found[row.canary_id] = _diagnosis(row)
+            found[row.canary_id] = read_diagnosis(row)
     return found
 
 
@@ -102,24 +98,6 @@ def ended_before(connection: Connection, check_id: int, run_id: int) -> dict[int
         states.c.check_id == check_id, states.c.last_run == newest
     )
     return dict(connection.execute(statement).all())
-
-
-def healthy_until(connection: Connection, check_id: int, canary_ids: Collection[int], run_id: int) -> dict[int, int]:
-    """Give the last run before a run in which each of these canaries was healthy; those that never were are left out.
-
-    They are degraded at that run, so the states they were healthy in have ended.
-    """
-    wanted = sorted(set(canary_ids))
-    found: dict[int, int] = {}
-    for start in range(0, len(wanted), _BLOCK):
-        mine = sa.and_(states.c.check_id == check_id, states.c.canary_id.in_(wanted[start : start + _BLOCK]))
-        statement = (
-            sa.select(states.c.canary_id, sa.func.max(states.c.last_run))
-            .where(mine, states.c.first_run <= run_id, states.c.reasons == 0, states.c.last_run.is_not(None))
-            .group_by(states.c.canary_id)
-        )
-        found.update(connection.execute(statement).all())
-    return found
 
 
 def retrievers_of_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:
@@ -248,7 +226,8 @@ def newest_run(connection: Connection, check_id: int) -> int | None:
 _JSON = frozenset({"judgment", "proposals", "texts"})
 
 
-def _diagnosis(row: Any) -> DiagnosisRow:
+def read_diagnosis(row: Any) -> DiagnosisRow:
+    """Read a row of the table."""
     values = {name: getattr(row, name) for name in DiagnosisRow.__dataclass_fields__ if name != "evidence"}
     return DiagnosisRow(evidence=json.loads(row.evidence), **values)
 

@@ -112,6 +112,12 @@ def find_run(connection: Connection, run_id: int) -> RunRow | None:
     return _run(row) if row else None
 
 
+def find_runs(connection: Connection, run_ids: Iterable[int]) -> dict[int, RunRow]:
+    """Find a few hundred runs at most by their ids; those that are not there are left out."""
+    rows = connection.execute(_RUN.where(runs.c.id.in_(sorted(set(run_ids)))))
+    return {row.id: _run(row) for row in rows}
+
+
 def list_runs(
     connection: Connection,
     check_id: int,

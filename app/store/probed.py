@@ -1,7 +1,8 @@
 """How the probes of the newest runs of a check ended, many runs in one look; those of one run are read by history."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -9,6 +10,7 @@ from sqlalchemy import Connection
 
 from app.store.history import ENDED
 from app.store.queue import Failure
+from app.store.recording import unpacked_positions
 from app.store.tables import run_probes, runs
 
 
@@ -41,6 +43,27 @@ def newest_probes(connection: Connection, check_id: int, *, limit: int) -> list[
         )
         for row in reversed(connection.execute(statement).all())
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmeasured:
+    """What a run did not measure, by the positions of its canaries."""
+
+    failures: Mapping[int, Failure]
+    unscored: frozenset[int]
+    """There relevance could not be measured, and the states tell that of an earlier run."""
+
+
+def unmeasured(connection: Connection, run_ids: Collection[int]) -> dict[int, Unmeasured]:
+    """Read what each of these runs, a few hundred at most, did not measure."""
+    statement = sa.select(run_probes.c.run_id, run_probes.c.failures, run_probes.c.unscored)
+    rows = {row.run_id: row for row in connection.execute(statement.where(run_probes.c.run_id.in_(sorted(run_ids))))}
+    nothing = Unmeasured(failures={}, unscored=frozenset())
+    return {run_id: _unmeasured(rows[run_id]) if run_id in rows else nothing for run_id in run_ids}
+
+
+def _unmeasured(row: Any) -> Unmeasured:
+    return Unmeasured(failures=_failures(row.failures), unscored=frozenset(unpacked_positions(row.unscored)))
 
 
 def _failures(packed: bytes | None) -> dict[int, Failure]:
