@@ -16,7 +16,7 @@ from app.store.engine import Store
 from tests.fakes import answered, hits
 from tests.html_pages import Page
 from tests.pages_service import HOSTILE, Site, csrf, page, site
-from tests.world import COVERAGE, canary, statements
+from tests.world import COVERAGE, LINKS, canary, statements
 from tests.world import page as canary_page
 
 CANARIES = [canary("ant", category="procedural"), canary("bee"), canary("cat")]
@@ -143,6 +143,27 @@ def test_more_alerts_ask_no_more_of_the_database(pages: Site) -> None:
         assert {line.headline for line in lines if line.alert["state"] == "firing"} == {"2 of 3: not asked about yet"}
         seen.append(len(asked))
     assert len(set(seen)) == 1
+
+
+def test_an_alert_that_went_on_for_long_asks_no_more_of_the_database(pages: Site) -> None:
+    world, seen = pages.world, []
+    rule = {**COVERAGE, "open": {"bad": 2, "of": 10}, "close": 2}
+    world.apply(canary_page(CANARIES, rules=[rule], remind="5m"))
+    _lose(pages)
+    world.run()
+    for _ in range(2):
+        for _ in range(3):
+            world.run()
+            world.clock.advance(300)
+            world.tick()
+            world.deliver_all()
+        asked: list[str] = []
+        with statements(world.store, asked.append):
+            found = alert_details.details(world.store, 1, links=LINKS, now=world.clock())
+        seen.append((len(found.alert["transitions"]), len(found.versions), len(asked)))
+    assert seen[0][0] < seen[1][0]
+    assert seen[0][1] < seen[1][1]
+    assert seen[0][2] == seen[1][2]
 
 
 def _check(slug: str) -> dict[str, Any]:

@@ -107,8 +107,7 @@ def _seen(alert: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _versions(connection: Connection, run_ids: Sequence[str]) -> dict[str, str | None]:
-    runs = {run_id: history.find_run(connection, int(run_id)) for run_id in run_ids}
-    return {run_id: run.index_version for run_id, run in runs.items() if run is not None}
+    return {str(run.id): run.index_version for run in history.find_runs(connection, map(int, run_ids)).values()}
 
 
 def _degraded(connection: Connection, row: AlertRow, alert: Mapping[str, Any], *, over: bool) -> Degraded:
