@@ -162,6 +162,8 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/v1/runs/{run_id}/report"): (READ, "/v1/runs/1/report", None),
     ("GET", "/v1/checks/{slug}/series"): (READ, "/v1/checks/docs/series", None),
     ("GET", "/v1/checks/{slug}/evidence-series"): (READ, "/v1/checks/docs/evidence-series", None),
+    ("POST", "/checks/{slug}/rescorings"): (WRITE, "/checks/docs/rescorings", Form({"since": "7d"})),
+    ("GET", "/rescorings/{rescoring_id}"): (READ, "/rescorings/1", None),
     ("POST", "/v1/checks/{slug}/rescorings"): (WRITE, "/v1/checks/docs/rescorings", {}),
     ("GET", "/v1/checks/{slug}/rescorings"): (READ, "/v1/checks/docs/rescorings", None),
     ("GET", "/v1/rescorings/{rescoring_id}"): (READ, "/v1/rescorings/1", None),

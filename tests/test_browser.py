@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from app.domain.model import Outcome
+from app.services import rescoring
 from app.store.engine import Store
 from tests.browser import DESKTOP, PHONE, inaccessible, opened, served, wider_than_the_screen
 from tests.fakes import answered, failed, hits
@@ -53,6 +54,8 @@ PAGES = (
     "/runs/1/diff/4",
     "/checks/gone",
     "/checks/never",
+    "/rescorings/1",
+    "/rescorings/2",
 )
 EMPTY = ("/", "/alerts", "/hooks", "/deliveries", "/silences", "/retrievers", "/suites", "/new-check")
 REFUSED = {"/checks/nothing": 404, "/alerts?after=nonsense": 422}
@@ -75,6 +78,10 @@ def address(sqlite_store: Store) -> Iterator[str]:
     pages.world.apply(described)
     pages.world.probe.answers |= {key: failed(Outcome.TIMEOUT) for key in ("ant", "bee")}
     assert pages.world.run("down").verdict == "unknown"
+    now = pages.world.clock.advance(1)
+    judged, _ = (rescoring.ask(pages.world.store, slug, since=None, now=now) for slug in ("watch", "down"))
+    rescoring.claim(pages.world.store, owner="one", now=now, only=judged)
+    assert rescoring.carry_on(pages.world.store, judged, owner="one", clock=pages.world.clock)
     with served(pages.app()) as found:
         yield found
 

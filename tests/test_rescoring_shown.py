@@ -6,10 +6,12 @@ import pytest
 
 from app.domain.errors import InvalidInputError
 from app.services import reading, rescoring
+from app.services.keys import Scope
 from app.store.engine import Store
 from tests.fakes import FakeClock, answered, hits
 from tests.html_pages import Page
 from tests.pages_service import Site
+from tests.pages_service import page as parsed
 from tests.world import CHECK, World, canary, page, statements
 
 THEN = "as judged then"
@@ -126,3 +128,75 @@ def test_pages_refuse_a_version_there_is_not(pages: Site) -> None:
     run = reading.health(pages.world.store, CHECK)["id"]
     for path in ("/checks/watch", f"/runs/{run}"):
         assert "there is no version" in pages.page(f"{path}?measures_version=9.r9", 422).text
+
+
+# --- asked for on a page, and followed there ---
+
+
+def _ask(pages: Site, since: str = "") -> str:
+    """Press the button of the check's page; gives where that leads."""
+    form = pages.page("/checks/watch").one("form", class_="rescore")
+    answer = pages.client().post(form.get("action"), data={"since": since})
+    assert answer.status_code == 303
+    return str(answer.headers["location"])
+
+
+def _carry_on(world: World) -> None:
+    claimed = rescoring.claim(world.store, owner="one", now=world.clock())
+    assert claimed is not None
+    assert rescoring.carry_on(world.store, claimed, owner="one", clock=world.clock)
+
+
+def test_a_rescoring_is_asked_for_on_the_page_of_its_check_and_has_one_of_its_own(pages: Site) -> None:
+    there = _ask(pages)
+    waiting = pages.page(there)
+    assert waiting.one("div", class_="progress").get("data-follows") == f"/v1{there}/events"
+    assert (waiting.one("progress").get("value"), waiting.one("progress").get("max")) == ("0", "3")
+    assert "Queued: 0 of 3 runs judged" in waiting.text
+    assert _ask(pages) == there  # the same judgments are the same re-scoring
+    assert {link.get("href") for link in pages.page("/checks/watch").all("a")} >= {there}
+    assert waiting.one("a", **{"aria-current": "true"}, href="/").text == "Checks"
+    _carry_on(pages.world)
+    ended = pages.page(there)
+    assert not ended.all("progress")
+    assert [row.text for row in ended.all("tr")[1:3]] == [
+        "Coverage, mean 0.500 1.000",
+        "Health score, mean 0.900 0.900",
+    ]
+    assert "Degraded canaries, summed 3 0" in {row.text for row in ended.all("tr")}
+    version = rescoring.show(pages.world.store, int(there.rpartition("/")[2]))["measures_version"]
+    assert ended.all("a", href=f"/checks/watch?measures_version={version}")
+
+
+def test_a_rescoring_reaches_as_far_back_as_it_is_told(pages: Site) -> None:
+    pages.world.clock.now += timedelta(days=3)
+    assert "that ended from" in pages.page(_ask(pages, "1d")).text
+    assert "that ended from" not in pages.page(_ask(pages)).text  # asked for from further back, it grows
+
+
+def test_a_rescoring_without_runs_says_that_there_was_nothing_to_judge(sqlite_store: Store) -> None:
+    pages = Site(world=World(store=sqlite_store, clock=FakeClock(now=datetime.now(UTC))))
+    pages.world.apply(page([canary("ant")], hooks=[]))
+    answer = pages.client().post("/checks/watch/rescorings")
+    _carry_on(pages.world)
+    assert "no run has ended, so there was nothing to judge anew" in pages.page(answer.headers["location"]).text
+
+
+def test_what_cannot_be_rescored_or_is_none_is_said(pages: Site) -> None:
+    client = pages.client()
+    assert client.post("/checks/watch/rescorings", data={"since": "ever"}).status_code == 422
+    assert client.post("/checks/nothing/rescorings").status_code == 404
+    for path in ("/rescorings/77", "/rescorings/x"):
+        pages.page(path, 404)
+    pages.world.apply()
+    told = client.post("/checks/watch/rescorings")
+    assert (told.status_code, "is not in force" in told.text) == (409, True)
+
+
+def test_a_reading_key_sees_rescorings_and_asks_for_none(pages: Site) -> None:
+    _ask(pages)
+    client = pages.signed_in(pages.key(Scope.READ))
+    shown = parsed(client.get("/checks/watch"))
+    assert [one.text for one in shown.all("button") if one.text == "Re-score" and "disabled" in one.attributes]
+    assert client.post(shown.one("form", class_="rescore").get("action")).status_code == 403
+    assert client.get("/rescorings/1").status_code == 200

@@ -81,6 +81,7 @@ class Asked:
 class Version:
     """A re-scoring by whose judgments history can be shown."""
 
+    id: str
     name: str
     """The measures version."""
     goes_on: bool
@@ -171,7 +172,7 @@ def asked_of(store: Store, run_id: str, *, version: str | None = None) -> Asked 
 
 
 def _version(found: Rescoring) -> Version:
-    return Version(name=found.name, goes_on=found.finished_at is None)
+    return Version(id=str(found.id), name=found.name, goes_on=found.finished_at is None)
 
 
 def _line(connection: Connection, check: Definition, unresolved: Mapping[str, int], now: datetime) -> CheckLine:
