@@ -21,7 +21,7 @@ from app.services import following, keys, rescoring
 from app.services.following import NEWS, Kind, Sight, Topic, events
 from app.services.keys import Scope
 from app.store.engine import Store
-from app.store.news import FollowedRun, OpenAlert
+from app.store.followed import FollowedRun, OpenAlert
 from tests.browser import served
 from tests.fakes import failed
 from tests.living import until

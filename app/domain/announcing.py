@@ -16,9 +16,9 @@ from app.domain.counting import counted
 from app.domain.delivering import DeliveryState
 from app.domain.model import Severity
 
-NEWS: Final = frozenset({TransitionType.OPENED, TransitionType.ESCALATED})
+TOLD_ONCE: Final = frozenset({TransitionType.OPENED, TransitionType.ESCALATED})
 """What is told once: where it was held back, later."""
-TRIGGERS: Final = NEWS | {TransitionType.REMINDED}
+TRIGGERS: Final = TOLD_ONCE | {TransitionType.REMINDED}
 """What tells a receiver that something is wrong; the rest means nothing to one that never heard of it."""
 NO_SILENCES: Final[Mapping[int, str]] = MappingProxyType({})
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.domain.alerting import AlertState
-from app.domain.announcing import NEWS, TRIGGERS
+from app.domain.announcing import TOLD_ONCE, TRIGGERS
 from app.services import alert_reading
 from app.services.alert_reading import AlertQuestion
 from app.services.evidence import explain_all
@@ -49,7 +49,7 @@ def lines(store: Store, asked: AlertQuestion, *, before: int | None, limit: int)
 
 def told_reason(alert: Mapping[str, Any]) -> str:
     """Give the reason with which an alert opened or got worse last; before that, what its rule saw last."""
-    news = [str(change["reason"]) for change in alert["transitions"] if change["type"] in NEWS]
+    news = [str(change["reason"]) for change in alert["transitions"] if change["type"] in TOLD_ONCE]
     return news[-1] if news else str(alert["reason"])
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from app.domain.alerting import OPEN, AlertState, TransitionType
 from app.domain.announcing import (
-    NEWS,
+    TOLD_ONCE,
     AlertView,
     Announcement,
     PastDelivery,
@@ -159,14 +159,14 @@ def _write(
         outbox.cancel_deliveries(connection, announcement.cancel, announcement.reason)
     transition_id = known.transition_id
     if announcement.late:
-        transition_id = next(row.id for row in reversed(before) if row.type in NEWS)
+        transition_id = next(row.id for row in reversed(before) if row.type in TOLD_ONCE)
         alerts.release(connection, transition_id)
     if transition_id is None:
         return
     if announcement.suppressed is not None:
         alerts.suppress(connection, transition_id, announcement.suppressed, silence=announcement.silence)
     at = to_us(now)
-    held = hold_until is not None and not announcement.late and announcement.type in NEWS
+    held = hold_until is not None and not announcement.late and announcement.type in TOLD_ONCE
     rows = [
         {
             "hook_id": hook,
@@ -198,7 +198,7 @@ def _view(connection: Connection, known: Known, before: Sequence[TransitionRow],
         )
         for row in outbox.deliveries_of_alert(connection, known.id, hold=hold)
     ]
-    newest = next((row for row in reversed(before) if row.type in NEWS), None)
+    newest = next((row for row in reversed(before) if row.type in TOLD_ONCE), None)
     suppressed = newest.suppressed if newest is not None else None
     return AlertView(
         alert_id=known.id,

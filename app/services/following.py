@@ -14,9 +14,9 @@ from app.domain.model import RunStatus
 from app.formats import shapes
 from app.services.plans import asked_in
 from app.services.scoring import rescoring_shape
-from app.store import news, rescoring
+from app.store import followed, rescoring
 from app.store.engine import Connection, Store
-from app.store.news import FollowedRun, OpenAlert
+from app.store.followed import FollowedRun, OpenAlert
 
 _UNDER_WAY = (RunStatus.QUEUED, RunStatus.RUNNING)
 
@@ -80,11 +80,11 @@ def look(store: Store, topics: Collection[Topic], before: Sight | None = None) -
     """Look at what these topics are about; `before` spares reading again what cannot have changed."""
     before = before or Sight()
     with store.read() as connection:
-        wanted = {topic.id: news.followed_run(connection, topic.id) for topic in topics if topic.kind is Kind.RUN}
+        wanted = {topic.id: followed.followed_run(connection, topic.id) for topic in topics if topic.kind is Kind.RUN}
         runs = {run_id: run for run_id, run in wanted.items() if run is not None}
         return Sight(
-            newest=news.newest_runs(connection) if NEWS in topics else None,
-            alerts=news.open_alerts(connection) if NEWS in topics else None,
+            newest=followed.newest_runs(connection) if NEWS in topics else None,
+            alerts=followed.open_alerts(connection) if NEWS in topics else None,
             runs=runs,
             shards={
                 run_id: _shards(connection, run_id, before.shards.get(run_id, {}))
@@ -152,7 +152,7 @@ def _of_rescoring(sight: Sight, rescoring_id: int) -> Event:
 
 
 def _shards(connection: Connection, run_id: int, known: Mapping[int, int]) -> dict[int, int]:
-    return {**known, **news.new_shards(connection, run_id, known)}
+    return {**known, **followed.new_shards(connection, run_id, known)}
 
 
 def _rescorings(connection: Connection, topics: Collection[Topic]) -> Iterator[tuple[int, Mapping[str, Any]]]:

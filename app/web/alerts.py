@@ -22,7 +22,7 @@ from app.formats.complaints import parse_document
 from app.services import acknowledging, alert_details, alert_lines, alert_reading, definitions
 from app.services.alert_reading import AlertQuestion
 from app.store.engine import Store
-from app.web import news
+from app.web import alert_words
 from app.web.forms import beside, read_form
 from app.web.rendering import render
 
@@ -108,10 +108,10 @@ def show_alerts(
         counts=_counts(store, wanted.check),
         states=STATES,
         severities=list(Severity),
-        kinds=news.RULE_KINDS,
+        kinds=alert_words.RULE_KINDS,
         within=WITHIN,
         checks=[check.slug for check in definitions.list_all(store, "check")],
-        meanings=news.ALERT_STATES,
+        meanings=alert_words.ALERT_STATES,
         first=after is None,
     )
 
@@ -162,8 +162,8 @@ def _alert(
         alert=found.alert,
         is_open=found.alert["state"] in OPEN,
         silence=_silence_form(found.alert),
-        meanings=news.ALERT_STATES,
-        delivery_meanings=news.DELIVERY_STATES,
+        meanings=alert_words.ALERT_STATES,
+        delivery_meanings=alert_words.DELIVERY_STATES,
         refused=refused,
         note=note,
         problems=problems or {},

@@ -16,7 +16,7 @@ from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.formats import shapes
 from app.services import alert_reading, definitions, deliveries, hook_reading
 from app.store.engine import Store
-from app.web import news
+from app.web import alert_words
 from app.web.forms import read_form
 from app.web.rendering import render
 from app.web.signing_in import safe_path
@@ -94,7 +94,7 @@ def _deliveries(
         here="/deliveries?" + urlencode({**kept, **({"state": state} if state else {})}),
         states=list(DeliveryState),
         hooks=[one.slug for one in definitions.list_all(store, hook_reading.KIND)],
-        meanings=news.DELIVERY_STATES,
+        meanings=alert_words.DELIVERY_STATES,
         first=after is None,
         refused=refused,
     )

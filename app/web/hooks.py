@@ -22,7 +22,7 @@ from app.services.keys import Scope
 from app.services.references import FILE
 from app.services.vault import Vault
 from app.store.engine import Store
-from app.web import hook_fields, news
+from app.web import alert_words, hook_fields
 from app.web.forms import Typed, beside, read_form, revision_of
 from app.web.rendering import render
 
@@ -172,7 +172,7 @@ def _hook(
         meaning=hook_fields.KINDS[line.definition.body["kind"]],
         recent=alert_reading.list_deliveries(store, hook=slug, state=None, before=None, limit=_RECENT),
         test=_test(store, slug, test) if test else None,
-        meanings=news.DELIVERY_STATES,
+        meanings=alert_words.DELIVERY_STATES,
         refused=refused,
         replayed=replayed,
     )

@@ -15,7 +15,7 @@ from app.api.deps import csrf_token
 from app.domain.counting import counted
 from app.formats import explanations
 from app.services.keys import Identity, Scope
-from app.web import news, wording
+from app.web import alert_words, wording
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
@@ -74,7 +74,7 @@ def _environment() -> Environment:
         absent=explanations.not_returned,
         bound=wording.bound,
         counted=counted,
-        **news.FILTERS,
+        **alert_words.FILTERS,
     )
     return environment
 

@@ -1,4 +1,4 @@
-"""Words for alerts, deliveries and silences: what our closed words mean to people who read them for the first time."""
+"""What our closed words for alerts, deliveries and silences mean to people who read them for the first time."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
