@@ -257,7 +257,11 @@ class Replay:
 
     def build(self) -> None:
         """Carry out the instructions that put something into the image."""
-        venv.create(self.root / "venv", with_pip=True)
+        venv.create(self.root / "venv")
+        # The pip of the base image, which is left out, is ours, told to work there: to install another takes long.
+        pip = self.root / "venv/bin/pip"
+        pip.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pip --python "{pip.parent}/python" "$@"\n', "utf-8")
+        pip.chmod(0o755)
         kept = {name: os.environ[name] for name in ("HOME", "SSL_CERT_FILE", "LANG") if name in os.environ}
         self.environment = {**kept, "PATH": f"{self.root / 'venv/bin'}{os.pathsep}{os.environ['PATH']}"}
         (self.root / "data").mkdir()
