@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.services import definitions, glancing, scheduling
-from app.services.glancing import Wish
+from app.services import definitions, overview, scheduling
+from app.services.overview import Wish
 from app.store.engine import Store
 from tests.fakes import START
 from tests.living import until
@@ -37,7 +37,7 @@ def _watch(world: World, **more: Any) -> bool:
 
 
 def _overdue(world: World) -> bool:
-    (line,) = glancing.look(world.store, Wish(), world.clock()).lines
+    (line,) = overview.look(world.store, Wish(), world.clock()).lines
     return line.overdue
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.model import Outcome
-from app.services import baselines, overview
+from app.services import baselines, check_details
 from app.services.keys import Scope
 from app.store.engine import Store
 from app.web.wording import ABSENT, brief, plainly
@@ -294,7 +294,7 @@ def test_more_degraded_queries_ask_no_more_of_the_database(pages: Site) -> None:
         world.run(slug)
         asked: list[str] = []
         with statements(world.store, asked.append):
-            found = overview.one_check(world.store, slug, world.clock())
+            found = check_details.one_check(world.store, slug, world.clock())
         assert [result["key"] for result in found.degraded] == [f"c{number:03}" for number in range(10)]
         assert found.fleet is not None
         counts.append(len(asked))

@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 import pytest
 
 from app.domain.hooks import Receipt
-from app.services import glancing
-from app.services.glancing import PAGE, Wish
+from app.services import overview
 from app.services.keys import Scope
+from app.services.overview import PAGE, Wish
 from app.store.engine import Store
 from tests.fakes import answered, hits
 from tests.html_pages import Page
@@ -160,7 +160,7 @@ def test_more_checks_ask_no_more_of_the_database(pages: Site) -> None:
             pages.world.run(f"c{number:03}")
         asked: list[str] = []
         with statements(store, asked.append):
-            found = glancing.look(store, Wish(), pages.world.clock())
+            found = overview.look(store, Wish(), pages.world.clock())
         assert found.total == count
         counts.append(len(asked))
     assert counts[0] == counts[1]
@@ -175,7 +175,7 @@ def test_either_database_shows_the_same(store: Store) -> None:
     world.wish("billing")
     world.send.receipts += [REFUSED]
     world.deliver_all()
-    found = glancing.look(store, Wish(tag="legal", verdict="degraded", failing=True), world.clock())
+    found = overview.look(store, Wish(tag="legal", verdict="degraded", failing=True), world.clock())
     (line,) = found.lines
     assert list(line.coverage) == [1.0, 0.0]
     assert line.slices["tag"].coverage == 0.0

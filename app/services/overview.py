@@ -1,268 +1,206 @@
-"""What the status pages show beyond the API's shapes: one check with its evidence. All of them are glancing's.
+"""The overview, all checks at a glance: those somebody asks for, the ones that need a look first, a page at a time.
 
-A bounded number of rows per check, never all of history. Nothing here writes.
+What tells them apart is read of every check, a row each; the rest only of those on the page. Nothing here writes.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
 
-from app.domain.model import RunStatus, Verdict
-from app.domain.schedules import next_due, spread
-from app.services import alert_reading, evidence, reading, scoring
-from app.services.alert_reading import AlertQuestion
+from app.domain.alerting import no_data_due
+from app.domain.model import Category, RunStatus, Verdict
+from app.domain.schedules import next_due
+from app.services.check_details import SPARK_RUNS, EndedRun, ended_run, next_run, open_alerts, schedule_text
 from app.services.scheduling import schedule_of, silence
-from app.store import alerts, catalog, history, rescored, rescoring
+from app.store import catalog, glances
 from app.store.catalog import Definition
-from app.store.engine import Connection, Store, from_us
-from app.store.history import RunRow
-from app.store.rescoring import Rescoring
+from app.store.engine import Connection, Store, from_us, to_us
+from app.store.glances import Newest, Part
 
-SPARK_RUNS = 30
-SHOWN_CANARIES = 10
-_RECENT_RUNS = 15
-_RECENT_ALERTS = 5
-_SHOWN_VERSIONS = 5
-_UNRESOLVED = ("firing", "recovering", "pending")
-_UNDER_WAY = (RunStatus.QUEUED, RunStatus.RUNNING)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedRun:
-    """What is left to say of a run in one line; None = not measured."""
-
-    id: str
-    status: str
-    verdict: str | None
-    reasons: Sequence[str]
-    health_score: float | None
-    coverage: float | None
-    degraded: int | None
-    measured: int | None
-    failed: int | None
-    total: int | None
-    index_version: str | None
-    finished_at: datetime | None
+PAGE: Final = 50
+"""Checks on a page."""
+NO_RUN: Final = "none"
+"""Stands for the verdict of a check without an ended run."""
+OFF: Final = "off"
+"""Stands for the verdict of a check that is switched off: what was true of it once is no news."""
+VERDICTS: Final = (Verdict.HEALTHY, Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, OFF)
+_DEAD_FOR: Final = timedelta(days=3)
+"""How long a dead letter is news: it may have been tried for a day before it was given up."""
+_ORDER: Final = (Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, Verdict.HEALTHY, OFF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckLine:
-    """A check at a glance."""
+class Wish:
+    """Which checks somebody wants to see; empty = no matter."""
+
+    text: str = ""
+    """Is in the name of the check, of its suite or of its retriever."""
+    suite: str = ""
+    retriever: str = ""
+    category: str = ""
+    """The newest run asked canaries of it."""
+    tag: str = ""
+    verdict: str = ""
+    failing: bool = False
+    """Switched on and not healthy, overdue, or with an alert that fires."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """A check in one line."""
 
     slug: str
     suite: str
     retriever: str
     schedule: str
     enabled: bool
-    archived: bool
     newest: EndedRun | None
     """The newest ended run; None before the first."""
-    recent: tuple[EndedRun, ...]
-    """Up to `SPARK_RUNS` ended runs, oldest first."""
+    slices: Mapping[str, Part]
+    """Of the newest run, the `category` and the `tag` that were asked for."""
+    coverage: Sequence[float | None] = ()
+    """Of up to `SPARK_RUNS` ended runs, oldest first; None = not measured."""
     active: str | None
     """`running` or `queued` while a run is under way."""
-    next_run: datetime | None
+    next_run: datetime | None = None
     overdue: bool
     """Nothing completed by the second-next scheduled instant."""
     alerts: Mapping[str, int]
     """Alerts that are not resolved by state, with their severity: `firing critical`."""
 
+    @property
+    def verdict(self) -> str:
+        """That of the newest run, `NO_RUN` or `OFF`."""
+        if not self.enabled:
+            return OFF
+        return (self.newest.verdict if self.newest else None) or NO_RUN
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a run asked: its `k`, and of each canary by key the document with minimum, floors and judgments."""
-
-    k: int
-    canaries: Mapping[str, Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
-    """A re-scoring by whose judgments history can be shown."""
-
-    id: str
-    name: str
-    """The measures version."""
-    goes_on: bool
-    """Not all runs are judged yet."""
+    @property
+    def failing(self) -> bool:
+        """Whether somebody has to look; unknown is not healthy, and who switched a check off knows."""
+        if not self.enabled:
+            return False
+        firing = any(state.startswith("firing") for state in self.alerts)
+        return self.verdict in {Verdict.DEGRADED, Verdict.UNKNOWN} or self.overdue or firing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckDetail:
-    """A check with the evidence of its newest ended run, in the API's shapes."""
+class Overview:
+    """A page of checks, and what else there is."""
 
-    line: CheckLine
-    definition: Mapping[str, Any]
-    managed_by: str
-    source: str | None
-    run: Mapping[str, Any] | None
-    asked: Asked | None
-    """What the newest ended run asked; None before the first, and where it could not start."""
-    degraded: Sequence[Mapping[str, Any]]
-    """The worst degraded canaries, at most `SHOWN_CANARIES`: results with `rank_before`, `rank_now`, `diagnosis`."""
-    fleet: Mapping[str, Any] | None
-    """What those have in common that fell since the oldest alert that is not over began; None where nobody did."""
-    failed: Sequence[Mapping[str, Any]]
-    """Canaries whose probe brought no measurement, as many at most."""
-    unresolved: Sequence[Mapping[str, Any]]
-    resolved: Sequence[Mapping[str, Any]]
-    runs: Sequence[Mapping[str, Any]]
-    """The newest ones; where a re-scoring is asked for, those that are in it with its numbers."""
-    versions: Sequence[Version]
-    """The re-scorings of the check, newest first."""
+    lines: Sequence[Glance]
+    found: int
+    """How many checks are as wished, on all pages."""
+    total: int
+    """How many checks there are."""
+    page: int
+    pages: int
+    verdicts: Mapping[str, int]
+    """How many there are of each verdict, were no verdict wished for."""
+    suites: Sequence[str]
+    retrievers: Sequence[str]
+    categories: Sequence[str]
+    tags: Sequence[str]
+    overdue: int
+    """How many of all checks are."""
+    dead: Mapping[str, int]
+    """Deliveries of the last days that were given up, by hook."""
 
 
-def one_line(store: Store, slug: str, now: datetime) -> CheckLine:
-    """Read a check at a glance, an archived one too. Raises NotFoundError."""
+def look(store: Store, wish: Wish, now: datetime, *, page: int = 1) -> Overview:
+    """Read the checks in force that are as wished; a page beyond the last is the last."""
     with store.read() as connection:
-        check = reading.find_check(connection, slug)
-        return _line(connection, check, open_alerts(connection).get(check.id, {}), now)
-
-
-def one_check(store: Store, slug: str, now: datetime, *, version: str | None = None) -> CheckDetail:
-    """Read a check with what its newest ended run found, archived ones included.
-
-    A measures `version` is that of the runs it lists; all else is of the day. Raises NotFoundError, and
-    InvalidInputError where there is no such version.
-    """
-    with store.read() as connection:
-        check = reading.find_check(connection, slug)
-        versions = [_version(one) for one in rescoring.list_all(connection, check.id, limit=_SHOWN_VERSIONS)]
-        line = _line(connection, check, open_alerts(connection).get(check.id, {}), now)
-    run = reading.run(store, line.newest.id) if line.newest else None
-    unresolved = _unresolved(store, slug)
-    degraded, fleet = _degraded(store, check.id, run["id"], unresolved) if run else ([], None)
-    return CheckDetail(
-        line=line,
-        definition=check.body,
-        managed_by=check.managed_by,
-        source=check.source,
-        run=run,
-        asked=asked_of(store, run["id"]) if run else None,
-        degraded=degraded,
-        fleet=fleet,
-        failed=_failed(store, run["id"]) if run else (),
-        unresolved=unresolved,
-        resolved=alert_reading.list_alerts(store, check=slug, state="resolved", before=None, limit=_RECENT_ALERTS),
-        runs=reading.list_runs(store, slug, before=None, limit=_RECENT_RUNS, version=version),
-        versions=versions,
+        checks = {check.slug: check for check in catalog.list_definitions(connection, "check")}
+        newest = glances.newest_runs(connection)
+        everything = _glances(connection, list(checks.values()), newest, wish, now)
+        alike = [glance for glance in everything if _is_wished(glance, wish)]
+        found = [glance for glance in alike if wish.verdict in {"", glance.verdict}]
+        pages = max(1, -(-len(found) // PAGE))
+        page = min(max(page, 1), pages)
+        shown = sorted(found, key=_urgency)[(page - 1) * PAGE : page * PAGE]
+        ids = [checks[glance.slug].id for glance in shown]
+        values = glances.recent_values(connection, ids, "coverage", limit=SPARK_RUNS)
+        dead = glances.dead_letters(connection, to_us(now - _DEAD_FOR))
+    parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
+    asked = {name for part in parts for name in part.categories}
+    return Overview(
+        lines=[_completed(glance, checks[glance.slug], values, now) for glance in shown],
+        found=len(found),
+        total=len(checks),
+        page=page,
+        pages=pages,
+        verdicts=Counter(glance.verdict for glance in alike),
+        suites=sorted({glance.suite for glance in everything}),
+        retrievers=sorted({glance.retriever for glance in everything}),
+        categories=[str(category) for category in Category if category in asked],
+        tags=sorted({name for part in parts for name in part.tags}),
+        overdue=sum(glance.overdue for glance in everything),
+        dead=dead,
     )
 
 
-def versions_of(store: Store, run_id: str) -> list[Version]:
-    """Read the re-scorings a run is in, newest first."""
-    with store.read() as connection:
-        row = reading.find_run(connection, run_id)
-        mine = rescored.rescorings_of(connection, row.id)
-        there = rescoring.list_all(connection, row.check_id) if mine else []
-        return [_version(one) for one in there if one.id in mine]
-
-
-def asked_of(store: Store, run_id: str, *, version: str | None = None) -> Asked | None:
-    """Read what a run asked, with the judgments of a measures version; None where it has not started."""
-    with store.read() as connection:
-        row = reading.find_run(connection, run_id)
-        if row.suite_version_id is None or row.check_version_id is None:
-            return None
-        k = catalog.version_body(connection, row.check_version_id).body["k"]
-        row, anew = scoring.in_version(connection, row, version)
-        members = scoring.setting_of(connection, row, anew).members
-    return Asked(k=k, canaries={member.key: member.body for member in members})
-
-
-def _version(found: Rescoring) -> Version:
-    return Version(id=str(found.id), name=found.name, goes_on=found.finished_at is None)
-
-
-def _line(connection: Connection, check: Definition, unresolved: Mapping[str, int], now: datetime) -> CheckLine:
-    recent = tuple([ended_run(row) for row in history.ended_runs(connection, check.id, limit=SPARK_RUNS)])
-    under_way = {row.status for row in history.list_runs(connection, check.id, limit=2)}
-    live = check.archived_at is None and bool(check.body["enabled"])
-    return CheckLine(
-        slug=check.slug,
-        suite=check.body["suite"],
-        retriever=check.body["retriever"],
-        schedule=schedule_text(check.body["schedule"]),
-        enabled=bool(check.body["enabled"]),
-        archived=check.archived_at is not None,
-        newest=recent[-1] if recent else None,
-        recent=recent,
-        active=next((str(status) for status in reversed(_UNDER_WAY) if status in under_way), None),
-        next_run=next_run(check, now) if live else None,
-        overdue=live and silence(connection, check, now) is not None,
-        alerts=unresolved,
-    )
-
-
-def next_run(check: Definition, now: datetime) -> datetime:
-    """Give when the clock starts the next run: the first instant whose delayed start still lies ahead."""
-    schedule = schedule_of(check.body)
-    delay = spread(check.slug, schedule)
-    return next_due(schedule, now - delay) + delay
-
-
-def open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
-    """Count alerts that are not resolved by check, and by state and severity: `firing critical`."""
-    found: dict[int, dict[str, int]] = {}
-    for check_id, state, severity, count in alerts.count_alerts(connection):
-        found.setdefault(check_id, {})[f"{state} {severity}"] = count
-    return found
-
-
-def _unresolved(store: Store, slug: str) -> list[dict[str, Any]]:
-    found = alert_reading.find_alerts(store, AlertQuestion(check=slug, states=_UNRESOLVED), before=None, limit=50)
-    return sorted(found, key=lambda alert: _UNRESOLVED.index(alert["state"]))
-
-
-def _degraded(
-    store: Store, check_id: int, run_id: str, unresolved: Sequence[Mapping[str, Any]]
-) -> tuple[list[dict[str, Any]], Mapping[str, Any] | None]:
-    """Give the worst degraded canaries of a run, and what those that fell since these alerts began have in common."""
-    begun = [int(alert["since_run"]) for alert in unresolved if alert["since_run"] is not None]
-    with store.read() as connection:
-        worst = evidence.worst_canaries(connection, check_id, int(run_id), limit=SHOWN_CANARIES)
-        why = evidence.explain(connection, int(run_id), first_run=min(begun, default=None)) if worst else None
-    keys = [canary["key"] for canary in worst]
-    found = {result["key"]: result for result in reading.results(store, run_id, keys=keys)[0]} if keys else {}
-    degraded = [
-        {
-            **found[canary["key"]],
-            "rank_before": canary["rank_before"],
-            "rank_now": canary["rank_now"],
-            "diagnosis": why.known.get(canary["key"]) if why is not None else None,
-        }
-        for canary in worst
-        if canary["key"] in found
+def _glances(
+    connection: Connection, checks: Sequence[Definition], newest: Mapping[int, Newest], wish: Wish, now: datetime
+) -> list[Glance]:
+    unresolved, active = open_alerts(connection), glances.under_way(connection)
+    return [
+        Glance(
+            slug=check.slug,
+            suite=check.body["suite"],
+            retriever=check.body["retriever"],
+            schedule=schedule_text(check.body["schedule"]),
+            enabled=bool(check.body["enabled"]),
+            newest=ended_run(ended.run) if (ended := newest.get(check.id)) is not None else None,
+            slices=_slices(ended, wish),
+            active=active.get(check.id),
+            overdue=_is_overdue(connection, check, ended, now),
+            alerts=unresolved.get(check.id, {}),
+        )
+        for check in checks
     ]
-    return degraded, why.told if why is not None and begun and why.fleet.fallen else None
 
 
-def _failed(store: Store, run_id: str) -> list[dict[str, Any]]:
-    return reading.results(store, run_id, verdict=Verdict.UNKNOWN, limit=SHOWN_CANARIES)[0]
+def _slices(newest: Newest | None, wish: Wish) -> dict[str, Part]:
+    if newest is None:
+        return {}
+    asked = (("category", wish.category, newest.slices.categories), ("tag", wish.tag, newest.slices.tags))
+    return {kind: parts[name] for kind, name, parts in asked if name in parts}
 
 
-def ended_run(row: RunRow) -> EndedRun:
-    """Say what a line says of an ended run."""
-    return EndedRun(
-        id=str(row.id),
-        status=row.status,
-        verdict=row.verdict,
-        reasons=row.reasons,
-        health_score=row.aggregates.get("health_score"),
-        coverage=row.aggregates.get("coverage"),
-        degraded=row.degraded,
-        measured=row.measured,
-        failed=row.failed,
-        total=row.total,
-        index_version=row.index_version,
-        finished_at=from_us(row.finished_at) if row.finished_at is not None else None,
+def _is_overdue(connection: Connection, check: Definition, newest: Newest | None, now: datetime) -> bool:
+    if not check.body["enabled"]:
+        return False
+    last = None
+    if newest is not None:
+        if newest.run.finished_at is None or newest.run.status == RunStatus.FAILED:
+            return silence(connection, check, now) is not None  # what completed before is in the history
+        last = from_us(newest.run.finished_at)
+    schedule, updated = schedule_of(check.body), from_us(check.updated_at)
+    if last is not None and now < next_due(schedule, max(last, updated)):
+        return False  # spares most the second of two instants
+    return no_data_due(schedule, last, now, updated) is not None
+
+
+def _is_wished(glance: Glance, wish: Wish) -> bool:
+    names = f"{glance.slug}\n{glance.suite}\n{glance.retriever}"
+    return (
+        wish.text.strip().lower() in names
+        and wish.suite in {"", glance.suite}
+        and wish.retriever in {"", glance.retriever}
+        and (not wish.category or "category" in glance.slices)
+        and (not wish.tag or "tag" in glance.slices)
+        and (glance.failing or not wish.failing)
     )
 
 
-def schedule_text(schedule: Mapping[str, Any]) -> str:
-    """Write a schedule for people: every 5m, cron 0 6 * * * (UTC)."""
-    if schedule.get("every") is not None:
-        every = schedule["every"]
-        return f"every {every} s" if isinstance(every, int) else f"every {every}"
-    return f"cron {schedule['cron']} ({schedule['timezone']})"
+def _completed(
+    glance: Glance, check: Definition, values: Mapping[int, Sequence[float | None]], now: datetime
+) -> Glance:
+    return replace(glance, coverage=values[check.id], next_run=next_run(check, now) if glance.enabled else None)
+
+
+def _urgency(glance: Glance) -> tuple[bool, bool, int, bool, str]:
+    off = glance.verdict == OFF
+    return off, not glance.failing, _ORDER.index(glance.verdict), not glance.overdue, glance.slug

@@ -14,8 +14,8 @@ from fastapi.responses import Response
 from app.api.deps import StoreDep
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.fields import shortened
-from app.services import overview, reading
-from app.services.overview import CheckLine
+from app.services import check_details, reading
+from app.services.check_details import CheckLine
 from app.store.engine import Store
 from app.web.rendering import fill
 from app.web.wording import score, spoken
@@ -42,7 +42,7 @@ def show_badge(
     request: Request, store: StoreDep, check: str, label: Label = None, measure: MeasureName = None
 ) -> Response:
     """Draw the newest verdict of a check, with a `measure` its value; a check that is overdue is never said healthy."""
-    line = overview.one_line(store, check, datetime.now(UTC))
+    line = check_details.one_line(store, check, datetime.now(UTC))
     drawn = draw(badge_of(store, line, label=label, measure=measure)).encode()
     # Kept by nobody without asking: a badge is looked at in order to know how things are now.
     headers = {"etag": f'"{sha256(drawn).hexdigest()[:32]}"', "cache-control": "private, no-cache"}

@@ -16,7 +16,7 @@ from app.formats.diagnosed import ADVICE
 from app.formats.documents import CheckDocument
 from app.formats.rule_documents import rules_in_force
 from app.formats.rule_words import rule_in_words
-from app.services import baselines, charts, overview, reanchoring, thinness, why
+from app.services import baselines, charts, check_details, reanchoring, thinness, why
 from app.services.reanchoring import State
 from app.web.badges import badge_of, draw
 from app.web.banners import banners_of
@@ -38,7 +38,7 @@ _OWN_MEASURES = ("health_score", "coverage", "degraded_share")
 def show_check(request: Request, store: StoreDep, slug: str, version: Version = "") -> HTMLResponse:
     """Show a check: its verdict with reasons, its measures over time, what is degraded and why."""
     now = datetime.now(UTC)
-    detail = overview.one_check(store, slug, now, version=version or None)
+    detail = check_details.one_check(store, slug, now, version=version or None)
     run, k = detail.run, detail.asked.k if detail.asked else detail.definition["k"]
     rules = rules_in_force(CheckDocument.model_validate(detail.definition).rules)
     return render(

@@ -9,8 +9,8 @@ from fastapi.responses import HTMLResponse
 
 from app.api.deps import StoreDep
 from app.domain.errors import InvalidInputError, Problem
-from app.services import glancing
-from app.services.glancing import VERDICTS, Wish
+from app.services import overview
+from app.services.overview import VERDICTS, Wish
 from app.web.banners import banners_of
 from app.web.rendering import render
 
@@ -43,7 +43,7 @@ def show_overview(
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
     """Show every check at a glance, or those somebody looks for."""
-    found = glancing.look(store, wish, datetime.now(UTC), page=page)
+    found = overview.look(store, wish, datetime.now(UTC), page=page)
     return render(
         request,
         "overview.html",

@@ -13,7 +13,7 @@ from app.api.quality import REPORTS
 from app.domain.errors import NotFoundError
 from app.formats.quality_reports import TITLES, VERDICTS
 from app.formats.quality_words import ABOUT, TO_KNOW, number_name
-from app.services import overview, quality
+from app.services import check_details, quality
 from app.store.engine import Store
 from app.web import quality_pictures
 from app.web.rendering import render
@@ -33,7 +33,7 @@ async def show_quality(
 
 def _page(request: Request, store: Store, slug: str, *, made: bool) -> HTMLResponse:
     now = datetime.now(UTC)
-    line = overview.one_line(store, slug, now)
+    line = check_details.one_line(store, slug, now)
     found, nothing = None, line.newest is None
     if made:
         try:

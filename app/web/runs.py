@@ -11,7 +11,7 @@ from app.domain.comparing import Change
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Category, Outcome, Reason, Verdict
 from app.formats import differences
-from app.services import comparison, overview, reading
+from app.services import check_details, comparison, reading
 from app.services.counterparts import Counterparts, counterparts
 from app.web.parameters import Version, chosen
 from app.web.rendering import render
@@ -72,8 +72,8 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
         "run.html",
         run=run,
         results=found,
-        asked=overview.asked_of(store, run_id, version=version or None),
-        versions=overview.versions_of(store, run_id),
+        asked=check_details.asked_of(store, run_id, version=version or None),
+        versions=check_details.versions_of(store, run_id),
         counterparts=counterparts(store, run_id) if run["finished_at"] else None,
         chosen=version,
         following=following,
