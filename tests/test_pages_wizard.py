@@ -300,6 +300,34 @@ def test_saving_a_retriever_as_it_stands_changes_nothing(empty: Site) -> None:
     assert empty.world.vault.decrypt(after.secrets) == {"auth.token": secret}
 
 
+def test_no_step_sends_back_a_secret_and_each_field_of_one_says_so(empty: Site) -> None:
+    """Without scripts every step loads the page anew, and what is sent back is kept by caches and histories."""
+    token, key, pasted = "a-token-nobody-may-see", "xyzzy-1", "Bearer plugh-2"
+    form = {**MAPPED, "auth.kind": "bearer", "auth.bearer.token": token, "embedding.token": token}
+    form |= {"embedding.url": "http://embed.test/v1", "request.headers": f"X-Key: {key}\n{pasted}"}
+    for more in ({"do": "ask"}, {"do": "read"}, {"do": "save"}, {"use": "0"}, {"point": '["found"]'}, {}):
+        text = empty.client().post(NEW, data={**form, **more}).text
+        assert [secret for secret in (token, key, "plugh-2") if secret in text] == []
+        shown = Page(text)
+        assert shown.one("textarea", name="request.headers").text == "X-Key:"
+        again = [one.text for one in shown.all("noscript") if "Type it again before each step" in one.text]
+        assert len(again) == len(shown.all("input", type="password")) + 1  # and at the headers
+
+
+def test_a_header_whose_value_was_not_typed_again_is_asked_for_and_none_is_saved_empty(empty: Site) -> None:
+    form = {**MAPPED, "do": "save", "request.headers": "X-Key: xyzzy-1\nX-Other:"}
+    shown = page(empty.client().post(NEW, data=form), 422)
+    assert "say the value of X-Other" in shown.one("span", id="wrong-request-headers").text
+    assert definitions.list_all(empty.world.store, "retriever") == []
+    form |= {"request.headers": "X-Key: xyzzy-1"}
+    assert empty.client().post(NEW, data=form).status_code == 303
+    stored = {**fields_of(empty.page("/retrievers/docs/map")), "do": "save", "timeout": "3"}
+    assert stored["request.headers"] == "X-Key:"
+    assert empty.client().post("/retrievers/docs/map", data=stored).status_code == 303  # what is stored stays
+    secrets = definitions.stored_secrets(empty.world.store, empty.world.vault, "retriever", "docs")
+    assert secrets == {"request.headers.X-Key": "xyzzy-1"}
+
+
 def test_a_stored_secret_goes_to_no_other_address(empty: Site) -> None:
     form = {**MAPPED, "do": "save", "auth.kind": "bearer", "auth.bearer.token": "a-token-nobody-may-see"}
     assert empty.client().post(NEW, data=form).status_code == 303

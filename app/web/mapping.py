@@ -199,7 +199,7 @@ def _page(request: Request, store: Store, sheet: Sheet, *, status: int = 200) ->
         "map.html",
         status=status,
         sheet=sheet,
-        typed=sheet.typed,
+        typed=retriever_fields.without_secrets(sheet.typed),
         preset=known,
         options=_option_names(sheet),
         secrets_set=_stored_secrets(sheet.definition),

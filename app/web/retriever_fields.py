@@ -5,6 +5,7 @@ What a form has no field for stays as it is stored; what is wrong with a value i
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from app.domain.errors import InvalidInputError, Problem
@@ -124,6 +125,21 @@ def body_of(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, Any]:
     return body
 
 
+def without_secrets(typed: Typed) -> Typed:
+    """Give the form as it may be sent back: of headers only the names, and the values the preset says.
+
+    Fields of secrets are never filled in. A line that is no header may be anything, so nothing of it is left.
+    """
+    preset = PRESETS.get(typed.get("preset"))
+    known = preset.request.get("headers", {}) if preset is not None else {}
+    told = []
+    for line in typed.get("request.headers").splitlines():
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        if colon and name:
+            told.append(f"{name}: {value if known.get(name) == value else ''}".rstrip())
+    return replace(typed, texts={**typed.texts, "request.headers": "\n".join(told)})
+
+
 def response_of(typed: Typed) -> dict[str, str | None]:
     """Give the mapping as a document's `response`; null takes out what a preset would fill in again."""
     return {name: typed.stripped(f"response.{name}") or None for name in POINTED}
@@ -179,7 +195,11 @@ def _request(typed: Typed, preset: str, stored: Mapping[str, Any]) -> dict[str, 
         raise InvalidInputError(problems)
     headers = pairs("request.headers", typed.get("request.headers"))
     known = stored.get("headers") or {}
-    request["headers"] = {name: value or (None if name in known else "") for name, value in headers.items()}
+    unsaid = [name for name, value in headers.items() if not value and name not in known]
+    if unsaid:
+        told = f"say the value of {', '.join(unsaid)}: it is not kept on this page"
+        raise InvalidInputError([Problem(path="request.headers", message=told)])
+    request["headers"] = {name: value or None for name, value in headers.items()}
     if dialect is Dialect.MCP:
         return {**request, "json": body, "tool": typed.stripped("request.tool") or None}
     method = typed.get("request.method", "POST")
