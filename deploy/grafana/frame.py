@@ -10,7 +10,7 @@ from grafana_foundation_sdk.models import dashboard as d
 from grafana_foundation_sdk.models import prometheus as p
 
 from deploy.grafana.panels import SOURCE
-from deploy.grafana.queries import JOB, OPEN, known, new_index_version, state
+from deploy.grafana.queries import INTERVAL, JOB, OPEN, known, new_index_version, series, state
 
 COALMINE_URL = "http://127.0.0.1:8000"
 TAG = "coalmine"
@@ -103,12 +103,24 @@ def sources() -> list[Variable]:
     source = dashboard.DatasourceVariable("datasource").type("prometheus").label("Data source")
     return [
         source,
-        one("job", "Installation", "label_values(coalmine_store_up, job)", "The Prometheus job of Coalmine."),
+        one("job", "Installation", "The Prometheus job of Coalmine.", of="coalmine_store_up", within=()),
     ]
 
 
-def one(name: str, label: str, query: str, description: str, preferred: str | None = None) -> dashboard.QueryVariable:
-    """Let choose one value; `preferred` is chosen where it exists."""
+def one(
+    name: str,
+    label: str,
+    description: str,
+    *,
+    of: str = INTERVAL,
+    within: Sequence[str] = (JOB,),
+    preferred: str | None = None,
+) -> dashboard.QueryVariable:
+    """Let choose one value of the label `name` of a metric's series, those that matchers select.
+
+    `preferred` is chosen where it exists.
+    """
+    query = f"label_values({series(of, *within) if within else of}, {name})"
     variable = (
         dashboard.QueryVariable(name)
         .label(label)
@@ -125,15 +137,22 @@ def one(name: str, label: str, query: str, description: str, preferred: str | No
 
 
 def many(
-    name: str, label: str, query: str, description: str, *, preferred: Sequence[str] = (), all_value: str = ALL
+    name: str,
+    label: str,
+    description: str,
+    *,
+    of: str = INTERVAL,
+    within: Sequence[str] = (JOB,),
+    preferred: Sequence[str] = (),
+    all_value: str = ALL,
 ) -> dashboard.QueryVariable:
-    """Let choose any number of values; all of them unless some are preferred."""
+    """Let choose any number of such values; all of them unless some are preferred."""
     current = (
         d.VariableOption(selected=True, text=list(preferred), value=list(preferred))
         if preferred
         else d.VariableOption(selected=True, text=["All"], value=["$__all"])
     )
-    variable = one(name, label, query, description)
+    variable = one(name, label, description, of=of, within=within)
     return variable.multi(True).include_all(True).all_value(all_value).current(current)
 
 

@@ -26,12 +26,9 @@ _NAMED = ("measure", "k")
 
 def board() -> Board:
     """Describe the board."""
-    suites = (q.JOB,)
-    retrievers = (*suites, q.among("suite", "$suite"))
+    retrievers = (q.JOB, q.among("suite", "$suite"))
     checks = (*retrievers, q.among("retriever", "$retriever"))
-    measures = q.series("coalmine_measure_ratio", *MINE)
-    cuts = q.series("coalmine_measure_ratio", *MINE, q.among("measure", "$measure"))
-    categories = q.series("coalmine_category_measure_ratio", *MINE)
+    measures = "coalmine_measure_ratio"
     return Board(
         uid="coalmine-check",
         title="Coalmine / Check",
@@ -40,30 +37,20 @@ def board() -> Board:
         page=("Open this check in Coalmine", "/checks/${check}"),
         variables=[
             *sources(),
-            many("suite", "Suite", f"label_values({q.series(q.INTERVAL, *suites)}, suite)", "Narrows the checks."),
-            many(
-                "retriever",
-                "Retriever",
-                f"label_values({q.series(q.INTERVAL, *retrievers)}, retriever)",
-                "Narrows the checks.",
-            ),
-            one("check", "Check", f"label_values({q.series(q.INTERVAL, *checks)}, check)", "The check to show."),
-            many(
-                "measure",
-                "Measure",
-                f"label_values({measures}, measure)",
-                "Measures to draw.",
-                preferred=("NDCG", "R"),
-            ),
+            many("suite", "Suite", "Narrows the checks."),
+            many("retriever", "Retriever", "Narrows the checks.", within=retrievers),
+            one("check", "Check", "The check to show.", within=checks),
+            many("measure", "Measure", "Measures to draw.", of=measures, within=MINE, preferred=("NDCG", "R")),
             many(
                 "k",
                 "k",
-                f"label_values({cuts}, k)",
                 "Where measures are cut. All shows those without a cut too.",
+                of=measures,
+                within=(*MINE, _CHOSEN[0]),
                 preferred=("5",),
                 all_value=".*",
             ),
-            many("category", "Category", f"label_values({categories}, category)", "Categories of canaries."),
+            many("category", "Category", "Categories of canaries.", of="coalmine_category_measure_ratio", within=MINE),
         ],
         annotations=marks(*MINE),
         sections=[

@@ -1,5 +1,7 @@
 """Several retrievers side by side, asked the same suite."""
 
+from grafana_foundation_sdk.builders import bargauge, timeseries
+
 from deploy.grafana import queries as q
 from deploy.grafana.frame import Board, Panels, Section, many, marks, one, sources
 from deploy.grafana.panels import (
@@ -25,10 +27,7 @@ _NAME = "{{retriever}} / {{check}}"
 
 def board() -> Board:
     """Describe the board."""
-    suites = (q.JOB,)
-    measures = q.series("coalmine_measure_ratio", *MINE)
-    cuts = q.series("coalmine_measure_ratio", *MINE, q.has("measure", "$measure"))
-    categories = q.series("coalmine_category_measure_ratio", *MINE)
+    measures, cuts = "coalmine_measure_ratio", (*MINE, _CHOSEN[0])
     return Board(
         uid="coalmine-comparison",
         title="Coalmine / Retrievers compared",
@@ -37,16 +36,11 @@ def board() -> Board:
         page=("Open Coalmine", "/"),
         variables=[
             *sources(),
-            one("suite", "Suite", f"label_values({q.series(q.INTERVAL, *suites)}, suite)", "The suite all are asked."),
-            many(
-                "retriever",
-                "Retriever",
-                f"label_values({q.series(q.INTERVAL, *MINE[:2])}, retriever)",
-                "The retrievers to compare.",
-            ),
-            one("measure", "Measure", f"label_values({measures}, measure)", "What to compare by.", preferred="NDCG"),
-            one("k", "k", f"label_values({cuts}, k)", "Where the measure is cut; none for MAP.", preferred="5"),
-            many("category", "Category", f"label_values({categories}, category)", "Categories of canaries."),
+            one("suite", "Suite", "The suite all are asked."),
+            many("retriever", "Retriever", "The retrievers to compare.", within=MINE[:2]),
+            one("measure", "Measure", "What to compare by.", of=measures, within=MINE, preferred="NDCG"),
+            one("k", "k", "Where the measure is cut; none for MAP.", of=measures, within=cuts, preferred="5"),
+            many("category", "Category", "Categories of canaries.", of="coalmine_category_measure_ratio", within=MINE),
         ],
         annotations=marks(*MINE),
         sections=[
@@ -60,40 +54,31 @@ def board() -> Board:
 def _levels() -> Panels:
     return [
         (
-            linked(
-                levels(
-                    101,
-                    "Health score",
-                    "Mean relevance of the first hit. It comes from each retriever's own scorer: compare retrievers by "
-                    "it only where they score alike.",
-                    now(q.state("coalmine_health_score_ratio", *MINE), _NAME),
-                    steps=BETTER_HIGH,
-                )
+            _level(
+                101,
+                "Health score",
+                "Mean relevance of the first hit. It comes from each retriever's own scorer: compare retrievers by "
+                "it only where they score alike.",
+                q.state("coalmine_health_score_ratio", *MINE),
             ),
             8,
         ),
         (
-            linked(
-                levels(
-                    102,
-                    "Coverage",
-                    "Share of canaries with an expected chunk in the top k of the check. Comparable where the checks "
-                    "have the same k.",
-                    now(q.state("coalmine_coverage_ratio", *MINE), _NAME),
-                    steps=BETTER_HIGH,
-                )
+            _level(
+                102,
+                "Coverage",
+                "Share of canaries with an expected chunk in the top k of the check. Comparable where the checks "
+                "have the same k.",
+                q.state("coalmine_coverage_ratio", *MINE),
             ),
             8,
         ),
         (
-            linked(
-                levels(
-                    103,
-                    "$measure at $k",
-                    "The chosen measure of the newest runs, comparable as it is: same suite, same definition, same k.",
-                    now(q.state("coalmine_measure_ratio", *MINE, *_CHOSEN), _NAME),
-                    steps=BETTER_HIGH,
-                )
+            _level(
+                103,
+                "$measure at $k",
+                "The chosen measure of the newest runs, comparable as it is: same suite, same definition, same k.",
+                q.state("coalmine_measure_ratio", *MINE, *_CHOSEN),
             ),
             8,
         ),
@@ -134,26 +119,22 @@ def _tables() -> Panels:
 def _lines() -> Panels:
     return [
         (
-            linked(
-                lines(
-                    201,
-                    "Coverage",
-                    "Share of canaries with an expected chunk in the top k, by retriever. A gap: could not measure.",
-                    over_time(q.state("coalmine_coverage_ratio", *MINE), _NAME),
-                    unit=RATIO,
-                )
+            _line(
+                201,
+                "Coverage",
+                "Share of canaries with an expected chunk in the top k, by retriever. A gap: could not measure.",
+                q.state("coalmine_coverage_ratio", *MINE),
+                RATIO,
             ),
             12,
         ),
         (
-            linked(
-                lines(
-                    202,
-                    "$measure at $k",
-                    "The chosen measure by retriever. A gap: could not measure.",
-                    over_time(q.state("coalmine_measure_ratio", *MINE, *_CHOSEN), _NAME),
-                    unit=RATIO,
-                )
+            _line(
+                202,
+                "$measure at $k",
+                "The chosen measure by retriever. A gap: could not measure.",
+                q.state("coalmine_measure_ratio", *MINE, *_CHOSEN),
+                RATIO,
             ),
             12,
         ),
@@ -166,14 +147,12 @@ def _gaps() -> Panels:
     recall = q.state("coalmine_recall_ratio", *MINE, q.has("k", "$k"), by=(*q.CHECK, "level"))
     return [
         (
-            linked(
-                lines(
-                    203,
-                    "Behind the best",
-                    "How far each retriever is behind the best one at that time, by the chosen measure: 0 is the best.",
-                    over_time(f"{best} - on (suite) group_right () {chosen}", _NAME),
-                    unit=RATIO,
-                )
+            _line(
+                203,
+                "Behind the best",
+                "How far each retriever is behind the best one at that time, by the chosen measure: 0 is the best.",
+                f"{best} - on (suite) group_right () {chosen}",
+                RATIO,
             ),
             12,
         ),
@@ -228,27 +207,31 @@ def _counts() -> Panels:
     failed = q.state("coalmine_canaries", *MINE, q.has("state", "failed"))
     return [
         (
-            linked(
-                lines(
-                    303,
-                    "Degraded canaries",
-                    "Canaries that found too little, too late or something forbidden.",
-                    over_time(q.state("coalmine_degraded_queries", *MINE), _NAME),
-                    unit=COUNT,
-                )
+            _line(
+                303,
+                "Degraded canaries",
+                "Canaries that found too little, too late or something forbidden.",
+                q.state("coalmine_degraded_queries", *MINE),
+                COUNT,
             ),
             12,
         ),
         (
-            linked(
-                lines(
-                    304,
-                    "Failed probes",
-                    "Canaries that could not be asked. A retriever that fails often is measured on fewer canaries.",
-                    over_time(failed, _NAME),
-                    unit=COUNT,
-                )
+            _line(
+                304,
+                "Failed probes",
+                "Canaries that could not be asked. A retriever that fails often is measured on fewer canaries.",
+                failed,
+                COUNT,
             ),
             12,
         ),
     ]
+
+
+def _level(id_: int, title: str, description: str, expr: str) -> bargauge.Panel:
+    return linked(levels(id_, title, description, now(expr, _NAME), steps=BETTER_HIGH))
+
+
+def _line(id_: int, title: str, description: str, expr: str, unit: str) -> timeseries.Panel:
+    return linked(lines(id_, title, description, over_time(expr, _NAME), unit=unit))

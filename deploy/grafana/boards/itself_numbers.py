@@ -1,5 +1,7 @@
 """Coalmine itself in numbers: whether it is well, what waits, and what it did in the time shown."""
 
+from collections.abc import Mapping
+
 from grafana_foundation_sdk.builders import stat
 
 from deploy.grafana import queries as q
@@ -52,33 +54,21 @@ def health() -> Panels:
             ),
             3,
         ),
-        (
-            number(
-                102,
-                "Store",
-                "Whether every replica can read the database. Where one cannot, runs wait and states are unknown; see "
-                "/readyz and the database's own log.",
-                now(f"min({q.series('coalmine_store_up', q.JOB)})"),
-                unit="string",
-                steps=UP,
-                texts=READ,
-                empty=_NOT_SCRAPED,
-            ),
-            4,
+        _everywhere(
+            102,
+            "Store",
+            "Whether every replica can read the database. Where one cannot, runs wait and states are unknown; see "
+            "/readyz and the database's own log.",
+            "coalmine_store_up",
+            READ,
         ),
-        (
-            number(
-                103,
-                "Canary files",
-                "Whether every replica could apply the canary files when it last read them. Otherwise the old ones "
-                "stay in force: run coalmine validate on the files, it says file and line.",
-                now(f"min({q.series('coalmine_config_last_reload_successful', q.JOB)})"),
-                unit="string",
-                steps=UP,
-                texts=APPLIED,
-                empty=_NOT_SCRAPED,
-            ),
-            4,
+        _everywhere(
+            103,
+            "Canary files",
+            "Whether every replica could apply the canary files when it last read them. Otherwise the old ones stay "
+            "in force: run coalmine validate on the files, it says file and line.",
+            "coalmine_config_last_reload_successful",
+            APPLIED,
         ),
         (
             number(
@@ -104,6 +94,13 @@ def health() -> Panels:
             3,
         ),
     ]
+
+
+def _everywhere(
+    id_: int, title: str, description: str, metric: str, texts: Mapping[str, tuple[str, str]]
+) -> tuple[stat.Panel, int]:
+    worst = now(f"min({q.series(metric, q.JOB)})")
+    return number(id_, title, description, worst, unit="string", steps=UP, texts=texts, empty=_NOT_SCRAPED), 4
 
 
 def _disagreeing() -> stat.Panel:

@@ -1,5 +1,6 @@
 """All checks at once: what is wrong now, and since when."""
 
+from grafana_foundation_sdk.builders import stat, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import Panel
 
@@ -19,6 +20,7 @@ from deploy.grafana.panels import (
     RATIO,
     VERDICTS,
     WARN,
+    Steps,
     check_links,
     coloured,
     grid,
@@ -65,14 +67,9 @@ def board() -> Board:
         page=("Open Coalmine", "/"),
         variables=[
             *sources(),
-            many("suite", "Suite", f"label_values({q.series(q.INTERVAL, *MINE[:1])}, suite)", "Suites of canaries."),
-            many(
-                "retriever",
-                "Retriever",
-                f"label_values({q.series(q.INTERVAL, *MINE[:2])}, retriever)",
-                "Retrievers that are asked these suites.",
-            ),
-            many("check", "Check", f"label_values({q.series(q.INTERVAL, *MINE[:3])}, check)", "Checks of both."),
+            many("suite", "Suite", "Suites of canaries."),
+            many("retriever", "Retriever", "Retrievers that are asked these suites.", within=MINE[:2]),
+            many("check", "Check", "Checks of both.", within=MINE[:3]),
         ],
         annotations=marks(*MINE),
         sections=[
@@ -127,33 +124,19 @@ def _numbers() -> Panels:
             ),
             3,
         ),
-        (
-            paged(
-                number(
-                    105,
-                    "Open critical alerts",
-                    "Critical alerts that are not resolved. Coalmine's page of alerts tells why each was opened.",
-                    now(_sum(q.open_alerts(MINE, q.has("severity", "critical")))),
-                    steps=ANY_IS_BAD,
-                ),
-                "Open alerts in Coalmine",
-                "/alerts?severity=critical",
-            ),
-            4,
+        _alerts(
+            105,
+            "Open critical alerts",
+            "Critical alerts that are not resolved. Coalmine's page of alerts tells why each was opened.",
+            severity="critical",
+            steps=ANY_IS_BAD,
         ),
-        (
-            paged(
-                number(
-                    106,
-                    "Open warnings",
-                    "Warnings that are not resolved. They page nobody while a critical alert of their check is open.",
-                    now(_sum(q.open_alerts(MINE, q.has("severity", "warning")))),
-                    steps=ANY_IS_A_WARNING,
-                ),
-                "Open alerts in Coalmine",
-                "/alerts?severity=warning",
-            ),
-            4,
+        _alerts(
+            106,
+            "Open warnings",
+            "Warnings that are not resolved. They page nobody while a critical alert of their check is open.",
+            severity="warning",
+            steps=ANY_IS_A_WARNING,
         ),
         (
             number(
@@ -170,6 +153,12 @@ def _numbers() -> Panels:
             4,
         ),
     ]
+
+
+def _alerts(id_: int, title: str, description: str, *, severity: str, steps: Steps) -> tuple[stat.Panel, int]:
+    opened = f"sum({q.open_alerts(MINE, q.has('severity', severity))})"
+    shown = number(id_, title, description, now(opened), steps=steps)
+    return paged(shown, "Open alerts in Coalmine", f"/alerts?severity={severity}"), 4
 
 
 def _table() -> Builder[Panel]:
@@ -226,28 +215,24 @@ def _verdicts() -> Builder[Panel]:
 def _quality() -> Panels:
     return [
         (
-            linked(
-                lines(
-                    202,
-                    "Health score",
-                    "Mean relevance of the first hit, 0 to 1. A step down together with a new index version points at "
-                    "what was indexed. A gap: that run could not measure.",
-                    over_time(q.state("coalmine_health_score_ratio", *MINE), "{{check}}"),
-                    unit=RATIO,
-                )
+            _line(
+                202,
+                "Health score",
+                "Mean relevance of the first hit, 0 to 1. A step down together with a new index version points at "
+                "what was indexed. A gap: that run could not measure.",
+                q.state("coalmine_health_score_ratio", *MINE),
+                RATIO,
             ),
             12,
         ),
         (
-            linked(
-                lines(
-                    203,
-                    "Coverage",
-                    "Share of canaries with an expected chunk in the top k. It falls where chunks are lost, re-cut "
-                    "under other ids or outranked. A gap: that run could not measure.",
-                    over_time(q.state("coalmine_coverage_ratio", *MINE), "{{check}}"),
-                    unit=RATIO,
-                )
+            _line(
+                203,
+                "Coverage",
+                "Share of canaries with an expected chunk in the top k. It falls where chunks are lost, re-cut "
+                "under other ids or outranked. A gap: that run could not measure.",
+                q.state("coalmine_coverage_ratio", *MINE),
+                RATIO,
             ),
             12,
         ),
@@ -257,46 +242,40 @@ def _quality() -> Panels:
 def _counts() -> Panels:
     return [
         (
-            linked(
-                lines(
-                    204,
-                    "Degraded canaries",
-                    "Canaries of the newest run that found too little, too late or something forbidden. The check's "
-                    "page names them.",
-                    over_time(q.state("coalmine_degraded_queries", *MINE), "{{check}}"),
-                    unit=COUNT,
-                )
+            _line(
+                204,
+                "Degraded canaries",
+                "Canaries of the newest run that found too little, too late or something forbidden. The check's "
+                "page names them.",
+                q.state("coalmine_degraded_queries", *MINE),
+                COUNT,
             ),
             8,
         ),
         (
-            linked(
-                lines(
-                    205,
-                    "Failed probes",
-                    "Canaries that could not be asked in the newest run: the retriever timed out, refused or answered "
-                    "in another shape. They say nothing of quality and enter no mean.",
-                    over_time(q.state("coalmine_canaries", *MINE, FAILED), "{{check}}"),
-                    unit=COUNT,
-                )
+            _line(
+                205,
+                "Failed probes",
+                "Canaries that could not be asked in the newest run: the retriever timed out, refused or answered "
+                "in another shape. They say nothing of quality and enter no mean.",
+                q.state("coalmine_canaries", *MINE, FAILED),
+                COUNT,
             ),
             8,
         ),
         (
-            linked(
-                lines(
-                    206,
-                    "Open alerts",
-                    "Alerts that are not resolved, by check. Coalmine's page of alerts tells why each was opened and "
-                    "who was told.",
-                    over_time(q.open_alerts(MINE), "{{check}}"),
-                    unit=COUNT,
-                )
+            _line(
+                206,
+                "Open alerts",
+                "Alerts that are not resolved, by check. Coalmine's page of alerts tells why each was opened and "
+                "who was told.",
+                q.open_alerts(MINE),
+                COUNT,
             ),
             8,
         ),
     ]
 
 
-def _sum(expression: str) -> str:
-    return f"sum({expression})"
+def _line(id_: int, title: str, description: str, expr: str, unit: str) -> timeseries.Panel:
+    return linked(lines(id_, title, description, over_time(expr, "{{check}}"), unit=unit))
