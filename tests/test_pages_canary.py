@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.model import Outcome
 from app.formats import diagnosed
-from app.services.canaries import Gap, one_canary
+from app.services.canaries import FailedRuns, one_canary
 from app.services.keys import Scope
 from app.store.engine import Store
 from app.web.timelines import band
@@ -330,11 +330,11 @@ def states(*given: tuple[str, int, int | None]) -> list[dict[str, Any]]:
     return at[::-1]
 
 
-def gap(begin: int, end: int | None) -> Gap:
+def gap(begin: int, end: int | None) -> FailedRuns:
     """Make a gap of minutes."""
     until = None if end is None else (NOW + timedelta(minutes=end)).isoformat()
     since = (NOW + timedelta(minutes=begin)).isoformat()
-    return Gap(first_run=f"{begin}", since=since, until=until, runs=1, outcome="timeout", detail=None)
+    return FailedRuns(first_run=f"{begin}", since=since, until=until, runs=1, outcome="timeout", detail=None)
 
 
 def minutes(moment: datetime) -> float:

@@ -47,7 +47,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class FailedRuns:
     """Runs in a row that could not measure a canary."""
 
     first_run: str
@@ -71,11 +71,11 @@ class CanaryDetail:
     k: int
     verdict: str | None
     """By the newest ended run of the check; None = no run has asked it yet."""
-    failure: Gap | None
+    failure: FailedRuns | None
     """Why the newest run did not measure it."""
     history: Sequence[Mapping[str, Any]]
     """Its newest states, newest first, as `charts.canary_history` has them."""
-    gaps: Sequence[Gap]
+    gaps: Sequence[FailedRuns]
     """When the newest runs could not measure it, oldest first."""
     now: Answer | None
     """The newest answer there was; None = it was never measured, or asks something else by now."""
@@ -199,9 +199,9 @@ def _places(connection: Connection, probed: Sequence[ProbedRun], key: str) -> di
     }
 
 
-def _gaps(probed: Sequence[ProbedRun], places: Mapping[int, int]) -> list[Gap]:
+def _gaps(probed: Sequence[ProbedRun], places: Mapping[int, int]) -> list[FailedRuns]:
     """Join runs in a row that could not measure a canary; those that did not ask it say nothing."""
-    gaps: list[Gap] = []
+    gaps: list[FailedRuns] = []
     for run in probed:
         if run.failures is not None and run.id not in places:
             continue
@@ -215,7 +215,7 @@ def _gaps(probed: Sequence[ProbedRun], places: Mapping[int, int]) -> list[Gap]:
             last = gaps[-1]
             gaps[-1] = replace(last, runs=last.runs + 1, outcome=failure.outcome, detail=failure.detail)
         else:
-            first = Gap(
+            first = FailedRuns(
                 first_run=str(run.id), since=at, until=None, runs=1, outcome=failure.outcome, detail=failure.detail
             )
             gaps.append(first)
@@ -232,7 +232,7 @@ def _scorer(connection: Connection, run_id: int) -> Scorer | None:
     return scoring.yardstick_of(connection, run.check_version_id, run.retriever_version_id).scorer
 
 
-def _verdict(failure: Gap | None, now: _Seen | None) -> str | None:
+def _verdict(failure: FailedRuns | None, now: _Seen | None) -> str | None:
     if failure is not None:
         return str(Verdict.UNKNOWN)
     if now is None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from app.domain.model import Verdict
-from app.services.canaries import Gap
+from app.services.canaries import FailedRuns
 
 _LEAST = 1.2
 _FOR_ALL = 50.0
@@ -34,7 +34,7 @@ class Stretch:
     wide: bool
 
 
-def band(states: Sequence[Mapping[str, Any]], gaps: Sequence[Gap], now: datetime) -> list[Stretch]:
+def band(states: Sequence[Mapping[str, Any]], gaps: Sequence[FailedRuns], now: datetime) -> list[Stretch]:
     """Lay out states, newest first, with the runs that measured nothing cut out of them; oldest first.
 
     Longer stretches are wider, though not in proportion: the shortest can still be seen and pressed. States whose runs
@@ -94,7 +94,7 @@ def _spans(states: Sequence[Mapping[str, Any]], now: datetime) -> list[_Piece]:
     return pieces[::-1]
 
 
-def _unknown(gaps: Sequence[Gap], now: datetime) -> list[_Piece]:
+def _unknown(gaps: Sequence[FailedRuns], now: datetime) -> list[_Piece]:
     return [
         _Piece(
             verdict=str(Verdict.UNKNOWN),
