@@ -15,7 +15,7 @@ from app.api.catalog import wake
 from app.api.deps import StoreDep
 from app.api.schemas import AcknowledgeRequest
 from app.domain.alerting import OPEN
-from app.domain.errors import ConflictError, InvalidInputError, Problem
+from app.domain.errors import ConflictError, InvalidInputError
 from app.domain.model import RuleKind, Severity
 from app.formats import shapes
 from app.formats.complaints import parse_document
@@ -24,6 +24,7 @@ from app.services.alert_reading import AlertQuestion
 from app.store.engine import Store
 from app.web import alert_words
 from app.web.forms import beside, read_form
+from app.web.parameters import other_than
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -78,11 +79,7 @@ def _wanted(
         "kind": (kind, tuple(RuleKind)),
         "within": (within, tuple(WITHIN)),
     }
-    wrong = [
-        Problem(path=name, message=f"is one of {', '.join(filter(None, known))}")
-        for name, (value, known) in asked.items()
-        if value and value not in known
-    ]
+    wrong = [other_than(known, name) for name, (value, known) in asked.items() if value and value not in known]
     if wrong:
         raise InvalidInputError(wrong)
     return Wanted(

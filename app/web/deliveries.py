@@ -12,12 +12,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.api.catalog import wake
 from app.api.deps import StoreDep
 from app.domain.delivering import DeliveryState
-from app.domain.errors import ConflictError, InvalidInputError, Problem
+from app.domain.errors import ConflictError
 from app.formats import shapes
 from app.services import alert_reading, definitions, deliveries, hook_reading
 from app.store.engine import Store
 from app.web import alert_words
 from app.web.forms import read_form
+from app.web.parameters import refuse_other
 from app.web.rendering import render
 from app.web.signing_in import safe_path
 
@@ -37,8 +38,7 @@ def show_deliveries(
     after: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> HTMLResponse:
     """Show deliveries, newest first."""
-    if state and state not in list(DeliveryState):
-        raise InvalidInputError([Problem(path="state", message=f"is one of {', '.join(DeliveryState)}")])
+    refuse_other(state, ("", *DeliveryState), "state")
     return _deliveries(request, store, state=state, hook=hook, alert=alert, after=after)
 
 

@@ -24,6 +24,7 @@ from app.services.vault import Vault
 from app.store.engine import Store
 from app.web import alert_words, hook_fields
 from app.web.forms import Typed, beside, read_form, revision_of
+from app.web.parameters import refuse_other
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -77,7 +78,7 @@ def replay_hook(request: Request, store: StoreDep, slug: str) -> Response:
 def show_new(request: Request, kind: str = "") -> HTMLResponse:
     """Show the form of a hook to be made; first of what kind it is to be."""
     if kind:
-        _refuse_unknown(kind)
+        refuse_other(kind, HOOK_KINDS, "kind")
     return _form(request, Typed(texts={"kind": kind}), kind=kind)
 
 
@@ -119,7 +120,7 @@ def archive_hook(request: Request, store: StoreDep, slug: str) -> Response:
 def _made(request: Request, store: Store, vault: Vault, form: Typed) -> Response:
     kind, slug = form.stripped("kind"), form.stripped("slug")
     try:
-        _refuse_unknown(kind)
+        refuse_other(kind, HOOK_KINDS, "kind")
         body = hook_fields.document(form, kind, slug, None)
         definitions.save(store, vault, hook_reading.KIND, HookDocument, body, now=_now(), only_new=True)
     except InvalidInputError as error:
@@ -143,11 +144,6 @@ def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Type
         return again(problems=(Problem(message=str(error)),), status=409)
     wake(request)
     return RedirectResponse(f"/hooks/{quote(slug)}", status_code=303)
-
-
-def _refuse_unknown(kind: str) -> None:
-    if kind not in HOOK_KINDS:
-        raise InvalidInputError([Problem(path="kind", message=f"is one of {', '.join(HOOK_KINDS)}")])
 
 
 def _hook(

@@ -24,6 +24,7 @@ from app.services.references import API
 from app.services.vault import Vault
 from app.store.engine import Store
 from app.web.forms import LONGEST_PART, Typed, beside
+from app.web.parameters import refuse_other
 from app.web.rendering import render
 from app.web.suites import FORMS
 
@@ -115,8 +116,7 @@ def _files(typed: Typed, uploads: list[tuple[str, bytes]]) -> dict[str, str]:
 
 def _wanted(store: Store, typed: Typed, files: Mapping[str, str]) -> tuple[Documents, tuple[str, ...]]:
     form = typed.get("format")
-    if form not in FORMS:
-        raise InvalidInputError([Problem(path="format", message=f"is one of {', '.join(FORMS)}")])
+    refuse_other(form, FORMS, "format")
     if form == "coalmine":
         return from_canary_files(store, files), ()
     body: dict[str, Any] = {"files": dict(files), "as_documents": bool(typed.get("as_documents"))}

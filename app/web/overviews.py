@@ -8,10 +8,10 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse
 
 from app.api.deps import StoreDep
-from app.domain.errors import InvalidInputError, Problem
 from app.services import overview
 from app.services.overview import VERDICTS, Wish
 from app.web.banners import banners_of
+from app.web.parameters import refuse_other
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -28,8 +28,7 @@ async def _wish(
     verdict: Word = "",
     failing: Word = "",
 ) -> Wish:
-    if verdict and verdict not in VERDICTS:
-        raise InvalidInputError([Problem(path="verdict", message=f"is one of {', '.join(VERDICTS)}")])
+    refuse_other(verdict, ("", *VERDICTS), "verdict")
     return Wish(
         text=q, suite=suite, retriever=retriever, category=category, tag=tag, verdict=verdict, failing=bool(failing)
     )

@@ -15,8 +15,13 @@ ChoiceT = TypeVar("ChoiceT", Verdict, Category, Reason, Outcome)
 def refuse_other(text: str, known: Collection[str], path: str) -> None:
     """Raise InvalidInputError with the `path` where a text is none of these; an empty one among them says nothing."""
     if text not in known:
-        left_out = ", or left out" if "" in known else ""
-        raise InvalidInputError([Problem(path=path, message=f"is one of {', '.join(filter(None, known))}{left_out}")])
+        raise InvalidInputError([other_than(known, path)])
+
+
+def other_than(known: Collection[str], path: str) -> Problem:
+    """Say that what stands at a path is none of these."""
+    left_out = ", or left out" if "" in known else ""
+    return Problem(path=path, message=f"is one of {', '.join(filter(None, known))}{left_out}")
 
 
 def chosen(kind: type[ChoiceT], text: str, path: str) -> ChoiceT | None:

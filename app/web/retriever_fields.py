@@ -14,6 +14,7 @@ from app.domain.retrievers import Dialect, Scale, ScorerKind
 from app.formats.expansion import expanded
 from app.formats.presets import PRESETS
 from app.web.forms import Typed, number, pairs
+from app.web.parameters import refuse_other
 
 KEEP, UNDECIDED = "keep", ""
 """Choices of a scorer: as it is stored, and whatever follows from the rest."""
@@ -55,8 +56,7 @@ _NUMBERS = ("timeout", "concurrency", "requests_per_second")
 
 def empty(preset: str) -> dict[str, Any]:
     """Give the body of a retriever that was only just begun: what its preset says. Raises InvalidInputError."""
-    if preset not in PRESETS:
-        raise InvalidInputError([Problem(path="preset", message=f"is one of {', '.join(PRESETS)}")])
+    refuse_other(preset, PRESETS, "preset")
     known = PRESETS[preset]
     body = expanded({"preset": preset}, known)
     if known.response_as_one:

@@ -8,12 +8,11 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from app.api.deps import StoreDep
 from app.domain.comparing import Change
-from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Category, Outcome, Reason, Verdict
 from app.formats import differences
 from app.services import check_details, comparison, reading
 from app.services.counterparts import Counterparts, counterparts
-from app.web.parameters import Version, chosen
+from app.web.parameters import Version, chosen, refuse_other
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -95,10 +94,7 @@ def show_diff(
     version: Version = "",
 ) -> HTMLResponse:
     """Show what differs between two runs: whether it may be chance, and which canaries got worse."""
-    if show not in SHOWN:
-        raise InvalidInputError(
-            [Problem(path="show", message=f"is one of {', '.join(filter(None, SHOWN))}, or left out")]
-        )
+    refuse_other(show, SHOWN, "show")
     found, following = comparison.diff(
         store, before, now, changes=SHOWN[show][1], after=after, limit=_PAIRS, version=version or None
     )

@@ -24,6 +24,7 @@ from app.services import definitions, exporting, suite_reading
 from app.services.suite_reading import Filter
 from app.store.engine import Store
 from app.web.forms import Typed, beside, read_form
+from app.web.parameters import refuse_other
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -81,8 +82,7 @@ def export_suite(
     document = exporting.suite_in_force(store, suite)
     if form == "coalmine":
         return _file(f"{suite}.yaml", "application/yaml", write_canary_file(Documents(suites=(document,))).encode())
-    if form not in FORMATS:
-        raise InvalidInputError([Problem(path="format", message=f"is one of {', '.join(FORMS)}")])
+    refuse_other(form, FORMS, "format")
     files = FORMATS[form].write(document).files
     if len(files) == 1:
         ((name, text),) = files.items()
