@@ -16,7 +16,7 @@ from app.services import definitions
 from app.services.changes import definition_content, plan_canaries, write_canaries
 from app.services.references import API
 from app.services.vault import Vault
-from app.store import catalog
+from app.store import catalog, suites
 from app.store.engine import Connection, Store, to_us
 from tests.fakes import START, FakeProbe
 from tests.pages_service import Bench, Site, page, site
@@ -41,6 +41,7 @@ class Edited:
 CHECK: Mapping[str, Any] = {"suite": "mine", "retriever": "ours", "schedule": {"every": "5m"}}
 OURS: Mapping[str, Any] = {name: value for name, value in RETRIEVER.items() if name != "slug"}
 HOOK: Mapping[str, Any] = {"kind": "webhook", "url": "https://hooks.test/in"}
+SILENCE: Mapping[str, Any] = {"checks": ["watch"], "ends": "2999-01-01T00:00:00Z"}
 ASKED: Mapping[str, Any] = {"query": "What?"}
 EDITED = {
     "check": Edited(
@@ -67,6 +68,14 @@ EDITED = {
         typed=("url", "https://else.test/"),
         makes="/new-hook",
     ),
+    "silence": Edited(
+        form="/silences/rebuild/edit",
+        api="/v1/silences/rebuild",
+        first=SILENCE,
+        newer={**SILENCE, "reason": "theirs"},
+        typed=("reason", "ours"),
+        makes="/new-silence",
+    ),
     "canary": Edited(
         form="/suites/mine/canaries/what",
         api="/v1/suites/mine/canaries/what",
@@ -86,7 +95,7 @@ def pages(sqlite_store: Store) -> Site:
     made.world.apply(canary_page([canary("ant")]))
     client = made.client()
     assert client.put("/v1/suites/mine", json={}).status_code == 201
-    for kind in ("retriever", "hook", "canary", "check"):
+    for kind in ("retriever", "hook", "canary", "check", "silence"):
         answer = client.put(EDITED[kind].api, json=EDITED[kind].first)
         assert answer.status_code == 201, answer.text
     return made
@@ -118,7 +127,7 @@ def test_a_form_that_does_not_say_what_it_was_opened_with_saves_nothing(pages: S
     before = pages.world.dump()
     for revision in ("", "newest", "1.0"):
         shown = page(client.post(edited.form, data={**form, "revision": revision}), 422)
-        assert "the form is incomplete; load the page again" in shown.text
+        assert "the form is incomplete; load the page again" in shown.text.lower()
     assert pages.world.dump() == before
 
 
@@ -126,6 +135,7 @@ MADE: Mapping[str, Mapping[str, str]] = {
     "check": {"slug": "sharp", "suite": "mine", "retriever": "ours", "schedule.every": "9m", "k": "5"},
     "retriever": {"slug": "ours", "url": "http://else.test/", "response.id": "key", "scorer": "judged"},
     "hook": {"slug": "chat", "kind": "webhook", "url": "https://else.test/"},
+    "silence": {"slug": "rebuild", "checks": "watch", "for": "2h", "when": "once", "timezone": "UTC"},
     "canary": {"key": "what", "query": "Else?"},
 }
 
@@ -185,7 +195,7 @@ def test_of_two_that_write_a_canary_at_once_the_second_hears_of_the_first(postgr
     over = None if there == "new" else definitions.find_canary(store, "mine", "what").version_id
 
     def write(connection: Connection) -> None:
-        known = catalog.list_canaries(connection, suite.id)
+        known = suites.list_canaries(connection, suite.id)
         plan = plan_canaries("mine", known, [asking("First?")], managed_by=API, replace=False)
         write_canaries(connection, suite.id, plan, managed_by=API, now=to_us(START))
 
