@@ -101,7 +101,7 @@ def test_what_needs_a_look_comes_first(degraded: Site) -> None:
     assert "1 firing critical" in rows["watch"]
     assert "none" in rows["a-fine-one"]
     assert (
-        "all 2 1 healthy 1 degraded 0 unknown 0 without a run"
+        "all 2 1 healthy 1 degraded 0 unknown 0 without a run 0 switched off"
         in degraded.page("/").one("fieldset", class_="chips").text
     )
 

@@ -98,10 +98,23 @@ def test_the_coverage_of_the_part_one_asked_for_is_shown(pages: Site) -> None:
     assert "with tag" not in _rows(pages.page("/"))["billing"]
 
 
+def test_of_a_run_that_measured_nobody_no_number_is_degraded(pages: Site) -> None:
+    pages.world.probe.all_fail()
+    pages.world.run("leave")
+    assert "0 of 0" not in _rows(pages.page("/"))["leave"]
+    shown = pages.page("/checks/leave").one("dl", class_="tiles").text
+    assert "Degraded – of 0 measured canaries" in shown
+
+
 def test_verdicts_are_counted_whichever_is_chosen(pages: Site) -> None:
-    assert _chips(pages.page("/")) == "Verdict of the newest run all 3 1 healthy 1 degraded 0 unknown 1 without a run"
+    assert (
+        _chips(pages.page("/"))
+        == "Verdict of the newest run all 3 1 healthy 1 degraded 0 unknown 1 without a run 0 switched off"
+    )
     shown = pages.page("/?verdict=degraded&q=b")
-    assert _chips(shown) == "Verdict of the newest run all 2 0 healthy 1 degraded 0 unknown 1 without a run"
+    assert (
+        _chips(shown) == "Verdict of the newest run all 2 0 healthy 1 degraded 0 unknown 1 without a run 0 switched off"
+    )
     assert "checked" in shown.one("input", value="degraded").attributes
     assert shown.one("p", id="found-count").text == "1 of 3 checks. Show all"
 
