@@ -12,6 +12,7 @@ from app.services import overview
 from app.services.keys import Scope
 from app.services.overview import PAGE, Wish
 from app.store.engine import Store
+from app.web.wording import ABSENT
 from tests.fakes import answered, hits
 from tests.html_pages import Page
 from tests.pages_service import HOSTILE, Site, csrf, page, site
@@ -103,7 +104,7 @@ def test_of_a_run_that_measured_nobody_no_number_is_degraded(pages: Site) -> Non
     pages.world.run("leave")
     assert "0 of 0" not in _rows(pages.page("/"))["leave"]
     shown = pages.page("/checks/leave").one("dl", class_="tiles").text
-    assert "Degraded – of 0 measured canaries" in shown
+    assert f"Degraded {ABSENT} of 0 measured canaries" in shown
 
 
 def test_verdicts_are_counted_whichever_is_chosen(pages: Site) -> None:
