@@ -13,7 +13,7 @@ from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, R
 from app.services import applying, definitions, exporting
 from app.services.changes import Change
 from app.services.references import API, FILE
-from app.store import catalog as rows
+from app.store import suites
 from app.store.engine import Store
 from app.store.tables import definition_versions
 from tests.conftest import Databases
@@ -259,7 +259,7 @@ def test_threads_that_freeze_at_once_freeze_the_same(world: World) -> None:
             definitions.put_canaries(world.store, "suite", added, now=START)
             return None
         with world.store.write() as connection:
-            digest, members = rows.suite_version(connection, rows.freeze_suite(connection, suite, number))
+            digest, members = suites.suite_version(connection, suites.freeze_suite(connection, suite, number))
         return digest, [member.key for member in members]
 
     frozen = {one[0]: one[1] for one in race(6, freeze) if one is not None}

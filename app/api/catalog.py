@@ -33,7 +33,8 @@ from app.formats.fields import Document
 from app.formats.secret_fields import public_json
 from app.services import definitions, hook_reading, thinness
 from app.services.keys import Identity, Scope
-from app.store.catalog import CanaryRow, Definition
+from app.store.catalog import Definition
+from app.store.suites import CanaryRow
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
 

@@ -34,7 +34,7 @@ from app.services.references import (
 )
 from app.services.silencing import refuse_too_many, strangers
 from app.services.vault import Vault
-from app.store import catalog, outbox
+from app.store import catalog, outbox, suites
 from app.store.engine import Connection, Store, to_us
 
 
@@ -141,7 +141,7 @@ class _Applying:
         suite = catalog.find_definition(self._connection, "suite", slug)
         plan = plan_canaries(
             slug,
-            catalog.list_canaries(self._connection, suite.id, archived=True) if suite else [],
+            suites.list_canaries(self._connection, suite.id, archived=True) if suite else [],
             document.canaries or (),
             managed_by=self._managed_by,
             repeats=True,
@@ -208,7 +208,7 @@ class _Applying:
     def _floors_of(self, suite: str) -> Mapping[str, tuple[str, ...]]:
         if suite not in self._floors:
             row = catalog.find_definition(self._connection, "suite", suite)
-            self._floors[suite] = floors_of(catalog.list_canaries(self._connection, row.id)) if row else {}
+            self._floors[suite] = floors_of(suites.list_canaries(self._connection, row.id)) if row else {}
         return self._floors[suite]
 
     def _place(self, *identities: tuple[str, ...]) -> dict[str, Any]:

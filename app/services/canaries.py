@@ -17,12 +17,13 @@ from app.formats import shapes
 from app.formats.documents import CanaryDocument
 from app.services import charts, scoring
 from app.services.reading import find_check
-from app.store import catalog, history
-from app.store.catalog import CanaryRow, Definition
+from app.store import catalog, history, suites
+from app.store.catalog import Definition
 from app.store.engine import Connection, Store
 from app.store.history import StateRow
 from app.store.probed import ProbedRun, newest_probes
 from app.store.queue import Failure
+from app.store.suites import CanaryRow
 
 STATES = 50
 _RUNS = 60
@@ -102,7 +103,7 @@ def one_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         probed = newest_probes(connection, check.id, limit=_RUNS)
         places = _places(connection, probed, key)
         past = history.timeline(connection, check.id, row.id, limit=STATES)
-        queries = catalog.queries_of(connection, [state.canary_version_id for state in past])
+        queries = suites.queries_of(connection, [state.canary_version_id for state in past])
         same = [state for state in past if queries[state.canary_version_id] == canary.query]
         now = same[0] if same and same[0] is past[0] else None
         well = next((state for state in same if not state.reasons and state is not now), None)
@@ -181,7 +182,7 @@ def _move(rank: int, other: int | None, *, newest: bool) -> str:
 
 def _canary(connection: Connection, check: Definition, key: str) -> CanaryRow:
     suite = catalog.find_definition(connection, "suite", check.body["suite"])
-    rows = catalog.list_canaries(connection, suite.id, archived=True) if suite is not None else []
+    rows = suites.list_canaries(connection, suite.id, archived=True) if suite is not None else []
     found = next((row for row in rows if row.key == key), None)
     if found is None:
         raise NotFoundError(f"check '{check.slug}' has no canary '{key}'")
@@ -191,7 +192,7 @@ def _canary(connection: Connection, check: Definition, key: str) -> CanaryRow:
 def _places(connection: Connection, probed: Sequence[ProbedRun], key: str) -> dict[int, int]:
     """Give the position of a canary in each of these runs that asked it, by run id."""
     versions = {run.suite_version_id for run in probed if run.suite_version_id is not None}
-    found = {version: catalog.places_of(connection, version, [key]) for version in versions}
+    found = {version: suites.places_of(connection, version, [key]) for version in versions}
     return {
         run.id: found[run.suite_version_id][key][0]
         for run in probed

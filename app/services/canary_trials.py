@@ -13,7 +13,7 @@ from app.services.gate import Target
 from app.services.reading import find_check
 from app.services.references import require
 from app.services.vault import Vault
-from app.store import catalog
+from app.store import catalog, suites
 from app.store.engine import Store
 
 
@@ -32,7 +32,7 @@ def try_canary(
             raise ConflictError(f"check '{slug}' is archived: nobody is asked for it any more")
         suite_slug = str(check.body["suite"])
         suite = require(catalog.find_definition(connection, "suite", suite_slug), f"suite '{suite_slug}'")
-        row = next((one for one in catalog.list_canaries(connection, suite.id) if one.key == key), None)
+        row = next((one for one in suites.list_canaries(connection, suite.id) if one.key == key), None)
     if row is None:
         raise ConflictError(f"canary '{key}' is archived: nobody asks it any more")
     retriever = trying.stored_retriever(store, vault, str(check.body["retriever"]), {})

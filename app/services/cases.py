@@ -14,7 +14,7 @@ from app.domain.model import Ranking, Reason
 from app.domain.retrievers import ScorerKind
 from app.services.evidence import badness, reported, standing
 from app.services.plans import Setup
-from app.store import catalog, diagnosis, history
+from app.store import diagnosis, history, suites
 from app.store.diagnosis import DiagnosisRow
 from app.store.engine import Connection, to_us
 from app.store.history import RunRow, StateRow
@@ -134,7 +134,7 @@ def _subject(connection: Connection, run: RunRow, setup: Setup, position: int, s
 
 def _of_the_same(connection: Connection, run: RunRow, query: str, past: Sequence[StateRow]) -> list[StateRow]:
     """Keep the states that answer the same query, of the same retriever."""
-    queries = catalog.queries_of(connection, [one.canary_version_id for one in past])
+    queries = suites.queries_of(connection, [one.canary_version_id for one in past])
     asked = diagnosis.retrievers_of_runs(connection, [run.id, *(one.first_run for one in past)])
     mine = asked.get(run.id)
     return [

@@ -13,9 +13,10 @@ from app.formats.fields import Document
 from app.formats.secret_fields import content_hash, secret_names, split_secrets
 from app.services.references import API, floors_of, owned_by_file, refuse_file_managed_canary
 from app.services.vault import Vault
-from app.store import catalog, outbox
-from app.store.catalog import CanaryRow, Content, Definition
+from app.store import catalog, outbox, suites
+from app.store.catalog import Content, Definition
 from app.store.engine import Connection
+from app.store.suites import CanaryRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +129,13 @@ def write_canaries(connection: Connection, suite_id: int, plan: CanaryPlan, *, m
     if not plan.saved and not plan.gone:
         return
     catalog.touch_definition(connection, suite_id, now)
-    catalog.save_canaries(connection, suite_id, plan.saved, managed_by=managed_by, now=now)
-    catalog.archive_canaries(connection, [row.id for row in plan.gone], now)
+    suites.save_canaries(connection, suite_id, plan.saved, managed_by=managed_by, now=now)
+    suites.archive_canaries(connection, [row.id for row in plan.gone], now)
 
 
 def archive_changes(connection: Connection, definition: Definition) -> list[Change]:
     """Say what taking a definition out of force changes."""
-    canaries = catalog.list_canaries(connection, definition.id) if definition.kind == "suite" else []
+    canaries = suites.list_canaries(connection, definition.id) if definition.kind == "suite" else []
     archived = [_archived("canary", f"{definition.slug}/{row.key}") for row in canaries]
     return [_archived(definition.kind, definition.slug), *archived]
 

@@ -16,7 +16,7 @@ from app.services import usual
 from app.services.reading import find_check, named_numbers
 from app.services.scheduling import schedule_of
 from app.services.scoring import find_rescoring
-from app.store import catalog, history
+from app.store import catalog, history, suites
 from app.store import series as stored
 from app.store.engine import Connection, Store
 
@@ -183,7 +183,7 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> di
     with store.read() as connection:
         check = find_check(connection, slug)
         suite = catalog.find_definition(connection, "suite", check.body["suite"])
-        canary_id = catalog.find_canary_id(connection, suite.id, key) if suite else None
+        canary_id = suites.find_canary_id(connection, suite.id, key) if suite else None
         if canary_id is None:
             raise NotFoundError(f"check '{slug}' has no canary '{key}'")
         states = history.timeline(connection, check.id, canary_id, limit=limit)

@@ -33,9 +33,10 @@ from app.services.references import (
     require_references,
 )
 from app.services.vault import Vault
-from app.store import catalog, outbox
-from app.store.catalog import CanaryRow, Definition
+from app.store import catalog, outbox, suites
+from app.store.catalog import Definition
 from app.store.engine import Connection, Store, to_us
+from app.store.suites import CanaryRow
 
 
 def put(
@@ -143,7 +144,7 @@ def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datet
     """
     with store.write() as connection:
         catalog.hold_definition(connection, "suite", suite)  # whoever changes its canaries changes it first
-        known = {row.key: row for row in catalog.list_canaries(connection, _suite(connection, suite).id)}
+        known = {row.key: row for row in suites.list_canaries(connection, _suite(connection, suite).id)}
         before = known.get(document.key)
         if over is None and before is not None:
             raise _taken("canary", document.key)
@@ -173,11 +174,11 @@ def archive_canary(store: Store, suite: str, key: str, *, now: datetime) -> None
     """
     with store.write() as connection:
         owner = _suite(connection, suite)
-        found = _canary(catalog.list_canaries(connection, owner.id), suite, key)
+        found = _canary(suites.list_canaries(connection, owner.id), suite, key)
         refuse_file_managed_canary(found, suite)
         refuse_named(connection, suite, {key})
         catalog.touch_definition(connection, owner.id, to_us(now))
-        catalog.archive_canaries(connection, [found.id], to_us(now))
+        suites.archive_canaries(connection, [found.id], to_us(now))
 
 
 def find(store: Store, kind: str, slug: str) -> Definition:
@@ -240,7 +241,7 @@ def refuse_moving(before: Definition, document: RetrieverDocument | HookDocument
 def find_canary(store: Store, suite: str, key: str) -> CanaryRow:
     """Find a canary in force. Raises NotFoundError."""
     with store.read() as connection:
-        return _canary(catalog.list_canaries(connection, _suite(connection, suite).id), suite, key)
+        return _canary(suites.list_canaries(connection, _suite(connection, suite).id), suite, key)
 
 
 def list_all(store: Store, kind: str, *, after: str = "", limit: int | None = None) -> list[Definition]:
@@ -252,7 +253,7 @@ def list_all(store: Store, kind: str, *, after: str = "", limit: int | None = No
 def list_canaries(store: Store, suite: str, *, after: str = "", limit: int | None = None) -> list[CanaryRow]:
     """List the canaries of a suite in force, in their order, those behind the key `after`."""
     with store.read() as connection:
-        found = catalog.list_canaries(connection, _suite(connection, suite).id)
+        found = suites.list_canaries(connection, _suite(connection, suite).id)
     if after:
         keys = [canary.key for canary in found]
         found = found[keys.index(after) + 1 :] if after in keys else []
@@ -263,7 +264,7 @@ def _put_canaries(
     connection: Connection, slug: str, documents: Sequence[CanaryDocument], *, now: datetime, replace: bool
 ) -> int:
     suite = _suite(connection, slug)
-    known = catalog.list_canaries(connection, suite.id, archived=True)
+    known = suites.list_canaries(connection, suite.id, archived=True)
     plan = plan_canaries(slug, known, documents, managed_by=API, replace=replace)
     write_canaries(connection, suite.id, plan, managed_by=API, now=to_us(now))
     given = {document.key for document in documents}

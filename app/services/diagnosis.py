@@ -27,7 +27,7 @@ from app.services.plans import NotExecutableError, Planner, Setup
 from app.services.questioning import Budget, Told, put_questions
 from app.services.reading import find_check
 from app.services.runs import EndedRun
-from app.store import catalog, history
+from app.store import catalog, history, suites
 from app.store import diagnosis as stored
 from app.store.diagnosis import DiagnosisRow
 from app.store.engine import Connection, Store, to_us
@@ -119,7 +119,7 @@ def show(store: Store, slug: str, key: str) -> dict[str, Any]:
     with store.read() as connection:
         check = find_check(connection, slug)
         suite = catalog.find_definition(connection, "suite", check.body["suite"])
-        canary_id = catalog.find_canary_id(connection, suite.id, key) if suite else None
+        canary_id = suites.find_canary_id(connection, suite.id, key) if suite else None
         if canary_id is None:
             raise NotFoundError(f"check '{slug}' has no canary '{key}'")
         found = stored.last_diagnosis(connection, check.id, canary_id)
@@ -187,7 +187,7 @@ def _newest(planner: Planner, connection: Connection, slug: str, key: str) -> tu
     if check.archived_at is not None:
         raise ConflictError(f"check '{slug}' is archived: nobody is asked for it any more")
     suite = catalog.find_definition(connection, "suite", check.body["suite"])
-    known = {row.key: row for row in catalog.list_canaries(connection, suite.id)} if suite else {}
+    known = {row.key: row for row in suites.list_canaries(connection, suite.id)} if suite else {}
     if key not in known:
         raise NotFoundError(f"check '{slug}' has no canary '{key}'")
     newest = stored.newest_run(connection, check.id)
@@ -315,7 +315,7 @@ def _settle(connection: Connection, check_id: int, *, at: int) -> None:
     check = catalog.definition_by_id(connection, check_id)
     suite = catalog.find_definition(connection, "suite", check.body["suite"])
     if suite is not None:
-        known = {row.id: row for row in catalog.list_canaries(connection, suite.id)}
+        known = {row.id: row for row in suites.list_canaries(connection, suite.id)}
         reanchoring.settle(connection, check_id, known, at=at)
 
 

@@ -12,7 +12,7 @@ from app.domain.diagnosis.values import Cause
 from app.domain.judging import RELEVANCE, unpack_reasons
 from app.domain.matching import Match
 from app.services.scoring import without_relevance
-from app.store import catalog, detection, diagnosis, fallen, history, probed
+from app.store import detection, diagnosis, fallen, history, probed, suites
 from app.store.diagnosis import DiagnosisRow
 from app.store.engine import Connection
 from app.store.fallen import FallenRow
@@ -36,7 +36,7 @@ def worst_canaries(connection: Connection, check_id: int, run_id: int, *, limit:
     run = history.find_run(connection, run_id)
     if run is None or run.suite_version_id is None or not run.aggregates:  # one that could not ask tells nothing
         return []
-    members = {member.canary_id: member for member in catalog.suite_version(connection, run.suite_version_id)[1]}
+    members = {member.canary_id: member for member in suites.suite_version(connection, run.suite_version_id)[1]}
     degraded = reported(connection, run, {canary_id: position for position, canary_id in enumerate(members)})
     degraded.sort(key=lambda state: badness(state, members[state.canary_id].key))
     return [
@@ -123,8 +123,8 @@ def explain_all(connection: Connection, asked: Sequence[tuple[int, int | None]])
     """
     found = history.find_runs(connection, {run_id for run_id, _ in asked})
     told = {run.id: run for run in found.values() if run.suite_version_id is not None and run.aggregates}
-    suites = catalog.suite_versions_of(connection, [run.suite_version_id or 0 for run in told.values()])
-    members = {run.id: suites[run.suite_version_id or 0][1] for run in told.values()}
+    lists = suites.suite_versions_of(connection, [run.suite_version_id or 0 for run in told.values()])
+    members = {run.id: lists[run.suite_version_id or 0][1] for run in told.values()}
     missing = probed.unmeasured(connection, told)
     held = fallen.degraded_at(connection, told)
     degraded = {run_id: _measured(held[run_id], members[run_id], missing[run_id]) for run_id in told}
@@ -148,7 +148,7 @@ def explain_all(connection: Connection, asked: Sequence[tuple[int, int | None]])
 
 
 def _explanation(
-    members: Sequence[catalog.Member],
+    members: Sequence[suites.Member],
     missing: Unmeasured,
     fell: AbstractSet[int],
     known: Mapping[int, DiagnosisRow],
@@ -172,7 +172,7 @@ def _explanation(
 
 
 def _measured(
-    held: Mapping[int, FallenRow], members: Sequence[catalog.Member], missing: Unmeasured
+    held: Mapping[int, FallenRow], members: Sequence[suites.Member], missing: Unmeasured
 ) -> dict[int, FallenRow]:
     """Leave out of what held at a run, as `reported` does, what it did not measure."""
     found = {}

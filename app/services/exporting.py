@@ -14,7 +14,7 @@ from app.formats.documents import (
 )
 from app.formats.fields import Document
 from app.formats.secret_fields import with_placeholders
-from app.store import catalog
+from app.store import catalog, suites
 from app.store.engine import Connection, Store
 
 
@@ -47,7 +47,7 @@ def suite_in_force(store: Store, slug: str | None) -> SuiteDocument:
 
 
 def _suite(connection: Connection, row: catalog.Definition) -> SuiteDocument:
-    canaries = [CanaryDocument.model_validate(one.body) for one in catalog.list_canaries(connection, row.id)]
+    canaries = [CanaryDocument.model_validate(one.body) for one in suites.list_canaries(connection, row.id)]
     return SuiteDocument(slug=row.slug, canaries=tuple(canaries))
 
 

@@ -18,7 +18,7 @@ from app.domain.model import Reason, Rule, RuleKind, Severity, Verdict
 from app.domain.rules import condition
 from app.domain.significance import Difference
 from app.services.summaries import latency_summary, stored_aggregates
-from app.store import catalog, detection, history
+from app.store import detection, history, suites
 from app.store.detection import DetectionRow
 from app.store.engine import Connection, from_us
 from app.store.history import RunRow
@@ -209,7 +209,7 @@ def _canaries(
     for version in {run.suite_version_id for run in runs} if keys else ():
         if version is None:
             continue
-        places = catalog.places_of(connection, version, keys)
+        places = suites.places_of(connection, version, keys)
         for run in runs:
             if run.suite_version_id == version:
                 found[run.id] = _of_run(connection, run, places)

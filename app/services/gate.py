@@ -32,7 +32,7 @@ from app.formats.fields import suggestion
 from app.formats.secret_fields import config_hash, content_hash
 from app.services.facts import facts_of
 from app.services.summaries import aggregate_vector, run_body, vector_names
-from app.store.catalog import suite_hash
+from app.store.suites import suite_hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

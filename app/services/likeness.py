@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from app.domain.model import Ranking
 from app.domain.rankings import rbo
-from app.store import catalog, detection, history
+from app.store import detection, history, suites
 from app.store.engine import Connection
 from app.store.history import RunRow, StateRow
 
@@ -31,7 +31,7 @@ def likeness(
         if version != state.canary_version_id
         for one in (version, state.canary_version_id)
     }
-    queries = catalog.queries_of(connection, changed)
+    queries = suites.queries_of(connection, changed)
     pairs = [
         (state, ranking)
         for state, ranking, version in there

@@ -12,7 +12,7 @@ from app.domain.judging import Tally
 from app.domain.measures import MEASURES_VERSION
 from app.services.plans import Plan
 from app.services.scoring import yardstick_of
-from app.store import catalog
+from app.store import suites
 from app.store.engine import Connection
 from app.store.history import RunRow
 from app.store.past import Asked, read_past
@@ -67,7 +67,7 @@ def means_of_run(connection: Connection, run: RunRow) -> bytes:
     if run.suite_version_id is None or run.check_version_id is None or run.retriever_version_id is None:
         raise ValueError(f"Run {run.id} says not by which definitions it was judged.")
     yardstick = yardstick_of(connection, run.check_version_id, run.retriever_version_id)
-    version_ids = [version_id for _, version_id in catalog.members_of(connection, run.suite_version_id)]
+    version_ids = [version_id for _, version_id in suites.members_of(connection, run.suite_version_id)]
     names = [str(measure) for measure in yardstick.measures]
     asked = Asked(version_ids=version_ids, k=yardstick.k, names=names)
     return _packed(asked, *read_past(connection, run.check_id, [run.id], asked).sums())

@@ -20,7 +20,7 @@ from app.formats.secret_fields import config_hash, join_secrets
 from app.services.detectors import members_of
 from app.services.summaries import vector_names
 from app.services.vault import Vault
-from app.store import catalog, history, queue, recording
+from app.store import catalog, history, queue, recording, suites
 from app.store.engine import Connection, Store, from_us, to_us
 from app.store.queue import ClaimedRun
 from app.store.recording import OpenState
@@ -204,7 +204,7 @@ class Planner:
 
     def _suite(self, connection: Connection, slug: str, version_id: int) -> _Suite:
         def read() -> _Suite:
-            digest, members = catalog.suite_version(connection, version_id)
+            digest, members = suites.suite_version(connection, version_id)
             documents = [_stored(f"canary '{member.key}'", CanaryDocument, member.body) for member in members]
             panel = _panel([document.to_domain() for document in documents])
             version_ids = tuple(member.version_id for member in members)
@@ -254,7 +254,7 @@ def _freeze(connection: Connection, run: history.RunRow, now: datetime) -> tuple
     suite = catalog.find_definition(connection, "suite", check.body["suite"])
     if suite is None or suite.archived_at is not None:
         raise NotExecutableError(f"suite '{check.body['suite']}' does not exist or is archived")
-    suite_version_id = catalog.freeze_suite(connection, suite.id, to_us(now))
+    suite_version_id = suites.freeze_suite(connection, suite.id, to_us(now))
     queue.freeze(
         connection,
         run.id,

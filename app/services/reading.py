@@ -16,7 +16,7 @@ from app.services.likeness import likeness
 from app.services.plans import asked_in
 from app.services.scoring import Setting
 from app.services.summaries import run_body, stored_aggregates
-from app.store import catalog, history, queue, rescored
+from app.store import catalog, history, queue, rescored, suites
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us
 from app.store.history import RunRow, StateRow
@@ -101,7 +101,7 @@ def list_runs(
         queries: dict[int, list[str]] = {}
         for suite in {row.suite_version_id for row in rows if row.degraded_positions}:
             if suite is not None:
-                queries[suite] = [member.body["query"] for member in catalog.suite_version(connection, suite)[1]]
+                queries[suite] = [member.body["query"] for member in suites.suite_version(connection, suite)[1]]
         found = []
         for row in rows:
             asked = queries.get(row.suite_version_id or 0, [])

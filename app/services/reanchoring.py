@@ -22,10 +22,10 @@ from app.formats.judgment_patch import Replacement, judgment_name, patch_text, r
 from app.services.changes import plan_canaries, write_canaries
 from app.services.reading import find_check
 from app.services.references import API, owned_by_file, require
-from app.store import catalog, diagnosis
-from app.store.catalog import CanaryRow
+from app.store import catalog, diagnosis, suites
 from app.store.diagnosis import ReanchorRow
 from app.store.engine import Connection, Store, to_us
+from app.store.suites import CanaryRow
 
 _MOST = 1_000
 _PAGE = 200
@@ -59,7 +59,7 @@ def decide(
         suite_slug = str(check.body["suite"])
         catalog.hold_definition(connection, "suite", suite_slug)  # what is read of it is what is changed
         suite = require(catalog.find_definition(connection, "suite", suite_slug), f"suite '{suite_slug}'")
-        known = {row.id: row for row in catalog.list_canaries(connection, suite.id)}
+        known = {row.id: row for row in suites.list_canaries(connection, suite.id)}
         at = to_us(now)
         settle(connection, check.id, known, at=at)
         rows = _chosen(connection, check.id, slug, accept, reject)
@@ -120,7 +120,7 @@ def _stored_as(state: State | None) -> Sequence[State | None]:
 
 def _in_force(connection: Connection, suite_slug: str) -> Mapping[int, CanaryRow]:
     suite = catalog.find_definition(connection, "suite", suite_slug)
-    return {row.id: row for row in catalog.list_canaries(connection, suite.id)} if suite else {}
+    return {row.id: row for row in suites.list_canaries(connection, suite.id)} if suite else {}
 
 
 def settle(connection: Connection, check_id: int, known: Mapping[int, CanaryRow], *, at: int) -> None:
@@ -181,7 +181,7 @@ def _put(
         parse_document(CanaryDocument, replace_judgments(CanaryDocument.model_validate(known[canary].body), new))
         for canary, new in _by_canary(accepted).items()
     ]
-    everything = catalog.list_canaries(connection, suite_id, archived=True)
+    everything = suites.list_canaries(connection, suite_id, archived=True)
     plan = plan_canaries(suite, everything, documents, managed_by=API, replace=False)
     write_canaries(connection, suite_id, plan, managed_by=API, now=at)
 

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from app.domain.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError, Problem
 from app.formats.documents import CheckDocument
-from app.store import catalog
-from app.store.catalog import CanaryRow, Definition
+from app.store import catalog, suites
+from app.store.catalog import Definition
 from app.store.engine import Connection
+from app.store.suites import CanaryRow
 
 FILE, API = "file", "api"
 
@@ -23,7 +24,7 @@ def require_references(connection: Connection, check: CheckDocument) -> None:
     problems = missing(check, present)
     if not problems:
         suite = require(catalog.find_definition(connection, "suite", check.suite), f"suite '{check.suite}'")
-        floors = floors_of(catalog.list_canaries(connection, suite.id))
+        floors = floors_of(suites.list_canaries(connection, suite.id))
         problems = [Problem(path="suite", message=message) for _, message in check.uncomputed_floors(floors)]
         problems += [Problem(path="rules", message=message) for message in check.unknown_canaries(floors)]
     if problems:

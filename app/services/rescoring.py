@@ -14,7 +14,7 @@ from app.domain.measures import MEASURES_VERSION
 from app.services.reading import find_check
 from app.services.scoring import rescoring_shape
 from app.services.sweeping import BATCH_ROWS, Batch, Sweep
-from app.store import catalog, recording, rescored, rescoring
+from app.store import catalog, recording, rescored, rescoring, suites
 from app.store.engine import Connection, Store, to_us
 from app.store.rescoring import Rescoring
 
@@ -38,7 +38,7 @@ def ask(store: Store, slug: str, *, since: datetime | None, now: datetime) -> in
         return rescoring.ask(
             connection,
             check_id=check.id,
-            suite_version_id=catalog.freeze_suite(connection, suite.id, to_us(now)),
+            suite_version_id=suites.freeze_suite(connection, suite.id, to_us(now)),
             measures_version=MEASURES_VERSION,
             since=None if since is None else to_us(since),
             now=to_us(now),
@@ -153,13 +153,13 @@ def _write(connection: Connection, asked: Rescoring, batch: Batch) -> None:
 def _note(store: Store, asked: Rescoring, left_out: int) -> str | None:
     """Say what was not judged by the judgments of now; sentences without full stop, None where all was."""
     with store.read() as connection:
-        now = dict(catalog.members_of(connection, asked.suite_version_id))
+        now = dict(suites.members_of(connection, asked.suite_version_id))
         versions = rescored.suite_versions_of(connection, asked.id)
-        then = {member for version in versions for member in catalog.members_of(connection, version)}
+        then = {member for version in versions for member in suites.members_of(connection, version)}
         gone = {canary for canary, _ in then if canary not in now}
         changed = {(canary, version) for canary, version in then if now.get(canary, version) != version}
         wanted = {version for _, version in changed} | {now[canary] for canary, _ in changed}
-        queries = catalog.queries_of(connection, wanted)
+        queries = suites.queries_of(connection, wanted)
     other = {canary for canary, version in changed if queries[version] != queries[now[canary]]}
     told = [_kept(len(other), "asked something else then"), _kept(len(gone), "not in the suite any more")]
     if left_out:

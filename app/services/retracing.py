@@ -26,7 +26,7 @@ from app.services.detectors import (
 )
 from app.services.reading import find_check
 from app.services.scoring import yardstick_of
-from app.store import catalog, detection
+from app.store import detection, suites
 from app.store.detection import ChoiceRow, DetectionRow, Frozen
 from app.store.engine import Connection, Store
 from app.store.past import read_past
@@ -91,7 +91,7 @@ def _blocks(runs: Sequence[Frozen]) -> Iterator[list[Frozen]]:
 def _observed(connection: Connection, check_id: int, runs: Sequence[Frozen]) -> Iterator[_Observed]:
     """Read what was observed in runs that worked with the same definitions."""
     first = runs[0]
-    members = catalog.suite_version(connection, first.suite_version_id)[1]
+    members = suites.suite_version(connection, first.suite_version_id)[1]
     panel = Panel([CanaryDocument.model_validate(member.body).to_domain() for member in members])
     watched = members_of(panel, [member.version_id for member in members])
     yardstick = yardstick_of(connection, first.check_version_id, first.retriever_version_id)

@@ -20,12 +20,12 @@ from app.domain.retrievers import Scorer, ScorerKind
 from app.formats import shapes
 from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument
 from app.formats.secret_fields import with_placeholders
-from app.store import catalog, history, rescored, rescoring
-from app.store.catalog import Member
+from app.store import catalog, history, rescored, rescoring, suites
 from app.store.engine import Connection
 from app.store.history import RunRow, StateRow
 from app.store.rescored import RescoredRun
 from app.store.rescoring import Rescoring
+from app.store.suites import Member
 
 _RESCORED = re.compile(r".{1,20}\.r([0-9]{1,18})")
 
@@ -74,9 +74,9 @@ def runs_in_version(connection: Connection, found: Rescoring, *, before: int | N
     rows = history.list_runs(connection, found.check_id, before=before, limit=limit, rescoring_id=found.id)
     judged = rescored.find_runs(connection, found.id, [row.id for row in rows])
     names = {layout: history.layout_names(connection, layout) for layout in {run.layout_id for run in judged.values()}}
-    by = catalog.suite_version(connection, found.suite_version_id)[1]
+    by = suites.suite_version(connection, found.suite_version_id)[1]
     asked = {row.suite_version_id for row in rows if row.suite_version_id is not None}
-    hashes = {version: _hash_of(corrected(catalog.suite_version(connection, version)[1], by)) for version in asked}
+    hashes = {version: _hash_of(corrected(suites.suite_version(connection, version)[1], by)) for version in asked}
     return [
         replace(_judged_anew(row, found, run, names[run.layout_id]), suite_hash=hashes.get(row.suite_version_id or 0))
         for row in rows
@@ -125,9 +125,9 @@ def setting_of(connection: Connection, row: RunRow, anew: Anew | None = None) ->
     """Read what a run worked with. Raises NotFoundError where it has not started."""
     if row.suite_version_id is None or row.check_version_id is None or row.retriever_version_id is None:
         raise NotFoundError(f"run '{row.id}' has not started")
-    members = catalog.suite_version(connection, row.suite_version_id)[1]
+    members = suites.suite_version(connection, row.suite_version_id)[1]
     if anew is not None:
-        members = corrected(members, catalog.suite_version(connection, anew.rescoring.suite_version_id)[1])
+        members = corrected(members, suites.suite_version(connection, anew.rescoring.suite_version_id)[1])
     return Setting(
         members=tuple(members),
         canaries=tuple([CanaryDocument.model_validate(member.body).to_domain() for member in members]),
@@ -146,7 +146,7 @@ def corrected(asked: Sequence[Member], judged_by: Sequence[Member]) -> list[Memb
 
 
 def _hash_of(members: Sequence[Member]) -> str:
-    return catalog.suite_hash([(member.key, member.hash) for member in members])
+    return suites.suite_hash([(member.key, member.hash) for member in members])
 
 
 def yardstick_of(connection: Connection, check_version_id: int, retriever_version_id: int) -> Yardstick:

@@ -9,10 +9,11 @@ from app.domain.model import Verdict
 from app.services import thinness
 from app.services.references import require
 from app.services.scoring import without_relevance
-from app.store import catalog, history
-from app.store.catalog import CanaryRow, Definition
+from app.store import catalog, history, suites
+from app.store.catalog import Definition
 from app.store.engine import Connection, Store
 from app.store.history import StateRow
+from app.store.suites import CanaryRow
 
 PAGE = 100
 """Canaries shown at once."""
@@ -98,7 +99,7 @@ def all_suites(store: Store) -> list[SuiteLine]:
         checks = _checks(connection)
         found = []
         for suite in catalog.list_definitions(connection, "suite"):
-            rows = catalog.list_canaries(connection, suite.id)
+            rows = suites.list_canaries(connection, suite.id)
             shape = thinness.shape_rows(suite.slug, rows)
             names = tuple(check.slug for check in checks if check.body["suite"] == suite.slug)
             found.append(SuiteLine(definition=suite, canaries=len(rows), note=shape["coverage_note"], checks=names))
@@ -109,7 +110,7 @@ def one_suite(store: Store, slug: str, wanted: Filter) -> SuiteView:
     """Read a suite with at most 100 of the canaries asked for. Raises NotFoundError."""
     with store.read() as connection:
         suite = require(catalog.find_definition(connection, "suite", slug), f"suite '{slug}'")
-        rows = catalog.list_canaries(connection, suite.id)
+        rows = suites.list_canaries(connection, suite.id)
         checks = [check for check in _checks(connection) if check.body["suite"] == slug]
         states = [_states(connection, check, rows) for check in checks]
     lines = [CanaryLine(row=row, states=tuple(held[place] for held in states)) for place, row in enumerate(rows)]
@@ -146,7 +147,7 @@ def _states(connection: Connection, check: Definition, rows: Sequence[CanaryRow]
     held = history.states_at(connection, check.id, run.id)
     _, failures = history.probes_of(connection, run.id)
     unscored = set(history.unscored_at(connection, run.id))
-    members = catalog.suite_version(connection, int(run.suite_version_id or 0))[1]
+    members = suites.suite_version(connection, int(run.suite_version_id or 0))[1]
     asked = {member.canary_id: (place, member) for place, member in enumerate(members)}
     found = []
     for row, nothing in zip(rows, unknown, strict=True):

@@ -20,12 +20,12 @@ from app.services.facts import facts_of
 from app.services.scoring import corrected, yardstick_of
 from app.services.summaries import aggregate_vector, vector_names, with_embedder
 from app.services.walking import Walk
-from app.store import catalog, recording
-from app.store.catalog import Member
+from app.store import recording, suites
 from app.store.engine import Store, from_us
 from app.store.queue import Failure
 from app.store.rescored import RescoredRun
 from app.store.rescoring import LeftRun, Rescoring
+from app.store.suites import Member
 
 BATCH_ROWS = 20_000
 """How many results of runs are judged at once, at most: what a sweep keeps in memory, and what a crash costs."""
@@ -105,7 +105,7 @@ class Sweep:
         self._store = store
         self._rescoring = asked
         with store.read() as connection:
-            self._judged_by = catalog.suite_version(connection, asked.suite_version_id)[1]
+            self._judged_by = suites.suite_version(connection, asked.suite_version_id)[1]
         self.size = max(1, min(_MOST_RUNS, batch_rows // max(1, len(self._judged_by))))
         """How many runs to judge at once."""
         self._walk = Walk(store, asked.check_id, page=min(_PAGE, batch_rows))
@@ -266,7 +266,7 @@ class Sweep:
 
     def _new_sheet(self, suite_version_id: int, check_version_id: int, retriever_version_id: int) -> _Sheet:
         with self._store.read() as connection:
-            asked = catalog.suite_version(connection, suite_version_id)[1]
+            asked = suites.suite_version(connection, suite_version_id)[1]
             yardstick = yardstick_of(connection, check_version_id, retriever_version_id)
         members = corrected(asked, self._judged_by)
         panel = Panel([CanaryDocument.model_validate(member.body).to_domain() for member in members])

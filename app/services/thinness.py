@@ -10,9 +10,9 @@ from app.domain.model import Canary, Category, Judgment
 from app.domain.thinness import coverage_note, reach
 from app.formats.canary_files import Documents
 from app.services.references import require
-from app.store import catalog
-from app.store.catalog import CanaryRow
+from app.store import catalog, suites
 from app.store.engine import Store
+from app.store.suites import CanaryRow
 
 
 def notes_on_files(wanted: Documents) -> list[str]:
@@ -31,7 +31,7 @@ def notes_on_plan(store: Store, wanted: Documents, *, managed_by: str) -> list[s
         for suite in wanted.suites:
             canaries = {document.key: document.to_domain() for document in suite.canaries or ()}
             row = catalog.find_definition(connection, "suite", suite.slug)
-            for one in catalog.list_canaries(connection, row.id) if row is not None else ():
+            for one in suites.list_canaries(connection, row.id) if row is not None else ():
                 if one.key not in canaries and one.managed_by != managed_by:
                     canaries[one.key] = _canary(one.key, one.body)
             notes.append(coverage_note(suite.slug, reach(canaries.values())))
@@ -42,7 +42,7 @@ def of_suite(store: Store, slug: str) -> dict[str, Any]:
     """Read what damage a suite in force can see: `reach` and, where thin, `coverage_note`. Raises NotFoundError."""
     with store.read() as connection:
         row = require(catalog.find_definition(connection, "suite", slug), f"suite '{slug}'")
-        rows = catalog.list_canaries(connection, row.id)
+        rows = suites.list_canaries(connection, row.id)
     return {"canary_count": len(rows), **shape_rows(slug, rows)}
 
 

@@ -11,7 +11,7 @@ from app.store.engine import said
 from app.store.queue import ShardBody
 from app.store.tables import alerts, definitions, latest, runs, shards, suite_versions
 
-_MEMBER_BYTES = 16  # a canary id and a version id, see catalog.freeze_suite
+_MEMBER_BYTES = 16  # a canary id and a version id, see suites.freeze_suite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from app.domain.measures import MEASURES_VERSION
-from app.store.catalog import members_of
+from app.store.suites import members_of
 from app.store.tables import layouts, run_probes, runs, scores, states, vectors
 
 _BLOCK = 400

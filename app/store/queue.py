@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from app.store.engine import insert_new, insert_one, said
 from app.store.tables import definitions, idempotency_keys, runs, shards, suite_versions
 
-_MEMBER_BYTES = 16  # a canary id and a version id, see catalog.freeze_suite
+_MEMBER_BYTES = 16  # a canary id and a version id, see suites.freeze_suite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store import catalog, history
+from app.store import history, suites
 from app.store.engine import said
 from app.store.history import RunRow
 from app.store.tables import canaries, deliveries, runs, states
@@ -54,7 +54,7 @@ def top_scores(connection: Connection, run: RunRow, most: int) -> tuple[dict[str
     """
     if most == 0 or run.suite_version_id is None or not run.aggregates:
         return {}, 0
-    members = [canary for canary, _ in catalog.members_of(connection, run.suite_version_id)]
+    members = [canary for canary, _ in suites.members_of(connection, run.suite_version_id)]
     asked, failed = members[:most], history.probes_of(connection, run.id)[1]
     found = _states_at(connection, run, asked)
     unscored = set(history.unscored_at(connection, run.id))

@@ -23,8 +23,8 @@ from app.formats.documents import CanaryDocument, SuiteDocument
 from app.services import definitions, trying
 from app.services.references import FILE, refuse_file_managed_canary
 from app.services.vault import Vault
-from app.store.catalog import CanaryRow
 from app.store.engine import Store
+from app.store.suites import CanaryRow
 from app.web import canary_fields
 from app.web.forms import Typed, beside, read_form, revision_of
 from app.web.rendering import render
