@@ -82,10 +82,18 @@ def test_no_table_of_history_is_scanned(name: str, sqlite_store: Store) -> None:
     assert [plan for plan in plans if "TEMP B-TREE FOR ORDER BY" in plan and name in ORDERED] == []
 
 
-def test_runs_that_are_unknown_are_passed_over_on_the_way_to_one_that_has_a_verdict(sqlite_store: Store) -> None:
-    plans = _plans(sqlite_store, ASKED_OFTEN["newest_known"])
-    (found,) = [plan for plan in plans if plan.split()[1] == "runs"]
-    assert found == "SEARCH runs USING INDEX ix_runs_known (check_id=?)"
+@pytest.mark.parametrize(
+    ("name", "plan"),
+    [
+        ("newest_known", "SEARCH runs USING INDEX ix_runs_known (check_id=?)"),
+        ("last_completed", "SEARCH runs USING INDEX ix_runs_completed (check_id=?)"),
+    ],
+)
+def test_runs_that_tell_nothing_are_passed_over_on_the_way_to_one_that_does(
+    name: str, plan: str, sqlite_store: Store
+) -> None:
+    plans = _plans(sqlite_store, ASKED_OFTEN[name])
+    assert [one for one in plans if one.split()[1] == "runs"] == [plan]
 
 
 def _plans(store: Store, ask: Callable[[Connection], Any]) -> list[str]:

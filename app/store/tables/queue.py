@@ -47,6 +47,14 @@ runs = Table(
         sqlite_where=text("verdict in ('healthy', 'degraded')"),
         postgresql_where=text("verdict in ('healthy', 'degraded')"),
     ),
+    # When a check last completed, however long it has failed since: asked of each at every tick.
+    Index(
+        "ix_runs_completed",
+        "check_id",
+        "finished_at",
+        sqlite_where=text("status in ('finished', 'partial')"),
+        postgresql_where=text("status in ('finished', 'partial')"),
+    ),
     # One follow-up waits for a check, whoever asked; one runs. These indexes are the locks.
     Index(
         "uq_runs_queued",
