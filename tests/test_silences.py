@@ -261,7 +261,16 @@ def test_a_silence_of_a_file_is_changed_there_alone_and_archived_when_it_is_abse
         service.state(world.store, "night", world.clock())
 
 
-@pytest.mark.parametrize(("field", "name"), [("checks", CHECK), ("suites", "suite"), ("retrievers", "search")])
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("checks", CHECK),
+        ("suites", "suite"),
+        ("retrievers", "search"),
+        ("rules", "threshold-coverage"),
+        ("rules", "probe_errors"),
+    ],
+)
 @pytest.mark.parametrize("owner", [FILE, API])
 def test_a_silence_about_what_nobody_has_is_refused_with_its_place_and_the_nearest_name(
     world: World, field: str, name: str, owner: str
@@ -749,6 +758,10 @@ def test_silences_acknowledgement_and_the_why_over_the_api(tmp_path: Path) -> No
             422,
             "there is no check 'dosc'; did you mean 'docs'?",
         )
+        refused = opened.client.put("/v1/silences/other", json={"rules": ["nodata"], "ends": "2999-01-01T00:00:00Z"})
+        assert refused.json()["errors"] == [
+            {"path": "rules[0]", "message": "there is no rule 'nodata'; did you mean 'no_data'?"}
+        ]
         assert opened.client.delete("/v1/silences/night").status_code == 204
         assert opened.client.get("/v1/silences/night").status_code == 404
         opened.retriever.found = {}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from app.domain.model import Severity
@@ -101,5 +102,5 @@ def _concerned(silence: Silence, checks: Sequence[Definition]) -> Iterator[Conce
 
 
 def _strangers(connection: Connection, document: SilenceDocument) -> list[str]:
-    found = silencing.strangers(document, lambda kind: {row.slug for row in catalog.list_definitions(connection, kind)})
+    found = silencing.strangers(document, partial(silencing.names_there_are, connection))
     return [f"{one.kind} '{one.slug}'" for one in found]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from app.domain.alerting import OPEN
@@ -19,15 +19,19 @@ from app.domain.silences import (
     silencing_each,
 )
 from app.formats import shapes
+from app.formats.documents import CheckDocument
 from app.formats.fields import suggestion
+from app.formats.rule_documents import rules_in_force
 from app.formats.silence_documents import SilenceDocument
-from app.services.references import require
+from app.services.references import checks_in_force, require
 from app.store import alerts, catalog
 from app.store.alerts import AlertFilter
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store
 
 KIND = "silence"
+RULE = "rule"
+"""What a silence names by its key; not a kind of definition."""
 
 
 def in_force(connection: Connection) -> list[Silence]:
@@ -103,7 +107,19 @@ def state(store: Store, slug: str, now: datetime) -> tuple[Definition, dict[str,
 def names_nobody_has(store: Store, document: SilenceDocument) -> list["Stranger"]:
     """List what a silence names that is not in force, see `strangers`."""
     with store.read() as connection:
-        return strangers(document, lambda kind: {row.slug for row in catalog.list_definitions(connection, kind)})
+        return strangers(document, partial(names_there_are, connection))
+
+
+def names_there_are(connection: Connection, kind: str) -> set[str]:
+    """Give what a silence may name of a kind: slugs in force and, of rules, the keys of all that a check has."""
+    if kind == RULE:
+        return {key for check in checks_in_force(connection) for key in rule_keys(check)}
+    return {row.slug for row in catalog.list_definitions(connection, kind)}
+
+
+def rule_keys(check: CheckDocument) -> set[str]:
+    """Give the keys of a check's rules, those it has without asking and those that are switched off among them."""
+    return {*(str(rule.key) for rule in check.rules), *(rule.key for rule in rules_in_force(check.rules))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +133,9 @@ class Stranger:
 
 
 def strangers(document: SilenceDocument, present: Callable[[str], Collection[str]]) -> list[Stranger]:
-    """List what a silence names that is not among the slugs present of its kind."""
+    """List what a silence names that is not among the slugs, or keys of rules, present of its kind."""
     wanted = {"check": document.checks, "suite": document.suites, "retriever": document.retrievers}
+    wanted[RULE] = document.rules
     found = []
     for kind, names in wanted.items():
         there = present(kind) if names else ()
