@@ -32,7 +32,7 @@ from app.services.references import (
     references_of,
     refuse_file_managed,
 )
-from app.services.silencing import refuse_too_many, strangers
+from app.services.silencing import RULE, refuse_too_many, rule_keys, strangers
 from app.services.vault import Vault
 from app.store import catalog, outbox, suites
 from app.store.engine import Connection, Store, to_us
@@ -164,9 +164,7 @@ class _Applying:
 
     def _broken(self) -> Iterator[Problem]:
         """Yield what the checks in force afterwards would lack, those of others included."""
-        slugs = {check.slug for check in self._wanted.checks}
-        others = [check for check in checks_in_force(self._connection) if check.slug not in slugs]
-        others = [check for check in others if check.slug not in self._archived["check"]]
+        others = self._other_checks()
         for check in self._wanted.checks:
             for problem in missing(check, self._present(check)):
                 yield replace(problem, **self._place(("check", check.slug)))
@@ -189,9 +187,20 @@ class _Applying:
         One that stands as it was is not held against what the API archived since: it would stop the next start.
         """
         for silence in self._wanted.silences:
-            for stranger in strangers(silence, self._expected):
+            for stranger in strangers(silence, self._nameable):
                 if ("silence", silence.slug) in self._changed or stranger.slug in self._archived[stranger.kind]:
                     yield replace(stranger.problem, **self._place(("silence", silence.slug)))
+
+    def _other_checks(self) -> list[CheckDocument]:
+        """Give the checks that stay in force and are not wanted here: those of others."""
+        gone = {check.slug for check in self._wanted.checks} | self._archived["check"]
+        return [check for check in checks_in_force(self._connection) if check.slug not in gone]
+
+    def _nameable(self, kind: str) -> set[str]:
+        """Give what a silence may name of a kind, of what would be in force afterwards."""
+        if kind != RULE:
+            return self._expected(kind)
+        return {key for check in [*self._wanted.checks, *self._other_checks()] for key in rule_keys(check)}
 
     def _present(self, check: CheckDocument) -> dict[str, Collection[str]]:
         """Give the slugs a check may refer to, by kind; those it refers to stay until the transaction ends."""
