@@ -29,7 +29,8 @@ BOTH, ALONE = "coalmine", ("first", "second")
 JOBS = (BOTH, *ALONE)
 OTHER = f"{CHECK}-other"
 HEALTHY, DEGRADED, RETRIEVER_DOWN, STORE_DOWN = "healthy", "degraded", "retriever-down", "store-down"
-WINDOWS = {"__interval": "1s", "__rate_interval": "20s", "__range": "5m"}
+WINDOWS = {"__interval": "1s", "__rate_interval": "3m", "__range": "5m"}
+"""Longer than the walk: a window that began amid runs would begin at another run for each scrape."""
 RULE = {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}, "open": {"bad": 1, "of": 1}}
 WARM_UP = 20
 """Identical runs after which the detector knows what to expect."""
