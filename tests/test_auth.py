@@ -21,7 +21,7 @@ from app.config import Settings
 from app.domain.errors import ConfigurationError
 from app.domain.hooks import Receipt
 from app.main import open_service
-from app.services import keys
+from app.services import definitions, keys
 from app.services.keys import Scope
 from tests.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api, bearer
 from tests.living import coalmine
@@ -227,7 +227,11 @@ def _request(service: Api, route: tuple[str, str], headers: dict[str, str]) -> A
     method, _ = route
     _, address, body = ROUTES[route]
     service.client.cookies.clear()
-    sent = {"data": body.fields} if isinstance(body, Form) else {"json": body}
+    sent: dict[str, Any] = {"data": body.fields} if isinstance(body, Form) else {"json": body}
+    if isinstance(body, Form) and address.endswith("/edit"):
+        _, kinds, slug, _ = address.split("/")
+        opened_with = definitions.find(service.service.store, kinds.removesuffix("s"), slug).revision
+        sent = {"data": {**body.fields, "revision": str(opened_with)}}
     return service.client.request(method, address, **sent, headers=headers, follow_redirects=False)
 
 
