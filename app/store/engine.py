@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -143,6 +144,8 @@ def _create_engine(url: str, busy_milliseconds: int) -> Engine:
     if backend == "sqlite":
         engine = sa.create_engine(parsed, hide_parameters=True, pool_size=20, max_overflow=20, pool_timeout=10)
         event.listen(engine, "connect", partial(_prepare_sqlite, busy_milliseconds))
+        if parsed.database and parsed.database != ":memory:":
+            event.listen(engine, "begin", _SameFile(parsed.database))
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     if backend in {"postgresql", "postgres"}:
@@ -180,6 +183,26 @@ def _prepare_sqlite(busy_milliseconds: int, connection: Any, _record: object) ->
             time.sleep(0.02)
         else:
             return
+
+
+class _SameFile:
+    """Refuses to work on a file that is not in its place any more: SQLite would go on, and lose it all at the end."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._first: tuple[int, int] | None = None
+
+    def __call__(self, _connection: Connection) -> None:
+        try:
+            found = self._path.stat()
+        except OSError as error:
+            raise StoreUnavailableError(self._told("is gone")) from error
+        self._first = self._first or (found.st_dev, found.st_ino)
+        if self._first != (found.st_dev, found.st_ino):
+            raise StoreUnavailableError(self._told("was replaced"))
+
+    def _told(self, what: str) -> str:
+        return f"the database cannot be used: {self._path} {what} while it was open; put it back and restart"
 
 
 def _prepare_postgresql(busy_milliseconds: int, connection: Any, _record: object) -> None:
