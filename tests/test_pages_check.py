@@ -352,7 +352,7 @@ def test_a_badge_is_shown_with_what_to_paste(healthy: Site) -> None:
     healthy.public_url = "https://coalmine.example"
     told = _section(healthy.page(CHECK), "definition")
     assert "![watch](https://coalmine.example/badge/watch.svg)" in told
-    assert "takes a read key" in told
+    assert "can send no key" in told
     assert "overdue" in told, "as the badge itself says"
 
 
