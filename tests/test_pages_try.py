@@ -128,6 +128,12 @@ def test_a_mapping_that_finds_nothing_gets_others_to_try_and_to_paste(pages: Sit
     assert (pasted.response.hits, pasted.response.id, pasted.response.text) == ("data", "key", "body")
 
 
+def test_a_suggestion_without_a_text_says_so(pages: Site) -> None:
+    bare = {"data": [{"key": key, "score": 0.5} for key in "abc"]}
+    shown = asked(pages, answer=json.dumps(bare), suggest="yes")
+    assert "no text was recognised" in shown.one("article", class_="suggestion").text
+
+
 def test_a_suggested_mapping_is_tried_by_its_button_and_then_kept_by_hand(pages: Site) -> None:
     """The form of a suggestion carries everything; the pasted answer stands in for a retriever that would answer it."""
     answering(pages, BAD)

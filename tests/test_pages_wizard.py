@@ -97,6 +97,13 @@ def test_a_pasted_answer_is_shown_as_a_tree_with_suggestions(empty: Site) -> Non
     assert empty.probe.asked == []
 
 
+def test_a_suggestion_without_a_text_says_so(empty: Site) -> None:
+    bare = {"found": [{"key": key, "closeness": 0.5} for key in "abc"]}
+    told = "no text was recognised: point at it"
+    assert told in sent(empty, do="read", answer=json.dumps(bare)).one("details", class_="suggested").text
+    assert told not in sent(empty, do="read").one("details", class_="suggested").text
+
+
 def test_a_suggestion_fills_the_paths_and_the_scale(empty: Site) -> None:
     shown = sent(empty, use="0")
     assert typed(shown) | {"document": "of.file"} == {

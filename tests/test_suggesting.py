@@ -53,6 +53,29 @@ def test_the_answer_of_a_vendor_is_read_as_its_preset_reads_it(name: str) -> Non
     assert ranking.documents == tuple(hit.document for hit in shape.hits)
 
 
+@pytest.mark.parametrize(
+    "extra", [[], [{"lang": "de", "body": "Noch ein Absatz, der von etwas ganz anderem handelt."}]]
+)
+def test_a_text_in_a_list_of_objects_within_each_hit_is_found(extra: list[dict[str, str]]) -> None:
+    found = [
+        {
+            "ref": {"uid": f"hb-{at}", "file": f"handbook/{at}.md"},
+            "weight": {"raw": 0.4 - at / 10},
+            "content": {"parts": [{"lang": "en", "body": text}, *extra]},
+        }
+        for at, text in enumerate(PROSE)
+    ]
+    answer = {"status": "fine", "payload": {"answer": {"found": found}}}
+    expected = {"hits": "payload.answer.found", "id": "ref.uid", "score": "weight.raw", "document": "ref.file"}
+    assert best(answer).mapping == ResponseMapping(**expected, text="content.parts[0].body")
+
+
+def test_of_a_list_within_each_hit_only_the_text_is_taken_and_only_where_the_hit_has_none_itself() -> None:
+    aside = [[{"url": f"https://a.example/{at}", "text": f"{text} And more of it."}] for at, text in enumerate(PROSE)]
+    suggestion = best(rows("passage", id=["a", "b", "c"], mentions=aside))
+    assert suggestion.mapping == ResponseMapping(hits="@", id="id", text="passage")
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_nothing_is_suggested_where_a_vendor_found_nothing(name: str) -> None:
     assert suggest(SHAPES[name].nothing, query=QUERY) == []

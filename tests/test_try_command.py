@@ -231,3 +231,27 @@ def test_a_redirect_is_shown_with_where_it_points_but_without_secrets(tmp_path: 
     assert "answered 307 Temporary Redirect; redirects are not followed" in out
     assert "  it points to /elsewhere?key=•••\n" in out
     assert secret not in out
+
+
+def test_command_says_so_where_no_text_was_recognised(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        'retrievers: [{slug: r, url: "http://127.0.0.1:1", response: {hits: items, id: id}}]'
+    )
+    answer = tmp_path / "answer.json"
+    answer.write_text(json.dumps({"results": [{"id": "a", "score": 0.5}, {"id": "b", "score": 0.25}]}))
+    _, out, _ = run(str(tmp_path / "c.yaml"), "--answer", str(answer), QUERY)
+    assert "# text: no text was recognised; write its path" in out
+    answer.write_text(json.dumps(ANSWER))
+    _, out, _ = run(str(tmp_path / "c.yaml"), "--answer", str(answer), QUERY)
+    assert "Suggestion 1" in out
+    assert "no text was recognised" not in out
+
+
+def test_a_list_mapped_as_the_text_gets_the_text_within_it_suggested(tmp_path: Path) -> None:
+    hits = [{"id": hit["id"], "score": hit["score"], "of": {"parts": [{"body": hit["text"]}]}} for hit in HITS]
+    response = "{hits: results, id: id, score: score, text: of.parts}"
+    (tmp_path / "c.yaml").write_text(f'retrievers: [{{slug: r, url: "http://127.0.0.1:1", response: {response}}}]')
+    answer = tmp_path / "answer.json"
+    answer.write_text(json.dumps({"results": hits}))
+    _, out, _ = run(str(tmp_path / "c.yaml"), "--answer", str(answer), QUERY)
+    assert "text: of.parts[0].body" in out

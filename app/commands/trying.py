@@ -132,6 +132,7 @@ def _show(trial: Mapping[str, Any]) -> None:
         terminal.show_table(_hits_table(trial["hits"]))
     for number, suggested in enumerate(trial["suggestions"], 1):
         reasons = [f"# {plain(name)}: {plain(reason)}" for name, reason in suggested["reasons"].items()]
+        reasons += [] if suggested["response"].get("text") else ["# text: no text was recognised; write its path"]
         count = plain(str(suggested["hits"]))
         title = f"Suggestion {number} reads {count} {plural(suggested['hits'], 'hit')}; put this under the retriever:"
         _section(title, [*reasons, *map(_harmless, suggested["yaml"].splitlines())])

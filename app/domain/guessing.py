@@ -29,6 +29,8 @@ class Field:
     role: str | None = None
     """What its place alone says it is, whatever it is called, and in `told` how."""
     told: str = ""
+    text_alone: bool = False
+    """Whether it lies in the first object of a list within each hit: the text may, other things there are of others."""
 
     @property
     def depth(self) -> int:
@@ -56,7 +58,8 @@ def guess_fields(fields: Sequence[Field], query: str) -> dict[str, Guess]:
     chosen: dict[str, Guess] = {}
     for role, judge in _ROLES:
         taken = {guess.path for guess in chosen.values()}
-        guesses = [judge(field, words) for field in told if field.path not in taken]
+        left = [field for field in told if field.path not in taken and not (field.text_alone and role != "text")]
+        guesses = [judge(field, words) for field in left]
         found = [guess for guess in guesses if guess is not None and len(guess.path) <= LONGEST_PATH]
         if found:
             found.sort(key=lambda guess: -guess.weight)
@@ -100,6 +103,7 @@ def _as_text(field: Field, words: frozenset[str]) -> Guess | None:
     length = sum(map(len, there)) / len(there)
     shares = len(words) and sum(len(words & _words(text)) for text in there) / len(there) / len(words)
     weight = 0.6 * named + 0.4 * prose + min(length / 400, 0.3) + 0.3 * shares - _DEEP * field.depth
+    weight -= _LISTED * field.text_alone
     reason = f"{_how_named(field, named)}{'long natural text' if prose else 'text'}, {length:.0f} characters on average"
     return Guess(path=field.path, weight=weight * len(there) / len(texts), reason=reason, values=field.values)
 
@@ -269,7 +273,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(word for word in re.findall(r"\w+", text[:5_000].lower()) if len(word) > 3)  # noqa: PLR2004 - not: the, of
 
 
-_DEEP = 0.02
+_DEEP, _LISTED = 0.02, 0.2
 _PLACED = 0.95
 _NAME = 500
 _NAME_WORDS = 4  # no name below has more; names of strangers may have a hundred thousand

@@ -6,7 +6,7 @@ Pure: an answer in, mappings with their reasons out, best first. What a field is
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -128,10 +128,7 @@ def _paired(items: list[list[Any]]) -> list[Field]:
         if all(isinstance(hit, str) for hit in hits):
             return [Field(path=f"[{one}]", parts=("text",), values=hits), score]
         if all(isinstance(hit, dict) for hit in hits):
-            inner = [
-                Field(path=f"[{one}].{field.path}", parts=(one, *field.parts), values=field.values)
-                for field in _fields(hits)
-            ]
+            inner = [replace(field, path=f"[{one}].{field.path}", parts=(one, *field.parts)) for field in _fields(hits)]
             return [*inner, score]
     return []
 
@@ -148,7 +145,7 @@ def _keyed(node: Mapping[str, Any], parts: tuple[Part, ...]) -> _Place | None:
         return None
     base = path_text(parts) if parts else ""
     inner = [
-        Field(path=f"{base}{'.' if base else ''}*.{field.path}", parts=(*parts, *field.parts), values=field.values)
+        replace(field, path=f"{base}{'.' if base else ''}*.{field.path}", parts=(*parts, *field.parts))
         for field in _fields(hits)
         if None not in field.values  # a projection leaves nothing out in its place: what follows would move up
     ]
@@ -190,7 +187,7 @@ def _columns(node: dict[str, Any], parts: tuple[Part, ...]) -> Iterator[_Place]:
             own.add(path)
         elif left > 0 and all(item is None or isinstance(item, dict) for item in values):
             inner = [
-                Field(path=f"{path}[*].{field.path}", parts=(*where, *field.parts), values=field.values)
+                replace(field, path=f"{path}[*].{field.path}", parts=(*where, *field.parts))
                 for field in _fields([item or {} for item in values])
             ]
             columns += inner[:left]
@@ -209,7 +206,12 @@ def _fields(items: Sequence[Mapping[str, Any]]) -> list[Field]:
             if parts in columns or len(columns) < _FIELDS:
                 columns.setdefault(parts, {})[index] = value
     return [
-        Field(path=path_text(parts), parts=parts, values=[values.get(index) for index in range(len(items))])
+        Field(
+            path=path_text(parts),
+            parts=parts,
+            values=[values.get(index) for index in range(len(items))],
+            text_alone=any(isinstance(part, int) for part in parts[:-1]),
+        )
         for parts, values in columns.items()
     ]
 
@@ -224,6 +226,9 @@ def _leaves(item: Mapping[str, Any], parts: tuple[Part, ...], depth: int) -> Ite
             yield where, value
         elif value and isinstance(value[0], str):
             yield (*where, 0), value[0]
+        elif value and isinstance(value[0], dict) and depth > 1:
+            inner = _leaves(value[0], (*where, 0), depth - 1)
+            yield from ((place, leaf) for place, leaf in inner if isinstance(leaf, str))
 
 
 def _items(node: Mapping[str, ValueT]) -> list[tuple[str, ValueT]]:
