@@ -36,6 +36,7 @@ def ranked(*ids: str, scores: Sequence[float | None] | None = None, texts: dict[
 
 HEALTHY = ranked(*IDS)
 WITHOUT = tuple(name for name in IDS if name != EXPECTED)
+FIRST = (Judgment(id=IDS[0]),)
 BACK = ranked(EXPECTED, "doc-4", "doc-7")
 NOT_BACK = ranked("other-1", "other-2", "other-3", *(f"other-{place}" for place in range(10, 17)))
 
@@ -359,6 +360,48 @@ def test_a_chunk_that_fell_within_the_top_is_told_by_its_rank() -> None:
     now = ranked("new-1", "new-2", IDS[0], EXPECTED, *IDS[2:8], scores=[0.95, 0.94, 0.9, 0.89, *HEALTHY.scores[2:8]])
     found = diagnose(case(now))
     assert (found.cause, found.rank_before, found.rank_now) == (Cause.OUTRANKED, 2, 4)
+
+
+def test_a_canary_whose_score_alone_is_too_low_is_told_by_its_rank_and_that_score() -> None:
+    now = ranked(*IDS[:6], scores=[0.4, 0.35, 0.3, 0.2, 0.1, 0.0])
+    one = case(now, healthy=None, scale=Scale.SIMILARITY, too_low=0.4, canary=replace(CANARY, judgments=FIRST))
+    found = diagnose(one)
+    assert (found.cause, found.persistent, found.rank_before, found.rank_now) == (Cause.LOW_RELEVANCE, True, None, 1)
+    assert found.reason == (
+        "An expected chunk is found at rank 1; the first hit's relevance 0.40 is below its min_relevance_score 0.5"
+    )
+    assert found.evidence["ranks"] == {
+        "before": None,
+        "run": 1,
+        "repeats": [1, 1, 1],
+        "deep": 1,
+        "known_items": [],
+        "control": None,
+    }
+
+
+def test_a_score_that_was_enough_and_is_not_any_more_is_a_drift_and_one_that_hardly_moved_is_low() -> None:
+    healthy = ranked(*IDS, scores=[0.505, *HEALTHY.scores[1:]])
+    one = case(HEALTHY, healthy=healthy, too_low=0.2, canary=replace(CANARY, judgments=FIRST))
+    drifted = diagnose(replace(one, now=ranked(*IDS, scores=[(score or 0) * 0.4 for score in healthy.scores])))
+    assert (drifted.cause, drifted.rank_before, drifted.rank_now) == (Cause.SCORE_DRIFT, 1, 1)
+    slipped = diagnose(replace(one, now=ranked(*IDS, scores=[0.499, *HEALTHY.scores[1:]]), too_low=0.499))
+    assert (slipped.cause, slipped.rank_before, slipped.rank_now) == (Cause.LOW_RELEVANCE, 1, 1)
+    assert "relevance 0.499 is below" in slipped.reason
+
+
+def test_a_low_score_is_no_cause_where_the_expected_chunk_fell() -> None:
+    ids = ("new-1", "new-2", "new-3", "new-4", "new-5", *IDS[:5])
+    now = ranked(*ids, scores=[0.45, 0.44, 0.43, 0.42, 0.41, 0.4, 0.39, 0.38, 0.37, 0.36])
+    healthy = ranked(*IDS[:5], scores=[0.4, 0.39, 0.38, 0.37, 0.36])
+    assert diagnose(case(now, healthy=healthy, too_low=0.45)).cause is Cause.OUTRANKED
+
+
+def test_a_score_that_is_enough_when_asked_again_is_said_to_be_well() -> None:
+    one = case(ranked(*IDS, scores=[0.4] * 10), healthy=None, scale=Scale.UNBOUNDED, anchor=0.6, too_low=0.4)
+    lower, higher = ranked(*IDS, scores=[0.41] * 10), ranked(*IDS, scores=[0.7] * 10)
+    assert diagnose(one, repeats=[lower] * 3).persistent is True
+    assert diagnose(one, repeats=[higher] * 3).persistent is False
 
 
 # --- the order -----------------------------------------------------------------------------------------------

@@ -307,6 +307,16 @@ def test_somebody_may_ask_at_any_time(store: Store) -> None:
     assert found["evidence"]["asked"]["repeat"] == 3
 
 
+def test_what_scores_too_low_where_it_should_stand_is_told_by_its_rank_and_not_as_outranked(store: Store) -> None:
+    setting = Diagnosed.of(store, shelf("tokens", min_relevance_score=0.95))
+    setting.run(diagnosed=False)
+    found = OnDemand().ask(setting.planner, setting.library, "watch", "tokens", by="Ada", clock=setting.world.clock)
+    assert (found["cause"], found["rank_now"], found["persistent"]) == ("low_relevance", 1, True)
+    assert (found["evidence"]["ranks"]["run"], found["evidence"]["ranks"]["repeats"]) == (1, [1, 1, 1])
+    assert "at rank 1; the first hit's relevance 0." in found["reason"]
+    assert found["reason"].endswith("is below its min_relevance_score 0.95")
+
+
 def test_asking_refuses_what_no_run_tells_of(sqlite_store: Store) -> None:
     setting = Diagnosed.of(
         sqlite_store, [*shelf(), {"key": "moon", "query": "moon", "category": "negative"}], owner=API

@@ -21,6 +21,8 @@ ADVICE: Final[Mapping[str, str]] = {
     "canary expects.",
     Cause.DUPLICATES: "Remove the copies from the index, and find out which ingestion job brought them.",
     Cause.UNSTABLE: "Look at the parameters of the approximate index and at replicas that differ; ask more deeply.",
+    Cause.LOW_RELEVANCE: "Set the canary's min_relevance_score for what the scores of this retriever mean, or declare "
+    "the scale they are on; if good answers scored higher before, find out what was changed.",
     Cause.OUTRANKED: "Compare the rankings: what came in above may answer as well, and then the canary may expect it.",
 }
 """By cause, what somebody can do now."""

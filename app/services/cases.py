@@ -25,6 +25,7 @@ _LOOK_BACK = 50
 _ASKABLE = pack_reasons([Reason.MISSING, Reason.BELOW_FLOOR, Reason.LOW_RELEVANCE, Reason.REGRESSED])
 """Reasons that a cause may be found for; an answer that came late, or that should not have come, speaks for itself."""
 _REGRESSED = pack_reasons([Reason.REGRESSED])
+_LOW = pack_reasons([Reason.LOW_RELEVANCE])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +128,8 @@ def _subject(connection: Connection, run: RunRow, setup: Setup, position: int, s
             healthy=None if healthy is None else rankings[healthy.ranking_id],
             ever_passed=passed,
             scale=scorer.scale if scorer.kind is ScorerKind.SCORE else None,  # else it is that of another's scores
+            anchor=scorer.anchor,
+            too_low=state.top_score if state is not None and state.reasons & _LOW else None,
             texts=_texts(rankings[one.ranking_id] for one in past if not one.reasons),
         ),
     )

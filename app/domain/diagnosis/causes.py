@@ -1,4 +1,4 @@
-"""The cause of a degraded canary: nine rules in a fixed order, over what the extra probes brought.
+"""The cause of a degraded canary: ten rules in a fixed order, over what the extra probes brought.
 
 The rules and their limits were measured (see benchmarks/diagnosis.py). What to ask is asking's.
 """
@@ -199,6 +199,18 @@ def _is_gone(seen: Evidence, place: int) -> bool:
     return seen.deep is not None and (one.before is not None or seen.case.ever_passed) and one.passage is None
 
 
+def _scored_low(seen: Evidence) -> _Finding | None:
+    """Find that what is expected stands where it should, and that only the relevance of the first hit is too low."""
+    low, rank = seen.case.too_low, seen.best(seen.case.now)
+    if low is None or seen.targets or rank is None:
+        return None
+    least = seen.case.canary.min_relevance_score
+    told = f"{low:.2f}" if float(f"{low:.2f}") < least else f"{low}"
+    reason = f"An expected chunk is found at rank {rank}; the first hit's relevance {told} is below its "
+    reason += f"min_relevance_score {least:.4g}"
+    return _Finding(cause=Cause.LOW_RELEVANCE, reason=reason, evidence={"relevance": low, "least_relevance": least})
+
+
 def _never_passed(seen: Evidence) -> _Finding | None:
     """Find that the canary never found what it expects: its words, or its vector, do not meet the chunk's."""
     if seen.case.ever_passed or not seen.search.wanted:
@@ -259,7 +271,8 @@ def _outranked(seen: Evidence) -> _Finding:
     if not seen.search.wanted:
         reason = "Nothing is expected of this canary, and what it retrieves ranks where it should not"
     elif not seen.targets:
-        reason = "The expected chunks stand where they stood; if the canary degraded, then not by their ranks"
+        stand = f"is found at rank {seen.best(seen.case.now)}" if seen.case.healthy is None else "stands where it stood"
+        reason = f"The best placed expected chunk {stand}; if the canary degraded, then not by that rank"
     else:
         reason = f"Other chunks rank before the expected one{_fell(seen)}"
     return _Finding(cause=Cause.OUTRANKED, reason=reason)
@@ -270,6 +283,7 @@ RULES: tuple[Callable[[Evidence], _Finding | None], ...] = (
     _truncated,
     _drifted,
     _gone,
+    _scored_low,
     _never_passed,
     _duplicated,
     _unstable,
@@ -284,7 +298,9 @@ def _rank_now(seen: Evidence) -> int | None:
 
 
 def _fell(seen: Evidence) -> str:
-    """Say how far the expected chunk fell."""
+    """Say how far the expected chunk fell, if it did."""
+    if seen.search.wanted and not seen.targets:
+        return ""
     now, before = _rank_now(seen), seen.before
     since = f" from rank {before}" if before is not None else ""
     if now is not None:

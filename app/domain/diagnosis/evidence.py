@@ -7,6 +7,7 @@ from itertools import zip_longest
 from app.domain.diagnosis.expected import Search, lost, search_for, targets
 from app.domain.diagnosis.values import Case, Kind, Question
 from app.domain.model import Answer, Outcome, Ranking
+from app.domain.relevance import in_scale, on_scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +17,7 @@ class Evidence:
     case: Case
     search: Search
     targets: tuple[int, ...]
-    """Places in `search.wanted` of what the diagnosis is about, most telling first."""
+    """Places in `search.wanted` of what the diagnosis is about, most telling first; none where nothing fell."""
     repeats: tuple[Ranking, ...]
     deep: Ranking | None
     known: Mapping[int, tuple[Ranking, ...]]
@@ -32,14 +33,20 @@ class Evidence:
         ranks = self.search.ranks(ranking)
         return tuple(ranks[place] for place in self.targets)
 
+    @property
+    def told_of(self) -> Sequence[int]:
+        """The places in `search.wanted` whose ranks are told: the targets or, where nothing fell, everything."""
+        return self.targets or range(len(self.search.wanted))
+
     def best(self, ranking: Ranking | None) -> int | None:
-        """Give the rank of the best placed target."""
-        return min((rank for rank in self.ranks_of(ranking) if rank is not None), default=None)
+        """Give the rank of the best placed of those told of."""
+        ranks = self.search.ranks(ranking)
+        return min((rank for place in self.told_of if (rank := ranks[place]) is not None), default=None)
 
     @property
     def before(self) -> int | None:
-        """Where the best placed target stood when the canary was last healthy."""
-        ranks = (self.search.wanted[place].before for place in self.targets)
+        """Where the best placed of those told of stood when the canary was last healthy."""
+        ranks = (self.search.wanted[place].before for place in self.told_of)
         return min((rank for rank in ranks if rank is not None), default=None)
 
     @property
@@ -62,7 +69,16 @@ class Evidence:
         if self.targets:
             ranks = zip(self.ranks_of(ranking), self.targets, strict=True)
             return any(rank is None or rank > (self.search.wanted[place].before or k) for rank, place in ranks)
+        if self.case.too_low is not None and (relevance := self._relevance(ranking)) is not None:
+            return relevance < self.case.canary.min_relevance_score
         return now is None or (ranking.ids[:k], ranking.scores[:1]) == (now.ids[:k], now.scores[:1])
+
+    def _relevance(self, ranking: Ranking) -> float | None:
+        """Give the relevance of the first hit of an answer; None where its score does not tell."""
+        scale, score = self.case.scale, ranking.scores[0] if len(ranking) else None
+        if scale is None or score is None or not in_scale(scale, score):
+            return None
+        return on_scale(scale, score, self.case.anchor)
 
     @property
     def deaf(self) -> bool:

@@ -248,6 +248,7 @@ WORDS = {
     Cause.VOCABULARY_MISMATCH: "never found",
     Cause.DUPLICATES: "crowded out by duplicates",
     Cause.UNSTABLE: "unstable",
+    Cause.LOW_RELEVANCE: "found but scored too low",
     Cause.OUTRANKED: "outranked",
 }
 """How causes read after a count."""

@@ -27,6 +27,7 @@ class Cause(StrEnum):
     VOCABULARY_MISMATCH = "vocabulary_mismatch"
     DUPLICATES = "duplicates"
     UNSTABLE = "unstable"
+    LOW_RELEVANCE = "low_relevance"
     OUTRANKED = "outranked"
 
 
@@ -72,6 +73,10 @@ class Case:
     """Whether an expected chunk was ever in the top k, as far back as history goes."""
     scale: Scale | None = None
     """The declared scale of the retriever's scores; None = it declares none."""
+    anchor: float | None = None
+    """Of the scale, where it is unbounded."""
+    too_low: float | None = None
+    """The relevance in [0, 1] of the run's first hit, where the canary is degraded by it; None = it is not."""
     texts: Mapping[str, str] = field(default_factory=_empty)
     """Texts by chunk id, where a chunk was retrieved at some time; `healthy` need not hold them all."""
 
