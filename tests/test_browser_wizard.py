@@ -9,10 +9,12 @@ from playwright.sync_api import Browser, expect
 
 from app.store.engine import Store
 from tests.browser import PHONE, inaccessible, opened, served, wider_than_the_screen
-from tests.fakes import FakeProbe
+from tests.fakes import FakeProbe, answered, hits
 from tests.http_servers import Peer, Reply, Seen, peer, reply
 from tests.living import coalmine, until
 from tests.pages_service import HOSTILE, site
+from tests.world import canary
+from tests.world import page as canary_page
 
 PROSE = "Logs are kept for thirty days in the hot tier and for a year in the archive."
 ANSWER = {
@@ -88,6 +90,19 @@ def test_a_newcomer_gets_from_nothing_to_a_healthy_run(chromium: Browser, tmp_pa
         page.get_by_role("button", name="Save the check").click()
         page.wait_for_url("**/checks/mine-docs")
         until(lambda: page.reload() and page.locator(".headline.healthy").count(), seconds=60)
+
+
+def test_a_least_relevance_is_taken_over_without_losing_what_was_found(chromium: Browser, sqlite_store: Store) -> None:
+    bench = site(sqlite_store, probe=FakeProbe(otherwise=lambda _: answered(hits("c1", "c2", scores=(0.4, 0.3)))))
+    bench.world.apply(canary_page([canary("a")]))
+    with served(bench.app()) as url, opened(chromium, url) as tab:
+        page = tab.open("/suites/suite/add")
+        page.get_by_label("What would somebody ask?").fill("How long?")
+        page.get_by_role("button", name="Ask the question").click()
+        page.get_by_label("Expect c1").check()
+        page.get_by_role("button", name="Make the least 0.32").click()
+        expect(page.get_by_label("Least relevance of the first hit")).to_have_value("0.32")
+        expect(page.get_by_label("Expect c1")).to_be_checked()
 
 
 def test_the_answer_is_pointed_at_by_keyboard(chromium: Browser, address: str) -> None:

@@ -270,6 +270,26 @@ def test_expected_chunks_are_found_by_asking_and_ticked(pages: Site) -> None:
     assert body_of(pages, "how-long")["expected_chunks"] == [{"id": "c1", "document": None, "text": PROSE, "grade": 3}]
 
 
+def test_a_first_hit_that_would_degrade_the_canary_at_once_is_told_with_a_least_relevance_to_take(pages: Site) -> None:
+    pages.probe = FakeProbe(otherwise=lambda _: answered(hits("c1", "c2", scores=(0.4, 0.3))))
+    asks = {"query": "How long?", "retriever": "search", "do": "find", "keep_text": "yes"}
+    shown = sent(pages, ADD, **asks)
+    told = shown.one("p", class_="warning").text
+    assert (
+        "The first hit's relevance, 0.4, is below the least relevance, 0.5: the canary would be degraded at once"
+        in told
+    )
+    offer = shown.one("button", name="lower")
+    assert (offer.get("value"), offer.get("data-fills")) == ("0.32", "min_relevance_score")
+    form = {**fields_of(shown), "found": "0", "lower": "0.32"}
+    taken = page(pages.client().post(ADD, data=form))
+    assert taken.one("input", name="min_relevance_score").get("value") == "0.32"
+    assert taken.one("input", name="expected_chunks[0].id").get("value") == "c1"
+    for enough in ({"min_relevance_score": "0.4"}, {"category": "negative"}, {"expect_empty": "yes"}):
+        assert not sent(pages, ADD, **asks, **enough).all("p", class_="warning")
+    assert sent(pages, ADD, **asks, min_relevance_score="0.45").all("p", class_="warning")
+
+
 def test_what_is_ticked_is_saved_at_once_too_and_never_twice(pages: Site) -> None:
     form = {
         "query": "How long?",
@@ -288,6 +308,8 @@ def test_what_is_ticked_is_saved_at_once_too_and_never_twice(pages: Site) -> Non
 
 def test_asking_needs_a_question_and_a_retriever(pages: Site) -> None:
     shown = sent(pages, ADD, 422, do="find")
+    assert "It was not asked:" in shown.text
+    assert "It was not saved:" not in shown.text
     assert shown.one("span", id="wrong-query").text
     assert shown.one("span", id="wrong-retriever").text
     assert "there is no retriever 'gone'" in sent(pages, ADD, 422, do="find", query="?", retriever="gone").text

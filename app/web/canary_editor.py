@@ -1,7 +1,7 @@
 """Editing canaries: what a question should find, chosen from what a retriever finds now; those of files are shown."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -26,7 +26,7 @@ from app.services.vault import Vault
 from app.store.engine import Store
 from app.store.suites import CanaryRow
 from app.web import canary_fields
-from app.web.forms import Typed, beside, read_form, revision_of
+from app.web.forms import Typed, beside, number, read_form, revision_of
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -40,6 +40,11 @@ CATEGORIES: Mapping[str, str] = {
     "comparative": "what differs from what",
     "negative": "no good answer exists, and none may look good",
 }
+_REFUSED: Mapping[str, str] = {"find": "It was not asked:", "yaml": "It cannot be written yet:"}
+"""How problems are headed by the button that was pressed; any other was to save."""
+_LEAST: float = CanaryDocument.model_fields["min_relevance_score"].default
+_OF_WHAT_CAME = 0.8
+"""The least relevance that is offered, as a share of what was found now: scores move a little between runs."""
 _FOUND = 20
 _FIELDS = 1_200
 Word = Annotated[str, Query(max_length=200)]
@@ -57,6 +62,15 @@ class Desk:
     yaml: str = ""
     spare: Mapping[str, int] | None = None
     """Empty rows that were asked for, by the name of the list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TooLow:
+    """A first hit by which the canary would be degraded at once, and a least relevance by which it would not."""
+
+    relevance: float
+    least: float
+    offered: str
 
 
 @router.get("/suites/{suite}/add")
@@ -114,6 +128,8 @@ def _work(request: Request, store: Store, vault: Vault, suite: str, key: str | N
     row = definitions.find_canary(store, suite, key) if key is not None else None
     typed = _with_ticked(canary_fields.straightened(typed))
     wish = typed.get("do")
+    if typed.get("lower"):
+        typed = replace(typed, texts={**typed.texts, "min_relevance_score": typed.get("lower")})
     desk = Desk(suite=suite, row=row, typed=typed)
     status = 200
     try:
@@ -212,7 +228,9 @@ def _page(request: Request, store: Store, desk: Desk, *, saved: str = "", status
         typed=desk.typed,
         problems=desk.problems,
         wrong=beside(desk.problems, _places(desk.typed, counts)),
+        refused=_REFUSED.get(desk.typed.get("do"), "It was not saved:"),
         trial=desk.trial,
+        too_low=_too_low(desk),
         yaml=desk.yaml,
         counts=counts,
         grades=GRADES,
@@ -223,6 +241,17 @@ def _page(request: Request, store: Store, desk: Desk, *, saved: str = "", status
         known=set(_expected_ids(desk.typed)),
         saved=saved,
     )
+
+
+def _too_low(desk: Desk) -> TooLow | None:
+    """Compare the relevance of what was found with the least that is typed; None where it is enough, or is unknown."""
+    relevance = desk.trial["top_score"] if desk.trial is not None and desk.trial["hits"] else None
+    least = number(desk.typed.stripped("min_relevance_score") or str(_LEAST))
+    if relevance is None or not isinstance(least, int | float) or desk.typed.get("category") == Category.NEGATIVE:
+        return None
+    if relevance >= least or desk.typed.get("expect_empty"):
+        return None
+    return TooLow(relevance=relevance, least=least, offered=f"{max(_OF_WHAT_CAME * relevance, 0.0):.2g}")
 
 
 def _places(typed: Typed, counts: Mapping[str, int]) -> set[str]:

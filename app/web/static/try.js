@@ -1,4 +1,5 @@
 // Puts what stands in a block, such as a suggested mapping, onto the clipboard. Without it, a click selects it.
+// Puts a value that is offered into its field. Without it, the form does so, and what was found is gone.
 "use strict";
 
 for (const button of document.querySelectorAll("button[data-copies]")) {
@@ -12,5 +13,14 @@ for (const button of document.querySelectorAll("button[data-copies]")) {
       button.textContent = "Not allowed";
     }
     setTimeout(() => (button.textContent = "Copy"), 2_000);
+  });
+}
+
+for (const button of document.querySelectorAll("button[data-fills]")) {
+  button.addEventListener("click", (event) => {
+    const field = button.form.elements[button.dataset.fills];
+    event.preventDefault();
+    field.value = button.value;
+    field.focus();
   });
 }
