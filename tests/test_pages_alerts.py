@@ -202,7 +202,7 @@ def test_an_alert_says_what_fell_what_the_rule_saw_and_since_which_index(firing:
     assert "1 bad of 1" in why
     rows = [row.text for row in shown.all("tr") if row.text.startswith("run 2")]
     assert len(rows) == 1
-    assert rows[0].endswith("two 0.333 0.500 critical")
+    assert rows[0].endswith("two 0.333 0.500 critical opened it")
 
 
 def test_an_alert_says_what_closes_it_and_counts_down(firing: Site) -> None:
@@ -245,6 +245,32 @@ def test_a_resolved_alert_keeps_what_was_degraded_and_what_happened(firing: Site
     happened = [item.text for item in shown.all("li") if item.text.startswith(("Opened", "Resolved"))]
     assert [item.split()[0] for item in happened] == ["Opened", "Resolved"]
     assert not shown.all("form", class_="acknowledge")
+
+
+def test_an_alert_that_is_over_still_shows_the_runs_that_opened_it_beside_those_that_ended_it(pages: Site) -> None:
+    pages.world.apply(canary_page(CANARIES, rules=[{**COVERAGE, "open": {"bad": 2, "of": 3}, "close": 2}]))
+    _lose(pages)
+    for _ in range(6):  # opens at run 3, and goes on for longer than a rule looks back
+        pages.world.run(index_version="two")
+    pages.world.probe.all_answer()
+    for _ in range(2):
+        pages.world.run(index_version="three")
+    shown = pages.page("/alerts/1")
+    why = _section(shown, "why")
+    assert "It opened on 2 bad of 3, 2 of them critical. When it ended, 2 runs had been good in a row." in why
+    rows = [row.text for row in shown.all("tr") if row.text.startswith(("run ", "Runs in between"))]
+    assert [" ".join(row.split()[:2]) for row in rows] == [
+        "run 1",
+        "run 2",
+        "run 3",
+        "Runs in",
+        "run 7",
+        "run 8",
+        "run 9",
+    ]
+    assert rows[2].endswith("two 0.333 0.500 critical opened it")
+    assert rows[-1].endswith("three 1.000 0.900 good ended it")
+    assert shown.all("a", href="/runs/1/diff/7"), "the newest bad run, though not of the last look alone"
 
 
 def test_what_is_over_is_listed_by_what_had_fallen_and_not_by_what_is_well(firing: Site) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from app.domain.alerting import AlertState
+from app.domain.alerting import AlertState, TransitionType
 from app.domain.announcing import TRIGGERS
 from app.domain.model import Verdict
 from app.services import alert_reading, why
@@ -17,6 +17,8 @@ from app.store.alerts import AlertRow
 from app.store.engine import Connection, Store
 
 _MOST_DEGRADED: Final = 10
+_TURNS: Final = frozenset({TransitionType.OPENED, TransitionType.ESCALATED, TransitionType.RESOLVED})
+"""Changes that a run brings about by what the rule sees in it."""
 _LOOK_BACK: Final = 50
 """How many runs before the first bad one are looked at for one that was well."""
 
@@ -50,6 +52,11 @@ class AlertDetails:
     """Why it opened or got worse; of one that has not opened, what its rule saw last."""
     seen: Mapping[str, Any]
     """What the rule looked at last; of one that ended without a run, what it looked at before."""
+    opening: Mapping[str, Any]
+    """What it looked at when the alert opened; empty where it has not, or looked at no runs."""
+    looked_at: Sequence[Mapping[str, Any]]
+    """The runs it looked at when it opened, got worse, was resolved, and last, oldest first: as it saw them then, and
+    `did`, the transitions each brought about, and `after_others`, whether runs before it are left out."""
     versions: Mapping[str, str | None]
     """The index version of each run it looked at, by the run's id."""
     degraded: Degraded
@@ -73,7 +80,8 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
         check = catalog.definition_by_id(connection, row.check_id)
         about_canaries = row.kind not in NOT_ABOUT_CANARIES
         degraded = _degraded(connection, row, alert, over=over) if about_canaries else Degraded()
-        window = _seen(alert)
+        seen = _seen(alert)
+        looked_at = _looked_at(connection, row.check_id, alert)
         told = filled_links(links, row, None)
         return AlertDetails(
             alert=alert,
@@ -82,11 +90,13 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
             rule=next((one for one in rules if one["alert_id"] == alert["id"]), None),
             fleet=_fleet(alert) if about_canaries else None,
             told_reason=told_reason(alert),
-            seen=window,
-            versions=_versions(connection, [one["run_id"] for one in window.get("window", [])]),
+            seen=seen,
+            opening=_opening(alert),
+            looked_at=looked_at,
+            versions=_versions(connection, [one["run_id"] for one in looked_at]),
             degraded=degraded,
             last_good_run=_last_good(connection, row),
-            newest_bad_run=_newest_bad(alert, window),
+            newest_bad_run=_newest_bad(alert, looked_at),
             related=_related(connection, row),
             dashboard=told["dashboard"],
             runbook=told["runbook"],
@@ -104,6 +114,36 @@ def _seen(alert: Mapping[str, Any]) -> Mapping[str, Any]:
         return dict(alert["evidence"])
     earlier = [change["evidence"] for change in alert["transitions"] if "window" in change["evidence"]]
     return earlier[-1] if earlier else {}
+
+
+def _opening(alert: Mapping[str, Any]) -> Mapping[str, Any]:
+    opened = [change["evidence"] for change in alert["transitions"] if change["type"] == TransitionType.OPENED]
+    return opened[0] if opened and "window" in opened[0] else {}
+
+
+def _looked_at(connection: Connection, check_id: int, alert: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Put together what transitions and the newest look have of runs; each as the first of them saw it."""
+    turns = [change for change in alert["transitions"] if change["type"] in _TURNS]
+    windows = [found.get("window", []) for found in (*(one["evidence"] for one in turns), alert["evidence"])]
+    runs: dict[int, dict[str, Any]] = {}
+    for window in windows:
+        ids = [int(one["run_id"]) for one in window]
+        left_out = (
+            bool(runs and ids) and ids[0] > max(runs) and _is_run_between(connection, check_id, max(runs), ids[0])
+        )
+        for number, one in zip(ids, window, strict=True):
+            told = {**one, "did": _did(turns, one["run_id"]), "after_others": left_out and number == ids[0]}
+            runs.setdefault(number, told)
+    return [runs[number] for number in sorted(runs)]
+
+
+def _did(turns: Sequence[Mapping[str, Any]], run_id: str) -> list[str]:
+    return [str(one["type"]) for one in turns if one["run_id"] == run_id]
+
+
+def _is_run_between(connection: Connection, check_id: int, earlier: int, later: int) -> bool:
+    before = history.ended_runs(connection, check_id, before=later, limit=1)
+    return bool(before) and before[0].id > earlier
 
 
 def _versions(connection: Connection, run_ids: Sequence[str]) -> dict[str, str | None]:
@@ -132,8 +172,8 @@ def _last_good(connection: Connection, row: AlertRow) -> str | None:
     return next((str(run.id) for run in reversed(before) if run.verdict == Verdict.HEALTHY), None)
 
 
-def _newest_bad(alert: Mapping[str, Any], window: Mapping[str, Any]) -> str | None:
-    bad = [one["run_id"] for one in window.get("window", []) if one["severity"] is not None]
+def _newest_bad(alert: Mapping[str, Any], looked_at: Sequence[Mapping[str, Any]]) -> str | None:
+    bad = [one["run_id"] for one in looked_at if one["severity"] is not None]
     newest: str | None = bad[-1] if bad else alert["since_run"]
     return newest
 
