@@ -185,12 +185,15 @@ def test_a_run_is_followed_on_the_page_of_its_check_and_on_its_own(
         expect(same.locator("#run-state .told")).to_have_text("Running: 30 of 130 asked")
 
         assert _rest(pages) is not None
-        expect(shown.locator("#run-state")).to_have_text(f"Run {claimed.id} ended: healthy.")
-        expect(shown.locator("#newer a")).to_be_visible()
+        expect(shown.locator(".headline")).to_contain_text(
+            f"Last run {claimed.id}"
+        )  # who pressed the button waits for it
         expect(same.locator("#run-state")).to_have_text(f"Run {claimed.id} ended: healthy.")
+        expect(same.locator("#newer a")).to_be_visible()
+        expect(same.locator(".headline")).not_to_contain_text(f"Last run {claimed.id}")
         expect(own.get_by_role("heading", name="Results")).to_be_visible()
-        shown.locator("#run-state a").click()
-        expect(shown.get_by_role("heading", name=f"Run {claimed.id}")).to_be_visible()
+        same.locator("#run-state a").click()
+        expect(same.get_by_role("heading", name=f"Run {claimed.id}")).to_be_visible()
 
 
 def test_a_check_is_run_without_scripts(chromium: Browser, pages: Site, address: str) -> None:

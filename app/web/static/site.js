@@ -180,8 +180,11 @@
       }, 2 * TICK);
     });
 
-  // The page of a run under way is loaded again when it has ended; that of a check only says so.
-  const tellEnd = (element, ended) => {
+  // The page of a run under way is loaded again when it has ended, and so is that of a check which had no run to show
+  // or whose reader pressed the button, unless a form is being filled in or something copied. Else it only says so.
+  const isAtWork = () => isHeld(document.body) || document.activeElement.matches("input, textarea, select");
+  const tellEnd = (element, ended, isAwaited) => {
+    if (isAwaited && ended.run && !isAtWork()) return location.reload();
     const link = document.createElement("a");
     link.href = `/runs/${encodeURIComponent(ended.run)}`;
     link.textContent = `Run ${ended.run}`;
@@ -190,6 +193,7 @@
     element.parentElement.replaceChildren(element);
     element.querySelector("progress").remove();
     if (newer) htmx.trigger(newer, "news");
+    return undefined;
   };
   const form = document.getElementById("run-form");
   const newer = document.getElementById("newer");
@@ -207,7 +211,7 @@
       state.replaceChildren(document.getElementById("run-progress").content.cloneNode(true));
       const element = state.firstElementChild;
       element.dataset.follows = `/v1/runs/${encodeURIComponent(run.id)}/events`;
-      tellEnd(element, await follow(element));
+      tellEnd(element, await follow(element), true);
     } catch (error) {
       const told = document.createElement("p");
       told.setAttribute("role", "status");
@@ -219,7 +223,9 @@
   if (form) form.addEventListener("submit", runNow);
   for (const element of document.querySelectorAll("[data-follows]")) {
     const isAside = element.parentElement.id === "run-state";
-    follow(element).then((ended) => (isAside ? element.isConnected && tellEnd(element, ended) : location.reload()));
+    const isFirst = newer?.dataset.run === "";
+    follow(element).then((ended) =>
+      isAside ? element.isConnected && tellEnd(element, ended, isFirst) : location.reload());
   }
 
   // A page of a check says when it is outdated; it does not reload under the reader's eyes.
