@@ -50,6 +50,20 @@ def test_a_few_here_and_there_are_told_by_the_whole() -> None:
     assert told.group is None
 
 
+def test_a_third_is_not_called_a_few() -> None:
+    third = fleet(suite(dict.fromkeys(range(0, 96, 3), (Cause.MISSING, None)), size=97))
+    assert (third.shape, third.headline.partition(":")[0]) == (Shape.FEW, "32 of 97")
+    assert third.sentence == "32 of 97 fell, which points at a part of the index or a topic rather than at all of it"
+
+
+@pytest.mark.parametrize(
+    ("fallen", "size", "few"), [(3, 8, True), (4, 10, False), (9, 97, True), (10, 97, False), (20, 200, True)]
+)
+def test_three_or_a_tenth_of_all_are_a_few_and_no_more_than_that(fallen: int, size: int, *, few: bool) -> None:
+    members = [Member(key=f"canary-{place}", fallen=place < fallen) for place in range(size)]
+    assert fleet(members).sentence.startswith("A few fell") is few
+
+
 def test_all_that_fell_together_point_at_index_or_encoder() -> None:
     told = fleet(suite(dict.fromkeys(range(120), (Cause.SCORE_DRIFT, None))))
     assert (told.shape, told.headline) == (Shape.ALL, "120 of 200: 120 with other scores")

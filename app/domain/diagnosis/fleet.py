@@ -104,7 +104,7 @@ def fleet(members: Iterable[Member]) -> Fleet:
     return Fleet(
         shape=shape,
         headline=f"{headline}{chance}{calmed if restless else ''}",
-        sentence=_sentence(shape, group, down, fallen, inside),
+        sentence=_sentence(shape, group, down, fallen, inside, len(everyone)),
         group=group,
         fallen=len(down),
         of=len(inside),
@@ -201,6 +201,7 @@ def _sentence(
     down: Sequence[Member],
     fallen: Sequence[Member],
     inside: Sequence[Member],
+    total: int,
 ) -> str:
     told = Counter(member.cause for member in fallen if member.cause is not None).most_common(1)
     if shape is Shape.NONE:
@@ -213,6 +214,8 @@ def _sentence(
         text = "A single canary fell, which is a ticket rather than an event"
     elif group is not None and len(down) * 2 >= len(inside):
         text = f"Half of {_plain(group.name)} or more fell, which points at a part of the index"
+    elif len(fallen) > max(_FEW, total * _FEW_SHARE):
+        text = f"{len(fallen):,} of {total:,} fell, which points at a part of the index or a topic rather than at all of it"
     else:
         text = "A few fell, which points at what is retrieved for them rather than at the whole index"
     expected = _expected(inside)
@@ -253,6 +256,9 @@ WORDS = {
 }
 """How causes read after a count."""
 
+_FEW = 3
+_FEW_SHARE = 0.1
+"""So many canaries, or of larger suites this share, are called a few."""
 _FEWEST_OF_ALL = 3
 _FEWEST_OF_A_GROUP = 2
 _UNLIKELY = 0.05
