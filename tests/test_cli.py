@@ -338,6 +338,13 @@ def test_migrate_says_from_where_to_where(empty_database_url: str) -> None:
     assert re.search(r": has the schema already, now at \w+\n$", second.stdout), second.output
 
 
+def test_migrate_says_loudly_that_it_made_a_new_database(tmp_path: Path) -> None:
+    first, second = (run("migrate", "--data-dir", str(tmp_path / "typo")) for _ in range(2))
+    told = f"NEW: there was no database at {tmp_path / 'typo' / 'coalmine.db'}, so an empty one was made."
+    assert told in " ".join(first.stderr.split())
+    assert "NEW" not in second.stderr
+
+
 # --- help and logs -------------------------------------------------------------------------------------------
 
 

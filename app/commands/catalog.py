@@ -19,7 +19,7 @@ from app.domain.errors import CoalmineError
 from app.formats.canary_export import import_pages, write_canary_file
 from app.formats.exchange import FORMATS
 from app.formats.reports import plain
-from app.main import make_room
+from app.main import database_file, make_room
 from app.services import applying, exporting, thinness
 from app.services.references import FILE
 from app.services.vault import open_vault
@@ -110,8 +110,13 @@ def export(
 
 @app.command(epilog=examples("COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine migrate"))
 def migrate(*, data_dir: DataDir = None) -> None:
-    """Bring the database to the schema of this release; `serve` does it by itself on SQLite."""
+    """Bring the database to the schema of this release; `serve` does it by itself on SQLite.
+
+    Where there is no database file of SQLite yet, an empty one is made and said to be new.
+    """
     settings = load_settings(os.environ, data_dir=data_dir, auto_migrate=False)
+    file = database_file(settings)
+    made = file is not None and not file.exists()
     make_room(settings)
     store = Store(settings.database)
     try:
@@ -119,6 +124,11 @@ def migrate(*, data_dir: DataDir = None) -> None:
         migrate_store(store)
         moved = "has the schema already" if before == wanted else f"migrated from {before or 'nothing'}"
         typer.echo(f"{store.place}: {moved}, now at {wanted}")
+        if made:
+            terminal.note(
+                f"NEW: there was no database at {file}, so an empty one was made. If one was to be upgraded, it is "
+                "elsewhere: --data-dir or COALMINE_DATA_DIR say where"
+            )
     finally:
         store.close()
 
