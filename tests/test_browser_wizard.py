@@ -106,6 +106,19 @@ def test_a_least_relevance_is_taken_over_without_losing_what_was_found(chromium:
         expect(page.get_by_label("Expect c1")).to_be_checked()
 
 
+def test_on_a_phone_all_that_a_canary_expects_stands_beside_its_label(chromium: Browser, sqlite_store: Store) -> None:
+    bench = site(sqlite_store, probe=FakeProbe())
+    bench.world.apply(
+        canary_page([{**canary("a"), "expected_chunks": [{"id": "c1", "text": PROSE}], "tags": ["legal"]}])
+    )
+    with served(bench.app()) as url, opened(chromium, url, viewport=PHONE) as tab:
+        page = tab.open("/suites/suite")
+        boxes = [page.locator(f"td {inner}").first.bounding_box() for inner in ("code", "q", ".tags")]
+        left = [box["x"] for box in boxes if box is not None]
+        assert left == [left[0]] * 3
+        assert not wider_than_the_screen(page)
+
+
 def test_the_answer_is_pointed_at_by_keyboard(chromium: Browser, address: str) -> None:
     with opened(chromium, address) as tab:
         page = tab.open(NEW)
