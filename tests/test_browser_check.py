@@ -268,7 +268,7 @@ def test_a_period_without_runs_says_so_and_a_period_of_none_asks_for_one(chromiu
     with opened(chromium, history.address) as tab:
         shown = tab.open(f"{CHECK}?from=2020-01-01T00:00:00Z&to=2020-01-02T00:00:00Z")
         _drawn(shown, "Nothing was measured in this period.")
-        assert shown.locator("#evidence-note").inner_text() == "No run in this period."
+        expect(shown.locator("#evidence-note")).to_have_text("No run in this period.")
         shown.locator("#chart-own input[name=from]").fill("2021-01-01T00:00:00")
         shown.locator("#chart-own button").click()
         _drawn(shown, "Give a beginning and an end after it.")
