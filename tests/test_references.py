@@ -150,6 +150,32 @@ def test_a_check_put_waits_for_the_archiving_of_what_it_uses(postgresql_store: S
             saving.result(20)
 
 
+def test_a_form_and_an_apply_that_change_a_check_at_once_do_not_block_each_other(postgresql_store: Store) -> None:
+    """Both hold what a check uses before the check itself: else each would wait for what the other holds."""
+    world = World(store=postgresql_store)
+    applying.apply(postgresql_store, world.vault, documents(page([canary("ant")])), managed_by=API, now=START)
+    before = definitions.find(postgresql_store, "check", CHECK)
+    begun = threading.Event()
+    with ThreadPoolExecutor(1) as pool, postgresql_store.write() as connection:
+        retriever = rows.find_definition(connection, "retriever", "search")
+        assert retriever is not None
+        rows.archive_definition(connection, retriever.id, 1)
+
+        def put() -> None:
+            begun.set()
+            document = parse_document(CheckDocument, {**before.body, "slug": CHECK, "k": 7})
+            definitions.put(postgresql_store, world.vault, "check", document, now=START, revision=before.revision)
+
+        saving = pool.submit(put)
+        assert begun.wait(20)
+        while not _waiting_for_a_lock(postgresql_store):
+            assert not saving.done()
+        rows.archive_definition(connection, before.id, 1)
+        connection.commit()
+        with pytest.raises(InvalidInputError, match="there is no retriever 'search'"):
+            saving.result(20)
+
+
 def _waiting_for_a_lock(store: Store) -> bool:
     with store.read() as connection:
         query = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")

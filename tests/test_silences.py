@@ -301,11 +301,19 @@ def test_a_silence_of_a_file_may_name_a_check_of_the_api_and_outlives_it(world: 
         world.apply({**PAGE, "silences": [{**night, "reason": "touched"}]})
 
 
+def test_validating_files_says_what_silences_name_that_the_files_do_not_define() -> None:
+    night = {"slug": "night", "checks": [f"{CHECK}x"], "rules": ["no_data"], "all": False}
+    window = {"window": {"cron": "0 2 * * 6", "duration": "2h"}}
+    (note,) = service.notes_on_files(documents({**PAGE, "silences": [{**night, **window}]}))
+    assert note.startswith(f"silence 'night': checks[0]: there is no check '{CHECK}x'; did you mean '{CHECK}'?")
+    assert note.endswith("in these files, so it is refused unless the service has one")
+
+
 def test_a_check_is_not_renamed_away_from_under_its_silence(world: World) -> None:
     night = {"slug": "night", "checks": [CHECK], "window": {"cron": "0 2 * * 6", "duration": "2h"}}
     world.apply({**PAGE, "silences": [night]})
     renamed = [{**one, "slug": "other"} for one in PAGE["checks"]]
-    with pytest.raises(InvalidInputError, match=f"there is no check '{CHECK}'"):
+    with pytest.raises(InvalidInputError, match=f"check '{CHECK}' is taken away; take it out of this silence too"):
         world.apply({**PAGE, "checks": renamed, "silences": [night]})
     assert world.apply({**PAGE, "checks": renamed, "silences": [{**night, "checks": ["other"]}]})
 

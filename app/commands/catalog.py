@@ -20,7 +20,7 @@ from app.formats.canary_export import import_pages, write_canary_file
 from app.formats.exchange import FORMATS
 from app.formats.reports import plain
 from app.main import database_file, make_room
-from app.services import applying, exporting, thinness
+from app.services import applying, exporting, silencing, thinness
 from app.services.references import FILE
 from app.services.vault import open_vault
 from app.store.engine import Store
@@ -38,7 +38,7 @@ def validate(paths: Paths) -> None:
     """Say everything that is wrong with canary files, each with file and line."""
     documents = read_files(paths)
     terminal.show_documents(documents)
-    for line in thinness.notes_on_files(documents):
+    for line in [*thinness.notes_on_files(documents), *silencing.notes_on_files(documents)]:
         terminal.note(f"Note: {plain(line)}.")
 
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from app.domain.errors import InvalidInputError, Problem
@@ -186,10 +187,15 @@ class _Applying:
 
         One that stands as it was is not held against what the API archived since: it would stop the next start.
         """
+        nameable = cache(self._nameable)  # each check has rules to read
         for silence in self._wanted.silences:
-            for stranger in strangers(silence, self._nameable):
-                if ("silence", silence.slug) in self._changed or stranger.slug in self._archived[stranger.kind]:
-                    yield replace(stranger.problem, **self._place(("silence", silence.slug)))
+            place = self._place(("silence", silence.slug))
+            for stranger in strangers(silence, nameable):
+                if stranger.slug in self._archived[stranger.kind]:
+                    told = f"{stranger.kind} '{stranger.slug}' is taken away; take it out of this silence too"
+                    yield replace(stranger.problem, message=told, **place)
+                elif ("silence", silence.slug) in self._changed:
+                    yield replace(stranger.problem, **place)
 
     def _other_checks(self) -> list[CheckDocument]:
         """Give the checks that stay in force and are not wanted here: those of others."""

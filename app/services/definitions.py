@@ -60,6 +60,8 @@ def put(
     """
     slug = str(document.data()["slug"])
     with store.write() as connection:
+        if isinstance(document, CheckDocument):  # what it refers to is held before it, as applying does
+            require_references(connection, document)
         if revision is not None or only_new:
             catalog.hold_definition(connection, kind, slug)
         before = catalog.find_definition(connection, kind, slug)
@@ -69,8 +71,6 @@ def put(
         if revision is not None and (before is None or before.revision != revision):
             # Else secrets stored for one address could be saved beside another that came in between.
             raise _overtaken(f"{kind} '{slug}'")
-        if isinstance(document, CheckDocument):
-            require_references(connection, document)
         content = definition_content(vault, document)
         if definition_change(vault, kind, slug, before, content, managed_by=API) is not None:
             saved = catalog.save_definition(
@@ -124,6 +124,8 @@ def put_suite(
         if before is None or before.archived_at is not None:
             content = suite_content(slug)
             catalog.save_definition(connection, "suite", slug, content, managed_by=API, source=None, now=to_us(now))
+            if only_new and before is None and _suite(connection, slug).revision != 1:
+                raise _taken("suite", slug)  # as in `put`
         elif before.managed_by == FILE and document.canaries is None:
             refuse_file_managed(before)
         if document.canaries is not None:

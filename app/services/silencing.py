@@ -19,6 +19,7 @@ from app.domain.silences import (
     silencing_each,
 )
 from app.formats import shapes
+from app.formats.canary_files import Documents
 from app.formats.documents import CheckDocument
 from app.formats.fields import suggestion
 from app.formats.rule_documents import rules_in_force
@@ -144,6 +145,22 @@ def strangers(document: SilenceDocument, present: Callable[[str], Collection[str
                 told = f"there is no {kind} '{name}'{suggestion(name, sorted(there))}"
                 found.append(Stranger(kind=kind, slug=name, problem=Problem(path=f"{kind}s[{place}]", message=told)))
     return found
+
+
+def notes_on_files(wanted: Documents) -> list[str]:
+    """Say, a line each, what silences name and these documents do not define; unless the API has it, it is refused."""
+    there: dict[str, Collection[str]] = {
+        "check": {check.slug for check in wanted.checks},
+        "suite": {suite.slug for suite in wanted.suites},
+        "retriever": {retriever.slug for retriever in wanted.retrievers},
+        RULE: {key for check in wanted.checks for key in rule_keys(check)},
+    }
+    return [
+        f"silence '{silence.slug}': {stranger.problem.path}: {stranger.problem.message} in these files, so it is "
+        f"refused unless the service has one"
+        for silence in wanted.silences
+        for stranger in strangers(silence, there.__getitem__)
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
