@@ -119,6 +119,19 @@ def test_on_a_phone_all_that_a_canary_expects_stands_beside_its_label(chromium: 
         assert not wider_than_the_screen(page)
 
 
+def test_the_token_of_a_refused_form_stays_in_no_address(chromium: Browser, sqlite_store: Store) -> None:
+    bench = site(sqlite_store, probe=FakeProbe())
+    bench.world.apply(canary_page([canary("a")]))
+    with served(bench.app()) as url, opened(chromium, url, expected=("status of 409",)) as tab:
+        page = tab.open("/suites")
+        page.get_by_label("Name").fill("suite")
+        page.get_by_role("button", name="Make it").click()
+        expect(page.get_by_role("main")).to_contain_text("there is a suite 'suite' already")
+        expect(page).to_have_url(f"{url}/suites")
+        page.reload()
+        expect(page.get_by_role("main")).not_to_contain_text("already")
+
+
 def test_the_answer_is_pointed_at_by_keyboard(chromium: Browser, address: str) -> None:
     with opened(chromium, address) as tab:
         page = tab.open(NEW)

@@ -259,6 +259,56 @@ def test_a_made_up_cookie_is_no_session(pages: Site) -> None:
     assert client.get("/").headers["location"] == "/login"
 
 
+@pytest.mark.parametrize(
+    ("action", "belongs_to"),
+    [
+        ("/checks/watch/archive", "/checks/watch"),
+        ("/checks/watch/runs?csrf=x", "/checks/watch"),
+        ("/checks/watch/canaries/ant/diagnosis", "/checks/watch/canaries/ant"),
+        ("/suites/a%20b/archive", "/suites/a%20b"),
+        ("/alerts/1/acknowledge", "/alerts/1"),
+        ("/deliveries/5/replay", "/deliveries"),
+        ("/logout", "/"),
+    ],
+)
+def test_the_address_of_an_action_leads_to_the_page_it_belongs_to(pages: Site, action: str, belongs_to: str) -> None:
+    answer = pages.client().get(action)
+    assert (answer.status_code, answer.headers["location"]) == (303, belongs_to)
+    assert pages.client(accept="application/json").get(action).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "//evil.example/checks/x/archive",
+        "//evil.example/x/archive",
+        "/checks//evil.example/archive",
+        "/checks/%2F%2Fevil.example/archive",
+        "/%2F/evil.example/archive",
+        "/checks/%5C%5Cevil.example/archive",
+        "/%5Cevil.example/checks/x/archive",
+        "/checks/%09%2Fevil.example/archive",
+        "/checks/x%0D%0ALocation:%20https:evil.example/archive",
+        "/suites/%2E%2E/canaries/%5Cevil.example/archive",
+    ],
+)
+def test_the_address_of_an_action_never_leads_to_another_host(pages: Site, hostile: str) -> None:
+    answer = pages.client().get(f"http://127.0.0.1:8000{hostile}")
+    assert answer.status_code in {303, 400, 404}, answer.text
+    leads_to = answer.headers.get("location", "/")
+    assert leads_to == safe_path(leads_to)
+    assert urlsplit(leads_to).netloc == ""
+    assert not {"\\", "\r", "\n", "\t"} & set(leads_to)
+
+
+def test_a_page_there_is_none_of_still_knows_who_is_signed_in(pages: Site) -> None:
+    key = pages.key()
+    shown = page(pages.signed_in(key).get("/nothing"), 404)
+    assert "No page of Coalmine has this address" in shown.one("main").text
+    assert shown.one("form", class_="session").text.endswith("Sign out")
+    assert not page(pages.client().get("/nothing"), 404).all("form", class_="session")
+
+
 def test_every_page_is_well_formed_and_has_nothing_inline(pages: Site) -> None:
     client = pages.client()
     for path in PATHS:

@@ -90,6 +90,19 @@ async def authorise(request: Request) -> None:
     request.state.identity = identity
 
 
+async def identify_visitor(request: Request) -> None:
+    """Say who is signed in on a page of no route, if anybody; what may be seen there everybody may.
+
+    Raises UnauthorizedError for a key that is no longer in force, and StoreUnavailableError.
+    """
+    access: Access = request.app.state.access
+    session = read_session(request, access)
+    if session is not None and not hasattr(request.state, "identity"):
+        request.state.identity = await anyio.to_thread.run_sync(
+            keys.identify_prefix, access.store, session["key"], limiter=access.lookups
+        )
+
+
 _ELSEWHERE = {
     "measures_version": (
         "is for the health, runs and series of a check, and for a run with its results and report; elsewhere numbers "

@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
@@ -9,7 +11,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
+from app.api.deps import identify_visitor
 from app.domain.errors import CoalmineError, UnauthorizedError
 from app.web.rendering import render
 
@@ -31,12 +35,30 @@ def _paged(beneath: Any) -> Handler:
         problem: Response = await beneath(request, error)
         if not _is_navigation(request):
             return problem
+        if problem.status_code == HTTPStatus.METHOD_NOT_ALLOWED and request.method == "GET":
+            return RedirectResponse(_above(request), status_code=303)
         told = json.loads(bytes(problem.body))
+        if isinstance(error, HTTPException):  # no route was found, so none asked who this is
+            with suppress(CoalmineError):
+                await identify_visitor(request)
+            if problem.status_code == HTTPStatus.NOT_FOUND:
+                told["detail"] = "No page of Coalmine has this address. It may have been cut off, or typed wrong."
         page = render(request, "problem.html", status=problem.status_code, problem=told)
         page.headers.update({name: value for name, value in problem.headers.items() if not name.startswith("content-")})
         return page
 
     return handle
+
+
+def _above(request: Request) -> str:
+    """Give the page an action belongs to: what can only be done, such as archiving, is no page to be looked at."""
+    path = request.scope["path"]
+    while path.strip("/"):
+        path = path.rpartition("/")[0]
+        scope = {**request.scope, "path": path}
+        if path and any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes):
+            return quote(path)
+    return "/"
 
 
 def _is_navigation(request: Request) -> bool:
