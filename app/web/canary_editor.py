@@ -26,7 +26,7 @@ from app.services.vault import Vault
 from app.store.engine import Store
 from app.store.suites import CanaryRow
 from app.web import canary_fields
-from app.web.forms import Typed, beside, number, read_form, revision_of
+from app.web.forms import Typed, beside, number, opened_with, read_form, revision_of
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -92,7 +92,7 @@ async def work_on_new(request: Request, store: StoreDep, vault: VaultDep, suite:
 def show_canary(request: Request, store: StoreDep, suite: str, key: str) -> HTMLResponse:
     """Show the form of a canary as it is in force."""
     row = definitions.find_canary(store, suite, key)
-    typed = Typed(texts={**canary_fields.texts_of(row.body), "keep_text": "yes"})
+    typed = _typed(row)
     return _page(request, store, Desk(suite=suite, row=row, typed=typed))
 
 
@@ -110,7 +110,7 @@ def archive_canary(request: Request, store: StoreDep, suite: str, key: str) -> R
     try:
         definitions.archive_canary(store, suite, key, now=datetime.now(UTC))
     except ConflictError as error:
-        typed = Typed(texts={**canary_fields.texts_of(row.body), "keep_text": "yes"})
+        typed = _typed(row)
         desk = Desk(suite=suite, row=row, typed=typed, problems=(Problem(message=str(error)),))
         return _page(request, store, desk, status=409)
     wake(request)
@@ -252,6 +252,11 @@ def _too_low(desk: Desk) -> TooLow | None:
     if relevance >= least or desk.typed.get("expect_empty"):
         return None
     return TooLow(relevance=relevance, least=least, offered=f"{max(_OF_WHAT_CAME * relevance, 0.0):.2g}")
+
+
+def _typed(row: CanaryRow) -> Typed:
+    typed = Typed(texts={**canary_fields.texts_of(row.body), "keep_text": "yes"})
+    return opened_with(typed, row.version_id)
 
 
 def _places(typed: Typed, counts: Mapping[str, int]) -> set[str]:

@@ -24,7 +24,7 @@ from app.services.vault import Vault
 from app.store.catalog import Definition
 from app.store.engine import Store
 from app.web import check_fields
-from app.web.forms import Typed, beside, read_form, revision_of
+from app.web.forms import Typed, beside, opened_with, read_form, revision_of
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -115,7 +115,8 @@ def _document(definition: Definition | None, typed: Typed) -> CheckDocument:
 
 def _typed(definition: Definition) -> Typed:
     texts = check_fields.texts_of(definition.body)
-    return Typed(texts=texts, many={"hooks": tuple(definition.body["hooks"])})
+    typed = Typed(texts=texts, many={"hooks": tuple(definition.body["hooks"])})
+    return opened_with(typed, definition.revision)
 
 
 def _page(

@@ -5,7 +5,7 @@ A field is named by its path in the document it becomes (`auth.token`, `expected
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastapi import Request
@@ -92,6 +92,11 @@ def beside(problems: Iterable[Problem], fields: Collection[str] = ()) -> dict[st
         path = problem.path or ""
         found[next((around for around in _around(path) if around in fields), path)].append(problem.message)
     return dict(found)
+
+
+def opened_with(form: Typed, revision: int) -> Typed:
+    """Say in a form which version of a thing it is filled from, for `revision_of` to read when it comes back."""
+    return replace(form, texts={**form.texts, "revision": str(revision)})
 
 
 def revision_of(form: Typed) -> int:

@@ -23,7 +23,7 @@ from app.services.references import FILE
 from app.services.vault import Vault
 from app.store.engine import Store
 from app.web import alert_words, hook_fields
-from app.web.forms import Typed, beside, read_form, revision_of
+from app.web.forms import Typed, beside, opened_with, read_form, revision_of
 from app.web.parameters import refuse_other
 from app.web.rendering import render
 
@@ -95,7 +95,8 @@ def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show the form of a hook as it is stored; its secret is not in it."""
     found = definitions.find(store, hook_reading.KIND, slug)
     stored = hook_reading.as_seen(found, for_readers=only_reads(request))
-    return _form(request, hook_fields.typed(stored.body), kind=stored.body["kind"], stored=stored)
+    form = opened_with(hook_fields.typed(stored.body), stored.revision)
+    return _form(request, form, kind=stored.body["kind"], stored=stored)
 
 
 @router.post("/hooks/{slug}/edit")

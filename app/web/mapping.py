@@ -36,7 +36,7 @@ from app.services.vault import Vault
 from app.store.catalog import Definition
 from app.store.engine import Store
 from app.web import retriever_fields
-from app.web.forms import Typed, beside, is_partial, may, read_form, revision_of
+from app.web.forms import Typed, beside, is_partial, may, opened_with, read_form, revision_of
 from app.web.rendering import render
 from app.web.sheets import DEFAULT_K, LABELS, SCALES, Sheet, canary_of, k_of, read_sheet
 
@@ -67,8 +67,8 @@ async def work_on_new(request: Request, store: StoreDep, vault: VaultDep) -> Res
 def show_mapping(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show the wizard with a retriever as it is in force."""
     definition = definitions.find(store, "retriever", slug)
-    texts = retriever_fields.texts_of(definition.body)
-    return _page(request, store, Sheet(definition=definition, typed=Typed(texts={**texts, "k": DEFAULT_K})))
+    typed = Typed(texts={**retriever_fields.texts_of(definition.body), "k": DEFAULT_K})
+    return _page(request, store, Sheet(definition=definition, typed=opened_with(typed, definition.revision)))
 
 
 @router.post("/retrievers/{slug}/map")

@@ -24,7 +24,7 @@ from app.services.vault import Vault
 from app.store.catalog import Definition
 from app.store.engine import Store
 from app.web import silence_fields
-from app.web.forms import Typed, beside, read_form, revision_of, typed
+from app.web.forms import Typed, beside, opened_with, read_form, revision_of, typed
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -90,6 +90,8 @@ def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show the form of a silence as it is stored, or as the address has it, with what it would do."""
     stored = definitions.find(store, silencing.KIND, slug)
     form = _asked(request) if request.query_params else silence_fields.typed(stored.body)
+    if not {"preview", "revision"} & form.texts.keys():  # else it was open already, and is as old as it was
+        form = opened_with(form, stored.revision)
     return _looked_at(request, store, form, stored=stored)
 
 
