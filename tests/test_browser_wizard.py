@@ -132,6 +132,24 @@ def test_the_token_of_a_refused_form_stays_in_no_address(chromium: Browser, sqli
         expect(page.get_by_role("main")).not_to_contain_text("already")
 
 
+def test_an_answer_made_taller_by_hand_breaks_no_policy(chromium: Browser, address: str) -> None:
+    with opened(chromium, address) as tab:
+        page = tab.open(NEW)
+        answer = page.get_by_label("Answer", exact=True)
+        answer.fill(json.dumps(ANSWER))
+        answer.scroll_into_view_if_needed()
+        before = answer.bounding_box()
+        assert before is not None
+        right, bottom = before["x"] + before["width"], before["y"] + before["height"]
+        page.mouse.move(right - 5, bottom - 5)
+        page.mouse.down()
+        page.mouse.move(right - 5, bottom + 60)
+        page.mouse.up()
+        assert "height" in str(answer.get_attribute("style"))
+        page.get_by_role("button", name="Read this answer").click()
+        expect(page.locator(".tree")).to_contain_text("closeness")
+
+
 def test_the_answer_is_pointed_at_by_keyboard(chromium: Browser, address: str) -> None:
     with opened(chromium, address) as tab:
         page = tab.open(NEW)
