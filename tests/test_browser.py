@@ -119,3 +119,25 @@ def test_an_empty_service_and_its_refusals_can_be_read_by_everybody_too(
         expect(shown).to_have_url(re.compile("/login"))
         found["/login"] = inaccessible(shown) + ["is wider than the screen"] * wider_than_the_screen(shown)
     assert {path: problems for path, problems in found.items() if problems} == {}
+
+
+def test_a_link_from_elsewhere_asks_whoever_is_signed_in_for_no_key_and_others_without_an_error(
+    chromium: Browser, sqlite_store: Store
+) -> None:
+    pages = site(sqlite_store)
+    key = pages.key()
+    with served(pages.app()) as address, opened(chromium, address) as tab:
+        link = f'<a href="{address}/alerts?state=firing">an alert</a>'
+        tab.page.set_content(link)
+        with tab.page.expect_response(f"{address}/login?next=*") as asked_again:
+            tab.page.get_by_role("link").click()
+            tab.page.wait_for_load_state("networkidle")
+        assert asked_again.value.status == 200
+        tab.page.get_by_label("API key").fill(key)
+        tab.page.get_by_role("button", name="Sign in").click()
+        expect(tab.page).to_have_url(f"{address}/alerts?state=firing")
+        tab.page.goto("about:blank")
+        tab.page.set_content(link)
+        tab.page.get_by_role("link").click()
+        expect(tab.page).to_have_url(f"{address}/alerts?state=firing")
+        expect(tab.page.get_by_role("button", name="Sign out")).to_be_visible()

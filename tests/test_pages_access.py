@@ -123,6 +123,18 @@ def test_the_form_says_when_no_key_is_needed(pages: Site) -> None:
     assert not shown.all("input")
 
 
+def test_whoever_is_signed_in_already_is_told_so_where_one_signs_in(pages: Site) -> None:
+    key = pages.key()
+    client = pages.signed_in(key)
+    shown = page(client.get("/login?next=/alerts"))
+    assert "signed in as somebody" in shown.one("main").text
+    assert shown.one("a", id="go-on").get("href") == "/alerts"
+    keys.revoke_key(pages.world.store, keys.list_keys(pages.world.store)[0].prefix, now=datetime.now(UTC))
+    shown = page(client.get("/login?next=/alerts"))
+    assert not shown.all("a", id="go-on")
+    assert not shown.all("form", class_="session")
+
+
 def test_a_good_key_opens_a_session_and_leads_back(pages: Site) -> None:
     key = pages.key()
     client = pages.client()

@@ -93,14 +93,21 @@ async def authorise(request: Request) -> None:
 async def identify_visitor(request: Request) -> None:
     """Say who is signed in on a page of no route, if anybody; what may be seen there everybody may.
 
-    Raises UnauthorizedError for a key that is no longer in force, and StoreUnavailableError.
+    Raises StoreUnavailableError.
     """
+    if not hasattr(request.state, "identity"):
+        access: Access = request.app.state.access
+        request.state.identity = await anyio.to_thread.run_sync(visitor, request, limiter=access.lookups)
+
+
+def visitor(request: Request) -> Identity | None:
+    """Give who is signed in with a key that is still in force; None where nobody is. Raises StoreUnavailableError."""
     access: Access = request.app.state.access
     session = read_session(request, access)
-    if session is not None and not hasattr(request.state, "identity"):
-        request.state.identity = await anyio.to_thread.run_sync(
-            keys.identify_prefix, access.store, session["key"], limiter=access.lookups
-        )
+    try:
+        return keys.identify_prefix(access.store, session["key"]) if session is not None else None
+    except UnauthorizedError:
+        return None
 
 
 _ELSEWHERE = {

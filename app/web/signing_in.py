@@ -11,7 +11,7 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from app.api.deps import SESSION_COOKIE, Access, needs, open_session
+from app.api.deps import SESSION_COOKIE, Access, needs, open_session, visitor
 from app.domain.errors import ForbiddenError, InvalidInputError, Problem, UnauthorizedError
 from app.services import keys
 from app.services.keys import Identity, Scope
@@ -52,8 +52,9 @@ class Attempts:
 
 @router.get("/login", response_class=HTMLResponse)
 def show_login(request: Request, next: str = "") -> HTMLResponse:  # noqa: A002 - the name in the address
-    """Show the form, or that none is needed."""
+    """Show the form, or that none is needed; to whoever is signed in already, how to go on."""
     access: Access = request.app.state.access
+    request.state.identity = visitor(request)
     is_open = access.loopback and not keys.any_key_ever(access.store)
     return render(request, "login.html", following=safe_path(next), is_open=is_open, message=None)
 

@@ -6,8 +6,9 @@
   const form = document.getElementById("login");
   if (!form || form.dataset.next === "/" || document.getElementById("message")) return;
   try {
-    const response = await fetch("/v1/checks?limit=1");
-    if (response.ok) location.replace(form.dataset.next);
+    const response = await fetch(location.href); // this very page, which also answers whoever is not signed in
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    if (page.getElementById("go-on")) location.replace(form.dataset.next);
   } catch {
     // Then the form is there.
   }
