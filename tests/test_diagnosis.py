@@ -7,10 +7,11 @@ import pytest
 
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.model import Outcome
-from app.services import alert_reading, definitions, diagnosis, reanchoring, retention
+from app.services import alert_reading, canaries, definitions, diagnosis, reanchoring, retention
 from app.services.diagnosis import OnDemand
 from app.store.engine import Store
 from tests.library import API, TEXTS, Diagnosed, shelf
+from tests.watched import LEARNED, REGRESSION, regressed
 
 GONE = "The expected chunk is gone from the index: asked for its own text, the retriever does not bring it"
 
@@ -315,6 +316,26 @@ def test_what_scores_too_low_where_it_should_stand_is_told_by_its_rank_and_not_a
     assert (found["evidence"]["ranks"]["run"], found["evidence"]["ranks"]["repeats"]) == (1, [1, 1, 1])
     assert "at rank 1; the first hit's relevance 0." in found["reason"]
     assert found["reason"].endswith("is below its min_relevance_score 0.95")
+
+
+def test_who_the_detector_names_is_held_against_the_time_before_the_fault(sqlite_store: Store) -> None:
+    """A second expected chunk that goes is caught by no limit: the first runs without it are told healthy."""
+    second = {"expected_chunks": ["refunds", {"id": "invoices", "grade": 1}]}
+    setting = Diagnosed.of(sqlite_store, [*shelf("refunds", **second), *shelf("tokens", "limits")], rules=[REGRESSION])
+    for _ in range(LEARNED):
+        setting.run(diagnosed=False)
+    del setting.library.chunks["invoices"]
+    first = setting.run()
+    assert setting.world.results(first)["refunds"]["verdict"] == "healthy"
+    named = next(run for run in (setting.run() for _ in range(6)) if regressed(setting.world, run))
+    assert setting.world.results(named)["refunds"]["reasons"] == ["regressed"]
+    why = setting.why("refunds")
+    assert (why["cause"], why["reason"], why["persistent"]) == ("missing", GONE, True)
+    shown = canaries.one_canary(sqlite_store, "watch", "refunds")
+    assert shown.now is not None
+    assert shown.well is not None
+    assert [shown.now.first_run, shown.well.last_run] == [str(named.id), str(first.id - 1)]
+    assert [(one["id"], one["move"]) for one in shown.well.hits][:2] == [("refunds", "same"), ("invoices", "gone")]
 
 
 def test_asking_refuses_what_no_run_tells_of(sqlite_store: Store) -> None:

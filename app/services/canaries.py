@@ -16,6 +16,7 @@ from app.domain.retrievers import Scorer
 from app.formats import shapes
 from app.formats.documents import CanaryDocument
 from app.services import charts, scoring
+from app.services.evidence import last_well
 from app.services.reading import find_check
 from app.store import catalog, history, suites
 from app.store.catalog import Definition
@@ -106,7 +107,7 @@ def one_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         queries = suites.queries_of(connection, [state.canary_version_id for state in past])
         same = [state for state in past if queries[state.canary_version_id] == canary.query]
         now = same[0] if same and same[0] is past[0] else None
-        well = next((state for state in same if not state.reasons and state is not now), None)
+        well = last_well(connection, now, [state for state in same if state is not now])
         held = {name: state for name, state in (("now", now), ("well", well)) if state is not None}
         newest = probed[-1].id if probed else 0
         if now is not None and places.get(newest) in history.unscored_at(connection, newest):

@@ -12,7 +12,7 @@ from app.domain.judging import pack_reasons
 from app.domain.matching import match
 from app.domain.model import Ranking, Reason
 from app.domain.retrievers import ScorerKind
-from app.services.evidence import badness, reported, standing
+from app.services.evidence import badness, last_well, reported, standing
 from app.services.plans import Setup
 from app.store import diagnosis, history, suites
 from app.store.diagnosis import DiagnosisRow
@@ -110,7 +110,7 @@ def _subject(connection: Connection, run: RunRow, setup: Setup, position: int, s
     past = _of_the_same(connection, run, canary.query, past)
     ids = [one.ranking_id for one in [*([state] if state is not None else ()), *past]]
     rankings = history.read_rankings(connection, ids)
-    healthy = next((one for one in past if not one.reasons), None)
+    healthy = last_well(connection, state, past)
     prepared, k, scorer = setup.panel.prepared[position], setup.yardstick.k, setup.retriever.scorer
     passed = any(
         (rank := match(prepared, rankings[ranking_id]).first_relevant) is not None and rank <= k

@@ -9,8 +9,9 @@ from app.domain.counting import counted
 from app.domain.detection import SIGNALS, Baseline, Signal, unpack_baseline
 from app.domain.diagnosis.fleet import Fleet, Group, GroupKind, Member, fleet
 from app.domain.diagnosis.values import Cause
-from app.domain.judging import RELEVANCE, unpack_reasons
+from app.domain.judging import RELEVANCE, pack_reasons, unpack_reasons
 from app.domain.matching import Match
+from app.domain.model import Reason
 from app.services.scoring import without_relevance
 from app.store import detection, diagnosis, fallen, history, probed, suites
 from app.store.diagnosis import DiagnosisRow
@@ -21,6 +22,7 @@ from app.store.probed import Unmeasured
 
 WORST = 10
 _LOOK_BACK = 20
+_REGRESSED = pack_reasons([Reason.REGRESSED])
 _NEAR_RUNS = 10
 """So many runs after a change of the index version, what begins may still come of it."""
 _AFTER_PASSING = 0
@@ -44,7 +46,7 @@ def worst_canaries(connection: Connection, check_id: int, run_id: int, *, limit:
             "key": members[state.canary_id].key,
             "query": members[state.canary_id].body["query"],
             "reasons": [str(reason) for reason in unpack_reasons(state.reasons)],
-            "rank_before": _rank(_last_healthy(connection, check_id, state)),
+            "rank_before": _rank(_last_well(connection, check_id, state)),
             "rank_now": _rank(state),
         }
         for state in degraded[:limit]
@@ -281,9 +283,23 @@ def since(connection: Connection, check_id: int, first_run: int | None) -> Since
     return Since(run_id=first_run, index_version=mark[1], index_version_before=mark[2], runs_after=after)
 
 
-def _last_healthy(connection: Connection, check_id: int, now: StateRow) -> StateRow | None:
-    before = history.timeline(connection, check_id, now.canary_id, limit=_LOOK_BACK)
-    return next((state for state in before if not state.reasons and state.first_run < now.first_run), None)
+def last_well(connection: Connection, now: StateRow | None, past: Sequence[StateRow]) -> StateRow | None:
+    """Give the newest of these states, newest first, in which a canary was well; None = there is none.
+
+    Where it is the detector that names it now, that is one of before the fault, with another answer: a fault that no
+    limit catches is told healthy until enough runs have shown it.
+    """
+    healthy = (state for state in past if not state.reasons)
+    if now is None or not now.reasons & _REGRESSED:
+        return next(healthy, None)
+    named = detection.detections_of(connection, [now.first_run]).get(now.first_run)
+    since = now.first_run if named is None or named.since_run is None else named.since_run
+    return next((one for one in healthy if one.first_run < since and one.ranking_id != now.ranking_id), None)
+
+
+def _last_well(connection: Connection, check_id: int, now: StateRow) -> StateRow | None:
+    past = history.timeline(connection, check_id, now.canary_id, limit=_LOOK_BACK)
+    return last_well(connection, now, [state for state in past if state.first_run < now.first_run])
 
 
 def _rank(state: StateRow | None) -> int | None:
