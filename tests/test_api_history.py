@@ -31,7 +31,7 @@ ALERT = {
     "id", "check", "rule", "kind", "scope", "severity", "state", "opened_at", "resolved_at", "acknowledged_at",
     "reason", "dedupe_key", "transitions",
 }  # fmt: skip
-DELIVERY = {"id", "hook", "alert_id", "type", "state", "next_attempt_at", "attempts"}
+DELIVERY = {"id", "hook", "alert_id", "type", "state", "next_attempt_at", "waits_for", "attempts"}
 OAUTH, RETENTION = "How do I set up OAuth2?", "How long is data kept?"
 
 

@@ -268,6 +268,23 @@ def test_dead_deliveries_say_why_and_are_replayed_one_by_one(pages: Site) -> Non
     assert "delivered" in _row(pages.page("/deliveries"), "ops")
 
 
+def test_what_waits_for_the_message_before_it_says_so_instead_of_a_time_that_will_not_come(pages: Site) -> None:
+    pages.world.probe.answers |= {query: answered(hits("noise")) for query in ("ant", "bee")}
+    pages.world.run()
+    pages.world.send.receipts = [Receipt(ok=False, error="timeout", detail="no answer")]
+    pages.world.deliver()
+    pages.world.probe.all_answer()
+    pages.world.run()
+    pages.world.run()
+    for path in ("/deliveries", "/alerts/1", "/hooks/ops"):
+        shown = pages.page(path).text
+        assert shown.count("next attempt due") == 1, path
+        assert shown.count("waits for the message before it") == 1, path
+    led = [one.get("href") for one in pages.page("/hooks/ops").all("a") if one.text == "delivery 1"]
+    assert led == ["/deliveries?state=pending&hook=ops#delivery-1"]
+    assert "alert 1" in pages.page(led[0]).one("tr", id="delivery-1").text
+
+
 def test_what_is_not_dead_is_not_replayed_and_the_page_says_why(pages: Site) -> None:
     deliveries.send_test(pages.world.store, "ops", now=pages.world.clock())
     shown = page(pages.client().post("/deliveries/1/replay"), 409)

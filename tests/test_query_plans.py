@@ -7,8 +7,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.domain.delivering import OUT_OF_REACH
 from app.store import (
     alerts,
+    backlog,
     fallen,
     followed,
     glances,
@@ -22,6 +24,7 @@ from app.store import (
     tallies,
 )
 from app.store.engine import Store
+from tests.world import COVERAGE, World, canary, page
 
 ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "claim_run": lambda connection: queue.claim_run(connection, owner="o", now=1, lease_until=2),
@@ -33,6 +36,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "states_at": lambda connection: history.states_at(connection, 1, 1),
     "claim_delivery": lambda connection: outbox.claim_delivery(connection, owner="o", now=1, lease_until=2),
     "claim_refresh": lambda connection: refreshes.claim_refresh(connection, owner="o", now=1, lease_until=2),
+    "bring_forward": lambda connection: backlog.bring_forward(connection, 1, now=1, errors=OUT_OF_REACH),
     "outbox": outbox.outbox,
     "count_alerts": alerts.count_alerts,
     "open_alerts": lambda connection: alerts.open_alerts(connection, 1),
@@ -94,6 +98,25 @@ def test_runs_that_tell_nothing_are_passed_over_on_the_way_to_one_that_does(
 ) -> None:
     plans = _plans(sqlite_store, ASKED_OFTEN[name])
     assert [one for one in plans if one.split()[1] == "runs"] == [plan]
+
+
+@pytest.mark.parametrize("name", ["claim_delivery", "claim_refresh", "bring_forward"])
+def test_what_was_ever_sent_to_a_hook_is_not_walked_for_what_waits(name: str, sqlite_store: Store) -> None:
+    plans = _plans(sqlite_store, ASKED_OFTEN[name])
+    assert [plan for plan in plans if "ix_deliveries_pending" in plan or "ix_deliveries_refresh" in plan]
+    assert [plan for plan in plans if "ix_deliveries_hook" in plan] == []
+
+
+def test_what_a_delivery_waits_for_is_found_among_what_is_left_to_send(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    world.apply(page([canary("ant")], rules=[{**COVERAGE, "open": {"bad": 1, "of": 1}}]))
+    world.probe.all_miss()
+    world.run()
+    plans = _plans(sqlite_store, lambda connection: backlog.waiting_behind(connection, [1]))
+    assert [plan for plan in plans if plan.split()[1] == "deliveries"] == [
+        "SEARCH deliveries USING INTEGER PRIMARY KEY (rowid=?)",
+        "SCAN deliveries USING INDEX ix_deliveries_pending",
+    ]
 
 
 def _plans(store: Store, ask: Callable[[Connection], Any]) -> list[str]:

@@ -16,6 +16,8 @@ REFRESH_EVERY: Final = timedelta(minutes=1)
 REFRESH_AFTER_RESOLVE: Final = timedelta(minutes=5)
 FORGETFUL: Final = frozenset({HookKind.ALERTMANAGER})
 """Receivers that take an alert for over unless they hear of it again and again."""
+OUT_OF_REACH: Final = frozenset({"unreachable", "timeout", "tls", "blocked"})
+"""How attempts fail that got no answer: for a reason that another message shows to be over once it is taken."""
 ACKNOWLEDGING: Final = frozenset({HookKind.PAGERDUTY})
 """Receivers that page people themselves, and stop when somebody has seen it."""
 

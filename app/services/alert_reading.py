@@ -11,7 +11,7 @@ from app.domain.announcing import TRIGGERS
 from app.domain.errors import NotFoundError
 from app.formats import shapes
 from app.services.evidence import Explanation, explain_all, since
-from app.store import alerts, catalog, outbox
+from app.store import alerts, backlog, catalog, outbox
 from app.store.alerts import AlertFilter, AlertRow, TransitionRow
 from app.store.engine import Connection, Store, to_us
 from app.store.outbox import AttemptRow, DeliveryRow
@@ -83,6 +83,7 @@ def alert(store: Store, alert_id: int) -> dict[str, Any]:
         changes = alerts.list_transitions(connection, [alert_id])[alert_id]
         told = outbox.deliveries_of_alert(connection, alert_id)
         attempts = outbox.list_attempts(connection, [one.id for one in told])
+        behind = backlog.waiting_behind(connection, [one.id for one in told])
         began = since(connection, row.check_id, row.first_run)
         # Of many reminders the newest are explained: each explanation reads all canaries of its run.
         bad = [one.run_id for one in changes if _is_bad(one)]
@@ -92,7 +93,7 @@ def alert(store: Store, alert_id: int) -> dict[str, Any]:
         fell = [known.get(one.run_id) if _is_bad(one) else None for one in changes]
     shape = {**_alert(row, changes), "since": None if began is None else began.told}
     shape["transitions"] = [_explained(one, why) for one, why in zip(shape["transitions"], fell, strict=True)]
-    return {**shape, "deliveries": [_delivery(one, attempts[one.id]) for one in told]}
+    return {**shape, "deliveries": [_delivery(one, attempts[one.id], behind.get(one.id)) for one in told]}
 
 
 def _is_bad(change: TransitionRow) -> bool:
@@ -123,7 +124,8 @@ def list_deliveries(
             connection, hook_id=hook_id, state=state, alert_id=alert_id, before=before, limit=limit
         )
         attempts = outbox.list_attempts(connection, [row.id for row in found])
-    return [_delivery(row, attempts[row.id]) for row in found]
+        behind = backlog.waiting_behind(connection, [row.id for row in found])
+    return [_delivery(row, attempts[row.id], behind.get(row.id)) for row in found]
 
 
 def delivery(store: Store, delivery_id: int) -> dict[str, Any]:
@@ -132,14 +134,16 @@ def delivery(store: Store, delivery_id: int) -> dict[str, Any]:
         row = outbox.find_delivery(connection, delivery_id)
         if row is None:
             raise NotFoundError(f"there is no delivery '{delivery_id}'")
-        return _delivery(row, outbox.list_attempts(connection, [delivery_id])[delivery_id])
+        behind = backlog.waiting_behind(connection, [delivery_id])
+        return _delivery(row, outbox.list_attempts(connection, [delivery_id])[delivery_id], behind.get(delivery_id))
 
 
 def deliveries_by_id(connection: Connection, delivery_ids: Sequence[int]) -> dict[int | None, dict[str, Any]]:
     """Read deliveries with their attempts, by id."""
     rows = [row for one in delivery_ids if (row := outbox.find_delivery(connection, one)) is not None]
     attempts = outbox.list_attempts(connection, [row.id for row in rows])
-    return {row.id: _delivery(row, attempts[row.id]) for row in rows}
+    behind = backlog.waiting_behind(connection, [row.id for row in rows])
+    return {row.id: _delivery(row, attempts[row.id], behind.get(row.id)) for row in rows}
 
 
 def _alert(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, Any]:
@@ -190,7 +194,7 @@ def _on_the_wire(name: str, value: Any) -> Any:
     return shapes.time_text(datetime.fromisoformat(value)) if name in _TIMES and value is not None else value
 
 
-def _delivery(row: DeliveryRow, attempts: Sequence[AttemptRow]) -> dict[str, Any]:
+def _delivery(row: DeliveryRow, attempts: Sequence[AttemptRow], behind: int | None) -> dict[str, Any]:
     return {
         "id": str(row.id),
         "hook": row.hook,
@@ -200,6 +204,7 @@ def _delivery(row: DeliveryRow, attempts: Sequence[AttemptRow]) -> dict[str, Any
         "reason": row.reason,
         "created_at": shapes.time_text(row.created_at),
         "next_attempt_at": shapes.time_text(row.next_attempt_at) if row.state == "pending" else None,
+        "waits_for": str(behind) if behind is not None else None,
         "attempts": [
             {
                 "at": shapes.time_text(attempt.at),

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from random import SystemRandom
 
 from app.domain.alerting import AlertState
-from app.domain.delivering import REFRESH_EVERY, DeliveryState, after_attempt, is_forgotten
+from app.domain.delivering import OUT_OF_REACH, REFRESH_EVERY, DeliveryState, after_attempt, is_forgotten
 from app.domain.errors import ConfigurationError, ConflictError, NotFoundError, StoreUnavailableError
 from app.domain.hooks import Hook, Message, Receipt, Send
 from app.formats.documents import HookDocument
@@ -19,7 +19,7 @@ from app.formats.notices import body_of, is_written_for
 from app.formats.secret_fields import join_secrets
 from app.services.notices import Links, notice
 from app.services.vault import Vault
-from app.store import alerts, catalog, outbox, refreshes
+from app.store import alerts, backlog, catalog, outbox, refreshes
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us, to_us
 from app.store.outbox import AttemptRow, DeliveryRow
@@ -135,6 +135,8 @@ def _settle(
         if settled and step.state is DeliveryState.DELIVERED:
             forgotten = _forgotten_at(connection, claimed, hook, now + REFRESH_EVERY)
             refreshes.begin_refreshing(connection, claimed, forgotten)
+            # The receiver is back: each message it takes lets one more be tried at once, and one it does not ends that.
+            backlog.bring_forward(connection, claimed.hook_id, now=to_us(now), errors=OUT_OF_REACH)
         if step.disable_hook:
             catalog.disable_definition(connection, claimed.hook_id, step.reason, to_us(now))
             outbox.abandon_deliveries(connection, claimed.hook_id, step.reason)

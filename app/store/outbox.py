@@ -134,8 +134,9 @@ def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until:
     which receivers know by the same key.
     """
     other, theirs, ours = deliveries.alias(), alerts.alias(), alerts.alias()
-    waiting = sa.and_(other.c.hook_id == deliveries.c.hook_id, other.c.state == said("pending"))
-    before = other.c.id + 0 < deliveries.c.id  # the sum keeps SQLite from walking all that was ever sent by its id
+    # The sums keep SQLite from walking all that was ever sent, by its hook or its id.
+    waiting = sa.and_(_of_hook(other) == deliveries.c.hook_id, other.c.state == said("pending"))
+    before = other.c.id + 0 < deliveries.c.id
     same_fault = sa.and_(theirs.c.id == other.c.alert_id, ours.c.id == deliveries.c.alert_id)
     earlier = sa.exists().where(waiting, before, same_fault, theirs.c.dedupe_key == ours.c.dedupe_key)
     sending = in_flight(now)
@@ -323,7 +324,7 @@ def enqueue_test(connection: Connection, hook_id: int, kind: str, now: int) -> i
 def in_flight(now: int) -> sa.ColumnElement[bool]:
     """Whether somebody is sending to the hook of a delivery just now, something new or something once more."""
     other = deliveries.alias()
-    held = sa.and_(other.c.hook_id == deliveries.c.hook_id, other.c.lease_until >= now)
+    held = sa.and_(_of_hook(other) == deliveries.c.hook_id, other.c.lease_until >= now)
     # Two, so that each finds its own partial index: what was delivered and is over is never looked at.
     new = sa.exists().where(held, other.c.state == said("pending"))
     again = sa.exists().where(held, other.c.refresh_at.is_not(None))
@@ -337,6 +338,10 @@ def take_hook(connection: Connection, hook_id: int) -> bool:
     """
     hook = sa.select(definitions.c.id).where(definitions.c.id == hook_id)
     return connection.execute(hook.with_for_update(skip_locked=True, key_share=True)).one_or_none() is not None
+
+
+def _of_hook(one: sa.FromClause) -> sa.ColumnElement[int]:
+    return one.c.hook_id + sa.literal_column("0")
 
 
 def _delivery(row: Any) -> DeliveryRow:

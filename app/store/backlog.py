@@ -1,0 +1,66 @@
+"""What waits in the outbox: behind what, and what is tried sooner once its receiver is back."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.engine import said
+from app.store.tables import alerts, attempts, deliveries
+
+_LOOKED_AT = 100
+"""How many waiting deliveries are considered at most, so that taking a message costs the same however many wait."""
+
+
+def bring_forward(connection: Connection, hook_id: int, *, now: int, errors: Collection[str]) -> bool:
+    """Make one delivery of a hook due that waits for its next attempt; False where there is none.
+
+    Of those whose last attempt got no answer but failed with one of `errors`, the one that would be tried next: what
+    fails once more waits longest again, and keeps none of the others back. Nothing that the receiver answered, who may
+    have asked for patience.
+    """
+    # The sum keeps SQLite from walking all that was ever sent to the hook.
+    of_hook = sa.and_(deliveries.c.hook_id + sa.literal_column("0") == hook_id, deliveries.c.state == said("pending"))
+    waits = sa.and_(of_hook, deliveries.c.claimed_by.is_(None), deliveries.c.next_attempt_at > now)
+    soonest = (deliveries.c.next_attempt_at, deliveries.c.id)
+    few = sa.select(deliveries.c.id).where(waits, deliveries.c.attempts > 0).order_by(*soonest).limit(_LOOKED_AT)
+    tried = attempts.alias()
+    # The sum keeps PostgreSQL from walking all attempts from the newest back to one of the delivery.
+    newest = sa.select(sa.func.max(tried.c.id + sa.literal_column("0"))).where(tried.c.delivery_id == deliveries.c.id)
+    unanswered = sa.exists().where(
+        attempts.c.id == newest.correlate(deliveries).scalar_subquery(),
+        attempts.c.http_status.is_(None),
+        attempts.c.error.in_(sorted(errors)),
+    )
+    # Whoever ends alerts holds their deliveries one alert after another: we hold one already and must not wait for his.
+    statement = (
+        sa.select(deliveries.c.id)
+        .where(deliveries.c.id.in_(few), waits, unanswered)
+        .order_by(*soonest)
+        .limit(1)
+        .with_for_update(of=deliveries, skip_locked=True)
+    )
+    found = connection.execute(statement).scalar_one_or_none()
+    if found is None:
+        return False
+    change = sa.update(deliveries).where(deliveries.c.id == found, waits).values(next_attempt_at=now)
+    return connection.execute(change).rowcount == 1
+
+
+def waiting_behind(connection: Connection, delivery_ids: Sequence[int]) -> Mapping[int, int]:
+    """Give, by delivery, the one just before it about the same fault that the same hook has to hear first."""
+    waiting = (
+        sa.select(deliveries.c.id, deliveries.c.hook_id, alerts.c.dedupe_key)
+        .join(alerts, alerts.c.id == deliveries.c.alert_id)
+        .where(deliveries.c.state == said("pending"))
+    )
+    asked = connection.execute(waiting.where(deliveries.c.id.in_(list(delivery_ids)))).all()
+    if not asked:
+        return {}
+    queues: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+    faults = {row.dedupe_key for row in asked}
+    for row in connection.execute(waiting.where(alerts.c.dedupe_key.in_(sorted(faults)))):
+        queues[row.hook_id, row.dedupe_key].append(row.id)
+    before = ((row.id, [one for one in queues[row.hook_id, row.dedupe_key] if one < row.id]) for row in asked)
+    return {delivery_id: max(earlier) for delivery_id, earlier in before if earlier}
