@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from app.adapters.hooks.sending import Sender
+from app.domain.addresses import hook_policy
 from app.domain.hooks import Receipt
 from app.formats.documents import HookDocument
 from app.services import definitions, deliveries
@@ -240,6 +242,43 @@ def test_a_test_is_shown_with_what_the_receiver_answered(pages: Site) -> None:
     done = pages.page(path).one("section", id="test")
     assert "The receiver took it." in done.text
     assert not done.get("hx-trigger")
+
+
+def _blocked(pages: Site, url: str) -> list[str]:
+    """Let a hook lead where it may not; give what its page says of the test and the page of deliveries of it."""
+    _make(pages, url=url)
+    path = pages.client().post("/hooks/chat/test").headers["location"]
+    pages.world.clock.now = datetime.now(UTC) + timedelta(seconds=1)
+    pages.world.deliver(send=Sender(policy=hook_policy()))
+    return [pages.page(path).one("section", id="test").text, _row(pages.page("/deliveries"), "chat")]
+
+
+@pytest.mark.parametrize(
+    ("url", "refused", "remedy"),
+    [
+        ("http://127.0.0.1:9/", "loopback address 127.0.0.1", "name this address, its network or the host in"),
+        ("http://[::1]:9/", "loopback address ::1", "name this address, its network or the host in"),
+        ("http://169.254.169.254/", "cloud metadata address 169.254.169.254", "name this very address in"),
+        ("http://169.254.1.2/", "link-local address 169.254.1.2", "name this very address in"),
+    ],
+)
+def test_a_hook_that_may_not_go_there_says_so_once_and_what_would_let_it(
+    pages: Site, url: str, refused: str, remedy: str
+) -> None:
+    for told in _blocked(pages, url):
+        assert told.count("not allowed to connect") == 1
+        assert f"not allowed to connect: {refused} " in told
+        assert f"If it may be reached, {remedy} the setting COALMINE_HOOK_ALLOW and start Coalmine again." in told
+
+
+def test_what_no_setting_opens_names_none(pages: Site) -> None:
+    shut = Receipt(ok=False, error="blocked", detail="not allowed to connect: a service of this machine")
+    _fault(pages, shut)
+    for path in ("/deliveries", "/alerts/1", "/hooks/ops"):
+        told = pages.page(path).text
+        assert told.count("not allowed to connect") == 1, path
+        assert "not allowed to connect: a service of this machine" in told
+        assert "HOOK_ALLOW" not in told, path
 
 
 def test_a_disabled_hook_says_so_and_takes_no_test(pages: Site) -> None:

@@ -1,5 +1,6 @@
 """What our closed words for alerts, deliveries and silences mean to people who read them for the first time."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -56,6 +57,8 @@ _ERRORS: Final = {
     "configuration": "could not be prepared",
     "bug": "an error in Coalmine",
 }
+_ADDRESS: Final = re.compile(r": (?P<kind>[a-z -]+) address [0-9a-f:]")
+_GUARDED: Final = ("cloud metadata", "link-local")
 _TIMES: Final = {"latency": seconds, "regression": evidence}
 _RETIRED: Final = tuple(f"{word}: " for word in Retirement)
 
@@ -77,9 +80,24 @@ def suppressed(transition: Mapping[str, Any]) -> str:
     return "A silence kept it back; it was sent once that was over." if transition["silence"] else ""
 
 
-def failure(error: str) -> str:
-    """Say in words why an attempt failed."""
-    return _ERRORS.get(error, spoken(error))
+def failure(attempt: Mapping[str, Any]) -> str:
+    """Say in words why an attempt failed; nothing of one that did not."""
+    error, detail = attempt["error"], attempt["detail"]
+    if error is None:
+        return detail or ""
+    if error == "blocked" and detail:  # which says that already
+        return str(detail)
+    said = _ERRORS.get(error, spoken(error))
+    return f"{said}: {detail}" if detail else said
+
+
+def remedy(attempt: Mapping[str, Any]) -> str:
+    """Say what lets a hook reach an address that it may not, where a setting does; nothing of any other attempt."""
+    if attempt["error"] != "blocked" or (found := _ADDRESS.search(attempt["detail"] or "")) is None:
+        return ""
+    only = found["kind"] in _GUARDED  # neither a network nor a name opens these, see AddressPolicy
+    what = "this very address" if only else "this address, its network or the host"
+    return f"If it may be reached, name {what} in the setting COALMINE_HOOK_ALLOW and start Coalmine again."
 
 
 def told(reason: str) -> str:
@@ -140,6 +158,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "news": news,
     "suppressed": suppressed,
     "failure": failure,
+    "remedy": remedy,
     "told": told,
     "seen_first": seen_first,
     "rule_value": value,
