@@ -403,7 +403,7 @@ def test_a_rule_becomes_the_domain_value_with_the_measure_named_as_a_mean() -> N
         (
             [{"kind": "treshold"}],
             (
-                "rules[0].kind: unknown rule kind 'treshold'; did you mean 'threshold'?; built are: "
+                "rules[0].kind: unknown rule kind 'treshold'; did you mean 'threshold'? Built are: "
                 "threshold, drop, regression, canary, latency, probe_errors, no_data, embedding"
             ),
         ),
@@ -411,7 +411,7 @@ def test_a_rule_becomes_the_domain_value_with_the_measure_named_as_a_mean() -> N
         ([threshold(measure=None)], "rules[0].measure: is missing; a threshold rule watches one"),
         ([threshold(critical=None)], "rules[0]: must have a bound: warning or critical"),
         ([threshold(critical={})], "rules[0].critical: must have either 'below' or 'above'"),
-        ([threshold(critical={"below": 90})], "rules[0].critical.below: must be at most 1"),
+        ([threshold(critical={"below": 90})], "rules[0].critical.below: must be at most 1; write 0.9 for 90 %"),
         ([threshold(warning={"below": 0.8})], "rules[0].critical: must not be milder than warning"),
         (
             [threshold(measure="degraded_share", warning={"above": 0.8}, critical={"above": 0.7})],
@@ -474,7 +474,7 @@ def test_a_hook_becomes_the_domain_value() -> None:
         (
             {"kind": "slak"},
             (
-                "kind: unknown hook kind 'slak'; did you mean 'slack'?; built are: "
+                "kind: unknown hook kind 'slak'; did you mean 'slack'? Built are: "
                 "webhook, slack, pagerduty, alertmanager, email, apprise"
             ),
         ),

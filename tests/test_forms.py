@@ -1,8 +1,160 @@
-"""What was typed into forms, as it is read."""
+"""What was typed into forms, as it is read, and what is wrong with it, as it is said."""
 
-from app.web.forms import Typed, typed
+import json
+from collections.abc import Mapping
+from itertools import takewhile
+
+import pytest
+
+from app.domain.errors import Problem
+from app.store.engine import Store
+from app.web.forms import Typed, named, typed
+from app.web.wording import joined
+from tests.html_pages import Element, Page
+from tests.pages_service import Site, page, site
+from tests.world import canary
+from tests.world import page as canary_page
+
+CHECK = {"suite": "suite", "retriever": "search", "schedule": "every", "schedule.every": "5m", "k": "5"}
+RETRIEVER = {"preset": "generic", "slug": "new", "url": "http://127.0.0.1:9/", "request.method": "POST", "k": "10"}
+TAKES = {**RETRIEVER, "request.json": json.dumps({"q": "{{ query }}"}), "response.id": "id"}
+
+
+@pytest.fixture
+def pages(sqlite_store: Store) -> Site:
+    """Give the pages over a check."""
+    made = site(sqlite_store)
+    made.world.apply(canary_page([canary("ant")]))
+    return made
 
 
 def test_what_was_typed_is_gathered_in_one_pass_with_every_value_of_a_name() -> None:
     pairs = iter([("check", "a"), ("slug", "night"), ("check", "b")])
     assert typed(pairs) == Typed(texts={"check": "b", "slug": "night"}, many={"check": ("a", "b"), "slug": ("night",)})
+
+
+def test_a_place_nobody_sees_a_label_of_is_named_as_it_is() -> None:
+    problems = (Problem(path="rules[0].by", message="a"), Problem(path="other", message="b"), Problem(message="c"))
+    told = [str(one) for one in named(problems, {"rules": "Rules"})]
+    assert told == ["Rules, number 1, by: a", "other: b", "c"]
+
+
+def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
+    assert joined(["unknown; did you mean 'x'?", "must be at most 1", "`5x` is none."]) == (
+        "unknown; did you mean 'x'? Must be at most 1; `5x` is none"
+    )
+    assert joined([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "heading", "told"),
+    [
+        (
+            "/new-check",
+            {**CHECK, "slug": "Bad Name", "k": "x", "schedule.every": "", "do": "save"},
+            "It was not saved:",
+            {"Name": "must be 1 to 64 lower-case", "Interval": "", "Top": "must be a whole number"},
+        ),
+        (
+            "/new-check",
+            {**CHECK, "rule.coverage": "yes", "rule.coverage.warning": "90%", "rule.coverage.critical": "85"},
+            "It was not saved:",
+            {
+                "Coverage is too low, Warning below": "write 0.9 for 90%",
+                "Coverage is too low, Critical below": "must be at most 1; write 0.85 for 85 %",
+            },
+        ),
+        (
+            "/new-check",
+            {
+                **CHECK,
+                "rule.latency": "yes",
+                "rule.latency.warning": "fast",
+                "rule.coverage": "yes",
+                "rule.coverage.warning": "0,9",
+                "rules": "- {kind: dro}",
+                "do": "yaml",
+            },
+            "It cannot be written yet:",
+            {
+                "Coverage is too low, Warning below": "write 0.9 for 0,9",
+                "Answers take too long, Warning above": "is not a duration",
+                "Rules as YAML, number 1, kind": "did you mean 'drop'? Built are: threshold",
+            },
+        ),
+        (
+            "/new-check",
+            {**CHECK, "rule.coverage": "yes", "rule.coverage.warning": "1", "rule.coverage.bad": "4"},
+            "It was not saved:",
+            {"Coverage is too low, Bad runs": "must not ask for 4 bad runs of 3"},
+        ),
+        (
+            "/suites/suite/add",
+            {"query": "", "key": "a", "min_relevance_score": "80 %", "floors": "MRR: x", "do": "save"},
+            "It was not saved:",
+            {
+                "The question": "",
+                "Least relevance of the first hit": "write 0.8 for 80 %",
+                "Floors of measures, MRR": "",
+            },
+        ),
+        ("/suites/suite/add", {"query": "?", "do": "find"}, "It was not asked:", {"Find them by asking": "choose"}),
+        (
+            "/new-retriever",
+            {**TAKES, "slug": "", "url": "x", "timeout": "x", "auth.kind": "bearer", "do": "save"},
+            "It cannot be used like this:",
+            {
+                "Name": "digits and hyphens, not empty",
+                "Address": "",
+                "Token": "must not be empty",
+                "Seconds to wait for an answer": "",
+            },
+        ),
+        (
+            "/new-retriever",
+            {**TAKES, "response.hits": "a[", "answer": "[]", "do": "read"},
+            "It cannot be used like this:",
+            {"List of hits": "is not a JMESPath expression"},
+        ),
+        ("/import", {"format": "csv", "do": "plan"}, "It cannot be imported:", {"Files": "choose a file"}),
+        ("/retrievers/search/try", {"query": "", "k": "0"}, "It cannot be tried like this:", {"Query": "", "Hits": ""}),
+    ],
+)
+def test_what_is_wrong_with_a_form_is_said_by_the_labels_on_the_page(
+    pages: Site, path: str, form: Mapping[str, str], heading: str, told: Mapping[str, str]
+) -> None:
+    shown = page(pages.client().post(path, data=form), 422)
+    alert = shown.one("div", role="alert")
+    assert alert.text.startswith(heading)
+    complaints = dict(one.text.split(": ", 1) for one in _inside(shown, alert) if one.tag == "li")
+    assert complaints.keys() == told.keys()
+    for label, words in told.items():
+        assert words in complaints[label]
+        seen, places = _labels(shown), label.split(", ")
+        assert places[0] in seen
+        assert set(places[1:]) <= seen | {"number 1", "kind", "MRR"}
+
+
+def test_what_cannot_be_archived_is_not_said_to_be_unsaved(pages: Site) -> None:
+    refused = page(pages.client().post("/suites/suite/canaries/ant/archive"), 409)
+    assert "It was not archived:" in refused.one("div", role="alert").text
+    refused = page(pages.client().post("/checks/watch/archive"), 409)
+    assert "It was not archived:" in refused.one("div", role="alert").text
+
+
+def test_a_canary_without_a_key_is_written_with_the_one_it_would_get(pages: Site) -> None:
+    form = {"query": "How long are logs kept?", "expected_chunks[0].id": "c1", "do": "yaml"}
+    assert "key: how-long-are-logs-kept" in page(pages.client().post("/suites/suite/add", data=form)).one("pre").text
+
+
+def _inside(shown: Page, alert: Element) -> list[Element]:
+    """Give the elements from an alert to the form behind it."""
+    place = shown.elements.index(alert)
+    return list(takewhile(lambda one: one.tag not in {"form", "section"}, shown.elements[place:]))
+
+
+def _labels(shown: Page) -> set[str]:
+    """Gather what the fields, groups of fields and parts of a page are called."""
+    named_by = {one.text for kind in ("label", "legend", "h2", "summary") for one in shown.all(kind)}
+    named_by = {one.removeprefix("Point at: ") for one in named_by}
+    return named_by | {one.get("aria-label") for one in shown.all("input") if one.get("aria-label")}

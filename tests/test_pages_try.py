@@ -185,14 +185,14 @@ def test_a_failure_is_said_as_probes_say_it(pages: Site) -> None:
 @pytest.mark.parametrize(
     ("form", "said"),
     [
-        ({"query": " "}, "query"),
-        ({"k": "0"}, "k: "),
-        ({"k": "many"}, "k: "),
-        ({"k": "\u0664"}, "k: "),
-        ({"k": "9" * 5000}, "k: "),
-        ({"text": "a["}, "response.text: 'a[' is not a JMESPath expression"),
+        ({"Query: ": " "}, "query"),
+        ({"k": "0"}, "Hits: "),
+        ({"k": "many"}, "Hits: "),
+        ({"k": "\u0664"}, "Hits: "),
+        ({"k": "9" * 5000}, "Hits: "),
+        ({"text": "a["}, "Text: 'a[' is not a JMESPath expression"),
         ({"id": "", "text": "", "hits": "x"}, "response"),
-        ({"scale": "celsius"}, "scorer.scale"),
+        ({"scale": "celsius"}, "Scores are: "),
     ],
 )
 def test_what_is_wrong_is_said_beside_the_form_which_keeps_what_was_typed(

@@ -3,6 +3,7 @@
 Places in files are added by the reader of canary files; here a problem has the path inside its document.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, TypeVar, get_args
@@ -65,11 +66,14 @@ def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
     elif kind in {"enum", "literal_error"}:
         message = _not_one_of(str(limits["expected"]), given)
     elif kind == "string_pattern_mismatch":
-        message = f"must be {PATTERN_WORDS.get(limits['pattern'], 'of the right form')}, not '{_shown(given)}'"
+        told = f"'{_shown(given)}'" if given else "empty"
+        message = f"must be {PATTERN_WORDS.get(limits['pattern'], 'of the right form')}, not {told}"
     elif kind == "too_long" and isinstance(given, str):
         message = _LIMITS["string_too_long"].format_map(limits)
     else:
         message = _LIMITS[kind].format_map(limits) if kind in _LIMITS else error["msg"]
+        if kind == "less_than_equal" and limits["le"] == 1 and _HARDLY_A_SHARE <= given <= _PERCENT:
+            message += _meant(given / _PERCENT, f"{given:g} %")
     return message
 
 
@@ -93,6 +97,9 @@ def _stranger(key: str, fields: list[list[str]], *, shown: bool) -> str:
     return f"unknown key '{_shown(key)}'{near}" if shown else f"unknown key, not quoted as it may be a secret{near}"
 
 
+_PERCENT, _HARDLY_A_SHARE = 100, 5
+_SPELLED = re.compile(r"([0-9]{1,9})(?:[.,]([0-9]{1,9}))? ?%|([0-9]{1,9}),([0-9]{1,9})")
+"""Numbers as people write them, though not as documents have them: `90%`, `0,9`."""
 _WANTED = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -133,7 +140,16 @@ def _hint(kind: str, value: Any) -> str:
         return "; put it in quotes"
     if kind == "bool_type" and isinstance(value, str) and value.lower() in {"yes", "no", "on", "off", "y", "n"}:
         return f" ('{value}')"
+    spelled = _SPELLED.fullmatch(value.strip()) if kind == "float_type" and isinstance(value, str) else None
+    if spelled:
+        number = float(f"{spelled[1] or spelled[3]}.{spelled[2] or spelled[4] or 0}")
+        return _meant(number / _PERCENT if spelled[1] else number, spelled[0])
     return ""
+
+
+def _meant(number: float, spelled: str) -> str:
+    """Say which number stands for what was written another way."""
+    return f"; write {number:.6g} for {spelled}"
 
 
 def _not_one_of(expected: str, value: Any) -> str:

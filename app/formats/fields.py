@@ -71,7 +71,9 @@ def refuse_unbuilt(what: str, value: object, built: Sequence[str], planned: Sequ
         return
     if value in planned:
         raise complaint(f"{what} '{value}' is not built yet; built are: {', '.join(built)}")
-    raise complaint(f"unknown {what} '{shortened(value)}'{suggestion(value, built)}; built are: {', '.join(built)}")
+    near = suggestion(value, built)
+    listed = f"{' B' if near else '; b'}uilt are: {', '.join(built)}"
+    raise complaint(f"unknown {what} '{shortened(value)}'{near}{listed}")
 
 
 def shortened(text: str, limit: int = 60) -> str:

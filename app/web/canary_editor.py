@@ -26,7 +26,7 @@ from app.services.vault import Vault
 from app.store.engine import Store
 from app.store.suites import CanaryRow
 from app.web import canary_fields
-from app.web.forms import Typed, beside, number, opened_with, read_form, revision_of
+from app.web.forms import Typed, beside, named, number, opened_with, read_form, revision_of
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -40,7 +40,11 @@ CATEGORIES: Mapping[str, str] = {
     "comparative": "what differs from what",
     "negative": "no good answer exists, and none may look good",
 }
-_REFUSED: Mapping[str, str] = {"find": "It was not asked:", "yaml": "It cannot be written yet:"}
+_REFUSED: Mapping[str, str] = {
+    "find": "It was not asked:",
+    "yaml": "It cannot be written yet:",
+    "archive": "It was not archived:",
+}
 """How problems are headed by the button that was pressed; any other was to save."""
 _LEAST: float = CanaryDocument.model_fields["min_relevance_score"].default
 _OF_WHAT_CAME = 0.8
@@ -111,6 +115,7 @@ def archive_canary(request: Request, store: StoreDep, suite: str, key: str) -> R
         definitions.archive_canary(store, suite, key, now=datetime.now(UTC))
     except ConflictError as error:
         typed = _typed(row)
+        typed = replace(typed, texts={**typed.texts, "do": "archive"})
         desk = Desk(suite=suite, row=row, typed=typed, problems=(Problem(message=str(error)),))
         return _page(request, store, desk, status=409)
     wake(request)
@@ -140,7 +145,7 @@ def _work(request: Request, store: Store, vault: Vault, suite: str, key: str | N
         if wish == "find":
             desk = Desk(suite=suite, row=row, typed=typed, trial=_found(request, store, vault, typed))
         elif wish == "yaml":
-            desk = Desk(suite=suite, row=row, typed=typed, yaml=_yaml(suite, row, typed))
+            desk = Desk(suite=suite, row=row, typed=typed, yaml=_yaml(store, suite, row, typed))
         elif wish in {"expected_chunks", "forbidden_chunks"}:
             desk = Desk(suite=suite, row=row, typed=typed, spare={wish: 3})
     except InvalidInputError as error:
@@ -171,10 +176,9 @@ def _document(store: Store, suite: str, row: CanaryRow | None, typed: Typed) -> 
     return parse_document(CanaryDocument, body)
 
 
-def _yaml(suite: str, row: CanaryRow | None, typed: Typed) -> str:
+def _yaml(store: Store, suite: str, row: CanaryRow | None, typed: Typed) -> str:
     """Write a canary as a canary file has it."""
-    body = canary_fields.body_of(typed)
-    document = parse_document(CanaryDocument, {**body, "key": row.key if row is not None else body["key"]})
+    document = _document(store, suite, row, typed)
     return write_canary_file(Documents(suites=(SuiteDocument(slug=suite, canaries=(document,)),)))
 
 
@@ -226,7 +230,7 @@ def _page(request: Request, store: Store, desk: Desk, *, saved: str = "", status
         row=desk.row,
         of_file=desk.row is not None and desk.row.managed_by == FILE,
         typed=desk.typed,
-        problems=desk.problems,
+        problems=named(desk.problems, canary_fields.LABELS),
         wrong=beside(desk.problems, _places(desk.typed, counts)),
         refused=_REFUSED.get(desk.typed.get("do"), "It was not saved:"),
         trial=desk.trial,

@@ -8,6 +8,22 @@ from app.formats.fields import format_duration
 from app.web.forms import Typed, lines, number, pairs
 
 MOST_ROWS = 200
+LABELS: Mapping[str, str] = {
+    "query": "The question",
+    "key": "Key",
+    "category": "Category",
+    "tags": "Tags",
+    "retriever": "Find them by asking",
+    "expected_chunks": "Expected chunk",
+    "min_relevance_score": "Least relevance of the first hit",
+    "max_relevance_score": "Most relevance, of a negative canary",
+    "max_latency": "Longest time for an answer",
+    "max_age": "Oldest newest hit",
+    "floors": "Floors of measures",
+    "expect_empty": "Nothing may be returned at all",
+    "forbidden_chunks": "Forbidden chunk",
+}
+"""What people see the fields called."""
 _CHUNK = ("id", "document", "text", "grade")
 _NAMELESS = "canary"
 _LONGEST_KEY = 60

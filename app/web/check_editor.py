@@ -1,6 +1,6 @@
 """Editing checks: a suite, a retriever, how often, what is worth an alert, and who hears of it."""
 
-from dataclasses import replace
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
@@ -24,7 +24,7 @@ from app.services.vault import Vault
 from app.store.catalog import Definition
 from app.store.engine import Store
 from app.web import check_fields
-from app.web.forms import Typed, beside, opened_with, read_form, revision_of
+from app.web.forms import Typed, beside, named, opened_with, read_form, revision_of
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -68,7 +68,8 @@ def archive_check(request: Request, store: StoreDep, slug: str) -> Response:
         definitions.archive(store, "check", slug, now=datetime.now(UTC))
     except ConflictError as error:
         problems = (Problem(message=str(error)),)
-        return _page(request, store, definition, _typed(definition), problems=problems, status=409)
+        refused = "It was not archived:"
+        return _page(request, store, definition, _typed(definition), problems=problems, refused=refused, status=409)
     wake(request)
     return RedirectResponse("/", status_code=303)
 
@@ -126,9 +127,11 @@ def _page(
     typed: Typed,
     *,
     problems: tuple[Problem, ...] = (),
+    refused: str = "",
     yaml: str = "",
     status: int = 200,
 ) -> HTMLResponse:
+    placed = check_fields.placed(typed, problems)
     return render(
         request,
         "check_form.html",
@@ -136,8 +139,9 @@ def _page(
         definition=definition,
         of_file=definition is not None and definition.managed_by == FILE,
         typed=typed,
-        problems=problems,
-        wrong=_wrong(typed, problems),
+        problems=named(placed, check_fields.LABELS),
+        refused=refused or ("It cannot be written yet:" if typed.get("do") == "yaml" else "It was not saved:"),
+        wrong=_wrong(typed, placed),
         suites=[one.slug for one in definitions.list_all(store, "suite")],
         retrievers=[one.slug for one in definitions.list_all(store, "retriever")],
         hooks=[(one.slug, str(one.body["kind"])) for one in definitions.list_all(store, "hook")],
@@ -145,14 +149,8 @@ def _page(
     )
 
 
-def _wrong(typed: Typed, problems: tuple[Problem, ...]) -> dict[str, list[str]]:
-    """Sort what is wrong by field; of a rule that has fields of its own, beside those."""
-    known = check_fields.places(typed)
-    placed = []
-    for problem in problems:
-        path = problem.path or ""
-        rule = next((place for place in known if path == place or path.startswith(f"{place}.")), None)
-        placed.append(replace(problem, path=known[rule] + path[len(rule) :]) if rule else problem)
+def _wrong(typed: Typed, problems: Iterable[Problem]) -> dict[str, list[str]]:
+    """Sort what is wrong, with rules placed where the form has them, by field."""
     fields = {*typed.texts, "rules", "hooks", "rule.coverage", "rule.latency", "rule.regression", "schedule.cron"}
     fields |= {"schedule.timezone", "fetch_k", "cutoffs", "remind"}
-    return beside(placed, fields)
+    return beside(problems, fields)

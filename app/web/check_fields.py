@@ -1,8 +1,11 @@
 """A check as a form has it, and back: the rules most people want as fields, all others as YAML beside them."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from app.domain.errors import Problem
 from app.domain.model import RuleKind
 from app.formats.rule_documents import RuleDocument
 from app.formats.rule_yaml import read_rules, rules_yaml
@@ -27,6 +30,33 @@ DEFAULTS: Mapping[str, str] = {
     "now": "yes",
 }
 """What the form of a new check begins with: two bad runs of three open, as a single bad run may be chance."""
+LABELS: Mapping[str, str] = {
+    "slug": "Name",
+    "suite": "Suite",
+    "retriever": "Retriever",
+    "k": "Top",
+    "schedule": "Schedule",
+    "schedule.every": "Interval",
+    "schedule.cron": "Cron expression",
+    "schedule.timezone": "Its time zone",
+    "rule.regression": "The detector says that answers got worse",
+    "rule.coverage": "Coverage is too low",
+    "rule.coverage.warning": "Coverage is too low, Warning below",
+    "rule.coverage.critical": "Coverage is too low, Critical below",
+    "rule.coverage.open": "Coverage is too low, Bad runs",
+    "rule.coverage.close": "Coverage is too low, Good runs to close",
+    "rule.latency": "Answers take too long",
+    "rule.latency.warning": "Answers take too long, Warning above",
+    "rule.latency.critical": "Answers take too long, Critical above",
+    "rule.latency.open": "Answers take too long, Bad runs",
+    "rule.latency.close": "Answers take too long, Good runs to close",
+    "rules": "Rules as YAML",
+    "hooks": "Who hears of it",
+    "remind": "Remind after",
+    "fetch_k": "Hits to ask for",
+    "cutoffs": "Cutoffs of the measures",
+}
+"""What people see the fields called."""
 _LONGEST_SLUG = 64
 _PLAIN = {
     COVERAGE: {"kind", "measure", "warning", "critical", "open", "close"},
@@ -34,6 +64,7 @@ _PLAIN = {
     DETECTOR: {"kind"},
 }
 _KEYS = {COVERAGE: "threshold-coverage", LATENCY: "latency-p95", DETECTOR: "regression"}
+_RULE = re.compile(r"^rules\[([0-9]{1,9})\](.*?)(\.below|\.above)?$")
 _SIDE = {COVERAGE: "below", LATENCY: "above"}
 
 
@@ -89,10 +120,25 @@ def body_of(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, Any]:
     return body
 
 
-def places(typed: Typed) -> dict[str, str]:
-    """Say which field stands for which rule of the document: `rules[0]` is, for example, the one on coverage."""
+def placed(typed: Typed, problems: Iterable[Problem]) -> list[Problem]:
+    """Put what is wrong with rules where the form has them: those with fields of their own, and the rest in YAML.
+
+    `rules[0]` is, for example, the one on coverage, and `rules[2]` the first of the YAML.
+    """
     chosen = [name for name in (COVERAGE, LATENCY, DETECTOR) if typed.get(f"rule.{name}")]
-    return {f"rules[{place}]": f"rule.{name}" for place, name in enumerate(chosen)}
+    return [
+        problem
+        if problem.path is None
+        else replace(problem, path=_RULE.sub(lambda rule: _place(rule, chosen), problem.path))
+        for problem in problems
+    ]
+
+
+def _place(rule: re.Match[str], chosen: Sequence[str]) -> str:
+    place, inside, side = int(rule[1]), rule[2], rule[3] or ""
+    if place < len(chosen):
+        return f"rule.{chosen[place]}{inside}"
+    return f"rules[{place - len(chosen)}]{inside}{side}"
 
 
 def _schedule(typed: Typed) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Forms as they were typed: texts by name, and what is wrong with them beside the field it is about.
+"""Forms as they were typed: texts by name, and what is wrong with them, by the labels people see and beside the fields.
 
 A field is named by its path in the document it becomes (`auth.token`, `expected_chunks[0].id`), as problems are.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from app.services.keys import Scope
 
 LONGEST_PART = 5_000_000
 _LONGEST_NUMBER = 18
+_ENTRY = re.compile(r"\[([0-9]{1,9})\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,21 @@ def beside(problems: Iterable[Problem], fields: Collection[str] = ()) -> dict[st
         path = problem.path or ""
         found[next((around for around in _around(path) if around in fields), path)].append(problem.message)
     return dict(found)
+
+
+def named(problems: Iterable[Problem], labels: Mapping[str, str]) -> tuple[Problem, ...]:
+    """Say where problems are by the labels people see: that of the innermost field around, and the place in it."""
+    return tuple(
+        problem if problem.path is None else replace(problem, path=_name(problem.path, labels)) for problem in problems
+    )
+
+
+def _name(path: str, labels: Mapping[str, str]) -> str:
+    field_around = next((around for around in _around(path) if around in labels), None)
+    if field_around is None:
+        return path
+    inside = _ENTRY.sub(lambda entry: f".number {int(entry[1]) + 1}", path[len(field_around) :])
+    return ", ".join([labels[field_around], *(part for part in inside.split(".") if part)])
 
 
 def opened_with(form: Typed, revision: int) -> Typed:

@@ -23,7 +23,7 @@ from app.services.keys import Scope
 from app.services.references import API
 from app.services.vault import Vault
 from app.store.engine import Store
-from app.web.forms import LONGEST_PART, Typed, beside
+from app.web.forms import LONGEST_PART, Typed, beside, named
 from app.web.parameters import refuse_other
 from app.web.rendering import render
 from app.web.suites import FORMS
@@ -40,6 +40,7 @@ _PASTED = {
     "trec": "topics.tsv",
     "rre": "ratings.json",
 }
+_LABELS = {"files": "Files", "format": "What they are", "suite": "Name of the suite", "pasted": "Or their text"}
 Word = Annotated[str, Query(max_length=64)]
 
 
@@ -146,7 +147,7 @@ def _page(
         typed=typed,
         files=files if plan else {},
         plan=plan,
-        problems=problems,
+        problems=named(problems, _LABELS),
         wrong=wrong,
         forms_known=FORMS,
     )

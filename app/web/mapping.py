@@ -5,6 +5,7 @@ them only parts of the page are exchanged. Asking and saving need the scopes the
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,13 +22,13 @@ from app.api.deps import StoreDep, VaultDep, needs
 from app.api.trying import READINGS, TRIES
 from app.domain.errors import ConflictError, ForbiddenError, InvalidInputError, Problem
 from app.domain.outline import outline, places_of
-from app.domain.retrievers import Scale, ScorerKind
+from app.domain.retrievers import Dialect, Scale, ScorerKind
 from app.formats.canary_export import write_canary_file
 from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import RetrieverDocument
 from app.formats.mapping_yaml import parts_yaml, response_part
-from app.formats.presets import PRESETS
+from app.formats.presets import PRESETS, Preset
 from app.formats.secret_fields import secret_names, with_placeholders
 from app.services import definitions, mapping, trying
 from app.services.keys import Scope
@@ -36,12 +37,22 @@ from app.services.vault import Vault
 from app.store.catalog import Definition
 from app.store.engine import Store
 from app.web import retriever_fields
-from app.web.forms import Typed, beside, is_partial, may, opened_with, read_form, revision_of
+from app.web.forms import Typed, beside, is_partial, may, named, opened_with, read_form, revision_of
 from app.web.rendering import render
 from app.web.sheets import DEFAULT_K, LABELS, SCALES, Sheet, canary_of, k_of, read_sheet
+from app.web.wording import capitalize_first
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
+_LABELS: Mapping[str, str] = {
+    **retriever_fields.LABELS,
+    "query": "Query",
+    "k": "Hits",
+    "canary": "Compare with what a canary expects",
+    "response": "Paths",
+    **{f"response.{name}": label for name, (label, _) in LABELS.items()},
+}
+_KEY_MISSING = re.compile("the key '[^']*' is missing")
 _PARTS = ("request", "auth", "embedding", "embedding.auth.token", "response", "scorer", "options")
 
 
@@ -199,6 +210,7 @@ def _page(request: Request, store: Store, sheet: Sheet, *, status: int = 200) ->
         "map.html",
         status=status,
         sheet=sheet,
+        problems=named(placed, _labels(known, sheet)),
         typed=retriever_fields.without_secrets(sheet.typed),
         preset=known,
         options=_option_names(sheet),
@@ -218,11 +230,22 @@ def _page(request: Request, store: Store, sheet: Sheet, *, status: int = 200) ->
     )
 
 
+def _labels(preset: Preset, sheet: Sheet) -> dict[str, str]:
+    """Give what people see the fields of the form called."""
+    own = {f"options.{name}": capitalize_first(name.replace("_", " ")) for name in _option_names(sheet)}
+    body = {"request.json": "Arguments as JSON"} if preset.dialect is Dialect.MCP else {}
+    return {**_LABELS, **own, **body}
+
+
 def _placed(sheet: Sheet) -> list[Problem]:
     """Give what is wrong by the names of the form's fields: each kind of authentication has its own."""
     kind = sheet.typed.get("auth.kind")
     return [
-        replace(problem, path=f"auth.{kind}.{problem.path[5:]}")
+        replace(
+            problem,
+            path=f"auth.{kind}.{problem.path[5:]}",
+            message=_KEY_MISSING.sub("must not be empty", problem.message),
+        )
         if problem.path is not None and problem.path.startswith("auth.")
         else problem
         for problem in sheet.problems

@@ -64,6 +64,7 @@ def _environment() -> Environment:
         seconds=wording.seconds,
         spoken=wording.spoken,
         capitalize_first=wording.capitalize_first,
+        joined=wording.joined,
         plainly=wording.plainly,
         brief=wording.brief,
         utc=wording.utc,

@@ -51,6 +51,29 @@ AUTH_WORDS = {
     "oauth2": "an OAuth2 client",
     "sigv4": "AWS Signature Version 4",
 }
+LABELS: Mapping[str, str] = {
+    "slug": "Name",
+    "url": "Address",
+    "embedding": "Embedder",
+    "embedding.url": "Address of the embedder",
+    "embedding.model": "Model",
+    "embedding.auth.token": "Token",
+    "auth": "It knows us by",
+    "request": "What is sent",
+    "request.method": "Method",
+    "request.json": "Body as JSON",
+    "request.sql": "SQL",
+    "request.tool": "Tool",
+    "request.query": "Query parameters as JSON",
+    "request.headers": "Further headers",
+    "options": "Names of one's own for the templates",
+    "timeout": "Seconds to wait for an answer",
+    "concurrency": "Requests at the same time",
+    "requests_per_second": "Requests per second",
+    "scorer": "Scores are",
+    "scorer.anchor": "Score that is half relevant",
+} | {f"auth.{kind}.{name}": label for kind, fields in AUTH_FIELDS.items() for name, label, _ in fields}
+"""What people see the fields called that make a retriever, but for those of its mapping."""
 _NUMBERS = ("timeout", "concurrency", "requests_per_second")
 
 

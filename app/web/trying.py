@@ -20,6 +20,7 @@ from app.formats.mapping_yaml import parts_yaml, response_part
 from app.services import definitions, trying
 from app.services.vault import Vault
 from app.store.engine import Store
+from app.web.forms import named
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -33,6 +34,14 @@ FIELDS = (
     ("updated", "Last changed", ""),
 )
 """The fields of a mapping: name, label, and what to know."""
+_LABELS: Mapping[str, str] = {
+    "query": "Query",
+    "k": "Hits",
+    "answer": "Body of the answer",
+    **{f"response.{name}": label for name, label, _ in FIELDS},
+    "scorer": "Scores are",
+    "scorer.scale": "Scores are",
+}
 _MOST_FIELDS = 20
 _LONGEST_PART = 5_000_000
 
@@ -108,7 +117,7 @@ def _page(
         paste=paste,
         request_body=_laid_out(trial, "request"),
         response_body=_laid_out(trial, "response"),
-        problems=problems,
+        problems=named(problems, _LABELS),
     )
 
 

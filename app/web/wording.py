@@ -1,7 +1,7 @@
 """Numbers and times as pages say them; an absent measurement is a dash, never a zero. Why is for `explanations`."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from app.domain.model import Category
@@ -50,6 +50,14 @@ def plainly(sentence: str) -> str:
 def brief(sentence: str) -> str:
     """Give the first clause of a sentence of ours; what follows a semicolon is said where there is room for it."""
     return sentence.partition("; ")[0]
+
+
+def joined(sentences: Iterable[str]) -> str:
+    """Put sentences without full stops behind one another, each once; after a question one begins anew."""
+    told = ""
+    for sentence in dict.fromkeys(one.removesuffix(".") for one in sentences):
+        told += f" {capitalize_first(sentence)}" if told.endswith("?") else f"; {sentence}" if told else sentence
+    return told
 
 
 def capitalize_first(text: str) -> str:
