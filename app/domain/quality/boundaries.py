@@ -65,11 +65,12 @@ def _section(*, texts: int, whole: int, examples: Sequence[Example]) -> Section:
         return unknown(NAME, f"no expected chunk has a text of {FEWEST_WORDS} words or more", **numbers)
     if not whole + split:
         return unknown(NAME, f"of {counted(texts, 'expected text')} none was retrieved, whole or in parts", **numbers)
+    verb = "is" if split == 1 else "are"
     good = split <= _ALLOWED * (whole + split)
     return Section(
         name=NAME,
         mark=Mark.GOOD if good else Mark.LOOK,
-        reason=f"of {counted(whole + split, 'expected text')} that were retrieved {split:,} are split over two chunks",
+        reason=f"{split:,} of {counted(whole + split, 'expected text')} retrieved {verb} split over two chunks",
         numbers=numbers,
         examples=examples[:EXAMPLES],
         advice=None if good else "Let chunks overlap, or cut them where sections begin: evidence is being cut in two.",
