@@ -185,13 +185,13 @@ def test_a_failure_is_said_as_probes_say_it(pages: Site) -> None:
 @pytest.mark.parametrize(
     ("form", "said"),
     [
-        ({"Query: ": " "}, "query"),
+        ({"query": " "}, "Query: "),
         ({"k": "0"}, "Hits: "),
         ({"k": "many"}, "Hits: "),
         ({"k": "\u0664"}, "Hits: "),
         ({"k": "9" * 5000}, "Hits: "),
         ({"text": "a["}, "Text: 'a[' is not a JMESPath expression"),
-        ({"id": "", "text": "", "hits": "x"}, "response"),
+        ({"id": "", "text": "", "hits": "x"}, "The mapping: "),
         ({"scale": "celsius"}, "Scores are: "),
     ],
 )

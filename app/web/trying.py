@@ -39,6 +39,7 @@ _LABELS: Mapping[str, str] = {
     "k": "Hits",
     "answer": "Body of the answer",
     **{f"response.{name}": label for name, label, _ in FIELDS},
+    "response": "The mapping",
     "scorer": "Scores are",
     "scorer.scale": "Scores are",
 }
