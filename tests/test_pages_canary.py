@@ -164,6 +164,13 @@ def test_an_archived_canary_keeps_its_page_and_is_asked_no_more(pages: Site) -> 
     assert pages.client().post(f"{ANT}/try").status_code == 409
 
 
+def test_of_a_canary_that_was_archived_before_any_run_no_run_is_promised(pages: Site) -> None:
+    pages.world.apply(definitions([canary("bee"), canary("cow")]))
+    assert "It was never measured. The next run asks it" in pages.page("/checks/watch/canaries/cow").text
+    pages.world.apply(definitions([canary("bee")]))
+    assert "It was never measured, and nobody asks it any more." in pages.page("/checks/watch/canaries/cow").text
+
+
 def test_a_key_that_may_only_read_is_offered_nothing_that_writes(pages: Site) -> None:
     client = pages.signed_in(pages.key(Scope.READ))
     shown = page(client.get(ANT))

@@ -176,6 +176,19 @@ def test_a_suite_is_made_by_its_name(pages: Site) -> None:
     assert wrong.one("span", id="wrong-slug").text
 
 
+def test_that_the_next_run_asks_a_saved_canary_is_said_where_runs_come_by_themselves(pages: Site) -> None:
+    def told(suite: str) -> str:
+        return pages.page(f"/suites/{suite}?saved=bee").all("p", role="status")[0].text
+
+    assert told("suite") == "Canary bee is saved; the next run asks it."
+    assert told("mine") == "Canary bee is saved; no check asks this suite yet: put it to a retriever."
+    check = {"suite": "mine", "retriever": "search", "schedule": {"every": "5m"}, "enabled": False}
+    assert pages.client().put("/v1/checks/paused", json=check).status_code == 201
+    assert "its check does not run by itself, so the next run somebody starts asks it" in told("mine")
+    pages.client().put("/v1/checks/going", json={**check, "enabled": True})
+    assert "; the next run asks it" in told("mine")
+
+
 def test_a_canary_is_written_by_its_form(pages: Site) -> None:
     form = {
         "query": "How long are logs kept?",

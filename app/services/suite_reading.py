@@ -60,6 +60,8 @@ class SuiteView:
     note: str | None
     reach: Mapping[str, Any]
     checks: tuple[str, ...]
+    is_scheduled: bool
+    """Whether any of them runs by itself."""
     canaries: tuple[CanaryLine, ...]
     matching: int
     """How many there are of those asked for, shown or not."""
@@ -124,6 +126,7 @@ def one_suite(store: Store, slug: str, wanted: Filter) -> SuiteView:
         note=shape["coverage_note"],
         reach=shape["reach"],
         checks=tuple(check.slug for check in checks),
+        is_scheduled=any(check.body["enabled"] for check in checks),
         canaries=tuple(shown),
         matching=len(matching),
         total=len(rows),
