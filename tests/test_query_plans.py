@@ -1,6 +1,9 @@
 """What is asked every second, or by a page, finds its rows along an index, however long the history."""
 
-from collections.abc import Callable
+import re
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -50,7 +53,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "retrying_deliveries": standing.retrying_deliveries,
     "dead_letters": standing.dead_deliveries,
     "newest_of_all": glances.newest_runs,
-    "degraded_at": lambda connection: fallen.degraded_at(connection, [1, 2]),
+    "degraded_at": lambda connection: fallen.degraded_at(connection, {1: [1, 2], 2: [3]}),
     "ended_before": lambda connection: fallen.ended_before(connection, [1, 2]),
     "diagnoses_at": lambda connection: fallen.diagnoses_at(connection, {1: [1, 2], 2: [3]}),
     "healthy_until": lambda connection: fallen.healthy_until(connection, {1: [1, 2], 2: [3]}),
@@ -119,9 +122,70 @@ def test_what_a_delivery_waits_for_is_found_among_what_is_left_to_send(sqlite_st
     ]
 
 
+LONG_HISTORY = (
+    """
+    WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 39999)
+    INSERT INTO states (check_id, canary_id, canary_version_id, ranking_id, layout_id, reasons, first_run, last_run)
+    SELECT 1 + i % 4, i % 400, 1, i % 100, 1, i / 400 % 2, i / 400 * 20 + 1,
+           CASE WHEN i / 400 < 99 THEN i / 400 * 20 + 15 END
+    FROM n
+    """,
+    """
+    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)
+    INSERT INTO runs (id, check_id, suite_version_id, scheduled_for, not_before, trigger, status, created_at)
+    SELECT i, 1 + i % 4, 1, i, i, 'schedule', 'finished', i FROM n
+    """,
+)
+"""100 states of each of 400 canaries: healthy and degraded in turn for 15 runs, and nothing known for the next 5."""
+
+
+def test_who_was_degraded_at_many_runs_is_found_step_by_step_in_a_long_history(store: Store) -> None:
+    """An alert is explained by a few canaries at a few runs, of all there are."""
+    _fill(store, LONG_HISTORY)
+    asked = {run_id: [canary for canary in range(400) if canary % 4 == run_id % 4] for run_id in range(1, 2001, 49)}
+    turns = {run_id: divmod(run_id - 1, 20) for run_id in asked}
+    told: dict[str, Any] = {}
+
+    def ask(connection: Connection) -> None:
+        told["fallen"] = fallen.degraded_at(connection, asked)
+        told["well"] = fallen.healthy_until(
+            connection, {run_id: list(found) for run_id, found in told["fallen"].items()}
+        )
+
+    plans = _plans(store, ask)
+    assert [plan for plan in plans if re.search(r"Seq Scan on (states|runs)|SCAN (states|runs)$", plan)] == []
+    assert len([plan for plan in plans if "ix_states_timeline" in plan]) == 2
+    bad = {
+        run_id: asked[run_id] if turn % 2 and (at < 15 or turn == 99) else [] for run_id, (turn, at) in turns.items()
+    }
+    assert {run_id: list(found) for run_id, found in told["fallen"].items()} == bad
+    assert sum(map(len, bad.values())) == 1500
+    assert told["well"] == {
+        run_id: dict.fromkeys(canaries, (turns[run_id][0] - 1) * 20 + 15) for run_id, canaries in bad.items()
+    }
+
+
+def _fill(store: Store, statements: Sequence[str]) -> None:
+    """Fill tables with rows that refer to nothing, and let the database count them."""
+    if store.dialect == "sqlite":
+        with closing(sqlite3.connect(store.engine.url.database or "")) as plain:  # minds no references
+            for statement in statements:
+                plain.execute(statement)
+            plain.commit()
+        return
+    with store.write() as connection:
+        for table in ("states", "runs"):
+            for key in sa.inspect(connection).get_foreign_keys(table):
+                connection.exec_driver_sql(f"ALTER TABLE {table} DROP CONSTRAINT {key['name']}")
+        for statement in statements:
+            connection.execute(sa.text(statement))
+        connection.exec_driver_sql("ANALYZE")
+
+
 def _plans(store: Store, ask: Callable[[Connection], Any]) -> list[str]:
-    """Give the plans SQLite has for what is asked."""
+    """Give the plans the database has for what is asked, line by line."""
     asked: list[tuple[str, Any]] = []
+    explain = "EXPLAIN QUERY PLAN" if store.dialect == "sqlite" else "EXPLAIN"
     with store.write() as connection:
 
         def note(_c: Any, _cursor: Any, statement: str, parameters: Any, *_rest: Any) -> None:
@@ -131,8 +195,4 @@ def _plans(store: Store, ask: Callable[[Connection], Any]) -> list[str]:
         ask(connection)
         sa.event.remove(connection, "before_cursor_execute", note)
         selects = [(text, values) for text, values in asked if text.startswith("SELECT")]
-        return [
-            row[3]
-            for text, values in selects
-            for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values)
-        ]
+        return [row[-1] for text, values in selects for row in connection.exec_driver_sql(f"{explain} {text}", values)]

@@ -128,11 +128,16 @@ def explain_all(connection: Connection, asked: Sequence[tuple[int, int | None]])
     lists = suites.suite_versions_of(connection, [run.suite_version_id or 0 for run in told.values()])
     members = {run.id: lists[run.suite_version_id or 0][1] for run in told.values()}
     missing = probed.unmeasured(connection, told)
-    held = fallen.degraded_at(connection, told)
+    called = {run.id: [members[run.id][place].canary_id for place in run.degraded_places] for run in told.values()}
+    held = fallen.degraded_at(connection, called)
     degraded = {run_id: _measured(held[run_id], members[run_id], missing[run_id]) for run_id in told}
     begun = {(run_id, first): first or run_id for run_id, first in asked if degraded.get(run_id)}
     earlier = fallen.ended_before(connection, set(begun.values()))
-    before = fallen.degraded_at(connection, set(earlier.values()))
+    fell_since: dict[int, set[int]] = {run_id: set() for run_id in earlier.values()}
+    for (run_id, _), first in begun.items():
+        if first in earlier:
+            fell_since[earlier[first]] |= degraded[run_id].keys()
+    before = fallen.degraded_at(connection, fell_since)
     known = _standing(connection, degraded)
     chances = _chances(connection, [run_id for run_id in told if degraded[run_id]])
     return [

@@ -106,7 +106,7 @@ def list_runs(
         for row in rows:
             asked = queries.get(row.suite_version_id or 0, [])
             body = {
-                "degraded": [{"query": asked[place]} for place in _places(row)] if asked else [],
+                "degraded": [{"query": asked[place]} for place in row.degraded_places] if asked else [],
                 "categories": _categories(row),
             }
             found.append({**_run(connection, row, body), "progress": _progress(connection, row)})
@@ -304,11 +304,6 @@ def _verdict(position: int, state: StateRow | None, failures: Mapping[int, Failu
     if position in failures or state is None:
         return Verdict.UNKNOWN
     return Verdict.DEGRADED if state.reasons else Verdict.HEALTHY
-
-
-def _places(row: RunRow) -> list[int]:
-    places: list[int] = np.frombuffer(row.degraded_positions or b"", dtype="<u4").tolist()
-    return places
 
 
 def named_numbers(names: Sequence[str], vector: bytes) -> dict[str, float | None]:

@@ -6,6 +6,7 @@ fails under contention instead of waiting. On PostgreSQL a writing transaction i
 what another committed while it waited for a lock; a reading one is REPEATABLE READ.
 """
 
+import json
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -105,6 +106,18 @@ def bytes_at(connection: Connection, column: sa.ColumnElement[bytes], start: int
     """Cut `count` bytes out of a bytes column inside the database, `start` counting from 0."""
     function = sa.func.substr if connection.dialect.name == "sqlite" else sa.func.substring
     return function(column, start + 1, count, type_=sa.LargeBinary)
+
+
+def numbers(connection: Connection, name: str, columns: Sequence[str], rows: Sequence[tuple[int, ...]]) -> sa.Subquery:
+    """Give rows of whole numbers as a table to select from; however many they are, the statement is the same."""
+    each: sa.TableValuedAlias
+    if connection.dialect.name == "sqlite":
+        each = sa.func.json_each(sa.literal(json.dumps(rows), sa.Text)).table_valued("value")
+        cells = [sa.func.json_extract(each.c.value, f"$[{at}]", type_=sa.BigInteger) for at in range(len(columns))]
+        return sa.select(*(cell.label(column) for cell, column in zip(cells, columns, strict=True))).subquery(name)
+    lists = [sa.literal([row[at] for row in rows], sa.ARRAY(sa.BigInteger)) for at in range(len(columns))]
+    each = sa.func.unnest(*lists).table_valued(*(sa.column(column, sa.BigInteger) for column in columns))
+    return sa.select(*each.render_derived().c).subquery(name)
 
 
 def said(word: str) -> sa.ColumnElement[str]:

@@ -71,6 +71,12 @@ class RunRow:
     embedder: Mapping[str, Any] | None
     """What was found of the retriever's embedder; None = it has none."""
 
+    @property
+    def degraded_places(self) -> list[int]:
+        """The places in the suite version of what it calls degraded: what was measured, and found so."""
+        places: list[int] = np.frombuffer(self.degraded_positions or b"", dtype="<u4").tolist()
+        return places
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRow:
