@@ -133,6 +133,28 @@ def test_a_hook_is_tried_on_a_real_receiver_and_shows_what_it_answered(
     assert b'"hook.test"' in receiver.seen[-1].body
 
 
+def test_a_test_shows_among_the_deliveries_what_became_of_it_without_being_asked(
+    chromium: Browser, address: str, firing: Site
+) -> None:
+    _deliver(firing)
+    with opened(chromium, address) as tab:
+        page = tab.open("/hooks/ops")
+        assert page.locator("#sent").get_attribute("data-every") is None
+        page.get_by_role("button", name="Send a test message").click()
+        newest = page.locator("table.deliveries tbody tr").first
+        pending = page.locator("#faring .facts div", has_text="Pending")
+        expect(newest).to_contain_text("pending")
+        expect(pending).to_contain_text("1")
+        page.locator("#send-test").focus()
+        _deliver(firing)
+        expect(newest).to_contain_text("delivered")
+        expect(newest).to_contain_text("HTTP 204, taken")
+        expect(pending).to_contain_text("0")
+        expect(page.locator("#send-test")).to_be_focused()
+        assert page.locator("#sent").get_attribute("data-every") is None
+        assert inaccessible(page) == []
+
+
 def test_what_is_dead_is_replayed_and_then_heard_of(
     chromium: Browser, address: str, firing: Site, receiver: Peer, answers: list[Reply]
 ) -> None:

@@ -231,7 +231,8 @@ def test_a_test_is_shown_with_what_the_receiver_answered(pages: Site) -> None:
     path = answer.headers["location"]
     waiting = pages.page(path)
     assert "Not tried yet" in waiting.text
-    assert waiting.one("section", id="test").get("hx-trigger") == "load delay:1s"
+    sent = waiting.one("div", id="sent")
+    assert (sent.get("hx-get"), sent.get("data-every")) == (path.removesuffix("#test"), "2")
     pages.world.send.receipts = [DECLINED]
     _deliver(pages)
     tried = pages.page(path).one("section", id="test")
@@ -239,9 +240,17 @@ def test_a_test_is_shown_with_what_the_receiver_answered(pages: Site) -> None:
     assert "Next attempt" in tried.text
     pages.world.clock.advance(60)
     pages.world.deliver_all()
-    done = pages.page(path).one("section", id="test")
-    assert "The receiver took it." in done.text
-    assert not done.get("hx-trigger")
+    done = pages.page(path)
+    assert "The receiver took it." in done.one("section", id="test").text
+    assert "data-every" not in done.one("div", id="sent").attributes, "nothing is left to come"
+
+
+def test_what_is_tried_again_in_an_hour_is_not_looked_for_all_the_time(pages: Site) -> None:
+    pages.client().post("/hooks/ops/test")
+    pages.world.clock.now = datetime.now(UTC) + timedelta(seconds=1)
+    pages.world.send.receipts = [Receipt(ok=False, http_status=503, error="http_5xx", retry_after_seconds=3600.0)]
+    pages.world.deliver()
+    assert pages.page("/hooks/ops").one("div", id="sent").get("data-every") == "15"
 
 
 def _blocked(pages: Site, url: str) -> list[str]:

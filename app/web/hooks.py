@@ -1,7 +1,7 @@
 """The pages of hooks: where news goes and how that fares, a test with what came of it, and the form of one."""
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.catalog import only_reads, wake
 from app.api.deps import StoreDep, VaultDep, needs
+from app.domain.delivering import DeliveryState
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.formats import shapes
 from app.formats.documents import HookDocument
@@ -30,6 +31,8 @@ from app.web.rendering import render
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _RECENT = 10
+_SOON = timedelta(seconds=30)
+_EVERY, _EVERY_WHILE_WAITING = 2, 15  # seconds
 
 
 @router.get("/hooks")
@@ -158,6 +161,8 @@ def _hook(
     status: int = 200,
 ) -> HTMLResponse:
     line = hook_reading.one_hook(store, slug, _now(), for_readers=only_reads(request))
+    recent = alert_reading.list_deliveries(store, hook=slug, state=None, before=None, limit=_RECENT)
+    tested = _test(store, slug, test) if test else None
     return render(
         request,
         "hook.html",
@@ -167,12 +172,22 @@ def _hook(
         fields=[one for one in hook_fields.FIELDS[line.definition.body["kind"]] if one.type != "password"],
         secrets=secret_names(line.definition.body) if line.definition.secrets is not None else [],
         meaning=hook_fields.KINDS[line.definition.body["kind"]],
-        recent=alert_reading.list_deliveries(store, hook=slug, state=None, before=None, limit=_RECENT),
-        test=_test(store, slug, test) if test else None,
+        recent=recent,
+        test=tested,
+        look_again=_look_again([*recent, *([tested] if tested else [])], _now()),
         meanings=alert_words.DELIVERY_STATES,
         refused=refused,
         replayed=replayed,
     )
+
+
+def _look_again(shown: Sequence[Mapping[str, Any]], now: datetime) -> int | None:
+    """Say in how many seconds what is shown may be out of date; None = it will not change by itself."""
+    pending = [one for one in shown if one["state"] == DeliveryState.PENDING]
+    due = [datetime.fromisoformat(one["next_attempt_at"]) for one in pending if one["waits_for"] is None]
+    if due and min(due) - now < _SOON:
+        return _EVERY
+    return _EVERY_WHILE_WAITING if pending else None
 
 
 def _test(store: Store, slug: str, test: str) -> Mapping[str, Any]:
