@@ -398,3 +398,29 @@ def test_hostile_ids_texts_and_outcomes_are_only_text(sqlite_store: Store) -> No
         ]
         pages.world.probe.answers[HOSTILE] = failed(Outcome.MALFORMED, detail=HOSTILE)
         pages.world.run()
+
+
+LONG = f"{HOSTILE} {'Why does my kettle whistle? ' * 220}The end."
+
+
+def test_a_query_as_long_as_a_letter_is_shown_short_and_whole_where_asked_for(sqlite_store: Store) -> None:
+    pages = site(sqlite_store)
+    pages.world.apply(
+        definitions([canary("ant"), {**canary("long"), "query": LONG}, {**canary("down"), "query": f"{LONG}!"}])
+    )
+    pages.world.probe.answers |= {LONG: answered(hits("doc-long")), f"{LONG}!": answered(hits("doc-down"))}
+    pages.world.run()
+    pages.world.probe.answers |= {LONG: answered(hits("noise")), f"{LONG}!": failed(Outcome.TIMEOUT)}
+    pages.world.run()
+    for path in (CHECK, "/runs/2", "/runs/1/diff/2"):
+        shown = pages.page(path)
+        links = [one.text for one in shown.all("a") if one.get("href") == f"{CHECK}/canaries/long"]
+        assert [text for text in links if text.startswith(HOSTILE) and text.endswith("...")], path
+        assert max(map(len, links)) <= 160, path
+        assert "The end." not in shown.text, path
+    shown = pages.page(f"{CHECK}/canaries/long")
+    assert len(shown.one("h1").text) <= 240
+    whole = shown.one("details", class_="whole")
+    assert "open" not in whole.attributes
+    assert whole.text == f"The whole query: {len(LONG):,} characters {LONG}"
+    assert not pages.page(ANT).all("details", class_="whole")
