@@ -114,6 +114,15 @@ def test_judgments_changed_since_are_held_against_the_stored_answers_and_that_is
     assert "third rank 3 by its id" in section(shown, "expects").text
 
 
+def test_tags_and_a_category_that_judge_nothing_are_no_change_of_what_is_expected(pages: Site) -> None:
+    changed = {**canary("ant"), "tags": ["insects"], "category": "procedural"}
+    pages.world.apply(definitions([changed, canary("bee")]))
+    assert "procedural" in pages.page(ANT).text
+    assert "What it expects was changed" not in pages.page(ANT).text
+    pages.world.apply(definitions([{**changed, "category": "negative"}, canary("bee")]))
+    assert "What it expects was changed" in pages.page(ANT).text
+
+
 def test_another_query_is_not_compared_with_the_old_answers(pages: Site) -> None:
     pages.world.apply(definitions([{**canary("ant"), "query": "which insects"}, canary("bee")]))
     shown = pages.page(ANT)
@@ -419,7 +428,7 @@ def test_a_query_as_long_as_a_letter_is_shown_short_and_whole_where_asked_for(sq
         assert max(map(len, links)) <= 160, path
         assert "The end." not in shown.text, path
     shown = pages.page(f"{CHECK}/canaries/long")
-    assert len(shown.one("h1").text) <= 240
+    assert len(shown.one("h1").text) <= 160
     whole = shown.one("details", class_="whole")
     assert "open" not in whole.attributes
     assert whole.text == f"The whole query: {len(LONG):,} characters {LONG}"

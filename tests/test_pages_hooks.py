@@ -232,7 +232,7 @@ def test_a_test_is_shown_with_what_the_receiver_answered(pages: Site) -> None:
     waiting = pages.page(path)
     assert "Not tried yet" in waiting.text
     sent = waiting.one("div", id="sent")
-    assert (sent.get("hx-get"), sent.get("data-every")) == (path.removesuffix("#test"), "2")
+    assert (sent.get("hx-get"), sent.get("data-every")) == (path.removesuffix("#test"), "1")
     pages.world.send.receipts = [DECLINED]
     _deliver(pages)
     tried = pages.page(path).one("section", id="test")

@@ -32,7 +32,7 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _RECENT = 10
 _SOON = timedelta(seconds=30)
-_EVERY, _EVERY_WHILE_WAITING = 2, 15  # seconds
+_EVERY, _EVERY_WHILE_WAITING = 1, 15  # seconds
 
 
 @router.get("/hooks")
