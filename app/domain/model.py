@@ -5,7 +5,7 @@ retriever is reached is said in retrievers.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -143,6 +143,10 @@ class Canary:
     def expects(self) -> bool:
         """Whether there is a chunk it should find; else its IR measures are undefined."""
         return not self.negative and any(judgment.grade >= 1 for judgment in self.judgments)
+
+    def is_judged_as(self, other: "Canary") -> bool:
+        """Whether an answer to both is judged alike: no tag judges, and of the categories only that of negatives."""
+        return self.negative == other.negative and replace(self, category=other.category, tags=other.tags) == other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,7 +87,7 @@ class CanaryDetail:
     """What it expects: the `judgment` with `now` and `well`, each None where there is no such answer, else
     `{rank, level, id, text}`, all None where that answer lacks it."""
     judged_anew: bool
-    """Its judgments were changed since it was asked: shown is how the answers stand by those of today."""
+    """What it is judged by was changed since it was asked: shown is how the answers stand by those of today."""
     asks_otherwise: bool
     """Its query was changed since it was asked."""
     rbo: float | None
@@ -100,12 +100,12 @@ def one_canary(store: Store, slug: str, key: str) -> CanaryDetail:
     with store.read() as connection:
         check = find_check(connection, slug)
         row = _canary(connection, check, key)
-        canary = CanaryDocument.model_validate(row.body).to_domain()
+        canary = _canary_of(row.body)
         probed = newest_probes(connection, check.id, limit=_RUNS)
         places = _places(connection, probed, key)
         past = history.timeline(connection, check.id, row.id, limit=STATES)
-        queries = suites.queries_of(connection, [state.canary_version_id for state in past])
-        same = [state for state in past if queries[state.canary_version_id] == canary.query]
+        bodies = suites.bodies_of(connection, [state.canary_version_id for state in past])
+        same = [state for state in past if bodies[state.canary_version_id]["query"] == canary.query]
         now = same[0] if same and same[0] is past[0] else None
         well = last_well(connection, now, [state for state in same if state is not now])
         held = {name: state for name, state in (("now", now), ("well", well)) if state is not None}
@@ -138,10 +138,14 @@ def one_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         now=_answer(canary, both[0], both[1], newest=True),
         well=_answer(canary, both[1], both[0], newest=False),
         expected=_expected(canary, *both),
-        judged_anew=now is not None and now.canary_version_id != row.version_id,
+        judged_anew=now is not None and not canary.is_judged_as(_canary_of(bodies[now.canary_version_id])),
         asks_otherwise=bool(past) and now is None,
         rbo=None if both[0] is None or both[1] is None else rbo(both[1].ranking.ids, both[0].ranking.ids),
     )
+
+
+def _canary_of(body: Mapping[str, Any]) -> Canary:
+    return CanaryDocument.model_validate(body).to_domain()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

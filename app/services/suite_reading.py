@@ -6,6 +6,7 @@ from typing import Any
 
 from app.domain.judging import unpack_reasons
 from app.domain.model import Verdict
+from app.formats.documents import CanaryDocument
 from app.services import thinness
 from app.services.references import require
 from app.services.scoring import without_relevance
@@ -164,7 +165,7 @@ def _states(connection: Connection, check: Definition, rows: Sequence[CanaryRow]
             found.append(nothing)
         else:
             known = without_relevance(state) if place in unscored else state
-            anew = member.version_id != row.version_id and _expected(member.body) != _expected(row.body)
+            anew = member.version_id != row.version_id and not _judged_alike(member.body, row.body)
             found.append(_state(check.slug, known, judged_anew=anew))
     return found
 
@@ -175,6 +176,7 @@ def _state(check: str, held: StateRow, *, judged_anew: bool) -> State:
     return State(check=check, verdict=str(verdict), reasons=reasons, judged_anew=judged_anew)
 
 
-def _expected(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what a canary is judged by: all but its tags."""
-    return {name: value for name, value in body.items() if name != "tags"}
+def _judged_alike(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    return (
+        CanaryDocument.model_validate(before).to_domain().is_judged_as(CanaryDocument.model_validate(now).to_domain())
+    )

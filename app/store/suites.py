@@ -181,12 +181,17 @@ def places_of(connection: Connection, version_id: int, keys: Iterable[str]) -> d
 
 def queries_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, str]:
     """Read what versions of canaries ask."""
+    return {version_id: body["query"] for version_id, body in bodies_of(connection, version_ids).items()}
+
+
+def bodies_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """Read versions of canaries as documents."""
     wanted = sorted(set(version_ids))
-    found: dict[int, str] = {}
+    found: dict[int, dict[str, Any]] = {}
     for start in range(0, len(wanted), _BLOCK):
         block = canary_versions.c.id.in_(wanted[start : start + _BLOCK])
         rows = connection.execute(sa.select(canary_versions.c.id, canary_versions.c.body).where(block))
-        found.update((row.id, json.loads(row.body)["query"]) for row in rows)
+        found.update((row.id, json.loads(row.body)) for row in rows)
     return found
 
 
