@@ -183,7 +183,7 @@ def test_that_the_next_run_asks_a_saved_canary_is_said_where_runs_come_by_themse
         return pages.page(f"/suites/{suite}?saved=bee").all("p", role="status")[0].text
 
     assert told("suite") == "Canary bee is saved; the next run asks it."
-    assert told("mine") == "Canary bee is saved; no check asks this suite yet: put it to a retriever."
+    assert told("mine") == "Canary bee is saved; no check asks this suite yet: make one."
     check = {"suite": "mine", "retriever": "search", "schedule": {"every": "5m"}, "enabled": False}
     assert pages.client().put("/v1/checks/paused", json=check).status_code == 201
     assert "its check does not run by itself, so the next run somebody starts asks it" in told("mine")
