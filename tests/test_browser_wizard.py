@@ -150,6 +150,23 @@ def test_an_answer_made_taller_by_hand_breaks_no_policy(chromium: Browser, addre
         expect(page.locator(".tree")).to_contain_text("closeness")
 
 
+def test_the_preview_follows_the_score_that_is_half_relevant(chromium: Browser, address: str) -> None:
+    with opened(chromium, address) as tab:
+        page = tab.open(NEW)
+        page.get_by_label("Answer", exact=True).fill(json.dumps(ANSWER))
+        page.get_by_role("button", name="Read this answer").click()
+        page.get_by_role("button", name="Use this").click()
+        expect(page.locator(".said")).to_contain_text("was taken over")
+        page.get_by_label("Path of score").fill("closeness")
+        expect(page.locator("#preview")).to_contain_text("0.91")
+        page.get_by_label("Scores are").select_option("unbounded")
+        page.get_by_label("Score that is half relevant").fill("0.91")
+        expect(page.locator("#preview")).to_contain_text("top score 0.500")
+        page.get_by_label("Score that is half relevant").fill("many")
+        expect(page.locator("#wrong-scorer-anchor")).to_have_text("must be a number, not text")
+        expect(page.get_by_label("Score that is half relevant")).to_have_value("many")
+
+
 def test_the_answer_is_pointed_at_by_keyboard(chromium: Browser, address: str) -> None:
     with opened(chromium, address) as tab:
         page = tab.open(NEW)

@@ -183,6 +183,31 @@ def test_scores_outside_their_scale_are_shown_with_what_a_run_would_do(empty: Si
     assert "top score 0.500" in scored.text
 
 
+def test_scores_are_previewed_by_the_scale_that_saving_would_put_in_force(empty: Site) -> None:
+    form = {**MAPPED, "preset": "pinecone", "scorer": "", "url": "http://index.test/query"}
+    shown = page(empty.client().post(NEW, data=form))
+    assert "as the preset says: cosines, -1 to 1" in shown.one("select", name="scorer").text
+    assert "top score 0.900" in shown.one("section", **{"aria-labelledby": "step-4"}).text
+    assert "no scale is chosen" not in shown.text
+    assert empty.client().post(NEW, data={**form, "do": "save"}).status_code == 303
+    assert definitions.find(empty.world.store, "retriever", "docs").body["scorer"]["scale"] == "cosine"
+
+
+def test_relevance_that_a_run_measures_outside_is_not_said_to_be_undecided(empty: Site) -> None:
+    embedder = {"embedding.url": "http://embedder.test/v1", "embedding.model": "m"}
+    told = page(empty.client().post(NEW, data={**MAPPED, **embedder, "scorer": "embedding"})).text
+    assert "In a run the embedder measures how relevant the first hit is, which is not asked here." in told
+    assert "no scale is chosen" not in told.lower()
+
+
+def test_scores_are_shown_as_the_retriever_gave_them(empty: Site) -> None:
+    found = [{"key": "a", "closeness": 12345.6, "body": PROSE}, {"key": "b", "closeness": 0.673398, "body": PROSE}]
+    form = {**MAPPED, "answer": json.dumps({"found": found}), "scorer": "unbounded", "scorer.anchor": "9"}
+    shown = page(empty.client().post(NEW, data=form)).one("table", class_="ranking").text
+    assert "12345.6" in shown
+    assert "0.673398" in shown
+
+
 def test_a_canary_says_which_of_its_chunks_the_mapping_finds(pages: Site) -> None:
     shown = page(pages.client().post(NEW, data={**MAPPED, "canary": "suite/a"}))
     assert "everything it expects is found" in shown.text

@@ -41,11 +41,13 @@ def preview(
     *,
     k: int,
     canary: CanaryDocument | None = None,
+    relevance_from: str | None = None,
 ) -> dict[str, Any]:
     """Read an answer by a mapping and say what would be scored: a trial (see `trying`) with `warnings` and `matches`.
 
     Where scores do not lie on their scale the hits are shown without relevance, which would refuse them in a run:
     `refused` says why. `matches` are what a canary expects, with where each was found; None without a canary.
+    `relevance_from` names who measures relevance in runs, where that is a service which is not asked here.
     """
     trial = try_answer(read, document, body, query, k=k)
     refused = None
@@ -55,7 +57,8 @@ def preview(
         if other["hits"]:
             trial, refused = {**other, "scorer": trial["scorer"], "top_score": None}, trial["detail"]
     matches = None if canary is None else _matched(trial["hits"], canary)
-    return {**trial, "refused": refused, "warnings": _warnings(document.to_domain(), trial), "matches": matches}
+    warnings = _warnings(document.to_domain(), trial, relevance_from)
+    return {**trial, "refused": refused, "warnings": warnings, "matches": matches}
 
 
 def suggestions(document: RetrieverDocument, answer: Any, query: str) -> list[dict[str, Any]]:
@@ -100,7 +103,7 @@ def _without_scale(document: RetrieverDocument) -> RetrieverDocument:
     return parse_document(RetrieverDocument, {**document.data(), "scorer": {"kind": "judged"}})
 
 
-def _warnings(retriever: Retriever, trial: Mapping[str, Any]) -> list[str]:
+def _warnings(retriever: Retriever, trial: Mapping[str, Any], relevance_from: str | None) -> list[str]:
     """Say in sentences without full stops what is odd about the hits; what a trial remarks on is not said again."""
     hits, found = trial["hits"], []
     if retriever.response.id is None and hits:
@@ -110,7 +113,9 @@ def _warnings(retriever: Retriever, trial: Mapping[str, Any]) -> list[str]:
         found.append(f"{again} had an id that came before: duplicates are dropped, or the ids are those of documents")
     if hits and retriever.response.text is None:
         found.append("no text is mapped: chunks that get another id cannot be recognised, and evidence shows ids alone")
-    if retriever.scorer.kind is ScorerKind.JUDGED and hits:
+    if relevance_from is not None and hits:
+        found.append(f"in a run {relevance_from} measures how relevant the first hit is, which is not asked here")
+    elif retriever.scorer.kind is ScorerKind.JUDGED and hits:
         found.append("no scale is chosen: relevance is the grade of the first hit, min_relevance_score says little")
     return found
 

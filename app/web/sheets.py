@@ -14,6 +14,7 @@ from app.domain.retrievers import ScorerKind
 from app.formats.canary_documents import CanaryDocument
 from app.formats.complaints import parse_document
 from app.formats.documents import RetrieverDocument
+from app.formats.presets import PRESETS
 from app.services import mapping
 from app.services.references import FILE
 from app.services.trying import Read
@@ -39,6 +40,8 @@ SCALES: Mapping[str, str] = {
     "logit": "logits, any number",
     "unbounded": "unbounded, such as BM25",
 }
+_OUTSIDE: Mapping[Any, str] = {ScorerKind.EMBEDDING: "the embedder", ScorerKind.RERANK: "the reranker"}
+"""Who measures relevance where it is not read off the retriever's scores."""
 _READING = {"slug": "draft", "preset": "generic", "url": "http://draft.invalid/"}
 """What stands around a mapping while answers are read by it: reading asks nobody."""
 
@@ -108,8 +111,10 @@ def _preview(read: Read, store: Store, sheet: Sheet) -> None:
     document = _reading(sheet)
     if document is not None:
         query, canary = sheet.typed.stripped("query"), canary_of(store, sheet)
-        answer = sheet.typed.get("answer")
-        sheet.preview = mapping.preview(read, document, answer, query, k=k_of(sheet), canary=canary)
+        answer, outside = sheet.typed.get("answer"), _OUTSIDE.get(_scorer(sheet).get("kind"))
+        sheet.preview = mapping.preview(
+            read, document, answer, query, k=k_of(sheet), canary=canary, relevance_from=outside
+        )
 
 
 def _guesses_scale(sheet: Sheet) -> bool:
@@ -129,12 +134,21 @@ def _reading(sheet: Sheet) -> RetrieverDocument | None:
     response = retriever_fields.response_of(sheet.typed)
     if not (response["id"] or response["text"]):
         return None
-    scorer = retriever_fields.scorer_of(sheet.typed, sheet.stored) or {}
-    if scorer.get("kind") in {ScorerKind.EMBEDDING, ScorerKind.RERANK}:
+    scorer = _scorer(sheet)
+    if scorer.get("kind") in _OUTSIDE:
         scorer = {"kind": str(ScorerKind.JUDGED)}  # relevance is measured outside, which reading does not ask
     precision = (sheet.stored or {}).get("score_precision")
     more = {} if precision is None else {"score_precision": precision}
     return parse_document(RetrieverDocument, {**_READING, **more, "response": response, "scorer": scorer})
+
+
+def _scorer(sheet: Sheet) -> Mapping[str, Any]:
+    """Give the scorer that would be in force: the chosen one, else what the preset says where scores are mapped."""
+    chosen = retriever_fields.scorer_of(sheet.typed, sheet.stored)
+    if chosen is not None:
+        return chosen
+    preset = PRESETS.get(sheet.typed.get("preset"))
+    return preset.scorer if preset is not None and sheet.paths["score"] else {}
 
 
 def _point(sheet: Sheet) -> None:
