@@ -113,7 +113,8 @@ def test_a_lone_text_is_one_hit_and_an_empty_one_is_none(
     mapping: ResponseMapping, context: str, texts: tuple[str, ...]
 ) -> None:
     assert read({"context": context}, mapping).ranking.texts == texts
-    assert complaint({"context": None}, mapping) == "context: missing"
+    field = "hits" if mapping.hits else "text"
+    assert complaint({"context": None}, mapping) == f"context: missing, though response.{field} is mapped to it"
 
 
 def test_content_blocks_are_texts() -> None:
@@ -154,12 +155,12 @@ def test_expressions_beyond_plain_paths_are_read() -> None:
         (b'{"results": [', "the answer is not JSON"),
         (b"\xff\xfe\x00", "the answer is not JSON"),
         (b"[" * 100_000, "the answer is not JSON"),
-        ({}, "results: missing"),
-        ([], "results: missing"),
-        ("text", "results: missing"),
-        ({"results": None}, "results: missing"),
-        ({"results": {"a": 1}}, "results: not a list"),
-        ({"results": "none"}, "results: not a list"),
+        ({}, "results: missing, though response.hits is mapped to it"),
+        ([], "results: missing, though response.hits is mapped to it"),
+        ("text", "results: missing, though response.hits is mapped to it"),
+        ({"results": None}, "results: missing, though response.hits is mapped to it"),
+        ({"results": {"a": 1}}, "results: not a list, though response.hits is mapped to it"),
+        ({"results": "none"}, "results: not a list, though response.hits is mapped to it"),
         ({"results": [hit(), {}]}, "results[1].id: missing"),
         ({"results": ["a"]}, "results[0].id: missing"),
         ({"results": [None]}, "results[0].id: missing"),
@@ -196,7 +197,7 @@ def test_malformed_answer_is_explained_by_its_path(document: Any, sentence: str)
 
 
 def test_list_alone_is_explained_too() -> None:
-    assert complaint({"results": []}, BARE) == "the answer: not a list"
+    assert complaint({"results": []}, BARE) == "the answer: not a list, though response.hits is mapped to it"
     assert complaint([hit(), {}], BARE) == "[1].id: missing"
 
 

@@ -85,12 +85,12 @@ def test_columns_the_answer_does_not_include_are_null() -> None:
 @pytest.mark.parametrize(
     ("document", "sentence"),
     [
-        (answer(ids=None), "ids[0]: missing"),
-        (answer(distances=None), "distances[0]: missing"),
-        ({}, "ids[0]: missing"),
-        ([], "ids[0]: missing"),
-        (answer(ids={}), "ids[0]: missing"),
-        (answer(ids=[5]), "ids[0]: not a list"),
+        (answer(ids=None), "ids[0]: missing, though response.id is mapped to it"),
+        (answer(distances=None), "distances[0]: missing, though response.score is mapped to it"),
+        ({}, "ids[0]: missing, though response.id is mapped to it"),
+        ([], "ids[0]: missing, though response.id is mapped to it"),
+        (answer(ids={}), "ids[0]: missing, though response.id is mapped to it"),
+        (answer(ids=[5]), "ids[0]: not a list, though response.id is mapped to it"),
         (answer(ids=[["a", None]]), "ids[0][1]: missing"),
         (answer(ids=[["a", ""]]), "ids[0][1]: empty"),
         (answer(distances=[["0.1", 0.2]]), "distances[0][0]: not a number"),
@@ -119,7 +119,7 @@ def test_malformed_columns_are_explained(document: Any, sentence: str) -> None:
 def test_columns_of_text_alone_need_the_text() -> None:
     mapping = ResponseMapping(hits=None, text="texts", document="sources")
     assert read({"texts": ["one", "two"], "sources": ["x", None]}, mapping).ranking.documents == ("x", None)
-    assert complaint({"sources": ["x"]}, mapping) == "texts: missing"
+    assert complaint({"sources": ["x"]}, mapping) == "texts: missing, though response.text is mapped to it"
     assert complaint({"texts": ["one", None], "sources": None}, mapping) == "texts[1]: missing, and there is no id"
 
 

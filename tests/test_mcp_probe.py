@@ -122,7 +122,12 @@ def test_empty_result_is_an_answer() -> None:
         (refused([], -1), Outcome.MALFORMED, 200, "the answer is not MCP's"),
         (refused(99, -1), Outcome.MALFORMED, 200, "the answer is not MCP's"),
         (reply(b'{"jsonrpc": "2.0", "method": "ping", "id": 4}'), Outcome.MALFORMED, 200, "the answer is not MCP's"),
-        (result({"hits": ["secret"]}), Outcome.MALFORMED, None, "result: missing"),
+        (
+            result({"hits": ["secret"]}),
+            Outcome.MALFORMED,
+            None,
+            "result: missing, though response.hits is mapped to it",
+        ),
         ({"content": "secret"}, Outcome.MALFORMED, None, "the answer is not MCP's (ValidationError)"),
         (reply(b"secret"), Outcome.MALFORMED, 200, "the answer is not MCP's"),
         (

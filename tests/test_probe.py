@@ -85,7 +85,12 @@ def test_good_answer_is_a_measurement() -> None:
         (reply(bytes(2_000_000), 500), Outcome.REFUSED, 500, "answered 500 Internal Server Error"),
         (reply(b"<html>secret"), Outcome.MALFORMED, 200, "the answer is HTML or XML, not JSON"),
         (reply(b"", 204), Outcome.MALFORMED, 204, "the answer is empty"),
-        (reply(b'{"matches": ["secret"]}'), Outcome.MALFORMED, 200, "results: missing"),
+        (
+            reply(b'{"matches": ["secret"]}'),
+            Outcome.MALFORMED,
+            200,
+            "results: missing, though response.hits is mapped to it",
+        ),
         (reply(b'{"results": [{"id": "a"}]}'), Outcome.MALFORMED, 200, "results[0].score: missing"),
         (
             reply(b'{"results": [{"id": "secret", "score": NaN}]}'),

@@ -114,7 +114,11 @@ def test_judged_answers_have_no_top_score_before_they_are_judged() -> None:
 
 def test_a_mapping_that_does_not_fit_is_told_and_another_suggested() -> None:
     trial = tried({"data": HITS})
-    assert (trial["outcome"], trial["detail"], trial["hits"]) == ("malformed", "results: missing", [])
+    assert (trial["outcome"], trial["detail"], trial["hits"]) == (
+        "malformed",
+        "results: missing, though response.hits is mapped to it",
+        [],
+    )
     (suggested,) = trial["suggestions"]
     assert suggested["response"] == {**RESPONSE, "hits": "data"}
     assert suggested["scorer"] == {"scale": "similarity"}

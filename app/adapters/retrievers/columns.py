@@ -185,7 +185,8 @@ def _rows(paths: Paths, hits_path: Path, max_hits: int, answer: Any) -> tuple[Re
         hits = [hits] if hits else []
     if not isinstance(hits, list):
         name = "the answer" if hits_path.steps == () else hits_path.text
-        raise MalformedError(f"{name}: missing" if hits is None else f"{name}: not a list")
+        what = "missing" if hits is None else "not a list"
+        raise MalformedError(f"{name}: {what}, though response.hits is mapped to it")
     hits = hits[:max_hits]
 
     def read(path: Path) -> list[Any]:
@@ -212,9 +213,9 @@ def _columns(paths: Paths, max_hits: int, answer: Any) -> tuple[Read, int]:
         except _EVALUATION:
             raise MalformedError(f"{name}: {_NO_FIT}") from None
         except MalformedError as error:
-            raise MalformedError(f"{name}: {error}") from None
+            raise MalformedError(f"{name}: {error}, though {paths.field(path)} is mapped to it") from None
         if column is None and name in needed:
-            raise MalformedError(f"{name}: missing")
+            raise MalformedError(f"{name}: missing, though {paths.field(path)} is mapped to it")
         found[name] = None if column is None else column[0]
         if column is not None:
             lengths[name] = column[1]

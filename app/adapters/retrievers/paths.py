@@ -87,6 +87,11 @@ class Paths:
             **paths,
         )
 
+    def field(self, path: Path) -> str:
+        """Name the field of the mapping that a path is of: `response.id`."""
+        names = ("id", "score", "text", "document", "updated")
+        return next(f"response.{name}" for name in names if getattr(self, name) is path)
+
     def place(self, index: int, path: Path | None) -> str:
         """Name a field of a hit as people would write it: `results[3].score`, or of columns `ids[0][3]`."""
         if self.hits is None:
