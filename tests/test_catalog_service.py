@@ -73,7 +73,7 @@ def test_applying_says_what_it_changes_and_the_second_time_nothing(store: Store)
         ("create", "hook", "ops"),
         ("create", "check", CHECK),
     ]
-    assert _said(applying.diff(store, world.vault, documents(wanted), managed_by=FILE)) == expected
+    assert _said(applying.diff(store, world.vault, documents(wanted), managed_by=FILE, now=START)) == expected
     assert world.count("definitions", "canaries") == {"definitions": 0, "canaries": 0}
     assert _said(world.apply(wanted)) == expected
     before = world.dump()
@@ -83,7 +83,7 @@ def test_applying_says_what_it_changes_and_the_second_time_nothing(store: Store)
 
 def test_the_difference_shown_is_the_difference_made(world: World) -> None:
     other = page([canary("bee", min_relevance_score=0.7), canary("cat")], k=3)
-    shown = applying.diff(world.store, world.vault, documents(other), managed_by=FILE)
+    shown = applying.diff(world.store, world.vault, documents(other), managed_by=FILE, now=START)
     made = world.apply(other)
     assert shown == made
     assert _said(made) == [
@@ -156,7 +156,7 @@ def test_what_a_file_owns_is_refused_elsewhere_naming_its_place(world: World) ->
 
 def test_a_set_that_says_what_the_files_say_changes_nothing_whoever_sends_it(world: World) -> None:
     wanted = documents(page([canary("ant")]))
-    assert applying.diff(world.store, world.vault, wanted, managed_by=API) == []
+    assert applying.diff(world.store, world.vault, wanted, managed_by=API, now=START) == []
     assert applying.apply(world.store, world.vault, wanted, managed_by=API, now=START) == []
     assert definitions.find_canary(world.store, "suite", "ant").managed_by == FILE
 

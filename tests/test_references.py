@@ -67,7 +67,7 @@ def shared(store: Store) -> World:
 def test_files_cannot_drop_what_a_check_of_the_api_uses(shared: World) -> None:
     before, wanted = shared.dump(), documents({"suite": "other", "canaries": []})
     acts: tuple[Callable[[], object], ...] = (
-        lambda: applying.diff(shared.store, shared.vault, wanted, managed_by=FILE),
+        lambda: applying.diff(shared.store, shared.vault, wanted, managed_by=FILE, now=START),
         lambda: applying.apply(shared.store, shared.vault, wanted, managed_by=FILE, now=START),
     )
     for act in acts:
@@ -97,7 +97,7 @@ def test_a_difference_nobody_could_apply_is_refused_as_applying_it_is(store: Sto
     world = World(store=store)
     wanted = documents(page([canary("ant")], hooks=["ops", "nowhere"]))
     with pytest.raises(InvalidInputError, match="there is no hook 'nowhere'"):
-        applying.diff(store, world.vault, wanted, managed_by=FILE)
+        applying.diff(store, world.vault, wanted, managed_by=FILE, now=START)
 
 
 @pytest.mark.parametrize("kind", ["suite", "retriever", "hook"])

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -280,11 +279,11 @@ def test_a_silence_about_what_nobody_has_is_refused_with_its_place_and_the_neare
     window = "\n    window: {cron: 0 2 * * 6, duration: 2h}\n"
     known = documents(PAGE)
     before = world.dump()
-    for put in (applying.diff, partial(applying.apply, now=world.clock())):
+    for put in (applying.diff, applying.apply):
         wrong = read_canary_files([("s.yaml", f"{text} [{name}, {name}x]{window}")], {}, None)
         wanted = replace(known, silences=wrong.silences, sources={**known.sources, **wrong.sources})
         with pytest.raises(InvalidInputError) as caught:
-            put(world.store, world.vault, wanted, managed_by=owner)
+            put(world.store, world.vault, wanted, managed_by=owner, now=world.clock())
         told = f"s.yaml:5: {field}[1]: there is no {field[:-1]} '{name}x'; did you mean '{name}'?"
         assert str(caught.value) == told
     assert world.dump() == before
@@ -304,9 +303,11 @@ def test_a_silence_of_a_file_may_name_a_check_of_the_api_and_outlives_it(world: 
 def test_validating_files_says_what_silences_name_that_the_files_do_not_define() -> None:
     night = {"slug": "night", "checks": [f"{CHECK}x"], "rules": ["no_data"], "all": False}
     window = {"window": {"cron": "0 2 * * 6", "duration": "2h"}}
-    (note,) = service.notes_on_files(documents({**PAGE, "silences": [{**night, **window}]}))
+    (note,) = service.notes_on_files(documents({**PAGE, "silences": [{**night, **window}]}), START)
     assert note.startswith(f"silence 'night': checks[0]: there is no check '{CHECK}x'; did you mean '{CHECK}'?")
     assert note.endswith("in these files, so it is refused unless the service has one")
+    over = {**night, "ends": "2001-01-01T00:00:00Z"}
+    assert service.notes_on_files(documents({**PAGE, "silences": [over]}), START) == []
 
 
 def test_a_check_is_not_renamed_away_from_under_its_silence(world: World) -> None:
@@ -316,6 +317,34 @@ def test_a_check_is_not_renamed_away_from_under_its_silence(world: World) -> Non
     with pytest.raises(InvalidInputError, match=f"check '{CHECK}' is taken away; take it out of this silence too"):
         world.apply({**PAGE, "checks": renamed, "silences": [night]})
     assert world.apply({**PAGE, "checks": renamed, "silences": [{**night, "checks": ["other"]}]})
+
+
+def test_a_rule_is_not_taken_away_from_under_its_silence(world: World) -> None:
+    """It stood as it was and named a rule that nobody has any more: nobody heard that it is deaf."""
+    night = {"slug": "night", "rules": ["threshold-coverage"], "window": {"cron": "0 2 * * 6", "duration": "2h"}}
+    world.apply({**PAGE, "silences": [night]})
+    without = [{**one, "rules": [{**AT_ONCE, "key": "coverage"}]} for one in PAGE["checks"]]
+    before = world.dump()
+    told = "rule 'threshold-coverage' is taken away; take it out of this silence too"
+    for put in (applying.diff, applying.apply):
+        wanted = documents({**PAGE, "checks": without, "silences": [night]})
+        with pytest.raises(InvalidInputError, match=told):
+            put(world.store, world.vault, wanted, managed_by=FILE, now=world.clock())
+    assert world.dump() == before
+    assert world.apply({**PAGE, "checks": without, "silences": [{**night, "rules": ["coverage"]}]})
+
+
+def test_a_silence_that_is_over_keeps_nothing_from_being_taken_away(world: World) -> None:
+    ends = world.clock() + timedelta(hours=2)
+    past = {"slug": "past", "checks": [CHECK], "rules": ["threshold-coverage"], "ends": ends.isoformat()}
+    world.apply({**PAGE, "silences": [past]})
+    renamed = {**PAGE, "checks": [{**one, "slug": "other", "rules": []} for one in PAGE["checks"]], "silences": [past]}
+    with pytest.raises(InvalidInputError, match=f"check '{CHECK}' is taken away"):
+        world.apply(renamed)
+    world.clock.advance(7200)
+    shown = applying.diff(world.store, world.vault, documents(renamed), managed_by=FILE, now=world.clock())
+    assert world.apply(renamed) == shown != []
+    assert world.apply(renamed) == []
 
 
 def test_a_stored_silence_is_read_once_a_version_and_not_judged_again(world: World) -> None:

@@ -57,7 +57,7 @@ def import_documents(
     else:
         wanted, notes = from_files(form, suite, parse_document(SuiteFiles, body))
     if dry_run:
-        changes = applying.diff(store, vault, wanted, managed_by=API)
+        changes = applying.diff(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
     else:
         changes = applying.apply(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
         wake(request)

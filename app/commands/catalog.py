@@ -38,7 +38,7 @@ def validate(paths: Paths) -> None:
     """Say everything that is wrong with canary files, each with file and line."""
     documents = read_files(paths)
     terminal.show_documents(documents)
-    for line in [*thinness.notes_on_files(documents), *silencing.notes_on_files(documents)]:
+    for line in [*thinness.notes_on_files(documents), *silencing.notes_on_files(documents, now())]:
         terminal.note(f"Note: {plain(line)}.")
 
 
@@ -176,7 +176,7 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
                 settings.secret_key, settings.data_dir, store, loopback=True, keep=not dry_run, readable=False
             )
             if dry_run:
-                found = applying.diff(store, vault, documents, managed_by=FILE)
+                found = applying.diff(store, vault, documents, managed_by=FILE, now=now())
             else:
                 found = applying.apply(store, vault, documents, managed_by=FILE, now=now())
             notes = thinness.notes_on_plan(store, documents, managed_by=FILE)

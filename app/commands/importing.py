@@ -74,7 +74,7 @@ def import_suite(  # noqa: PLR0913 - options of a command
             expect_own_key(settings)
             vault = open_vault(settings.secret_key, settings.data_dir, store, loopback=True, keep=False, readable=False)
             if dry_run:
-                found = applying.diff(store, vault, documents, managed_by=API)
+                found = applying.diff(store, vault, documents, managed_by=API, now=now())
             else:
                 found = applying.apply(store, vault, documents, managed_by=API, now=now())
             notes = thinness.notes_on_plan(store, documents, managed_by=API)

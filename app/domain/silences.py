@@ -92,6 +92,11 @@ def active_until(silence: Silence, now: datetime) -> datetime | None:
     return None if begun is None else _end_of_chain(schedule, duration, begun)
 
 
+def is_over(silence: Silence, now: datetime) -> bool:
+    """Whether a silence will never be on again."""
+    return silence.ends is not None and silence.ends <= now
+
+
 def next_change(silence: Silence, now: datetime) -> datetime | None:
     """Say when a silence will next go on or off; None = never again."""
     return change_after(silence, now, active_until(silence, now))

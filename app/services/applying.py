@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from app.domain.errors import InvalidInputError, Problem
+from app.domain.silences import is_over
 from app.formats.canary_files import Documents
 from app.formats.documents import CheckDocument, HookDocument, RetrieverDocument, SilenceDocument, SuiteDocument
 from app.services import alerting
@@ -33,16 +34,16 @@ from app.services.references import (
     references_of,
     refuse_file_managed,
 )
-from app.services.silencing import RULE, refuse_too_many, rule_keys, strangers
+from app.services.silencing import RULE, names_there_are, refuse_too_many, rule_keys, strangers
 from app.services.vault import Vault
 from app.store import catalog, outbox, suites
 from app.store.engine import Connection, Store, to_us
 
 
-def diff(store: Store, vault: Vault, wanted: Documents, *, managed_by: str) -> list[Change]:
+def diff(store: Store, vault: Vault, wanted: Documents, *, managed_by: str, now: datetime) -> list[Change]:
     """Say what `apply` would change, changing nothing. Raises what `apply` would raise."""
     with store.read() as connection:
-        return _Applying(connection, vault, wanted, managed_by, now=None).run()
+        return _Applying(connection, vault, wanted, managed_by, now=now, writes=False).run()
 
 
 def apply(store: Store, vault: Vault, wanted: Documents, *, managed_by: str, now: datetime) -> list[Change]:
@@ -53,7 +54,7 @@ def apply(store: Store, vault: Vault, wanted: Documents, *, managed_by: str, now
     about; nothing is changed then.
     """
     with store.write() as connection:
-        changes = _Applying(connection, vault, wanted, managed_by, now=to_us(now)).run()
+        changes = _Applying(connection, vault, wanted, managed_by, now=now, writes=True).run()
         if managed_by == FILE or wanted.checks:
             alerting.follow_definitions(connection, now=now)
         return changes
@@ -63,16 +64,18 @@ _Named = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument | Sile
 
 
 class _Applying:
-    """One application of wanted definitions within a transaction; without `now` it only collects the changes."""
+    """One application of wanted definitions within a transaction; unless it `writes`, it only collects the changes."""
 
     def __init__(
-        self, connection: Connection, vault: Vault, wanted: Documents, managed_by: str, *, now: int | None
+        self, connection: Connection, vault: Vault, wanted: Documents, managed_by: str, *, now: datetime, writes: bool
     ) -> None:
         self._connection = connection
         self._vault = vault
         self._wanted = wanted
         self._managed_by = managed_by
-        self._now = now
+        self._instant = now
+        self._now = to_us(now)
+        self._writes = writes
         self._changes: list[Change] = []
         self._changed: set[tuple[str, str]] = set()
         """(kind, slug) of what is created or updated."""
@@ -80,9 +83,13 @@ class _Applying:
         """Slugs by kind."""
         self._floors: dict[str, Mapping[str, tuple[str, ...]]] = {}
         """Of the wanted suites as they will be: suite -> every canary -> measures."""
+        self._rules_before: set[str] = set()
+        """The keys of rules there were, where a silence names any."""
 
     def run(self) -> list[Change]:
         """Apply in an order in which nothing refers to what is not there yet."""
+        if any(silence.rules for silence in self._wanted.silences):
+            self._rules_before = names_there_are(self._connection, RULE)
         for suite in self._wanted.suites:
             self._definition("suite", SuiteDocument(slug=suite.slug))
             self._canaries(suite)
@@ -125,7 +132,7 @@ class _Applying:
         if change is not None:
             self._changes.append(change)
             self._changed.add((kind, slug))
-        if self._now is None:
+        if not self._writes:
             return
         owner = self._managed_by
         if change is not None:
@@ -150,7 +157,7 @@ class _Applying:
         )
         self._changes += plan.changes
         self._floors[slug] = plan.floors
-        if suite is not None and self._now is not None:
+        if suite is not None and self._writes:
             write_canaries(self._connection, suite.id, plan, managed_by=self._managed_by, now=self._now)
 
     def _archive_absent(self) -> None:
@@ -160,7 +167,7 @@ class _Applying:
                 if row.managed_by == FILE and row.slug not in kept:
                     self._archived[kind].add(row.slug)
                     self._changes += archive_changes(self._connection, row)
-                    if self._now is not None:
+                    if self._writes:
                         write_archive(self._connection, row, now=self._now)
 
     def _broken(self) -> Iterator[Problem]:
@@ -185,13 +192,17 @@ class _Applying:
     def _deaf(self) -> Iterator[Problem]:
         """Yield what silences would name that nobody has: they would keep nothing back, and be trusted to.
 
-        One that stands as it was is not held against what the API archived since: it would stop the next start.
+        One that stands as it was is not held against what the API archived since: it would stop the next start. One
+        that is over is held against nothing: nobody trusts it any more.
         """
         nameable = cache(self._nameable)  # each check has rules to read
         for silence in self._wanted.silences:
+            if is_over(silence.to_domain(), self._instant):
+                continue
             place = self._place(("silence", silence.slug))
             for stranger in strangers(silence, nameable):
-                if stranger.slug in self._archived[stranger.kind]:
+                taken = self._rules_before if stranger.kind == RULE else self._archived[stranger.kind]
+                if stranger.slug in taken:
                     told = f"{stranger.kind} '{stranger.slug}' is taken away; take it out of this silence too"
                     yield replace(stranger.problem, message=told, **place)
                 elif ("silence", silence.slug) in self._changed:
@@ -211,7 +222,7 @@ class _Applying:
     def _present(self, check: CheckDocument) -> dict[str, Collection[str]]:
         """Give the slugs a check may refer to, by kind; those it refers to stay until the transaction ends."""
         references = references_of(check)
-        if self._now is not None:
+        if self._writes:
             return {kind: catalog.hold_definitions(self._connection, kind, names) for kind, names in references.items()}
         return {kind: self._expected(kind) for kind in references}
 

@@ -15,6 +15,7 @@ from app.domain.silences import (
     Subject,
     active_until,
     change_after,
+    is_over,
     matches,
     silencing_each,
 )
@@ -147,7 +148,7 @@ def strangers(document: SilenceDocument, present: Callable[[str], Collection[str
     return found
 
 
-def notes_on_files(wanted: Documents) -> list[str]:
+def notes_on_files(wanted: Documents, now: datetime) -> list[str]:
     """Say, a line each, what silences name and these documents do not define; unless the API has it, it is refused."""
     there: dict[str, Collection[str]] = {
         "check": {check.slug for check in wanted.checks},
@@ -159,6 +160,7 @@ def notes_on_files(wanted: Documents) -> list[str]:
         f"silence '{silence.slug}': {stranger.problem.path}: {stranger.problem.message} in these files, so it is "
         f"refused unless the service has one"
         for silence in wanted.silences
+        if not is_over(silence.to_domain(), now)
         for stranger in strangers(silence, there.__getitem__)
     ]
 

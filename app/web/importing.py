@@ -71,7 +71,7 @@ def _imported(request: Request, store: Store, vault: Vault, typed: Typed, upload
             applying.apply(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
             wake(request)
             return RedirectResponse(_where(wanted), status_code=303)
-        changes = applying.diff(store, vault, wanted, managed_by=API)
+        changes = applying.diff(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
     except InvalidInputError as error:
         return _page(request, typed, files, problems=error.problems, status=422)
     except ConflictError as error:
