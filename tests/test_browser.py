@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, expect
 
 from app.domain.model import Outcome
 from app.services import rescoring
+from app.services.keys import Scope
 from app.store.engine import Store
 from tests.browser import DESKTOP, PHONE, inaccessible, opened, served, wider_than_the_screen
 from tests.fakes import answered, failed, hits
@@ -141,3 +142,25 @@ def test_a_link_from_elsewhere_asks_whoever_is_signed_in_for_no_key_and_others_w
         tab.page.get_by_role("link").click()
         expect(tab.page).to_have_url(f"{address}/alerts?state=firing")
         expect(tab.page.get_by_role("button", name="Sign out")).to_be_visible()
+
+
+@pytest.mark.parametrize("scope", [Scope.READ, Scope.WRITE])
+def test_what_a_key_may_not_do_is_said_where_it_is_offered(
+    chromium: Browser, sqlite_store: Store, scope: Scope
+) -> None:
+    pages = site(sqlite_store)
+    pages.world.apply(page([canary("ant")]))
+    key = pages.key(scope)
+    with served(pages.app()) as address, opened(chromium, address, viewport=PHONE) as tab:
+        tab.open("/")
+        tab.page.get_by_label("API key").fill(key)
+        tab.page.get_by_role("button", name="Sign in").click()
+        told = tab.page.locator(".reach")
+        expect(tab.page.get_by_role("heading", level=1)).to_be_visible()
+        expect(told).to_be_hidden()
+        tab.open("/checks/watch")
+        expect(told).to_be_visible(visible=scope is Scope.READ)
+        tab.open("/new-retriever?preset=generic")
+        expect(told).to_be_visible()
+        expect(told).to_contain_text("may only read" if scope is Scope.READ else "needs a key with scope admin")
+        assert not wider_than_the_screen(tab.page)

@@ -297,7 +297,13 @@ def test_a_run_is_started_by_who_may_write(pages: Site) -> None:
         ("/", "Checks", "page"),
         ("/checks/leave", "Checks", "true"),
         ("/runs/1", "Checks", "true"),
+        ("/new-check", "Checks", "true"),
         ("/alerts", "Alerts", "page"),
+        ("/import", "Suites", "true"),
+        ("/new-retriever", "Retrievers", "true"),
+        ("/deliveries", "Hooks", "true"),
+        ("/new-hook", "Hooks", "true"),
+        ("/new-silence", "Silences", "true"),
     ],
 )
 def test_the_navigation_marks_where_one_is(pages: Site, path: str, marked: str, how: str) -> None:
