@@ -334,6 +334,20 @@ def test_a_rule_is_not_taken_away_from_under_its_silence(world: World) -> None:
     assert world.apply({**PAGE, "checks": without, "silences": [{**night, "rules": ["coverage"]}]})
 
 
+def test_a_rule_is_not_taken_from_the_check_a_silence_is_about_while_others_keep_theirs(world: World) -> None:
+    """Keys of rules are made of what they watch, so that many checks have the same."""
+    first = PAGE["checks"][0]
+    second = {**first, "slug": "second"}
+    window = {"cron": "0 2 * * 6", "duration": "2h"}
+    night = {"slug": "night", "checks": ["second"], "rules": ["threshold-coverage"], "window": window}
+    world.apply({**PAGE, "checks": [first, second], "silences": [night]})
+    without = {**PAGE, "checks": [first, {**second, "rules": [{**AT_ONCE, "key": "coverage"}]}], "silences": [night]}
+    told = "rule 'threshold-coverage' is taken away from what this is about; take it out of this silence too"
+    with pytest.raises(InvalidInputError, match=told):
+        world.apply(without)
+    assert world.apply({**without, "silences": [{**night, "checks": [CHECK]}]})
+
+
 def test_a_silence_that_is_over_keeps_nothing_from_being_taken_away(world: World) -> None:
     ends = world.clock() + timedelta(hours=2)
     past = {"slug": "past", "checks": [CHECK], "rules": ["threshold-coverage"], "ends": ends.isoformat()}

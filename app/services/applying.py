@@ -4,8 +4,8 @@ Everything is validated before it arrives here as documents; each function is on
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -34,7 +34,7 @@ from app.services.references import (
     references_of,
     refuse_file_managed,
 )
-from app.services.silencing import RULE, names_there_are, refuse_too_many, rule_keys, strangers
+from app.services.silencing import RULE, refuse_too_many, rule_keys, strangers
 from app.services.vault import Vault
 from app.store import catalog, outbox, suites
 from app.store.engine import Connection, Store, to_us
@@ -83,13 +83,13 @@ class _Applying:
         """Slugs by kind."""
         self._floors: dict[str, Mapping[str, tuple[str, ...]]] = {}
         """Of the wanted suites as they will be: suite -> every canary -> measures."""
-        self._rules_before: set[str] = set()
-        """The keys of rules there were, where a silence names any."""
+        self._rules_before: list[_Rules] = []
+        """The rules of each check there was, where a silence names any."""
 
     def run(self) -> list[Change]:
         """Apply in an order in which nothing refers to what is not there yet."""
         if any(silence.rules for silence in self._wanted.silences):
-            self._rules_before = names_there_are(self._connection, RULE)
+            self._rules_before = _rules_of(checks_in_force(self._connection))
         for suite in self._wanted.suites:
             self._definition("suite", SuiteDocument(slug=suite.slug))
             self._canaries(suite)
@@ -196,17 +196,24 @@ class _Applying:
         that is over is held against nothing: nobody trusts it any more.
         """
         nameable = cache(self._nameable)  # each check has rules to read
+        rules = _rules_of(self._expected_checks()) if self._rules_before else []
+        taken = {**self._archived, RULE: _heard(self._rules_before)}
         for silence in self._wanted.silences:
             if is_over(silence.to_domain(), self._instant):
                 continue
             place = self._place(("silence", silence.slug))
-            for stranger in strangers(silence, nameable):
-                taken = self._rules_before if stranger.kind == RULE else self._archived[stranger.kind]
-                if stranger.slug in taken:
+            found = strangers(silence, nameable)
+            for stranger in found:
+                if stranger.slug in taken.get(stranger.kind, ()):
                     told = f"{stranger.kind} '{stranger.slug}' is taken away; take it out of this silence too"
                     yield replace(stranger.problem, message=told, **place)
                 elif ("silence", silence.slug) in self._changed:
                     yield replace(stranger.problem, **place)
+            lost = _heard(self._rules_before, silence) - _heard(rules, silence) if silence.rules and not found else ()
+            for at, rule in enumerate(silence.rules):
+                if rule in lost:  # others have one of that name, which this silence is not about
+                    told = f"rule '{rule}' is taken away from what this is about; take it out of this silence too"
+                    yield Problem(path=f"rules[{at}]", message=told, **place)
 
     def _other_checks(self) -> list[CheckDocument]:
         """Give the checks that stay in force and are not wanted here: those of others."""
@@ -217,7 +224,11 @@ class _Applying:
         """Give what a silence may name of a kind, of what would be in force afterwards."""
         if kind != RULE:
             return self._expected(kind)
-        return {key for check in [*self._wanted.checks, *self._other_checks()] for key in rule_keys(check)}
+        return {key for check in self._expected_checks() for key in rule_keys(check)}
+
+    def _expected_checks(self) -> list[CheckDocument]:
+        """Give the checks that would be in force afterwards."""
+        return [*self._wanted.checks, *self._other_checks()]
 
     def _present(self, check: CheckDocument) -> dict[str, Collection[str]]:
         """Give the slugs a check may refer to, by kind; those it refers to stay until the transaction ends."""
@@ -244,3 +255,26 @@ class _Applying:
             if place is not None:
                 return {"file": place.file, "line": place.line}
         return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    """The keys of a check's rules, read once."""
+
+    check: CheckDocument
+    keys: Collection[str]
+
+    def are_meant_by(self, silence: SilenceDocument) -> bool:
+        """Whether a silence is about this check, whatever rules it names."""
+        check = self.check
+        wanted = ((silence.checks, check.slug), (silence.suites, check.suite), (silence.retrievers, check.retriever))
+        return all(not names or name in names for names, name in wanted)
+
+
+def _rules_of(checks: Iterable[CheckDocument]) -> list[_Rules]:
+    return [_Rules(check=check, keys=rule_keys(check)) for check in checks]
+
+
+def _heard(rules: Iterable[_Rules], silence: SilenceDocument | None = None) -> set[str]:
+    """Give the keys of the rules of all checks, or of those that a silence is about."""
+    return {key for one in rules if silence is None or one.are_meant_by(silence) for key in one.keys}
