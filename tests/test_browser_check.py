@@ -169,7 +169,7 @@ def test_measures_and_ranges_are_chosen_by_keyboard_and_stand_in_the_address(
         assert "measure=NDCG%4010" in shown.url
         shown.reload()
         _drawn(shown)
-        assert _labels(shown)[1] == "NDCG@10"
+        assert _labels(shown)[0] == "NDCG@10"
         assert shown.locator("input[value='7d']").is_checked()
 
 
@@ -177,17 +177,35 @@ def test_several_measures_share_a_picture_and_so_do_categories(chromium: Browser
     with opened(chromium, history.address) as tab:
         shown = tab.open(f"{CHECK}?range=1h&measure=coverage&also=MRR")
         _drawn(shown)
-        assert _labels(shown) == ["at", "coverage", "MRR"]
+        assert _labels(shown) == ["coverage", "MRR"]
         shown.get_by_text("Compare", exact=True).click()
         shown.get_by_label("NDCG@10", exact=True).check()
         expect(shown.locator("#chart .u-legend")).to_contain_text("NDCG@10")
         assert shown.url.count("also=") == 2
         shown.locator("select[name=category]").select_option("*")
         expect(shown.locator("#chart .u-legend")).to_contain_text("procedural")
-        assert _labels(shown) == ["at", "procedural", "simple factual"]
+        assert _labels(shown) == ["procedural", "simple factual"]
         shown.locator("select[name=category]").select_option("procedural")
         expect(shown.locator("#chart .u-legend")).to_contain_text("coverage")
         assert shown.locator("option[value='MRR']").is_disabled(), "of a category only some measures are kept"
+
+
+def test_values_stand_at_the_pointer_and_none_before_there_is_one(chromium: Browser, history: Served) -> None:
+    with opened(chromium, history.address) as tab:
+        shown = tab.open(_whole(history, "&measure=coverage"))
+        _drawn(shown)
+        assert shown.locator("#chart .u-legend").inner_text().split() == ["coverage"]
+        expect(shown.locator("#chart .plot-tip")).to_be_hidden()
+        shown.mouse.move(*_over(shown, (history.pages.world.clock() - timedelta(minutes=20)).isoformat()))
+        expect(shown.locator("#chart .plot-tip")).to_contain_text("coverage 1.000")
+
+
+def test_the_names_of_bounds_that_lie_close_stand_side_by_side(chromium: Browser, history: Served) -> None:
+    with opened(chromium, history.address) as tab:
+        shown = tab.open(CHECK)
+        labels = [{"y": y, "width": 40} for y in (100, 104, 109, 200, 96)]
+        begins = shown.evaluate("labels => window.plots.around.apart(labels, 12)", labels)
+        assert begins == [0, 46, 92, 0, 92]
 
 
 def test_a_click_on_a_point_leads_to_its_run(chromium: Browser, history: Served) -> None:
@@ -349,6 +367,10 @@ def test_scores_are_drawn_where_there_are_enough_of_them(chromium: Browser, sqli
         drawn = shown.locator("svg.histogram")
         assert "relevant hits have a median of 0.9, all others of 0.4" in (drawn.get_attribute("aria-label") or "")
         assert drawn.locator("rect.relevant").count() == drawn.locator("rect.other").count() == 1
+        assert shown.locator(".ends").inner_text().split() == ["0.4", "0.9"]
+        shown.set_viewport_size({"width": 390, "height": 844})
+        (size,) = {one.evaluate("one => getComputedStyle(one).fontSize") for one in shown.locator(".ends span").all()}
+        assert float(size.removesuffix("px")) > 12, "it is read on a phone as well, whatever room the picture has"
 
 
 def test_a_report_that_cannot_be_made_says_so(chromium: Browser, history: Served) -> None:

@@ -7,6 +7,12 @@ window.plots.around = (() => {
   const LANES = 3;
   const BAR = 8;
 
+  // Puts the names of lines that lie close to each other side by side: gives how far right each begins.
+  const apart = (labels, high) => labels.reduce((placed, { y, width }) => {
+    const near = placed.filter((one) => Math.abs(one.y - y) < high);
+    return [...placed, { y, width, x: Math.max(0, ...near.map((one) => one.x + one.width + high / 2)) }];
+  }, []).map(({ x }) => x);
+
   const drawGround = (drawn, lines) => plots.drawing(drawn, (ctx, { left, top, width, height }, scale) => {
     ctx.beginPath();
     ctx.rect(left, top, width, height);
@@ -22,18 +28,22 @@ window.plots.around = (() => {
       ctx.fillStyle = `${plots.ink(ink)}26`;
       ctx.fillRect(left, Math.min(high, low - 4 * scale), width, Math.max(low - high, 4 * scale));
     }
-    for (const line of lines.flatMap((one) => one.lines)) {
+    ctx.font = `${11 * scale}px system-ui, sans-serif`;
+    const bounds = lines.flatMap((one) => one.lines).map((line) => {
       const y = Math.round(drawn.valToPos(line.value, "y", true));
+      return { line, y, under: line.bad === "below" ? y + 13 * scale : y - 5 * scale, width: ctx.measureText(line.severity).width };
+    });
+    const begins = apart(bounds.map(({ under, width: long }) => ({ y: under, width: long })), 12 * scale);
+    for (const [place, { line, y, under }] of bounds.entries()) {
       ctx.strokeStyle = ctx.fillStyle = plots.ink(`--${line.severity}`);
       ctx.setLineDash([6 * scale, 4 * scale]);
       ctx.beginPath();
       ctx.moveTo(left, y);
       ctx.lineTo(left + width, y);
       ctx.stroke();
-      ctx.font = `${11 * scale}px system-ui, sans-serif`;
       ctx.textAlign = "left";
       ctx.textBaseline = "alphabetic";
-      ctx.fillText(line.severity, left + 5 * scale, line.bad === "below" ? y + 13 * scale : y - 5 * scale);
+      ctx.fillText(line.severity, left + 5 * scale + begins[place], under);
     }
   });
 
@@ -107,5 +117,5 @@ window.plots.around = (() => {
   // How much room the labels and bars take above the plot.
   const room = (marks, bars) => 10 + marks.depth * LANE + bars.depth * BAR;
 
-  return { alertLanes, drawGround, drawMarks, lanes, room };
+  return { alertLanes, apart, drawGround, drawMarks, lanes, room };
 })();

@@ -71,7 +71,7 @@ window.plots.words = (() => {
     if (first.gaps.length) item("gap", `nothing known: ${first.gaps.length === 1 ? gapText(first.gaps[0]) : `${first.gaps.length} stretches, ${gapText(first.gaps.at(-1))} the last`}`);
     if (first.alerts.length) item("alert", `${first.alerts.length} ${first.alerts.length === 1 ? "alert" : "alerts"}, from opened to resolved; critical ones are filled`);
     const unnamed = marks.placed.filter(({ lane }) => lane < 0).length;
-    if (first.marks.length) item("mark", `${first.marks.length === 1 ? "an index version" : `${first.marks.length} index versions`} came${unnamed ? `; ${unnamed} find no room for their names, the list below has all` : ""}`);
+    if (first.marks.length) item("mark", `${first.marks.length === 1 ? "an index version" : `${first.marks.length} index versions`} came${unnamed ? `; ${unnamed === 1 ? "1 finds no room for its name" : `${unnamed} find no room for their names`}, the list below has all` : ""}`);
     key.replaceChildren(...items);
     happened(first, list);
     const note = count

@@ -97,10 +97,9 @@
       dash,
       spanGaps: false,
       points: { show: few, size: 5, fill: plots.ink(ink), filter: (drawn, row, all) => (all ? null : plots.lonely(drawn, row)) },
-      value: (_, value) => plots.score(value),
       place,
     }));
-    const edge = { stroke: "transparent", points: { show: false }, value: (_, value) => plots.score(value) };
+    const edge = { stroke: "transparent", points: { show: false }, class: "edge" };
     const marks = around.lanes(lines[0].marks, since / 1000, until / 1000, host.clientWidth - 52 - 14);
     const bars = around.alertLanes(lines[0].alerts);
     plot?.destroy();
@@ -111,7 +110,7 @@
         width: host.clientWidth,
         height: HEIGHT,
         padding: [around.room(marks, bars), 14, 0, 0],
-        series: [{ label: "at", value: (_, at) => (at == null ? "–" : plots.told(at)) }, ...curves, ...(spread ? [{ ...edge, label: "lowest" }, { ...edge, label: "highest" }] : [])],
+        series: [{}, ...curves, ...(spread ? [{ ...edge, label: "lowest" }, { ...edge, label: "highest" }] : [])],
         bands: spread ? [{ series: [3, 2], fill: `${plots.ink(INKS[0])}30` }] : [],
         scales: {
           x: { min: since / 1000, max: until / 1000, range: () => [since / 1000, until / 1000] },
@@ -124,7 +123,7 @@
           setCursor: [(drawn) => tell(drawn, tip)],
           setSelect: [(drawn) => drawn.select.width > 0 && zoom(drawn.posToVal(drawn.select.left, "x"), drawn.posToVal(drawn.select.left + drawn.select.width, "x"))],
         },
-        legend: { live: true },
+        legend: { live: false }, // what is at the pointer is told beside it
         cursor: { focus: { prox: 30 }, drag: { x: true, y: false, setScale: false, dist: 8 }, bind: { dblclick: () => () => back() } },
       },
       data,
