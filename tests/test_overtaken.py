@@ -200,9 +200,7 @@ def test_of_two_that_make_a_suite_at_once_the_second_hears_of_the_first(postgres
         content = suite_content("mine")
         catalog.save_definition(connection, "suite", "mine", content, managed_by=API, source=None, now=to_us(START))
 
-    _overtaken(
-        store, make, lambda: definitions.put_suite(store, SuiteDocument(slug="mine"), now=START, only_new=True)
-    )
+    _overtaken(store, make, lambda: definitions.put_suite(store, SuiteDocument(slug="mine"), now=START, only_new=True))
 
 
 @pytest.mark.parametrize("there", ["new", "known"])
