@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.errors import Problem
 from app.store.engine import Store
-from app.web.forms import Typed, named, typed
+from app.web.forms import Typed, beside, named, typed
 from app.web.wording import joined
 from tests.html_pages import Element, Page
 from tests.pages_service import Site, page, site
@@ -37,6 +37,19 @@ def test_a_place_nobody_sees_a_label_of_is_named_as_it_is() -> None:
     problems = (Problem(path="rules[0].by", message="a"), Problem(path="other", message="b"), Problem(message="c"))
     told = [str(one) for one in named(problems, {"rules": "Rules"})]
     assert told == ["Rules, number 1, by: a", "other: b", "c"]
+
+
+def test_beside_a_field_of_several_things_it_is_said_which_is_meant() -> None:
+    found = {"rules[1].critical.by": "a", "floors.MRR": "b", "rule.coverage.open": "c", "rules": "d", "k": "e"}
+    wrong = beside(
+        (Problem(path=path, message=told) for path, told in found.items()), {"rules", "floors", "rule.coverage"}
+    )
+    assert wrong == {
+        "rules": ["number 2, critical, by: a", "d"],
+        "floors": ["MRR: b"],
+        "rule.coverage": ["c"],
+        "k": ["e"],
+    }
 
 
 def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:

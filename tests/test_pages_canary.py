@@ -171,6 +171,7 @@ def test_an_archived_canary_keeps_its_page_and_is_asked_no_more(pages: Site) -> 
         True
     ] * 2
     assert pages.client().post(f"{ANT}/try").status_code == 409
+    assert "check watch asked it in every run" in shown.text
 
 
 def test_of_a_canary_that_was_archived_before_any_run_no_run_is_promised(pages: Site) -> None:

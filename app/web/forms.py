@@ -16,6 +16,7 @@ from app.services.keys import Scope
 
 LONGEST_PART = 5_000_000
 _LONGEST_NUMBER = 18
+_OF_SEVERAL = frozenset({"rules", "cutoffs", "floors", "options", "request.json", "request.query"})
 _ENTRY = re.compile(r"\[([0-9]{1,9})\]")
 
 
@@ -88,11 +89,16 @@ def pairs(path: str, text: str) -> dict[str, str]:
 
 
 def beside(problems: Iterable[Problem], fields: Collection[str] = ()) -> dict[str, list[str]]:
-    """Sort what is wrong by the field it is about: the innermost of these fields that holds its place."""
+    """Sort what is wrong by the field it is about: the innermost of these fields that holds its place.
+
+    Of a field that holds several things it is said which is meant.
+    """
     found: dict[str, list[str]] = defaultdict(list)
     for problem in problems:
         path = problem.path or ""
-        found[next((around for around in _around(path) if around in fields), path)].append(problem.message)
+        field_around = next((around for around in _around(path) if around in fields), path)
+        inside = _inside(path, field_around) if field_around in _OF_SEVERAL else []
+        found[field_around].append(f"{', '.join(inside)}: {problem.message}" if inside else problem.message)
     return dict(found)
 
 
@@ -107,8 +113,13 @@ def _name(path: str, labels: Mapping[str, str]) -> str:
     field_around = next((around for around in _around(path) if around in labels), None)
     if field_around is None:
         return path
+    return ", ".join([labels[field_around], *_inside(path, field_around)])
+
+
+def _inside(path: str, field_around: str) -> list[str]:
+    """Say where in a field a place is, in words from the outside in."""
     inside = _ENTRY.sub(lambda entry: f".number {int(entry[1]) + 1}", path[len(field_around) :])
-    return ", ".join([labels[field_around], *(part for part in inside.split(".") if part)])
+    return [part for part in inside.split(".") if part]
 
 
 def opened_with(form: Typed, revision: int) -> Typed:
