@@ -344,6 +344,19 @@ def test_with_every_fold_open_the_page_is_usable_by_all_and_fits_a_phone(
         assert not wider_than_the_screen(shown)
 
 
+def test_on_a_phone_what_a_rule_saw_stands_beside_its_label(chromium: Browser, history: Served) -> None:
+    with opened(chromium, history.address, viewport=PHONE) as tab:
+        shown = tab.open(CHECK)
+        shown.locator("#why > summary").click()
+        rules = shown.locator("#why table.rules")
+        expect(rules.locator("thead")).to_be_hidden()
+        cells = [one.bounding_box() for one in rules.locator("tbody td > span:not(.badge)").all()]
+        seen = [box for box in cells if box is not None]
+        assert len(seen) == len(cells) > 1
+        assert {round(box["x"]) for box in seen} == {round(seen[0]["x"])}
+        assert all(box["x"] > 100 and box["x"] + box["width"] <= 390 for box in seen)
+
+
 def test_the_quality_page_makes_its_report_by_itself(chromium: Browser, history: Served) -> None:
     with opened(chromium, history.address) as tab:
         shown = tab.open(f"{CHECK}/quality")
