@@ -411,7 +411,7 @@ def test_a_rule_becomes_the_domain_value_with_the_measure_named_as_a_mean() -> N
         ([threshold(measure=None)], "rules[0].measure: is missing; a threshold rule watches one"),
         ([threshold(critical=None)], "rules[0]: must have a bound: warning or critical"),
         ([threshold(critical={})], "rules[0].critical: must have either 'below' or 'above'"),
-        ([threshold(critical={"below": 90})], "rules[0].critical.below: must be at most 1; write 0.9 for 90 %"),
+        ([threshold(critical={"below": 90})], "rules[0].critical.below: must be at most 1; write 0.9 for 90%"),
         ([threshold(warning={"below": 0.8})], "rules[0].critical: must not be milder than warning"),
         (
             [threshold(measure="degraded_share", warning={"above": 0.8}, critical={"above": 0.7})],

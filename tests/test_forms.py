@@ -74,7 +74,7 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
             "It was not saved:",
             {
                 "Coverage is too low, Warning below": "write 0.9 for 90%",
-                "Coverage is too low, Critical below": "must be at most 1; write 0.85 for 85 %",
+                "Coverage is too low, Critical below": "must be at most 1; write 0.85 for 85%",
             },
         ),
         (

@@ -73,7 +73,7 @@ def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
     else:
         message = _LIMITS[kind].format_map(limits) if kind in _LIMITS else error["msg"]
         if kind == "less_than_equal" and limits["le"] == 1 and _HARDLY_A_SHARE <= given <= _PERCENT:
-            message += _meant(given / _PERCENT, f"{given:g} %")
+            message += _meant(given / _PERCENT, f"{given:g}%")
     return message
 
 
