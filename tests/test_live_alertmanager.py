@@ -155,7 +155,7 @@ def test_an_alert_is_one_alert_until_it_ends_and_is_told_once_each_way(sqlite_st
 
 def test_a_firing_alert_outlives_what_alertmanager_remembers(sqlite_store: Store, tmp_path: Path) -> None:
     with peer(reply()) as receiver:
-        with alertmanager(tmp_path / "am", receiver, forgets_after="3s") as url:
+        with alertmanager(tmp_path / "am", receiver, forgets_after="8s") as url:
             world = world_with(sqlite_store, url)
             degrade(world, "ant")
             (first,) = listed(url)
@@ -169,12 +169,12 @@ def test_a_firing_alert_outlives_what_alertmanager_remembers(sqlite_store: Store
                 remembered += tell(world)
                 (alert,) = listed(url)
                 assert alert["status"]["state"] == "active"
-                return bool(_moment(alert["endsAt"]) - _moment(ends) > timedelta(seconds=3.5))
+                return bool(_moment(alert["endsAt"]) - _moment(ends) > timedelta(seconds=8.5))
 
-            until(is_kept)
+            until(is_kept, seconds=60)
             assert remembered > 1
             assert [status for status, _ in heard(receiver)] == ["firing"]
-            until(lambda: listed(url) == [])  # nobody tells it any more
+            until(lambda: listed(url) == [], seconds=60)  # nobody tells it any more
             until(lambda: len(receiver.seen) > 1)
         assert [status for status, _ in heard(receiver)] == ["firing", "resolved"]
 
