@@ -21,6 +21,7 @@ from app.store import outbox
 from app.store.engine import Store, to_us
 from app.store.tables import definition_versions
 from app.store.tables import deliveries as rows
+from tests.blocking import waits_for_a_lock
 from tests.conftest import Databases
 from tests.fakes import ActingSend, Crash, FakeClock, FakeSend, answered, hits
 from tests.http_servers import HANG, SILENCE, Peer, Reply, Seen, peer, reply
@@ -262,18 +263,11 @@ def test_a_trigger_that_is_being_claimed_while_its_alert_resolves_is_followed_by
     with postgresql_store.write() as connection:
         connection.execute(sa.update(rows).values(attempts=1, claimed_by="worker", lease_until=2**62))
         run.start()
-        while not _waits_for_a_lock(postgresql_store):
+        while not waits_for_a_lock(postgresql_store):
             assert run.is_alive(), "the run did not wait for the claim"
     run.join(20)
     assert ended != [None]
     assert _told(world) == [("alert.opened", "pending"), ("alert.resolved", "pending")]
-
-
-def _waits_for_a_lock(store: Store) -> bool:
-    with store.read() as connection:
-        query = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.datname = current_database() WHERE NOT granted"
-        waiting: int = connection.exec_driver_sql(query).scalar_one()
-    return waiting > 0
 
 
 def test_workers_that_claim_at_once_never_hold_two_deliveries_of_one_hook(store: Store) -> None:

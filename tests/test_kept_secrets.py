@@ -1,12 +1,9 @@
 """Secrets that a change leaves as they were are those of the definition it changes, whoever changes it meanwhile."""
 
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from app.domain.errors import ConflictError, InvalidInputError
 from app.formats.complaints import parse_document
@@ -16,7 +13,8 @@ from app.services.changes import definition_content
 from app.services.references import API
 from app.services.vault import Vault
 from app.store import catalog
-from app.store.engine import Store, to_us
+from app.store.engine import Connection, Store, to_us
+from tests.blocking import overtaken
 from tests.fakes import START
 
 KEY = "a key for tests alone"
@@ -104,28 +102,17 @@ def test_a_change_waits_for_the_one_it_could_be_overtaken_by(postgresql_store: S
     changed, revision = definitions.complete(
         store, vault, "retriever", RetrieverDocument, described(OURS, None, timeout=2)
     )
-    begun = threading.Event()
-    with ThreadPoolExecutor(1) as pool, store.write() as connection:
+
+    def meanwhile(connection: Connection) -> None:
         content = definition_content(vault, document(ELSEWHERE, "other"))
         catalog.save_definition(
             connection, "retriever", "search", content, managed_by=API, source=None, now=to_us(START)
         )
 
-        def put() -> None:
-            begun.set()
-            definitions.put(store, vault, "retriever", changed, now=START, revision=revision)
-
-        saving = pool.submit(put)
-        assert begun.wait(20)
-        while not _waiting_for_a_lock(store):
-            assert not saving.done()
-        connection.commit()
-        with pytest.raises(ConflictError):
-            saving.result(20)
+    with pytest.raises(ConflictError):
+        overtaken(
+            store,
+            meanwhile,
+            lambda: definitions.put(store, vault, "retriever", changed, now=START, revision=revision),
+        )
     assert stored(store) == (ELSEWHERE, {"auth.token": "other"})
-
-
-def _waiting_for_a_lock(store: Store) -> bool:
-    with store.read() as connection:
-        query = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return bool(connection.execute(query).scalar_one())

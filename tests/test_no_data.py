@@ -9,6 +9,7 @@ import pytest
 from app.services import definitions, overview, scheduling
 from app.services.overview import Wish
 from app.store.engine import Store
+from tests.blocking import waits_for_a_lock
 from tests.fakes import START
 from tests.living import until
 from tests.world import CHECK, World, canary, page, statements
@@ -89,7 +90,7 @@ def test_a_run_that_is_about_to_complete_is_waited_for(postgresql_store: Store, 
     def wait(statement: str) -> None:
         if statement.startswith("DELETE FROM shards") and watching.ident is None:
             watching.start()
-            until(lambda: _waits_for_a_lock(postgresql_store))
+            until(lambda: waits_for_a_lock(postgresql_store))
 
     with statements(world.store, wait):
         world.run()
@@ -114,8 +115,3 @@ def test_a_schedule_changed_between_the_look_and_the_alert_is_what_counts(databa
         assert not _watch(other, now=world.clock())
     assert changed
     assert world.alerts() == []
-
-
-def _waits_for_a_lock(store: Store) -> bool:
-    with store.read() as connection:
-        return bool(connection.exec_driver_sql("SELECT 1 FROM pg_locks WHERE NOT granted LIMIT 1").all())

@@ -1,13 +1,10 @@
 """Forms save over what they were opened with and nothing newer; making something never overwrites what is there."""
 
-import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from app.domain.errors import ConflictError
 from app.formats.complaints import parse_document
@@ -18,6 +15,7 @@ from app.services.references import API
 from app.services.vault import Vault
 from app.store import catalog, suites
 from app.store.engine import Connection, Store, to_us
+from tests.blocking import overtaken
 from tests.fakes import START, FakeProbe
 from tests.pages_service import Bench, Site, page, site
 from tests.test_pages_wizard import ANSWER, fields_of
@@ -185,11 +183,12 @@ def test_of_two_that_make_the_same_at_once_the_second_hears_of_the_first(postgre
         content = definition_content(vault, hook("https://first.test/"))
         catalog.save_definition(connection, "hook", "chat", content, managed_by=API, source=None, now=to_us(START))
 
-    _overtaken(
-        store,
-        make,
-        lambda: definitions.put(store, vault, "hook", hook("https://second.test/"), now=START, only_new=True),
-    )
+    with pytest.raises(ConflictError):
+        overtaken(
+            store,
+            make,
+            lambda: definitions.put(store, vault, "hook", hook("https://second.test/"), now=START, only_new=True),
+        )
     assert definitions.find(store, "hook", "chat").body["url"] == "https://first.test/"
 
 
@@ -200,7 +199,10 @@ def test_of_two_that_make_a_suite_at_once_the_second_hears_of_the_first(postgres
         content = suite_content("mine")
         catalog.save_definition(connection, "suite", "mine", content, managed_by=API, source=None, now=to_us(START))
 
-    _overtaken(store, make, lambda: definitions.put_suite(store, SuiteDocument(slug="mine"), now=START, only_new=True))
+    with pytest.raises(ConflictError):
+        overtaken(
+            store, make, lambda: definitions.put_suite(store, SuiteDocument(slug="mine"), now=START, only_new=True)
+        )
 
 
 @pytest.mark.parametrize("there", ["new", "known"])
@@ -216,30 +218,6 @@ def test_of_two_that_write_a_canary_at_once_the_second_hears_of_the_first(postgr
         plan = plan_canaries("mine", known, [asking("First?")], managed_by=API, replace=False)
         write_canaries(connection, suite.id, plan, managed_by=API, now=to_us(START))
 
-    _overtaken(store, write, lambda: definitions.put_canary(store, "mine", asking("Second?"), now=START, over=over))
+    with pytest.raises(ConflictError):
+        overtaken(store, write, lambda: definitions.put_canary(store, "mine", asking("Second?"), now=START, over=over))
     assert definitions.find_canary(store, "mine", "what").body["query"] == "First?"
-
-
-def _overtaken(store: Store, first: Callable[[Connection], None], second: Callable[[], object]) -> None:
-    """Let the first write and the second come before that is committed: it waits, and is refused."""
-    with ThreadPoolExecutor(1) as pool, store.write() as connection:
-        first(connection)
-        begun = threading.Event()
-
-        def late() -> None:
-            begun.set()
-            second()
-
-        saving = pool.submit(late)
-        assert begun.wait(20)
-        while not _waiting_for_a_lock(store):
-            assert not saving.done()
-        connection.commit()
-        with pytest.raises(ConflictError):
-            saving.result(20)
-
-
-def _waiting_for_a_lock(store: Store) -> bool:
-    with store.read() as connection:
-        query = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return bool(connection.execute(query).scalar_one())

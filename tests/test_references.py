@@ -1,13 +1,11 @@
 """What refers to what stays whole: a suite goes with its canaries, and no check is left without its parts."""
 
-import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from app.domain.errors import ConfigurationError, ConflictError, InvalidInputError, NotFoundError
 from app.domain.model import RunStatus
@@ -17,7 +15,8 @@ from app.services import applying, definitions
 from app.services.references import API, FILE
 from app.services.vault import Vault
 from app.store import catalog as rows
-from app.store.engine import Store
+from app.store.engine import Connection, Store
+from tests.blocking import begin, overtaken
 from tests.fakes import START
 from tests.world import CHECK, HOOK, SECRET, World, canary, documents, page, race
 
@@ -131,23 +130,12 @@ def test_a_check_put_waits_for_the_archiving_of_what_it_uses(postgresql_store: S
     applying.apply(
         postgresql_store, world.vault, documents({**page([canary("ant")]), "checks": []}), managed_by=API, now=START
     )
-    begun = threading.Event()
-    with ThreadPoolExecutor(1) as pool, postgresql_store.write() as connection:
-        retriever = rows.find_definition(connection, "retriever", "search")
-        assert retriever is not None
-        rows.archive_definition(connection, retriever.id, 1)
-
-        def put() -> None:
-            begun.set()
-            definitions.put(postgresql_store, world.vault, "check", _check(), now=START)
-
-        saving = pool.submit(put)
-        assert begun.wait(20)
-        while not _waiting_for_a_lock(postgresql_store):
-            assert not saving.done()
-        connection.commit()
-        with pytest.raises(InvalidInputError, match="there is no retriever 'search'"):
-            saving.result(20)
+    with pytest.raises(InvalidInputError, match="there is no retriever 'search'"):
+        overtaken(
+            postgresql_store,
+            _take_the_retriever_away,
+            lambda: definitions.put(postgresql_store, world.vault, "check", _check(), now=START),
+        )
 
 
 def test_a_form_and_an_apply_that_change_a_check_at_once_do_not_block_each_other(postgresql_store: Store) -> None:
@@ -155,31 +143,24 @@ def test_a_form_and_an_apply_that_change_a_check_at_once_do_not_block_each_other
     world = World(store=postgresql_store)
     applying.apply(postgresql_store, world.vault, documents(page([canary("ant")])), managed_by=API, now=START)
     before = definitions.find(postgresql_store, "check", CHECK)
-    begun = threading.Event()
+    document = parse_document(CheckDocument, {**before.body, "slug": CHECK, "k": 7})
+
+    def put() -> None:
+        definitions.put(postgresql_store, world.vault, "check", document, now=START, revision=before.revision)
+
     with ThreadPoolExecutor(1) as pool, postgresql_store.write() as connection:
-        retriever = rows.find_definition(connection, "retriever", "search")
-        assert retriever is not None
-        rows.archive_definition(connection, retriever.id, 1)
-
-        def put() -> None:
-            begun.set()
-            document = parse_document(CheckDocument, {**before.body, "slug": CHECK, "k": 7})
-            definitions.put(postgresql_store, world.vault, "check", document, now=START, revision=before.revision)
-
-        saving = pool.submit(put)
-        assert begun.wait(20)
-        while not _waiting_for_a_lock(postgresql_store):
-            assert not saving.done()
+        _take_the_retriever_away(connection)
+        saved = begin(postgresql_store, pool, put)
         rows.archive_definition(connection, before.id, 1)
         connection.commit()
         with pytest.raises(InvalidInputError, match="there is no retriever 'search'"):
-            saving.result(20)
+            saved()
 
 
-def _waiting_for_a_lock(store: Store) -> bool:
-    with store.read() as connection:
-        query = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
-        return bool(connection.execute(query).scalar_one())
+def _take_the_retriever_away(connection: Connection) -> None:
+    retriever = rows.find_definition(connection, "retriever", "search")
+    assert retriever is not None
+    rows.archive_definition(connection, retriever.id, 1)
 
 
 # --- floors --------------------------------------------------------------------------------------------------
