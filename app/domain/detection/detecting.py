@@ -32,6 +32,7 @@ learned of: 20 identical runs may be those of one replica among several. The can
 strikes count where they are more than any streak that ended by itself."""
 
 _MOST: Final = 0.5
+_SIGNAL_OF: Final = {LOST: Signal.LOST, WORSE: Signal.WORSE}
 
 
 def begin(members: Members) -> State:
@@ -259,14 +260,12 @@ def _culprits(state: State, seen: Seen, baseline: Baseline | None) -> tuple[Culp
     names = _names(state, seen)
     named = np.flatnonzero(names)
     ordered = named[np.argsort(-seen.strength[named], kind="stable")]
-    known = np.zeros(len(ordered), np.bool_) if baseline is None else baseline.known[ordered]
-    told = zip(ordered.tolist(), names[ordered].tolist(), seen.strength[ordered].tolist(), known.tolist(), strict=True)
-    return tuple(
-        [
-            Culprit(position, Signal.LOST if name == LOST else Signal.WORSE, strength if sure else None)
-            for position, name, strength, sure in told
-        ]
-    )
+    signals = [_SIGNAL_OF[name] for name in names[ordered].tolist()]
+    strengths: list[float | None] = seen.strength[ordered].tolist()
+    if baseline is None or not baseline.known.all():
+        known = np.zeros(len(ordered), np.bool_) if baseline is None else baseline.known[ordered]
+        strengths = [each if sure else None for each, sure in zip(strengths, known.tolist(), strict=True)]
+    return tuple(map(Culprit, ordered.tolist(), signals, strengths))
 
 
 def _expect_fitting(state: State, baseline: Baseline | None, members: Members, observation: Observation) -> None:

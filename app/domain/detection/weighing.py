@@ -115,7 +115,8 @@ def standing_out(state: State, baseline: Baseline, members: Members) -> tuple[st
     least = _cut(accounts, int((accounts > 0).sum()))
     if least is None:
         return ()
-    return tuple(state.groups[number] for number in np.argsort(-accounts, kind="stable") if accounts[number] >= least)
+    ordered = np.argsort(-accounts, kind="stable")
+    return tuple(state.groups[number] for number in ordered[: np.count_nonzero(accounts >= least)].tolist())
 
 
 def _counted(
