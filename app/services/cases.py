@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from app.domain.diagnosis.values import Case
-from app.domain.judging import pack_reasons
+from app.domain.judging import REGRESSED, pack_reasons
 from app.domain.matching import match
 from app.domain.model import Ranking, Reason
 from app.domain.retrievers import ScorerKind
@@ -24,7 +24,6 @@ AGAIN_AFTER = timedelta(hours=6)
 _LOOK_BACK = 50
 _ASKABLE = pack_reasons([Reason.MISSING, Reason.BELOW_FLOOR, Reason.LOW_RELEVANCE, Reason.REGRESSED])
 """Reasons that a cause may be found for; an answer that came late, or that should not have come, speaks for itself."""
-_REGRESSED = pack_reasons([Reason.REGRESSED])
 _LOW = pack_reasons([Reason.LOW_RELEVANCE])
 
 
@@ -79,7 +78,7 @@ def subject(connection: Connection, run: RunRow, setup: Setup, position: int) ->
 
 
 def _is_news(state: StateRow, reasons_before: int) -> bool:
-    return not reasons_before or bool(state.reasons & _REGRESSED & ~reasons_before)
+    return not reasons_before or bool(state.reasons & REGRESSED & ~reasons_before)
 
 
 def _is_known(state: StateRow, last: DiagnosisRow | None, horizon: int) -> bool:

@@ -9,9 +9,8 @@ from app.domain.counting import counted
 from app.domain.detection import SIGNALS, Baseline, Signal, unpack_baseline
 from app.domain.diagnosis.fleet import Fleet, Group, GroupKind, Member, fleet
 from app.domain.diagnosis.values import Cause
-from app.domain.judging import RELEVANCE, pack_reasons, unpack_reasons
+from app.domain.judging import REGRESSED, RELEVANCE, unpack_reasons
 from app.domain.matching import Match
-from app.domain.model import Reason
 from app.services.scoring import without_relevance
 from app.store import detection, diagnosis, fallen, history, probed, suites
 from app.store.diagnosis import DiagnosisRow
@@ -22,7 +21,6 @@ from app.store.probed import Unmeasured
 
 WORST = 10
 _LOOK_BACK = 20
-_REGRESSED = pack_reasons([Reason.REGRESSED])
 _NEAR_RUNS = 10
 """So many runs after a change of the index version, what begins may still come of it."""
 _AFTER_PASSING = 0
@@ -295,7 +293,7 @@ def last_well(connection: Connection, now: StateRow | None, past: Sequence[State
     limit catches is told healthy until enough runs have shown it.
     """
     healthy = (state for state in past if not state.reasons)
-    if now is None or not now.reasons & _REGRESSED:
+    if now is None or not now.reasons & REGRESSED:
         return next(healthy, None)
     named = detection.detections_of(connection, [now.first_run]).get(now.first_run)
     since = now.first_run if named is None or named.since_run is None else named.since_run
