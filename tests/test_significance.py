@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import stats  # type: ignore[import-untyped]  # ships no types
+from scipy import stats
 
 from app.domain.significance import (
     FEWEST_PAIRS,
