@@ -290,6 +290,47 @@ def test_a_route_asks_for_a_key(service: Api, route: tuple[str, str]) -> None:
         assert read not in answer.text
 
 
+DESCRIBED = [route for route in ROUTES if route[1].startswith("/v1/") or route[1] in {"/livez", "/readyz", "/metrics"}]
+
+
+def test_every_route_of_the_api_is_described(service: Api) -> None:
+    description = service.client.get("/openapi.json", headers=bearer(KEYS[ADMIN])).json()
+    described = {(method.upper(), path) for path, methods in description["paths"].items() for method in methods}
+    assert described == set(DESCRIBED)
+
+
+@pytest.mark.parametrize("route", DESCRIBED, ids=" ".join)
+def test_a_route_answers_with_a_status_and_a_content_type_of_its_description(
+    service: Api, route: tuple[str, str]
+) -> None:
+    method, path = route
+    _spare(service)
+    headers = bearer(KEYS[ADMIN])
+    description = service.client.get("/openapi.json", headers=headers).json()
+    operation = description["paths"][path][method.lower()]
+    for status, response in operation["responses"].items():
+        assert bool(response.get("content")) is (status != "204"), status
+        assert all(part.keys() & {"schema", "itemSchema"} for part in response.get("content", {}).values()), status
+    answer = _request(service, route, headers)
+    assert answer.is_success, answer.text
+    answered = answer.headers.get("content-type", "").partition(";")[0]
+    told = operation["responses"][str(answer.status_code)]
+    assert answered in told["content"] if answer.content else "content" not in told
+
+
+@pytest.mark.parametrize("path", [path for method, path in ROUTES if method == "PUT" and "baseline" not in path])
+def test_what_put_makes_new_is_described(service: Api, path: str) -> None:
+    headers = bearer(KEYS[ADMIN])
+    _, address, body = ROUTES[("PUT", path)]
+    _spare(service)
+    key = "/canaries/" in path
+    address = "/v1/suites/docs/canaries/quite-new" if key else address.replace("spare", "quite-new")
+    answer = service.client.put(address, json=body, headers=headers)
+    assert answer.status_code == 201, answer.text
+    description = service.client.get("/openapi.json", headers=headers).json()
+    assert "application/json" in description["paths"][path]["put"]["responses"]["201"]["content"]
+
+
 @pytest.mark.parametrize("route", GUARDED, ids=" ".join)
 def test_a_route_lets_exactly_its_scope_through(service: Api, route: tuple[str, str]) -> None:
     needed = ROUTES[route][0]

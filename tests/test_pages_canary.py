@@ -401,6 +401,7 @@ def test_hostile_ids_texts_and_outcomes_are_only_text(sqlite_store: Store) -> No
     pages.world.run(index_version=HOSTILE[:200])
     for _ in range(2):
         shown = page(pages.client().post(f"{ANT}/try"))
+        assert "onerror=" in shown.text
         assert not shown.all("img", src="x")
         assert all(script.get("src").startswith("/static/") for script in shown.all("script"))
         assert not [

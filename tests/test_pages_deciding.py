@@ -201,5 +201,6 @@ def test_hostile_names_and_texts_are_only_text_on_these_pages(sqlite_store: Stor
     site = Site(world=setting.world, probe=setting.library)
     for path in (CHECK, f"{CHECK}/canaries/{KEY}", f"{CHECK}/reanchors", "/alerts/1"):
         shown = site.page(path)
+        assert "onerror=" in shown.text or "onerror=" in str([one.attributes for one in shown.elements]), path
         assert not shown.all("img", src="x"), path
         assert all(script.get("src").startswith("/static/") for script in shown.all("script")), path

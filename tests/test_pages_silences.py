@@ -289,6 +289,7 @@ def test_what_people_wrote_is_only_text(pages: Site) -> None:
     query = urlencode({**ONCE, "slug": HOSTILE, "checks": HOSTILE, "reason": HOSTILE, "preview": "1"})
     for path in ("/silences", "/silences/rebuild", "/silences/rebuild/edit", f"/new-silence?{query}"):
         shown = pages.page(path)
+        assert "onerror=" in shown.text or "onerror=" in str([one.attributes for one in shown.elements]), path
         assert not shown.all("img", src="x"), path
         assert all(script.get("src").startswith("/static/") for script in shown.all("script")), path
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from app.api.answers import PUT
 from app.api.bodies import Content
 from app.api.deps import StoreDep, VaultDep, known_parameters, needs
 from app.api.schemas import (
@@ -93,7 +94,7 @@ def get_suite(store: StoreDep, suite: str) -> dict[str, Any]:
     return {**definition_shape(definitions.find(store, "suite", suite)), **thinness.of_suite(store, suite)}
 
 
-@router.put("/suites/{suite}", openapi_extra=describes(SuiteDocument))
+@router.put("/suites/{suite}", responses=PUT, openapi_extra=describes(SuiteDocument))
 def put_suite(store: StoreDep, response: Response, suite: str, body: Content) -> dict[str, Any]:
     """Create or change a suite. `canaries`, where given, replace the API-managed ones; missing ones are archived."""
     document = parse_document(SuiteDocument, named(body, "slug", suite))
@@ -129,7 +130,7 @@ def get_canary(store: StoreDep, suite: str, key: str) -> dict[str, Any]:
     return _canary(definitions.find_canary(store, suite, key))
 
 
-@router.put("/suites/{suite}/canaries/{key}", openapi_extra=describes(CanaryDocument))
+@router.put("/suites/{suite}/canaries/{key}", responses=PUT, openapi_extra=describes(CanaryDocument))
 def put_canary(store: StoreDep, response: Response, suite: str, key: str, body: Content) -> dict[str, Any]:
     """Create or change a canary."""
     document = parse_document(CanaryDocument, named(body, "key", key))
@@ -160,7 +161,7 @@ def get_retriever(store: StoreDep, slug: str) -> dict[str, Any]:
     return definition_shape(definitions.find(store, "retriever", slug))
 
 
-@router.put("/retrievers/{slug}", openapi_extra=describes(RetrieverDocument))
+@router.put("/retrievers/{slug}", responses=PUT, openapi_extra=describes(RetrieverDocument))
 @needs(Scope.ADMIN)
 def put_retriever(store: StoreDep, vault: VaultDep, response: Response, slug: str, body: Content) -> dict[str, Any]:
     """Create or change a retriever. A header value of null keeps the one that is stored."""
@@ -189,7 +190,7 @@ def get_check(store: StoreDep, slug: str) -> dict[str, Any]:
     return definition_shape(definitions.find(store, "check", slug))
 
 
-@router.put("/checks/{slug}", openapi_extra=describes(CheckDocument))
+@router.put("/checks/{slug}", responses=PUT, openapi_extra=describes(CheckDocument))
 def put_check(
     store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
 ) -> dict[str, Any]:
@@ -223,7 +224,7 @@ def get_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
     return definition_shape(hook_reading.as_seen(found, for_readers=only_reads(request)))
 
 
-@router.put("/hooks/{slug}", openapi_extra=describes(HookDocument))
+@router.put("/hooks/{slug}", responses=PUT, openapi_extra=describes(HookDocument))
 @needs(Scope.ADMIN)
 def put_hook(store: StoreDep, vault: VaultDep, response: Response, slug: str, body: Content) -> dict[str, Any]:
     """Create or change a hook. A secret of null keeps the one that is stored."""

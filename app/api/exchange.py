@@ -7,8 +7,9 @@ from io import StringIO
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import JSONResponse, Response
 
+from app.api.answers import YamlResponse, answers
 from app.api.bodies import Content
 from app.api.catalog import describes, only_reads, wake
 from app.api.deps import StoreDep, VaultDep, known_parameters, needs
@@ -75,7 +76,7 @@ def import_documents(
     return {"applied": not dry_run, "changes": told, "notes": notes}
 
 
-@router.get("/export", response_class=PlainTextResponse)
+@router.get("/export", response_class=YamlResponse, responses=answers(200))
 def export_documents(
     store: StoreDep, request: Request, *, form: Annotated[Form, Query(alias="format")] = "coalmine", suite: Named = None
 ) -> Response:
@@ -87,7 +88,7 @@ def export_documents(
     """
     if form == "coalmine":
         text = write_canary_file(exporting.in_force(store), for_readers=only_reads(request))
-        return PlainTextResponse(text, media_type="application/yaml")
+        return YamlResponse(text)
     written = FORMATS[form].write(exporting.suite_in_force(store, suite))
     return JSONResponse({"files": dict(written.files), "notes": list(written.notes)})
 

@@ -10,6 +10,7 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
+from app.api.answers import answers
 from app.api.bodies import OptionalContent
 from app.api.catalog import Limit, describes, wake
 from app.api.deps import StoreDep, known_parameters, needs
@@ -29,6 +30,7 @@ _LOOK_SECONDS = 0.1
 
 _LARGEST = 2**63 - 1
 _FIRST_YEAR, _LAST_YEAR = 1970, 9999
+REPORT_TYPES = ("application/json", "text/markdown", "application/xml", "text/html")
 Before = Annotated[int | None, Query(alias="after", ge=1, le=_LARGEST, description="the `next` of the page before")]
 Slug = Annotated[str | None, Query(pattern="^[a-z0-9-]{1,64}$")]
 Version = Annotated[
@@ -36,7 +38,7 @@ Version = Annotated[
 ]
 
 
-@router.post("/checks/{slug}/runs", openapi_extra=describes(RunRequest, required=False))
+@router.post("/checks/{slug}/runs", responses=answers(200, 202), openapi_extra=describes(RunRequest, required=False))
 async def post_run(
     request: Request,
     store: StoreDep,
@@ -129,7 +131,7 @@ def list_results(  # noqa: PLR0913 - a parameter for each
     return page(found, None if following is None else str(following))
 
 
-@router.get("/runs/{run_id}/report")
+@router.get("/runs/{run_id}/report", responses=answers(200, types=REPORT_TYPES))
 def get_report(
     store: StoreDep,
     run_id: str,

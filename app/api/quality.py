@@ -8,6 +8,7 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
+from app.api.answers import answers
 from app.api.deps import StoreDep, known_parameters
 from app.formats.quality_reports import quality_markdown
 from app.services import quality
@@ -19,7 +20,7 @@ router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_p
 REPORTS = CapacityLimiter(1)
 
 
-@router.get("/checks/{slug}/quality")
+@router.get("/checks/{slug}/quality", responses=answers(200, types=("application/json", "text/markdown")))
 async def get_quality(
     store: StoreDep, slug: str, form: Annotated[Literal["json", "markdown"], Query(alias="format")] = "json"
 ) -> Response:

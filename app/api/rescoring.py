@@ -10,6 +10,7 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 
+from app.api.answers import answers
 from app.api.bodies import OptionalContent
 from app.api.catalog import Limit, describes, wake
 from app.api.deps import StoreDep, known_parameters
@@ -25,7 +26,11 @@ router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_p
 _LOOK_SECONDS = 0.2
 
 
-@router.post("/checks/{slug}/rescorings", openapi_extra=describes(RescoringRequest, required=False))
+@router.post(
+    "/checks/{slug}/rescorings",
+    responses=answers(200, 202),
+    openapi_extra=describes(RescoringRequest, required=False),
+)
 async def post_rescoring(request: Request, store: StoreDep, slug: str, body: OptionalContent) -> JSONResponse:
     """Judge a check's past runs by the judgments in force: 202, or 200 when that is done within `wait_seconds`.
 

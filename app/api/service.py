@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from app import metrics
+from app.api.answers import answers
 from app.api.deps import csrf_token
 from app.api.problems import as_problem, problem
 from app.domain.errors import StoreUnavailableError
@@ -15,6 +16,7 @@ from app.services import snapshots
 
 router = APIRouter(tags=["service"])
 
+_EXPOSITIONS = ("text/plain", "application/openmetrics-text")
 # Not the routes' threads: readiness must be told while all of those are busy.
 _CHECKS = CapacityLimiter(1)
 
@@ -25,7 +27,7 @@ async def livez() -> str:
     return "ok\n"
 
 
-@router.get("/readyz")
+@router.get("/readyz", response_class=PlainTextResponse)
 async def readyz(request: Request) -> Response:
     """Say whether requests can be served: the store answers and the worker, where there is one, is running."""
     worker = request.app.state.worker
@@ -38,7 +40,7 @@ async def readyz(request: Request) -> Response:
     return PlainTextResponse("ok\n")
 
 
-@router.get("/metrics", response_class=Response)
+@router.get("/metrics", response_class=Response, responses=answers(200, types=_EXPOSITIONS))
 async def scrape(request: Request) -> Response:
     """Expose the metrics; never touches the store. OpenMetrics, with run ids as exemplars, where it is asked for."""
     exposition: metrics.Exposition = request.app.state.exposition

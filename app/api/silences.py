@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from app.api.answers import PUT
 from app.api.bodies import Content, OptionalContent
 from app.api.catalog import After, Limit, definition_shape, describes, named, wake
 from app.api.deps import StoreDep, VaultDep, known_parameters
@@ -36,7 +37,7 @@ def get_silence(store: StoreDep, slug: str) -> dict[str, Any]:
     return _shown(store, slug)
 
 
-@router.put("/silences/{slug}", openapi_extra=describes(SilenceDocument))
+@router.put("/silences/{slug}", responses=PUT, openapi_extra=describes(SilenceDocument))
 def put_silence(
     store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
 ) -> dict[str, Any]:

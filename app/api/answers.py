@@ -1,0 +1,27 @@
+"""The answers of routes in the API's description, where FastAPI cannot read them off a function."""
+
+from typing import Any
+
+from fastapi.responses import PlainTextResponse
+
+Answers = dict[int | str, dict[str, Any]]
+
+JSON_TYPE = "application/json"
+_SCHEMAS = {JSON_TYPE: {"type": "object", "additionalProperties": True}}
+_MEANINGS = {200: "Successful Response", 201: "Created", 202: "Accepted"}
+
+
+class YamlResponse(PlainTextResponse):
+    """A text that is YAML."""
+
+    media_type = "application/yaml"
+
+
+def answers(*statuses: int, types: tuple[str, ...] = (JSON_TYPE,)) -> Answers:
+    """Describe answers of these statuses: JSON objects, or texts where the media type is another."""
+    content = {kind: {"schema": _SCHEMAS.get(kind, {"type": "string"})} for kind in types}
+    return {status: {"description": _MEANINGS[status], "content": content} for status in statuses}
+
+
+PUT = answers(200, 201)
+"""Of a route that upserts: 201 where it made something new."""
