@@ -5,12 +5,15 @@ into it instead, whole, on a desktop in light and on a phone in dark, to be look
 one after the other with the clock set to when they would have been; everything they asked and got is real.
 """
 
+import json
 import re
 import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from email import message_from_bytes
+from email.policy import default
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,7 +24,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from app.config import Settings
 from app.demo.server import create_demo
+from app.domain.hooks import Hook, HookKind, Mail, MailTls
 from app.domain.model import Trigger
+from app.formats.notices.email import email_body
 from app.main import Service, create_app, open_service
 from app.services import runs, scheduling
 from app.services.plans import Planner
@@ -90,6 +95,23 @@ def main() -> None:
             _every_page(browser, url, Path(sys.argv[1]))
         else:
             _readme(browser, url)
+            _alert(browser, receiver)
+
+
+def _alert(browser: Browser, receiver: Receiver) -> None:
+    """Take what the newest page of the broken check says, as the hook kind `email` writes it."""
+    notices = [json.loads(body) for _, body in receiver.received]
+    notice = next(one for one in reversed(notices) if one["type"] == "alert.opened" and one["data"]["check"] == BROKEN)
+    mail = Mail(host="mail", port=25, tls=MailTls.NONE, sender="coalmine@example.com", recipients=("ops@example.com",))
+    message = message_from_bytes(
+        email_body(Hook(slug="ops", kind=HookKind.EMAIL, mail=mail), notice, "msg"), policy=default
+    )
+    html = message.get_body(("html",))
+    assert html is not None
+    page = browser.new_page(viewport={"width": 900, "height": 400}, device_scale_factor=1.5)
+    page.set_content(html.get_content())
+    page.screenshot(path=IMAGES / "alert.png", full_page=True)
+    page.close()
 
 
 def _readme(browser: Browser, url: str) -> None:

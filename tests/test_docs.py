@@ -167,7 +167,12 @@ def of_language(language: str) -> list[Block]:
 
 def variable(name: str) -> str:
     """Give a value that a variable of this name may have."""
-    known = {"SECRET": "whsec_" + "ab" * 20, "WEBHOOK": "https://ops.example.com/", "URL": "https://hooks.example.com/"}
+    known = {
+        "SECRET": "whsec_" + "ab" * 20,
+        "POSTGRES_URL": "postgresql://db.example.com/docs",
+        "WEBHOOK": "https://ops.example.com/",
+        "URL": "https://hooks.example.com/",
+    }
     return next((value for ending, value in known.items() if name.endswith(ending)), "0123456789abcdef0123456789abcdef")
 
 

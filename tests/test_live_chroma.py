@@ -9,6 +9,7 @@ import pytest
 
 from tests.embedder import embedder, embedding, vector
 from tests.http_servers import Peer
+from tests.live_indexes import DATABASE, collection
 from tests.live_suite import CANARIES, CORPUS, KEYS, SOUND, WITHDRAWN, WITHOUT_ONE, asked, report
 from tests.living import coalmine
 from tests.servers import chroma
@@ -20,7 +21,6 @@ LOST = {
     "critical": {"below": 0.99},
     "open": {"bad": 1, "of": 1},
 }
-DATABASE = "/api/v2/tenants/default_tenant/databases/default_database"
 
 
 @pytest.fixture(scope="module")
@@ -33,24 +33,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def vectors() -> Iterator[Peer]:
     with embedder() as served:
         yield served
-
-
-def collection(server: str, name: str) -> str:
-    """Index the corpus under a name; gives the address of the collection."""
-    with httpx2.Client(base_url=server + DATABASE, trust_env=False) as client:
-        made = client.post("/collections", json={"name": name, "configuration": {"hnsw": {"space": "cosine"}}})
-        address = f"{server}{DATABASE}/collections/{made.raise_for_status().json()['id']}"
-        added = client.post(
-            f"{address}/add",
-            json={
-                "ids": [chunk.id for chunk in CORPUS],
-                "documents": [chunk.text for chunk in CORPUS],
-                "metadatas": [{"source": chunk.document} for chunk in CORPUS],
-                "embeddings": [vector(f"{chunk.title} {chunk.text}") for chunk in CORPUS],
-            },
-        )
-        added.raise_for_status()
-    return address
 
 
 def retriever(server: str, name: str, vectors: Peer) -> dict[str, Any]:

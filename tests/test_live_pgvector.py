@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tests.databases import Database, database
-from tests.embedder import DIMENSIONS, embedder, embedding, vector
+from tests.embedder import embedder, embedding
 from tests.http_servers import Peer
-from tests.live_suite import CORPUS, KEYS, SOUND, WITHDRAWN, WITHOUT_ONE, asked, report
+from tests.live_indexes import indexed
+from tests.live_suite import KEYS, SOUND, WITHDRAWN, WITHOUT_ONE, asked, report
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +26,7 @@ def vectors() -> Iterator[Peer]:
 
 def table(server: Database, vectors: Peer, name: str) -> dict[str, Any]:
     """Index the corpus in a table; gives the retriever."""
-    server.owner.execute(
-        f"CREATE TABLE {name} (id text PRIMARY KEY, text text, source text, embedding vector({DIMENSIONS}))"
-    )
-    with server.owner.cursor() as cursor:
-        cursor.executemany(
-            f"INSERT INTO {name} VALUES (%s, %s, %s, %s)",  # noqa: S608 - the names are ours
-            [(one.id, one.text, one.document, str(vector(f"{one.title} {one.text}"))) for one in CORPUS],
-        )
+    indexed(server, name)
     return server.retriever(options={"table": name}, embedding=embedding(vectors))
 
 
