@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from app.domain.model import RunStatus, Verdict
 from app.domain.verdicts import remarks, run_verdict, too_few_scored
-from app.services import alerting, embedding_canaries, facts, watching
+from app.services import alerting, embedding_canaries, facts, run_causes, watching
 from app.services.embedding_canaries import Watched
 from app.services.findings import find_out
 from app.services.plans import Plan
@@ -18,6 +18,7 @@ from app.services.staging import Gathered, gather
 from app.services.summaries import aggregate_vector, run_body, with_embedder
 from app.services.watching import OvertakenError
 from app.store import alerts, queue, recording
+from app.store import run_causes as stored_causes
 from app.store.engine import Store, to_us
 from app.store.queue import ClaimedRun, ShardBody
 
@@ -100,6 +101,9 @@ def _end(
         undated=found.undated,
         lacking=gathered.lacking,
     )
+    cause = run_causes.find_cause(store, plan, gathered, found)
+    if cause is not None and cause.is_told(plan.run.id):
+        reasons.append(cause.reason)
     status = RunStatus.FINISHED if gathered.complete else RunStatus.PARTIAL
     now = clock()
     vector = aggregate_vector(plan.vector_names, found.aggregates)
@@ -142,6 +146,8 @@ def _end(
         body = run_body(plan.panel, found.aggregates, found.reasons, gathered.outcomes, latencies, failed_at=failed_at)
         recording.save_latest(connection, check_id, run_id, body)
         embedding_canaries.record(connection, run_id, watched)
+        if cause is not None:
+            stored_causes.save_run_cause(connection, run_id, cause.as_json)
         baseline_id = watching.record(connection, plan, found.watched, now=now)
         hold_until = now + hold if hold is not None and aggregates.degraded and verdict is not Verdict.UNKNOWN else None
         alerting.after_run(connection, check_id, run_id, now=now, hold_until=hold_until)

@@ -8,9 +8,11 @@ from typing import Any
 from app.domain.counting import counted
 from app.domain.detection import SIGNALS, Baseline, Signal, unpack_baseline
 from app.domain.diagnosis.fleet import Fleet, Group, GroupKind, Member, fleet
+from app.domain.diagnosis.run_causes import RunCause
 from app.domain.diagnosis.values import Cause
 from app.domain.judging import REGRESSED, RELEVANCE, unpack_reasons
 from app.domain.matching import Match
+from app.services.run_causes import causes_of
 from app.services.scoring import without_relevance
 from app.store import detection, diagnosis, fallen, history, probed, suites
 from app.store.diagnosis import DiagnosisRow
@@ -80,6 +82,8 @@ class Explanation:
 
     fleet: Fleet
     """Of those that were well before the alert's first bad run."""
+    cause: RunCause | None
+    """The one cause that explains the whole run, where there is one."""
     known: Mapping[str, DiagnosisRow]
     """The diagnosis of each degraded canary by key, where there is one that still stands."""
 
@@ -105,6 +109,7 @@ class Explanation:
             "of": fleet.of,
             "expected_by_chance": fleet.expected,
             "causes": {str(cause): count for cause, count in fleet.causes.items()},
+            "cause": None if self.cause is None else self.cause.as_json,
         }
 
 
@@ -138,6 +143,7 @@ def explain_all(connection: Connection, asked: Sequence[tuple[int, int | None]])
     before = fallen.degraded_at(connection, fell_since)
     known = _standing(connection, degraded)
     chances = _chances(connection, [run_id for run_id in told if degraded[run_id]])
+    shared = causes_of(connection, told)
     return [
         _explanation(
             members[one[0]],
@@ -145,6 +151,7 @@ def explain_all(connection: Connection, asked: Sequence[tuple[int, int | None]])
             degraded[one[0]].keys() - before.get(earlier.get(begun[one], 0), {}).keys(),
             known[one[0]],
             chances.get(one[0], {}),
+            shared.get(one[0]),
         )
         if one in begun
         else None
@@ -158,6 +165,7 @@ def _explanation(
     fell: AbstractSet[int],
     known: Mapping[int, DiagnosisRow],
     chances: Mapping[int, float],
+    cause: RunCause | None,
 ) -> Explanation:
     everyone = [
         Member(
@@ -173,7 +181,9 @@ def _explanation(
         if position not in missing.failures
     ]
     keys = {member.canary_id: member.key for member in members}
-    return Explanation(fleet=fleet(everyone), known={keys[canary]: row for canary, row in known.items()})
+    return Explanation(
+        fleet=fleet(everyone, cause=cause), cause=cause, known={keys[canary]: row for canary, row in known.items()}
+    )
 
 
 def _measured(

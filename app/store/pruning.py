@@ -27,6 +27,7 @@ from app.store.tables import (
     rescored_rollups,
     rescored_runs,
     rollups,
+    run_causes,
     run_embedders,
     run_probes,
     runs,
@@ -46,7 +47,7 @@ def prune_runs(connection: Connection, horizon: int, batch: int) -> int:
         old += _ids(connection, sa.select(runs.c.id).where(ended), batch - len(old))
         if len(old) == batch:
             break
-    for table in (rescored_runs, run_probes, run_embedders, detections, marks, shards, idempotency_keys):
+    for table in (rescored_runs, run_probes, run_causes, run_embedders, detections, marks, shards, idempotency_keys):
         connection.execute(sa.delete(table).where(table.c.run_id.in_(old)))
     connection.execute(sa.delete(runs).where(runs.c.id.in_(old)))
     return len(old)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from app.domain.diagnosis.texts import grams, held
 from app.domain.diagnosis.values import Case
-from app.domain.matching import Prepared, match, prepare
+from app.domain.matching import Match, Prepared, match, prepare
 from app.domain.model import Judgment, Ranking
 
 MOSTLY = 0.5
@@ -38,8 +38,8 @@ class Search:
     wanted: tuple[Wanted, ...]
     known: dict[str, str]
     """What the expected chunks held, by id."""
-    looked: dict[int, tuple[Ranking, tuple[int | None, ...]]] = field(default_factory=dict, compare=False, repr=False)
-    """Answers already looked through, by identity: every rule asks for their ranks."""
+    matches: dict[int, tuple[Ranking, Match]] = field(default_factory=dict, compare=False, repr=False)
+    """Answers already matched, by identity: every rule asks for their ranks."""
 
     def ranks(self, ranking: Ranking | None) -> tuple[int | None, ...]:
         """Give the rank of each wanted judgment; None = not there.
@@ -49,17 +49,19 @@ class Search:
         """
         if ranking is None:
             return (None,) * len(self.wanted)
-        if id(ranking) not in self.looked:
-            self.looked[id(ranking)] = ranking, self._ranks(ranking)
-        return self.looked[id(ranking)][1]
-
-    def _ranks(self, ranking: Ranking) -> tuple[int | None, ...]:
-        ids = tuple(
-            f"{_RENAMED}{place}" if self._is_another(chunk, text) else chunk
-            for place, (chunk, text) in enumerate(zip(ranking.ids, ranking.texts, strict=True))
-        )
-        first = match(self.prepared, ranking if ids == ranking.ids else replace(ranking, ids=ids)).first
+        first = self.match(ranking).first
         return tuple(first[one.index] for one in self.wanted)
+
+    def match(self, ranking: Ranking) -> Match:
+        """Match an answer against all judgments, a chunk that holds another text under its old id not by that id."""
+        if id(ranking) not in self.matches:
+            ids = tuple(
+                f"{_RENAMED}{place}" if self._is_another(chunk, text) else chunk
+                for place, (chunk, text) in enumerate(zip(ranking.ids, ranking.texts, strict=True))
+            )
+            seen = ranking if ids == ranking.ids else replace(ranking, ids=ids)
+            self.matches[id(ranking)] = ranking, match(self.prepared, seen)
+        return self.matches[id(ranking)][1]
 
     def _is_another(self, chunk: str, text: str | None) -> bool:
         was = self.known.get(chunk)

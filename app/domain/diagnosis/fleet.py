@@ -11,6 +11,7 @@ from enum import StrEnum
 from math import exp, lgamma
 
 from app.domain.counting import counted, plural
+from app.domain.diagnosis.run_causes import RunCause
 from app.domain.diagnosis.values import Cause
 
 
@@ -81,8 +82,8 @@ class Fleet:
     causes: Mapping[Cause, int]
 
 
-def fleet(members: Iterable[Member]) -> Fleet:
-    """Say what the fallen among these canaries have in common.
+def fleet(members: Iterable[Member], *, cause: RunCause | None = None) -> Fleet:
+    """Say what the fallen among these canaries have in common; `cause` explains the whole run, where one does.
 
     All: half of the measured canaries or more, and at least three. One: a single canary. A group is named where it
     holds two of three fallen canaries or more, at least two, and a random draw would do so in less than 1 of 20 cases
@@ -98,13 +99,13 @@ def fleet(members: Iterable[Member]) -> Fleet:
     group = _common(everyone, fallen) if shape is Shape.FEW else None
     inside = [member for member in everyone if group is None or group in member.groups]
     down = [member for member in fallen if group is None or group in member.groups]
-    headline = _headline(group, down, inside, fallen, everyone)
+    headline = _headline(group, down, inside, fallen, everyone, cause)
     expected = _expected(inside)
     chance = f"; expected {_number(expected)} by chance" if fallen and expected is not None else ""
     return Fleet(
         shape=shape,
         headline=f"{headline}{chance}{calmed if restless else ''}",
-        sentence=_sentence(shape, group, down, fallen, inside, len(everyone)),
+        sentence=cause.reason if cause is not None else _sentence(shape, group, down, fallen, inside, len(everyone)),
         group=group,
         fallen=len(down),
         of=len(inside),
@@ -156,6 +157,7 @@ def _headline(
     inside: Sequence[Member],
     fallen: Sequence[Member],
     everyone: Sequence[Member],
+    cause: RunCause | None,
 ) -> str:
     if not fallen:
         return f"None of {counted(len(everyone), 'canary')} newly degraded"
@@ -165,7 +167,7 @@ def _headline(
         where += f", {len(fallen):,} of {len(everyone):,} in all"
     if len(fallen) == 1:
         where += f" ({_plain(fallen[0].key)})"
-    return f"{where}: {_causes(fallen)}"
+    return f"{where}: {_causes(fallen) if cause is None else cause.phrase}"
 
 
 def _causes(fallen: Sequence[Member]) -> str:

@@ -16,21 +16,27 @@ MOST_LOOKED_AT = 60
 """Chunks; an answer may have hundreds of long ones."""
 
 
-def reanchor(wanted: Wanted, answers: Iterable[Ranking], before: Ranking | None) -> Reanchor | None:
+def reanchor(
+    wanted: Wanted, answers: Iterable[Ranking], before: Ranking | None, *, pieces: bool = False
+) -> Reanchor | None:
     """Find the chunk that holds a passage now, or the few that hold it together; None = there is none.
 
     Chunks that stood beside the expected one when all was well, and still say the same, are no new home of it: they
-    are neighbours that overlap with it.
+    are neighbours that overlap with it. With `pieces`, where it is known that everything was cut anew, the pieces that
+    were retrieved do, even if they hold little of a long passage.
     """
     if wanted.passage is None:
         return None
     whole = grams(wanted.passage)
-    taken = _cover(whole, _candidates(whole, answers, before))
-    found = [one.found for one in taken]
-    held = frozenset[tuple[str, ...]]().union(*(one.held for one in taken))
-    share = len(held) / len(whole) if whole else 0.0
-    if not found or (found[0].similarity < MOSTLY and share < TOGETHER):
+    candidates = _candidates(whole, answers, before)
+    taken = _cover(whole, candidates)
+    share = _share(taken, whole)
+    if not taken or (taken[0].found.similarity < MOSTLY and share < TOGETHER):
+        taken = _cover(whole, [one for one in candidates if pieces and one.is_piece])
+        share = _share(taken, whole)
+    if not taken:
         return None
+    found = [one.found for one in taken]
     return Reanchor(
         index=wanted.index,
         judgment=wanted.judgment,
@@ -47,6 +53,8 @@ class _Candidate:
 
     found: Found
     held: Grams
+    is_piece: bool
+    """Most of what it says is of the passage."""
 
 
 def _candidates(whole: Grams, answers: Iterable[Ranking], before: Ranking | None) -> list[_Candidate]:
@@ -64,11 +72,18 @@ def _candidates(whole: Grams, answers: Iterable[Ranking], before: Ranking | None
     found: list[_Candidate] = []
     # Answers come most telling first, which decides where two chunks hold as much.
     for _, _, chunk, document, text in sorted(islice(first.values(), MOST_LOOKED_AT), key=lambda one: (one[1], one[0])):
-        held = whole & grams(text)
+        own = grams(text)
+        held = whole & own
         if held:
             share = round(len(held) / len(whole), 3)
-            found.append(_Candidate(Found(id=chunk, document=document, text=text, similarity=share), held))
+            is_piece = len(held) >= MOSTLY * len(own)
+            found.append(_Candidate(Found(id=chunk, document=document, text=text, similarity=share), held, is_piece))
     return found
+
+
+def _share(taken: Sequence[_Candidate], whole: Grams) -> float:
+    held = frozenset[tuple[str, ...]]().union(*(one.held for one in taken))
+    return len(held) / len(whole) if whole else 0.0
 
 
 def _cover(whole: Grams, candidates: Sequence[_Candidate]) -> Sequence[_Candidate]:
@@ -89,6 +104,8 @@ def _proposal(wanted: Wanted, found: Found, *, alone: bool) -> Judgment:
     """Write the judgment anew with the identities it had: a document that it did not name would widen it."""
     old = wanted.judgment
     text = old.text if alone or old.text is None else part_held(old.text, found.text)
+    if old.id is None and old.document is not None and found.document is not None:
+        return replace(old, document=found.document, text=text)
     if old.id is None and text is not None:
         return replace(old, text=text)
     return replace(old, id=found.id, document=None if old.document is None else found.document, text=text)

@@ -108,6 +108,11 @@ class Reanchor:
     similarity: float
     """The share of the passage's word 3-grams that they hold together, in [0, 1]."""
 
+    @property
+    def changes(self) -> bool:
+        """Whether the judgment would be another; a text by itself names no chunk that could have moved."""
+        return self.proposals != (self.judgment,)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:

@@ -14,7 +14,7 @@ from app.store.tables.catalog import (
     suite_versions,
 )
 from app.store.tables.detection import baseline_choices, baselines, detections, detectors
-from app.store.tables.diagnosis import diagnoses, reanchors
+from app.store.tables.diagnosis import diagnoses, reanchors, run_causes
 from app.store.tables.embedders import embedder_findings, embedders, run_embedders
 from app.store.tables.history import (
     chunks,
@@ -60,6 +60,7 @@ __all__ = [
     "rescored_runs",
     "rescorings",
     "rollups",
+    "run_causes",
     "run_embedders",
     "run_probes",
     "runs",

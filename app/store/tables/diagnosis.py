@@ -4,6 +4,14 @@ from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, LargeBinary
 
 from app.store.tables.base import Id, id_column, metadata
 
+run_causes = Table(
+    "run_causes",
+    metadata,
+    # Deleted with its run also by a release that does not know of it yet.
+    Column("run_id", Id, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True, autoincrement=False),
+    Column("body", Text, nullable=False),  # JSON: the one cause that explains the whole run
+)
+
 diagnoses = Table(
     "diagnoses",
     metadata,

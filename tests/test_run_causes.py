@@ -1,0 +1,212 @@
+"""A cause that the whole run shares is recognised from what was retrieved before and now, and said where it helps."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from app.domain.diagnosis.run_causes import Pair, RunCause, RunCauseKind, read_run_cause, recognise
+from app.domain.model import Canary, Judgment, Outcome, Ranking
+from app.domain.retrievers import Scale
+from app.services import baselines
+from app.store import run_causes
+from app.store.engine import Store
+from tests.library import TEXTS, Diagnosed
+
+# --- recognised from two rankings a canary -------------------------------------------------------------------
+
+
+def ranking(*hits: tuple[str, str], document: str | None = None, score: float = 0.9) -> Ranking:
+    """Make a ranking of (id, text)."""
+    return Ranking(
+        ids=tuple(name for name, _ in hits),
+        documents=(document,) * len(hits),
+        texts=tuple(text for _, text in hits),
+        scores=tuple(score - 0.01 * rank for rank in range(len(hits))),
+        returned=len(hits),
+    )
+
+
+def words(number: int, count: int = 60, start: int = 0) -> str:
+    """Write a text that shares no three words with that of another number."""
+    return " ".join(f"w{number}x{place}" for place in range(start, start + count))
+
+
+def pairs(now: Any, *, judgment: Any = None, count: int = 10) -> list[Pair]:
+    """Make canaries that each found a chunk `old-N` before; `now` gives the ranking of each number."""
+    judgment = judgment or (lambda number: Judgment(id=f"old-{number}"))
+    return [
+        Pair(
+            canary=Canary(key=f"q{number}", query="?", judgments=(judgment(number),)),
+            before=ranking((f"old-{number}", words(number)), (f"old-{number}b", words(number + 100)), document="a.md"),
+            now=now(number),
+        )
+        for number in range(count)
+    ]
+
+
+def found(some: list[Pair]) -> RunCause | None:
+    """Recognise what happened, as a run does."""
+    return recognise(some, k=5, scale=Scale.COSINE, since_run=8, before_run=7)
+
+
+def halves(number: int) -> Ranking:
+    """Cut the old chunk in two under new ids."""
+    return ranking((f"n-{number}-0", words(number, 30)), (f"n-{number}-1", words(number, 30, 30)), document="a.md")
+
+
+def test_chunks_cut_anew_under_other_ids_are_recognised_by_their_texts() -> None:
+    cause = found(pairs(halves))
+    assert cause is not None
+    assert (cause.kind, cause.affected, cause.unseen_ids) == (RunCauseKind.RECHUNKED, 10, 1.0)
+    assert (cause.recall_by_id_before, cause.recall_by_id_now) == (1.0, 0.0)
+    assert (cause.recall_by_passage_before, cause.recall_by_passage_now) == (1.0, 1.0)
+    assert cause.phrase == "chunks re-cut under other ids (recall by id 1.00 -> 0.00, by passage 1.00 -> 1.00)"
+    assert cause.reason.startswith("Chunks re-cut under other ids since run 8: recall by id 1.00 -> 0.00")
+    assert "100 % of the retrieved ids were not there in run 7" in cause.reason
+    assert read_run_cause(json.loads(json.dumps(cause.as_json))) == cause
+
+
+def test_where_the_new_cut_splits_every_expected_passage_it_is_recognised_all_the_same() -> None:
+    expected = pairs(halves, judgment=lambda number: Judgment(id=f"old-{number}", text=words(number, 20, 20)))
+    cause = found(expected)
+    assert cause is not None
+    assert (cause.kind, cause.recall_by_passage_now, cause.split) == (RunCauseKind.RECHUNKED, 0.0, 10)
+    assert "10 expected passages are split over several chunks" in cause.reason
+
+
+def test_the_same_chunks_under_other_ids_are_re_indexed() -> None:
+    cause = found(pairs(lambda number: ranking((f"n-{number}", words(number)), document="a.md")))
+    assert cause is not None
+    assert cause.kind is RunCauseKind.REINDEXED
+
+
+@pytest.mark.parametrize("names", ["document", "id"])
+def test_the_same_chunks_of_documents_by_other_names_are_renamed_documents(names: str) -> None:
+    judged = {"document": lambda _: Judgment(document="a.md"), "id": lambda number: Judgment(id=f"old-{number}")}[names]
+    prefix = "old" if names == "document" else "b.md"
+    moved = pairs(lambda number: ranking((f"{prefix}-{number}", words(number)), document="b.md"), judgment=judged)
+    cause = found(moved)
+    assert cause is not None
+    assert cause.kind is RunCauseKind.RENAMED_DOCUMENTS
+
+
+def test_a_new_cut_is_recognised_though_judgments_by_document_are_all_found() -> None:
+    cause = found(pairs(halves, judgment=lambda _: Judgment(document="a.md")))
+    assert cause is not None
+    assert (cause.kind, cause.affected) == (RunCauseKind.RECHUNKED, 0)
+    assert not cause.is_harmful
+
+
+def test_a_new_cut_under_the_old_ids_is_recognised() -> None:
+    def now(number: int) -> Ranking:
+        return ranking((f"old-{number}", words(number, 40)), (f"old-{number}b", words(number, 20, 40)))
+
+    cause = found(pairs(now))
+    assert cause is not None
+    assert cause.phrase.startswith("chunks re-cut under their old ids")
+
+
+def test_a_fifth_of_the_documents_cut_anew_is_recognised() -> None:
+    def now(number: int) -> Ranking:
+        return halves(number) if number < 4 else pairs(halves, count=20)[number].before
+
+    cause = found(pairs(now, count=20))
+    assert cause is not None
+    assert (cause.kind, cause.affected, cause.recall_by_id_now) == (RunCauseKind.RECHUNKED, 4, 0.8)
+
+
+def test_lost_chunks_another_order_and_copies_are_not_taken_for_a_new_cut() -> None:
+    def lost(number: int) -> Ranking:
+        return ranking((f"old-{number}b", words(number + 100)), (f"else-{number}", words(number + 200)))
+
+    def shuffled(number: int) -> Ranking:
+        return ranking(*((f"else-{number}-{rank}", words(1_000 + 10 * number + rank)) for rank in range(5)))
+
+    def copied(number: int) -> Ranking:
+        return ranking(*((f"copy-{number}-{rank}", words(number)) for rank in range(5)))
+
+    assert [found(pairs(now)) for now in (lost, shuffled, copied)] == [None, None, None]
+
+
+def test_other_scores_for_the_same_chunks_are_recognised_where_half_of_the_canaries_show_them() -> None:
+    def now(number: int, *, share: int) -> Ranking:
+        before = pairs(halves, count=20)[number].before
+        return before if number >= share else ranking(*zip(before.ids, before.texts, strict=True), score=0.5)  # type: ignore[arg-type]
+
+    cause = found(pairs(lambda number: now(number, share=12), count=20))
+    assert cause is not None
+    assert (cause.kind, cause.affected) == (RunCauseKind.SCORES_CHANGED, 12)
+    assert "Scores of the same chunks changed since run 8: by 45 % in the median" in cause.reason
+    assert found(pairs(lambda number: now(number, share=9), count=20)) is None
+
+
+# --- in runs, alerts and pages -------------------------------------------------------------------------------
+
+
+def recut(chunks: Mapping[str, str]) -> dict[str, str]:
+    """Cut every chunk in two, under ids never seen before."""
+    cut: dict[str, str] = {}
+    for name, text in chunks.items():
+        some = text.split()
+        for part, piece in enumerate((some[: len(some) // 2], some[len(some) // 2 :])):
+            cut[f"v2-{name}-{part}"] = " ".join(piece)
+    return cut
+
+
+def test_a_new_cut_is_said_by_the_run_and_by_the_first_line_of_its_alert(store: Store) -> None:
+    setting = Diagnosed.of(store)
+    well = setting.run()
+    setting.library.chunks = recut(TEXTS)
+    bad = setting.run()
+    reasons = setting.world.shown(bad)["reasons"]
+    [told] = [reason for reason in reasons if "re-cut" in reason]
+    assert told.startswith(f"Chunks re-cut under other ids since run {bad.id}: recall by id 1.00 -> 0.00")
+    assert f"were not there in run {well.id}" in told
+    assert setting.world.deliver() is not None
+    data = json.loads(setting.world.send.sent[-1][1].body)["data"]
+    assert "chunks re-cut under other ids (recall by id 1.00 -> 0.00" in data["summary"]
+    assert data["fleet"]["cause"]["kind"] == "rechunked"
+
+
+def test_it_is_said_as_long_as_it_lasts_and_no_longer(store: Store) -> None:
+    setting = Diagnosed.of(store)
+    well = setting.run()
+    setting.library.chunks = recut(TEXTS)
+    first = setting.run()
+    second = setting.run()
+    del setting.library.chunks["v2-export-1"]
+    third = setting.run()
+    setting.library.chunks = dict(TEXTS)
+    healed = setting.run()
+    with store.read() as connection:
+        stored = run_causes.run_causes_of(connection, [run.id for run in (well, first, second, third, healed)])
+    assert {run: (one["since_run"], one["before_run"]) for run, one in stored.items()} == {
+        run.id: (first.id, well.id) for run in (first, second, third)
+    }
+    assert not any("re-cut" in reason for reason in setting.world.shown(healed)["reasons"])
+
+
+def test_a_run_that_is_unknown_in_between_does_not_end_it(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
+    setting.run()
+    setting.library.dead = Outcome.UNREACHABLE
+    setting.run()
+    setting.library.dead, setting.library.chunks = None, recut(TEXTS)
+    first = setting.run()
+    setting.library.dead = Outcome.UNREACHABLE
+    setting.run()
+    setting.library.dead = None
+    again = setting.run()
+    assert any(f"since run {first.id}" in reason for reason in setting.world.shown(again)["reasons"])
+
+
+def test_it_ends_once_people_accept_things_as_they_are(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
+    setting.run()
+    setting.library.chunks = recut(TEXTS)
+    setting.run()
+    baselines.accept(sqlite_store, "watch", by="somebody", note=None, now=setting.world.clock())
+    after = setting.run()
+    assert not any("re-cut" in reason for reason in setting.world.shown(after)["reasons"])
