@@ -22,6 +22,7 @@ from tests.world import COVERAGE, LEASE, RETRIEVER, World, canary, documents, pa
 
 COUNT = 250  # three shards, the last one half full; the fake asks the last canary first
 REASON = "the run was ended early: 10 probes in a row failed (7 timeout, 3 unreachable)"
+FAILURE = "retriever does not answer in time (7 of 250 probes, 3 failed otherwise, 105 were not sent)"
 
 
 # --- counting ------------------------------------------------------------------------------------------------
@@ -64,8 +65,8 @@ def test_a_retriever_that_asks_to_be_left_alone_for_long_opens_the_breaker_at_on
 
 def test_the_reason_tells_how_probes_failed_and_at_whom() -> None:
     at_embedder = Answer(outcome=Outcome.TIMEOUT, latency_seconds=1.0, step=Step.EMBEDDER)
-    breaker = Breaker(limit=3).after([failed(Outcome.REFUSED), at_embedder, at_embedder])
-    assert breaker.reason.endswith("3 probes in a row failed (2 timeout at the embedder, 1 refused)")
+    breaker = Breaker(limit=3).after([failed(Outcome.REFUSED, http_status=500), at_embedder, at_embedder])
+    assert breaker.reason.endswith("3 probes in a row failed (2 timeout at the embedder, 1 HTTP 500)")
     impatient = Breaker(limit=1).after([at_embedder])
     assert impatient.reason.endswith("ended early: 1 probe in a row failed (1 timeout at the embedder)")
 
@@ -109,7 +110,7 @@ def _dies_after(world: World, answers: int) -> None:
 def _assert_ended_early(world: World, run: EndedRun) -> None:
     shown = world.shown(run)
     assert (run.status, run.verdict) == (RunStatus.PARTIAL, Verdict.UNKNOWN)
-    assert (shown["status"], shown["verdict"], shown["reasons"]) == ("partial", "unknown", [REASON])
+    assert (shown["status"], shown["verdict"], shown["reasons"]) == ("partial", "unknown", [REASON, FAILURE])
     assert shown["probes"] == {"ok": 135, "timeout": 7, "unreachable": 3, "skipped": 105}
     results = world.results(run, limit=COUNT)
     told = Counter(result["detail"] for result in results.values() if result["outcome"] == "skipped")
@@ -153,7 +154,9 @@ def test_a_run_that_has_asked_everything_was_not_ended_early(store: Store) -> No
     world.probe.all_fail()
     run = world.run()
     assert run.status is RunStatus.FINISHED
-    assert world.shown(run)["reasons"] == ["only 0 of 20 probes measured: 20 unreachable"]
+    assert world.shown(run)["reasons"] == [
+        "only 0 of 20 probes measured: retriever is unreachable: as told (20 of 20 probes)"
+    ]
 
 
 def test_a_run_ended_early_is_told_to_stop_in_vain(world: World) -> None:
@@ -241,7 +244,10 @@ def test_failures_in_a_row_are_counted_on_after_a_crash(world: World) -> None:
     run = world.execute(resumed, "second")
     assert run is not None
     assert len(world.probe.asked) == 60
-    assert world.shown(run)["reasons"] == ["the run was ended early: 60 probes in a row failed (60 unreachable)"]
+    assert world.shown(run)["reasons"] == [
+        "the run was ended early: 60 probes in a row failed (60 unreachable)",
+        "retriever is unreachable: as told (60 of 250 probes, 190 were not sent)",
+    ]
 
 
 # --- the gate ------------------------------------------------------------------------------------------------

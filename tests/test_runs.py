@@ -195,7 +195,9 @@ def test_a_run_of_which_less_than_half_was_measured_is_unknown(world: World) -> 
     world.probe.answers["cat"] = failed(Outcome.MALFORMED)
     run = world.run()
     assert run.verdict is Verdict.UNKNOWN
-    assert world.shown(run)["reasons"] == ["only 1 of 4 probes measured: 2 unreachable, 1 malformed"]
+    assert world.shown(run)["reasons"] == [
+        "only 1 of 4 probes measured: retriever is unreachable: as told (2 of 4 probes, 1 failed otherwise)"
+    ]
     world.probe.all_fail()
     run = world.run()
     shown = world.shown(run)

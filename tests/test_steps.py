@@ -121,7 +121,8 @@ def test_the_embedders_failures_end_a_run_early_too(store: Store) -> None:
     world.probe.otherwise = lambda _: replace(failed(Outcome.UNREACHABLE), step=Step.EMBEDDER)
     run = world.run()
     assert world.shown(run)["reasons"] == [
-        "the run was ended early: 10 probes in a row failed (10 unreachable at the embedder)"
+        "the run was ended early: 10 probes in a row failed (10 unreachable at the embedder)",
+        "embedder is unreachable: as told (10 of 40 probes, 30 were not sent)",
     ]
     assert world.shown(run)["probes_by_step"] == {"embedder": {"unreachable": 10}}
 

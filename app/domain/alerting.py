@@ -301,7 +301,14 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> dict[str,
             }
             for one in seen
         ],
+        **_failure(window),
     }
+
+
+def _failure(window: Sequence[Observation]) -> dict[str, Any]:
+    """Why most probes of the newest run failed, where the rule is about that and they did."""
+    found = window[-1].condition.failure if window else None
+    return {} if found is None else {"failure": found.as_json()}
 
 
 def _bound(bound: Bound | None) -> dict[str, float] | None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from app.domain.counting import counted
 from app.domain.model import EMPTY, Answer, Outcome, Step
+from app.domain.probe_failures import outcome_text
 
 ENDED_FIRST: Final = "the run ended first"
 """Of a probe that was not made, where nothing more is to be said."""
@@ -70,4 +71,4 @@ class Breaker:
 def _way(answer: Answer) -> str:
     """Name how a probe failed and, where it was not the retriever, at whom."""
     at = "" if answer.step is Step.RETRIEVER else f" at the {answer.step}"
-    return f"{answer.outcome}{at}"
+    return f"{outcome_text(answer.outcome, answer.http_status)}{at}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.domain.model import Bound, Rule, Severity
+from app.domain.probe_failures import FailureSummary
 
 ROUNDING: Final = 1e-9
 """Sums of floats stray by less: a mean of exactly 0.9 is not below 0.9."""
@@ -31,6 +32,8 @@ class Condition:
     """The first run that is part of what is bad, where that is told of more than this run."""
     recovering: bool = False
     """It is a good one of several in a row that somebody else counts, and who will say when they are enough."""
+    failure: FailureSummary | None = None
+    """Of a rule about failed probes: why most of them failed."""
 
 
 def bounded(rule: Rule, name: str, value: float, unit: str = "") -> Condition:

@@ -183,6 +183,10 @@ class Step(StrEnum):
 
     RETRIEVER = "retriever"
     EMBEDDER = "embedder"
+    LOOKUP = "lookup"
+    """What is fetched once a run before the retriever can be asked, such as the id of a collection."""
+    AUTHENTICATION = "authentication"
+    """The endpoint that gives tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +219,8 @@ class Answer:
     """For how long the retriever asked to be left alone, where that is longer than a run waits."""
     step: Step = Step.RETRIEVER
     """Whose outcome it is: of a retriever that is asked by vector, the embedder may have failed first."""
+    address: str | None = None
+    """Host and port of whoever failed, without anything that could be a secret; None where nothing failed."""
     unscored: str | None = None
     """One sentence why a scorer outside the retriever could not measure relevance, though hits came."""
     exchange: Exchange | None = field(default=None, repr=False)

@@ -5,6 +5,7 @@ How many runs it takes to open or close an alert is decided in alerting.
 
 import hashlib
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ from app.domain.conditions import ROUNDING, Condition, bad, bounded, good, milde
 from app.domain.counting import plural
 from app.domain.facts import NO_FACTS, RunFacts, judge_facts
 from app.domain.model import Aggregates, Bound, Category, EmbedderChange, Rule, RuleKind, Severity
+from app.domain.probe_failures import FailureSummary
 
 __all__ = [
     "ALWAYS",
@@ -50,7 +52,8 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
         case RuleKind.THRESHOLD:
             return _threshold(rule, aggregates, unknown=unknown)
         case RuleKind.PROBE_ERRORS:
-            return _probe_errors(rule, aggregates, unknown=unknown)
+            found = _probe_errors(rule, aggregates, unknown=unknown, failure=facts.failure)
+            return replace(found, failure=facts.failure)
         case RuleKind.EMBEDDING:
             return _embedding(aggregates, unknown=unknown)
         case RuleKind.DROP | RuleKind.REGRESSION | RuleKind.CANARY | RuleKind.LATENCY:
@@ -135,7 +138,7 @@ def _threshold(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Conditio
     return bounded(rule, name, value)
 
 
-def _probe_errors(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
+def _probe_errors(rule: Rule, aggregates: Aggregates, *, unknown: bool, failure: FailureSummary | None) -> Condition:
     """Compare the share of failed probes with the rule's, or else with what makes a run unknown; every run counts.
 
     A run that is unknown though half of its probes measured was ended early, since the last ones failed in a row,
@@ -147,11 +150,15 @@ def _probe_errors(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condi
     if value is None:
         return bad(Severity.CRITICAL, None, rule.failed_share, "the run has no probes, so nothing is known (critical)")
     if unknown and (rule.failed_share is None or 2 * aggregates.measured >= aggregates.total):
-        return bad(Severity.CRITICAL, value, rule.failed_share, f"{counted}{_why_unknown(aggregates)} (critical)")
+        why = _why_unknown(aggregates)
+        if failure is None or failure.what not in why:
+            why += _why_failed(failure, aggregates)
+        reason = f"{counted}{why} (critical)"
+        return bad(Severity.CRITICAL, value, rule.failed_share, reason)
     clear = True
     if rule.failed_share is not None:
         if value > rule.failed_share + ROUNDING:
-            reason = f"{counted}, more than {rule.failed_share:g} of them (critical)"
+            reason = f"{counted}, more than {rule.failed_share:g} of them{_why_failed(failure, aggregates)} (critical)"
             return bad(Severity.CRITICAL, value, rule.failed_share, reason)
         clear = value <= rule.failed_share - rule.margin + ROUNDING
     reason = counted if clear else f"{counted}, within the margin of {rule.margin:g}"
@@ -163,6 +170,13 @@ def _why_unknown(aggregates: Aggregates) -> str:
     if aggregates.unknown_reason is None or 2 * aggregates.measured < aggregates.total:
         return ", so the run is unknown"
     return f", and the run is unknown: {aggregates.unknown_reason}"
+
+
+def _why_failed(failure: FailureSummary | None, aggregates: Aggregates) -> str:
+    """Say after the count of failed probes at whom and how they failed."""
+    if failure is None:
+        return ""
+    return f": {failure.what}" + ("" if failure.count == aggregates.failed else f" ({failure.counts})")
 
 
 def _embedding(aggregates: Aggregates, *, unknown: bool) -> Condition:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from app.domain.counting import counted
 from app.domain.facts import NO_FACTS, RunFacts
 from app.domain.model import Aggregates, Canary, Category, Outcome, Reason, Rule, RuleKind, Slice, Verdict
+from app.domain.probe_failures import FailureSummary
 from app.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, ROUNDING, condition
 
 Bools = NDArray[np.bool_]
@@ -157,8 +158,9 @@ def run_verdict(
     `too_few_scored`; else degraded when the condition of at least one rule is true on this run; else healthy. What is
     wrong with the embedder is said of unknown runs too: it may be why. `facts`: what the rules look at besides.
     """
-    unmeasured = ended_early or (_why_unknown(aggregates) if is_unknown(aggregates) else None)
-    why = [reason for reason in (unmeasured, too_few_scored) if reason is not None]
+    unmeasured = ended_early or (_why_unknown(aggregates, facts.failure) if is_unknown(aggregates) else None)
+    failed = str(facts.failure) if ended_early is not None and facts.failure is not None else None
+    why = [reason for reason in (unmeasured, failed, too_few_scored) if reason is not None]
     if why:
         asked = [rule for rule in rules if rule.kind is RuleKind.EMBEDDING]
         found = [condition(rule, aggregates, unknown=True) for rule in asked]
@@ -275,11 +277,11 @@ def _slice(
     return Slice(canaries=canaries, measured=measured, health_score=row[0], coverage=row[1], measures=named)
 
 
-def _why_unknown(aggregates: Aggregates) -> str:
+def _why_unknown(aggregates: Aggregates, failure: FailureSummary | None) -> str:
     if not aggregates.total:
         return "there were no probes, so nothing is known"
     failures = [f"{count} {outcome}" for outcome, count in aggregates.probes.items() if outcome != Outcome.OK]
-    listed = f": {', '.join(failures)}" if failures else ""
+    listed = f": {failure or ', '.join(failures)}" if failures else ""
     if 2 * aggregates.measured >= aggregates.total:
         if aggregates.expecting == 1:
             return f"the one canary that expects something did not measure{listed}"

@@ -15,7 +15,7 @@ from app.services.embedding_canaries import Watched
 from app.services.findings import find_out
 from app.services.plans import Plan
 from app.services.staging import Gathered, gather
-from app.services.summaries import aggregate_vector, run_body, with_embedder
+from app.services.summaries import aggregate_vector, failure_summary, run_body, with_embedder
 from app.services.watching import OvertakenError
 from app.store import alerts, queue, recording
 from app.store import run_causes as stored_causes
@@ -90,6 +90,7 @@ def _end(
         unscored=gathered.unscored_at,
         latencies=gathered.measured_latencies,
         seen=found.watched.row if found.watched else None,
+        failure=failure_summary(gathered.failures.values(), found.aggregates.total),
     )
     verdict, reasons = run_verdict(
         found.aggregates, plan.yardstick.rules, ended_early=gathered.ended_early, too_few_scored=too_few, facts=seen

@@ -4,7 +4,7 @@ How many bad ones open an alert is decided in the domain, by alerting.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,10 @@ from app.domain.drops import drop_from_json
 from app.domain.facts import NO_FACTS, Alarm, RunFacts
 from app.domain.judging import RELEVANCE, Panel, unpack_reasons
 from app.domain.model import Reason, Rule, RuleKind, Severity, Verdict
+from app.domain.probe_failures import FailureSummary
 from app.domain.rules import condition
 from app.domain.significance import Difference
-from app.services.summaries import latency_summary, stored_aggregates
+from app.services.summaries import failure_summary, latency_summary, stored_aggregates
 from app.store import detection, history, suites
 from app.store.detection import DetectionRow
 from app.store.engine import Connection, from_us
@@ -73,6 +74,7 @@ def gather(connection: Connection, check_id: int, rules: Sequence[Rule], *, unre
         rows = history.ended_runs(connection, check_id, limit=limit)
     compared_since = _compared_since(connection, check_id, judged)
     seen = Facts(runs=rows, known=_stored(connection, judged, rows, compared_since))
+    seen = _with_failure(connection, seen)
     short = [rule for rule in judged if _matters(seen, rule, unresolved)]
     while short := [rule for rule in short if not _is_enough(seen, rule, compared_since)]:
         limit = min(4 * len(seen.runs), _SILENT_BACK)
@@ -82,6 +84,17 @@ def gather(connection: Connection, check_id: int, rules: Sequence[Rule], *, unre
         older = _stored(connection, short, rows[: -len(seen.runs)], compared_since)
         seen = Facts(runs=rows, known={**older, **seen.known})
     return seen
+
+
+def _with_failure(connection: Connection, seen: Facts) -> Facts:
+    """Add why most probes of the newest run failed: only of that one people are told."""
+    newest = seen.newest
+    if newest is None or not newest.failed:
+        return seen
+    _, failures = history.probes_of(connection, newest.id)
+    failure = failure_summary(failures.values(), newest.total or len(failures))
+    facts = replace(seen.known.get(newest.id, NO_FACTS), failure=failure)
+    return replace(seen, known={**seen.known, newest.id: facts})
 
 
 def _count_known(rows: Iterable[RunRow]) -> int:
@@ -115,11 +128,13 @@ def facts_of(
     unscored: Collection[int],
     latencies: Sequence[float],
     seen: DetectionRow | None = None,
+    failure: FailureSummary | None = None,
 ) -> RunFacts:
     """Give what the rules look at on a run that is about to end, as it will be read back.
 
     `reasons` are bits by position; `failed` and `unscored` positions whose probe or whose relevance was not measured;
-    `latencies` those of the measured; `seen` what the detector made of the run, None where none looked at it.
+    `latencies` those of the measured; `seen` what the detector made of the run, None where none looked at it;
+    `failure` why most of the failed probes did.
     """
     named = _named(rules)
     places = {canary.key: place for place, canary in enumerate(panel.canaries) if canary.key in named} if named else {}
@@ -131,6 +146,7 @@ def facts_of(
             key: None if place in failed else _reasons(int(reasons[place]), unscored=place in unscored)
             for key, place in places.items()
         },
+        failure=failure,
     )
 
 

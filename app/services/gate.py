@@ -20,6 +20,7 @@ from app.domain.judging import Panel, Result, Tally, Yardstick, judge, judge_tim
 from app.domain.measures import MEASURES_VERSION
 from app.domain.model import Answer, Outcome, Ranking, RunStatus, Trigger, Verdict
 from app.domain.presence import lacking, present
+from app.domain.probe_failures import ProbeFailure, summarize_failures
 from app.domain.rankings import decimals_of, settle
 from app.domain.retrievers import Ask, Asking, Probe
 from app.domain.significance import Difference
@@ -255,7 +256,9 @@ def _summary(
         unscored={position for position, answer in enumerate(asked.answers) if answer.unscored is not None},
         latencies=latencies,
     )
-    facts = replace(facts, drops=_drops(yardstick, panel, judged, before))
+    failures = [answer for answer in asked.answers if answer.outcome is not Outcome.OK]
+    why_failed = summarize_failures(map(ProbeFailure.of, failures), len(asked.answers))
+    facts = replace(facts, drops=_drops(yardstick, panel, judged, before), failure=why_failed)
     verdict, why = run_verdict(
         aggregates, yardstick.rules, ended_early=asked.ended_early, too_few_scored=too_few, facts=facts
     )
@@ -270,7 +273,6 @@ def _summary(
     names = vector_names(yardstick, panel)
     means = dict(zip(names, aggregate_vector(names, aggregates).tolist(), strict=True))
     counts = {name: getattr(aggregates, name) for name in ("total", "measured", "failed", "undefined", "degraded")}
-    failures = (answer for answer in asked.answers if answer.outcome is not Outcome.OK)
     failed_at = [(str(answer.step), str(answer.outcome)) for answer in failures]
     body = run_body(panel, aggregates, judged.tally.reasons, outcomes, latencies, failed_at=failed_at)
     return means, counts, verdict, why, body

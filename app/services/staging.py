@@ -54,6 +54,7 @@ def stage(
                 http_status=answer.http_status,
                 detail=answer.detail,
                 step=str(answer.step),
+                address=answer.address,
             )
             continue
         ranking = answer.ranking if answer.ranking.fingerprint else settle(answer.ranking, plan.decimals)

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from app.domain.judging import Panel, Yardstick, unpack_reasons
 from app.domain.measures import mean_name
 from app.domain.model import Aggregates, Category, EmbedderChange, Outcome, RunStatus, Slice, Step, Verdict
+from app.domain.probe_failures import FailureSummary, ProbeFailure, summarize_failures
 from app.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, measure_value
 from app.store.history import RunRow
+from app.store.queue import Failure
 
 _OWN = ("health_score", "coverage", DEGRADED_SHARE)
 
@@ -119,6 +121,21 @@ def run_body(
         "latency_seconds": latency_summary(latencies),
         "degraded": degraded,
     }
+
+
+def failure_summary(failures: Iterable[Failure], total: int) -> FailureSummary | None:
+    """Give the failure most of a run's failed probes share, as stored; None where none was sent and failed."""
+    probes = (
+        ProbeFailure(
+            outcome=Outcome(one.outcome),
+            step=Step(one.step),
+            address=one.address,
+            http_status=one.http_status,
+            detail=one.detail,
+        )
+        for one in failures
+    )
+    return summarize_failures(probes, total)
 
 
 def latency_summary(latencies: Sequence[float]) -> dict[str, float | None]:

@@ -5,7 +5,7 @@
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from app.domain.verdicts import LACKING, TOO_FEW_SCORED, UNSCORED, remarks, run_
 from app.formats.documents import CanaryDocument
 from app.services.facts import facts_of
 from app.services.scoring import corrected, yardstick_of
-from app.services.summaries import aggregate_vector, vector_names, with_embedder
+from app.services.summaries import aggregate_vector, failure_summary, vector_names, with_embedder
 from app.services.walking import Walk
 from app.store import recording, suites
 from app.store.engine import Store, from_us
@@ -146,6 +146,7 @@ class Sweep:
         too_few = next((reason for reason in run.reasons if reason.startswith(TOO_FEW_SCORED)), None)
         rules = sheet.yardstick.rules
         facts = _facts(sheet, run, failures) if needs_facts(rules) else NO_FACTS
+        facts = replace(facts, failure=failure_summary(failures.values(), aggregates.total))
         verdict, reasons = run_verdict(aggregates, rules, ended_early=ended_early, too_few_scored=too_few, facts=facts)
         reasons += unsaid(rules, facts) if verdict is not Verdict.UNKNOWN else []
         reasons += [told for told in run.reasons if told.startswith(UNSCORED) or told.endswith(LACKING)]

@@ -39,6 +39,8 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
     detail: str | None = None
     step: str = "retriever"
     """Who failed."""
+    address: str | None = None
+    """Host and port of whoever failed; None in rows from before it was kept."""
 
 
 class ShardBody(msgspec.Struct, array_like=True, frozen=True):

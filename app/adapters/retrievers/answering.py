@@ -9,7 +9,7 @@ from app.adapters.retrievers.mapping import Reader, Reading
 from app.adapters.retrievers.paths import MalformedError
 from app.adapters.transport import PAUSE_SECONDS
 from app.adapters.wire import Identity, Request, Response
-from app.domain.model import Answer, Exchange, Outcome
+from app.domain.model import Answer, Exchange, Outcome, Step
 
 REMEMBERED_BYTES = 32_000_000
 """How many bytes of answers are remembered from one run to the next, of all retrievers together."""
@@ -38,9 +38,16 @@ def answer_of(response: Response, reader: "Reader | RememberingReader") -> Answe
     )
 
 
-def failed(outcome: Outcome, detail: str, http_status: int | None, latency_seconds: float = 0.0) -> Answer:
+def failed(
+    outcome: Outcome,
+    detail: str,
+    http_status: int | None,
+    latency_seconds: float = 0.0,
+    *,
+    step: Step = Step.RETRIEVER,
+) -> Answer:
     """Answer that there is no measurement, and why."""
-    return Answer(outcome=outcome, latency_seconds=latency_seconds, http_status=http_status, detail=detail)
+    return Answer(outcome=outcome, latency_seconds=latency_seconds, http_status=http_status, detail=detail, step=step)
 
 
 def shown_exchange(request: Request, response: Response, identity: Identity) -> Exchange:

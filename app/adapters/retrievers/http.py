@@ -23,7 +23,7 @@ from app.adapters.retrievers.redaction import Redaction, credential_headers
 from app.adapters.transport import exchange, send_one
 from app.adapters.wire import NOBODY, Identity, Request, Response
 from app.domain.addresses import AddressPolicy
-from app.domain.model import EMPTY, Answer, Outcome
+from app.domain.model import EMPTY, Answer, Outcome, Step
 from app.domain.retrievers import Ask, Asking, OAuth2
 
 Vectors = Mapping[str, Sequence[float]]
@@ -58,7 +58,9 @@ class HttpProbe:
             standing = _Standing(self._keyring, asking)
             plan = self._looked_up(plan, asking, standing.identity)
         except (CredentialError, _LookupError) as error:
-            yield [(ask.position, failed(error.outcome, error.detail, error.http_status)) for ask in asks]
+            step = Step.AUTHENTICATION if isinstance(error, CredentialError) else Step.LOOKUP
+            failure = failed(error.outcome, error.detail, error.http_status, step=step)
+            yield [(ask.position, failure) for ask in asks]
             return
         reader = RememberingReader(plan.reader, self._remembered.get(retriever.slug))
         requests = requests_of(plan, asking, asks, self._user_agent, vectors)

@@ -25,7 +25,7 @@ from app.adapters.transport import exchange
 from app.adapters.wire import NOBODY, Failure, Request, Response, header_line
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import InvalidInputError, Problem
-from app.domain.model import EMPTY, Answer, Exchange, Outcome
+from app.domain.model import EMPTY, Answer, Exchange, Outcome, Step
 from app.domain.retrievers import Ask, Asking
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed
@@ -67,17 +67,19 @@ class McpProbe:
             hand(position, answer)
 
         run = _Run(self, plan, asking)
+        step = Step.RETRIEVER
         try:
             if asks:
                 await run.ask_all(asks, vectors, answered)
         except (NoAnswerError, CredentialError) as error:
             outcome, detail, status = error.outcome, error.detail, error.http_status
+            step = Step.AUTHENTICATION if isinstance(error, CredentialError) else step
         except Exception as error:  # noqa: BLE001 - see above
             outcome, detail, status = Outcome.MALFORMED, f"the session broke ({type(error).__name__})", None
         finally:
             run.close()
         for position in sorted(waiting):
-            hand(position, failed(outcome, detail, status))
+            hand(position, failed(outcome, detail, status, step=step))
 
 
 class _Run:

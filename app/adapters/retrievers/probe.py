@@ -14,8 +14,9 @@ from app.adapters.retrievers.mcp import McpProbe
 from app.adapters.retrievers.sql import SqlProbe
 from app.domain.addresses import AddressPolicy
 from app.domain.model import EMPTY, Answer, Outcome, Step
+from app.domain.probe_failures import address_of
 from app.domain.rankings import decimals_of, settle
-from app.domain.retrievers import Ask, Asking, Dialect, Embedder, ScorerKind
+from app.domain.retrievers import Ask, Asking, Dialect, Embedder, OAuth2, Retriever, ScorerKind
 
 EMBEDDED_TOGETHER = 256
 """Queries embedded before the caller gets a chance to stop."""
@@ -55,7 +56,8 @@ class RetrieverProbe:
         else:
             speak(asking, ())  # raises at once where the retriever cannot be asked; asks nobody
             answers = self._by_vector(speak, asking, asks, retriever.embedder)
-        return self._scored(asking, asks, answers) if retriever.scorer.kind in _OUTSIDE else answers
+        addressed = _addressed(retriever, answers)
+        return self._scored(asking, asks, addressed) if retriever.scorer.kind in _OUTSIDE else addressed
 
     def _by_vector(self, speak: Speaker, asking: Asking, asks: Sequence[Ask], embedder: Embedder) -> Iterator[Answers]:
         """Embed every query, then ask; a query that could not be embedded has the embedder's outcome for its own."""
@@ -100,6 +102,23 @@ class RetrieverProbe:
                     else (position, answer)
                     for position, answer in batch
                 ]
+
+
+def _addressed(retriever: Retriever, answers: Iterator[Answers]) -> Iterator[Answers]:
+    """Add to every answer that is no measurement the host and port of whoever failed."""
+    urls = {
+        Step.RETRIEVER: retriever.url,
+        Step.EMBEDDER: "" if retriever.embedder is None else retriever.embedder.endpoint.url,
+        Step.LOOKUP: "" if retriever.lookup is None else retriever.lookup.url,
+        Step.AUTHENTICATION: retriever.auth.token_url if isinstance(retriever.auth, OAuth2) else "",
+    }
+    addresses = {step: address_of(url, retriever.options) for step, url in urls.items()}
+    with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+        for batch in batches:
+            yield [
+                (position, answer if answer.outcome is Outcome.OK else replace(answer, address=addresses[answer.step]))
+                for position, answer in batch
+            ]
 
 
 def _pausing(scoring: Generator[None, None, Scored]) -> Generator[Answers, None, Scored]:
