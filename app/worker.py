@@ -1,7 +1,8 @@
 """The engine room: ticks, runs, diagnoses, deliveries and the metrics snapshot, each in threads of its own.
 
 Every replica may run one. APScheduler only says "look now" (memory store, anchored triggers); the database
-decides who works. Stopping lets go of what is under way so that it goes on elsewhere or later, nothing twice.
+decides who works. What is done every few seconds is timed by the monotonic clock, since the wall clock may be set.
+Stopping lets go of what is under way so that it goes on elsewhere or later, nothing twice.
 """
 
 import logging
@@ -23,10 +24,13 @@ from app.domain.schedules import trigger
 from app.services import alerting, deliveries, diagnosis, rescoring, retention, runs, scheduling
 from app.services.diagnosing import Diagnoses
 from app.services.notices import Links
+from app.services.overload import report_overload
 from app.services.plans import Planner
 from app.services.runs import EndedRun
 from app.services.scheduling import ScheduledCheck
+from app.services.self_monitor import Issue
 from app.services.vault import Vault
+from app.services.worker_clock import WorkerClock
 from app.store.engine import Store
 from app.store.queue import ClaimedRun
 
@@ -47,6 +51,10 @@ def untraced(_claimed: ClaimedRun, execute: Callable[[], EndedRun | None]) -> En
     return execute()
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """What a worker works with; the two seams are `probe` and `send`."""
@@ -61,6 +69,7 @@ class Engine:
     embed: Embed | None = None
     """Watches the embedders of retrievers; None = nobody does."""
     trace: Trace = untraced
+    clock: Callable[[], datetime] = _now
     retention_days: int = 90
     run_threads: int = 4
     delivery_threads: int = 4
@@ -69,7 +78,7 @@ class Engine:
 
 
 class Worker:
-    """Runs the engine until told to stop."""
+    """Runs the engine until it is stopped."""
 
     def __init__(self, engine: Engine, process: metrics.ProcessMetrics, snapshot: metrics.Snapshot) -> None:
         self._engine = engine
@@ -82,14 +91,16 @@ class Worker:
         self._scheduling = threading.Lock()
         self._wake = threading.Condition()
         self._looks = 0
-        self._started_at = datetime.now(UTC)
+        self._now = WorkerClock(engine.clock, process.monitor)
+        self._times_set = 0
+        """How often the clock was set when the scheduler was given its instants."""
         self._threads: list[threading.Thread] = []
         self._scheduler = BackgroundScheduler(timezone=UTC)
         self._scheduled: dict[int, int] = {}
         self._diagnoses = Diagnoses(
             planner=self._planner,
             probe=engine.probe,
-            clock=_now,
+            clock=self._now,
             stopping=self._stopping.is_set,
             threads=engine.diagnosis_threads,
         )
@@ -98,12 +109,15 @@ class Worker:
 
     def start(self) -> None:
         """Catch up once on what was missed, then work in the background."""
+        self._now()
         self._scheduler.start()
-        self._every(_SYNC_SECONDS, self._sync)
-        self._every(_SYNC_SECONDS, self._show)
-        self._every(_RETENTION_SECONDS, self._retain)
-        self._scheduler.add_job(self._guarded, args=[self._sync], next_run_time=datetime.now(UTC))
-        loops = [("heartbeat", self._heartbeat), ("rescoring", self._rescoring_loop)]
+        loops: list[tuple[str, Callable[[], None]]] = [
+            ("sync", partial(self._repeat, _SYNC_SECONDS, self._sync)),
+            ("show", partial(self._repeat, _SYNC_SECONDS, self._show)),
+            ("retention", self._retention_loop),
+            ("heartbeat", self._heartbeat),
+            ("rescoring", self._rescoring_loop),
+        ]
         loops += [(f"run-{number}", partial(self._run_loop, owner)) for number, owner in enumerate(self._owners)]
         loops += [
             (f"delivery-{number}", partial(self._delivery_loop, f"{self._engine.owner}:delivery-{number}"))
@@ -143,10 +157,11 @@ class Worker:
         """Whether every thread of the worker is running."""
         return bool(self._threads) and all(thread.is_alive() for thread in self._threads)
 
-    def _every(self, seconds: int, task: Callable[[], None]) -> None:
-        self._scheduler.add_job(
-            self._guarded, "interval", [task], seconds=seconds, coalesce=True, max_instances=1, misfire_grace_time=None
-        )
+    def _repeat(self, seconds: float, task: Callable[[], None]) -> None:
+        """Do a task now and then every few seconds, whatever the wall clock says."""
+        while not self._stopping.is_set():
+            self._guarded(task)
+            self._stopping.wait(seconds)
 
     def _guarded(self, task: Callable[[], None]) -> None:
         try:
@@ -172,9 +187,10 @@ class Worker:
         store = self._engine.store
         try:
             self._tick(check.id)
-            if scheduling.watch_for_silence(store, check.id, started_at=self._started_at, now=_now()):
+            now = self._now()
+            if scheduling.watch_for_silence(store, check.id, started_at=now - self._now.steady_for, now=now):
                 self.wake()
-            if firing and alerting.at_tick(store, check.id, now=_now()):  # a silence is over, a reminder is due
+            if firing and alerting.at_tick(store, check.id, now=now):  # a silence is over, a reminder is due
                 self.wake()
         except StoreUnavailableError:
             raise
@@ -183,10 +199,15 @@ class Worker:
 
     def _show(self) -> None:
         """Take the metrics snapshot anew; on a clock of its own, so that a store that is gone is seen to be gone."""
+        self._now()
         self._snapshot.refresh(self._engine.store)
+        report_overload(self._process.monitor, self._snapshot.state)
 
     def _follow(self, checks: Sequence[ScheduledCheck]) -> None:
         wanted = {check.id: check.version_id for check in checks}
+        if self._times_set != self._now.times_set:  # the scheduler waits for instants of the clock as it was
+            self._times_set = self._now.times_set
+            self._scheduled = {}
         for check in checks:
             if self._scheduled.get(check.id) != check.version_id:
                 self._scheduler.add_job(
@@ -199,19 +220,24 @@ class Worker:
                     max_instances=1,
                     misfire_grace_time=None,  # late is better than never: the tick itself asks which instant is due
                 )
-        for check_id in self._scheduled.keys() - wanted.keys():
-            self._scheduler.remove_job(str(check_id))
+        for job in self._scheduler.get_jobs():
+            if int(job.id) not in wanted:
+                job.remove()
         self._scheduled = wanted
 
     def _tick(self, check_id: int) -> None:
-        now = _now()
+        now = self._now()
         due = scheduling.tick(self._engine.store, check_id, now)
         if due is not None:
             self._process.scheduler_lag((now - due).total_seconds())
             self.wake()
 
     def _retain(self) -> None:
-        retention.prune(self._engine.store, datetime.now(UTC), days=self._engine.retention_days)
+        retention.prune(self._engine.store, self._now(), days=self._engine.retention_days)
+
+    def _retention_loop(self) -> None:
+        self._stopping.wait(_RETENTION_SECONDS)
+        self._repeat(_RETENTION_SECONDS, self._retain)
 
     def _run_loop(self, owner: str) -> None:
         self._loop(partial(self._run_once, owner))
@@ -244,7 +270,7 @@ class Worker:
 
     def _run_once(self, owner: str) -> bool:
         engine = self._engine
-        claimed = runs.claim(engine.store, owner=owner, now=_now(), lease=_LEASE)
+        claimed = runs.claim(engine.store, owner=owner, now=self._now(), lease=_LEASE, reclaim=self._now.is_settled)
         if claimed is None:
             return False
         logger.info("run_started", extra={"run": claimed.id, "check": claimed.check, "resumed": claimed.resumed})
@@ -281,7 +307,7 @@ class Worker:
                 claimed,
                 embed=engine.embed,
                 owner=owner,
-                clock=_now,
+                clock=self._now,
                 stopping=self._stopping.is_set,
                 hold=diagnosis.PATIENCE,
             )
@@ -289,7 +315,7 @@ class Worker:
             raise
         except Exception:
             logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})
-            return runs.give_up(engine.store, claimed, owner=owner, clock=_now)
+            return runs.give_up(engine.store, claimed, owner=owner, clock=self._now)
 
     def _deliver_once(self, owner: str) -> bool:
         engine = self._engine
@@ -299,7 +325,7 @@ class Worker:
             engine.send,
             owner=owner,
             links=engine.links,
-            clock=_now,
+            clock=self._now,
             lease=_LEASE,
         )
         if sent is None:
@@ -315,23 +341,30 @@ class Worker:
 
     def _rescore_once(self) -> bool:
         store, owner = self._engine.store, self._rescorer
-        claimed = rescoring.claim(store, owner=owner, now=_now())
+        claimed = rescoring.claim(store, owner=owner, now=self._now())
         if claimed is None:
             return False
         logger.info("rescoring_started", extra={"rescoring": claimed})
-        done = rescoring.carry_on(store, claimed, owner=owner, clock=_now, stopping=self._stopping.is_set)
+        done = rescoring.carry_on(store, claimed, owner=owner, clock=self._now, stopping=self._stopping.is_set)
         logger.info("rescoring_ended" if done else "rescoring_let_go", extra={"rescoring": claimed})
         return True
 
     def _heartbeat(self) -> None:
+        """Renew the leases of runs under way, whatever goes wrong with one renewal."""
+        beaten_at = time.monotonic()
         while not self._stopping.wait(_HEARTBEAT_SECONDS):
-            held = dict(self._at_work)
             try:
-                if held:
-                    runs.renew(self._engine.store, held, now=_now(), lease=_LEASE)
+                if held := dict(self._at_work):
+                    runs.renew(self._engine.store, held, now=self._now(), lease=_LEASE)
             except StoreUnavailableError as error:
                 logger.error("store_unavailable", extra={"detail": str(error)})  # noqa: TRY400 - expected, no trace
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
+            except BaseException:  # without it every long run would be taken over again and again
+                logger.exception("bug")
+            else:
+                beaten_at = time.monotonic()
+                self._process.monitor.clear(Issue.HEARTBEAT)
+                continue
+            silent = time.monotonic() - beaten_at
+            if silent > _LEASE.total_seconds() / 2:
+                detail = f"the leases of running runs could not be renewed for {silent:.0f} s; the log has the reason"
+                self._process.monitor.report(Issue.HEARTBEAT, detail)

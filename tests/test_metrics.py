@@ -67,6 +67,7 @@ PROCESS: dict[str, tuple[str, set[str]]] = {
     "coalmine_config_last_reload_success_timestamp_seconds": (GAUGE, set()),
     "coalmine_config_info": (GAUGE, {"hash"}),
     "coalmine_worker_up": (GAUGE, set()),
+    "coalmine_self_issue": (GAUGE, {"issue"}),
     "coalmine_store_up": (GAUGE, set()),
     "coalmine_build_info": (GAUGE, {"version"}),
 }

@@ -31,10 +31,10 @@ from tests.world import COVERAGE, World, canary, page
 
 ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "claim_run": lambda connection: queue.claim_run(connection, owner="o", now=1, lease_until=2),
-    "newest_instant": lambda connection: queue.newest_instant(connection, 1),
+    "newest_instant": lambda connection: queue.newest_instant(connection, 1, before=2),
     "list_runs": lambda connection: history.list_runs(connection, 1, limit=2),
     "ended_runs": lambda connection: history.ended_runs(connection, 1, limit=3),
-    "last_completed": lambda connection: history.last_completed(connection, 1),
+    "last_completed": lambda connection: history.last_completed(connection, 1, before=2),
     "newest_known": lambda connection: history.newest_known(connection, 1),
     "states_at": lambda connection: history.states_at(connection, 1, 1),
     "claim_delivery": lambda connection: outbox.claim_delivery(connection, owner="o", now=1, lease_until=2),
@@ -93,7 +93,7 @@ def test_no_table_of_history_is_scanned(name: str, sqlite_store: Store) -> None:
     ("name", "plan"),
     [
         ("newest_known", "SEARCH runs USING INDEX ix_runs_known (check_id=?)"),
-        ("last_completed", "SEARCH runs USING INDEX ix_runs_completed (check_id=?)"),
+        ("last_completed", "SEARCH runs USING INDEX ix_runs_completed (check_id=? AND finished_at<?)"),
     ],
 )
 def test_runs_that_tell_nothing_are_passed_over_on_the_way_to_one_that_does(

@@ -145,7 +145,7 @@ def test_one_check_that_raises_does_not_keep_the_others_from_being_looked_after(
     world.apply({**both, "checks": [{**both["checks"][0], "slug": slug} for slug in ("a-broken-one", "sound")]})
     world.wish("a-broken-one")
     with sqlite_store.write() as connection:  # beyond every calendar
-        connection.execute(sa.update(rows).values(scheduled_for=10**18, not_before=10**18))
+        connection.execute(sa.update(rows).values(scheduled_for=-(10**18)))
     with caplog.at_level(logging.ERROR, "coalmine"), _working(world, "worker"):
         until(lambda: [run["status"] for run in _runs(world, "sound")] == ["finished"])
         until(lambda: _messages(caplog, "bug"))

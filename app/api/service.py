@@ -13,6 +13,7 @@ from app.api.deps import csrf_token
 from app.api.problems import as_problem, problem
 from app.domain.errors import StoreUnavailableError
 from app.services import snapshots
+from app.services.self_monitor import Issue
 
 router = APIRouter(tags=["service"])
 
@@ -29,15 +30,22 @@ async def livez() -> str:
 
 @router.get("/readyz", response_class=PlainTextResponse)
 async def readyz(request: Request) -> Response:
-    """Say whether requests can be served: the store answers and the worker, where there is one, is running."""
+    """Say whether requests can be served: the store answers and takes writes, and the worker, if any, is running.
+
+    Other issues of this process follow "ok", a line each: it serves all the same.
+    """
     worker = request.app.state.worker
+    issues = request.app.state.exposition.process.monitor.issues
     if worker is not None and not worker.alive:
         return problem("not-ready", "Not ready", 503, "the worker is not running")
     try:
         await anyio.to_thread.run_sync(snapshots.ping, request.app.state.access.store, limiter=_CHECKS)
     except StoreUnavailableError as error:
         return as_problem(error)
-    return PlainTextResponse("ok\n")
+    if Issue.STORE_WRITE in issues:
+        return problem("not-ready", "Not ready", 503, issues[Issue.STORE_WRITE])
+    lines = ["ok", *(f"{issue}: {detail}" for issue, detail in issues.items())]
+    return PlainTextResponse("\n".join(lines) + "\n")
 
 
 @router.get("/metrics", response_class=Response, responses=answers(200, types=_EXPOSITIONS))

@@ -19,6 +19,8 @@ TICK: Final = timedelta(microseconds=1)
 CRON_GRAIN: Final = timedelta(minutes=1)
 CLOCK_CHANGE: Final = timedelta(hours=3)
 """More than any zone's clock jumps by; a whole day skipped at the date line is not provided for."""
+CLOCK_SKEW: Final = timedelta(minutes=2)
+"""More than the clocks of replicas differ by."""
 LONGEST_EVERY: Final = timedelta(days=366)
 SPREAD_SHARE: Final = 0.5
 SPREAD_WITHIN: Final = timedelta(seconds=60)
@@ -98,6 +100,14 @@ def interval_seconds(schedule: Schedule, now: datetime) -> float:
     following = next_due(schedule, now)
     previous = last_due(schedule, now, now - 9 * LONGEST_EVERY) or now
     return (following - previous).total_seconds()
+
+
+def credible_until(schedule: Schedule, now: datetime) -> datetime:
+    """Return the latest instant that a right clock can have written: the next one due, two minutes from now at least.
+
+    What is later was written before the clock was set back.
+    """
+    return max(now + CLOCK_SKEW, next_due(schedule, now))
 
 
 def trigger(schedule: Schedule) -> BaseTrigger:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import Metric
@@ -21,6 +22,7 @@ from app.metrics.state import gauge, state_families
 from app.services import snapshots
 from app.services.deliveries import SentDelivery
 from app.services.runs import EndedRun
+from app.services.self_monitor import Issue, SelfMonitor
 from app.services.snapshots import State
 from app.store.engine import Store
 
@@ -107,6 +109,15 @@ class ProcessMetrics:
             "Whether this process works (1), or only serves or has lost a thread of its worker (0).",
             registry=registry,
         )
+        issues = Gauge(
+            "coalmine_self_issue",
+            "Whether something is wrong with this process itself (1), by issue.",
+            ["issue"],
+            registry=registry,
+        )
+        self.monitor = SelfMonitor()
+        for issue in Issue:
+            issues.labels(str(issue)).set_function(partial(self.monitor.has, issue))
         Gauge("coalmine_build_info", "The running version.", ["version"], registry=registry).labels(__version__).set(1)
         self._reloaded.set(1)
         self._is_reloaded = True

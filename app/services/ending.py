@@ -163,7 +163,7 @@ def _end(
         verdict=verdict,
         probes=found.aggregates.probes,
         latencies=latencies,
-        duration_seconds=(now - plan.started_at).total_seconds(),
+        duration_seconds=max(0.0, (now - plan.started_at).total_seconds()),  # the clock may have been set back
         degraded=aggregates.degraded,
         embedder=None if watched is None else str(watched.outcome),
     )

@@ -93,10 +93,11 @@ def _ask(
     return True
 
 
-def claim(store: Store, *, owner: str, now: datetime, lease: timedelta) -> ClaimedRun | None:
-    """Take a run that is due, if there is one."""
+def claim(store: Store, *, owner: str, now: datetime, lease: timedelta, reclaim: bool = True) -> ClaimedRun | None:
+    """Take a run that is due or, with `reclaim`, one whose worker let its lease run out; None = there is none."""
     with store.write() as connection:
-        return queue.claim_run(connection, owner=owner, now=to_us(now), lease_until=to_us(now + lease))
+        until = to_us(now + lease)
+        return queue.claim_run(connection, owner=owner, now=to_us(now), lease_until=until, reclaim=reclaim)
 
 
 def renew(store: Store, held: Mapping[str, int], *, now: datetime, lease: timedelta) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from app.domain.alerting import Overdue, no_data_due
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.model import Trigger
-from app.domain.schedules import EPOCH, Schedule, last_due, parse_schedule, spread
+from app.domain.schedules import EPOCH, Schedule, credible_until, last_due, parse_schedule, spread
 from app.services import alerting
 from app.store import alerts, catalog, history, queue
 from app.store.engine import Connection, Store, from_us, to_us
@@ -43,7 +43,7 @@ def tick(store: Store, check_id: int, now: datetime) -> datetime | None:
     """
     with store.read() as connection:
         check = _scheduled(catalog.definition_by_id(connection, check_id))
-        newest = queue.newest_instant(connection, check_id)
+        newest = queue.newest_instant(connection, check_id, before=to_us(credible_until(check.schedule, now)))
     due = last_due(check.schedule, now, from_us(newest) if newest is not None else EPOCH)
     if due is None:
         return None
@@ -91,12 +91,15 @@ def run_now(
 def watch_for_silence(store: Store, check_id: int, *, started_at: datetime, now: datetime) -> bool:
     """Open the `no_data` alert of a check that has completed nothing for too long; True where it was opened.
 
-    Rows alone say so, and who began to look at `started_at` only leaves it time to catch up on what was missed.
+    Decided from rows; a worker that started after `now - CATCH_UP`, or whose clock was set since, skips the check. So
+    does one that has not begun a run of the check that is due: that is Coalmine's own backlog, and told as such.
     """
     if now - started_at < CATCH_UP:
         return False
     with store.read() as connection:
         if silence(connection, catalog.definition_by_id(connection, check_id), now) is None:
+            return False
+        if queue.waits_for_worker(connection, check_id, to_us(now)):
             return False
     with store.write() as connection:
         alerts.hold_check(connection, check_id)  # a run may have completed since, or be about to; and see it all anew
@@ -106,9 +109,15 @@ def watch_for_silence(store: Store, check_id: int, *, started_at: datetime, now:
 
 def silence(connection: Connection, check: catalog.Definition, now: datetime) -> Overdue | None:
     """Say since when a check has completed nothing, where that is too long."""
-    completed = history.last_completed(connection, check.id)
-    last = from_us(completed) if completed is not None else None
-    return no_data_due(schedule_of(check.body), last, now, from_us(check.updated_at))
+    schedule = schedule_of(check.body)
+    return no_data_due(schedule, last_completed(connection, check, now), now, from_us(check.updated_at))
+
+
+def last_completed(connection: Connection, check: catalog.Definition, now: datetime) -> datetime | None:
+    """Return when a run of the check last completed, as far as that is credible; None = never."""
+    until = credible_until(schedule_of(check.body), now)
+    completed = history.last_completed(connection, check.id, before=to_us(until))
+    return from_us(completed) if completed is not None else None
 
 
 def schedule_of(body: Mapping[str, Any]) -> Schedule:

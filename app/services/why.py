@@ -26,8 +26,8 @@ from app.services import alert_reading, announcing, facts, silencing
 from app.services.alerting import as_open, scope_of
 from app.services.announcing import Known, Situation
 from app.services.references import require
-from app.services.scheduling import schedule_of
-from app.store import alerts, catalog, history
+from app.services.scheduling import last_completed, schedule_of
+from app.store import alerts, catalog
 from app.store.alerts import AlertRow
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us
@@ -53,7 +53,7 @@ def explain(store: Store, slug: str, *, now: datetime) -> dict[str, Any]:
             row = rows.get(rule.key)
             alert = as_open(row, opened_by.get(row.id)) if row is not None else None
             window = seen.of(rule) if rule.kind is not RuleKind.NO_DATA else []
-            overdue = _expected(connection, check) if rule.kind is RuleKind.NO_DATA else None
+            overdue = _expected(connection, check, now) if rule.kind is RuleKind.NO_DATA else None
             decision = _decided(rule, window, overdue, alert, now)
             known_of = overdue.ever if overdue is not None else any(one.condition.measured for one in window)
             shape = {**_rule(rule, decision, row, seen=known_of), **_next(rule, window, alert, overdue)}
@@ -70,9 +70,8 @@ def explain(store: Store, slug: str, *, now: datetime) -> dict[str, Any]:
         }
 
 
-def _expected(connection: Connection, check: Definition) -> Overdue:
-    completed = history.last_completed(connection, check.id)
-    last = from_us(completed) if completed is not None else None
+def _expected(connection: Connection, check: Definition, now: datetime) -> Overdue:
+    last = last_completed(connection, check, now)
     return no_data_expected(schedule_of(check.body), last, from_us(check.updated_at))
 
 

@@ -157,10 +157,15 @@ def newest_ended(connection: Connection) -> list[RunRow]:
     return [_run(row) for row in connection.execute(_RUN.join(latest, latest.c.run_id == runs.c.id))]
 
 
-def last_completed(connection: Connection, check_id: int) -> int | None:
-    """Give when a run of the check last completed, whatever its verdict."""
+def last_completed(connection: Connection, check_id: int, *, before: int) -> int | None:
+    """Return when a run of the check last completed, whatever its verdict.
+
+    Runs that ended later than `before` are left out: the clock that said so was ahead.
+    """
     completed = runs.c.status.in_([said("finished"), said("partial")])  # ix_runs_completed says it in this order
-    statement = sa.select(sa.func.max(runs.c.finished_at)).where(runs.c.check_id == check_id, completed)
+    statement = sa.select(sa.func.max(runs.c.finished_at)).where(
+        runs.c.check_id == check_id, completed, runs.c.finished_at <= before
+    )
     newest: int | None = connection.execute(statement).scalar_one()
     return newest
 

@@ -6,7 +6,7 @@ change of status names the status it expects. The loser of a race moves on quiet
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
@@ -16,6 +16,8 @@ from app.store.engine import insert_new, insert_one, said
 from app.store.tables import definitions, idempotency_keys, runs, shards, suite_versions
 
 _MEMBER_BYTES = 16  # a canary id and a version id, see suites.freeze_suite
+CLOCK_TOLERANCE: Final = 120 * 1_000_000
+"""Microseconds. No run is put off and no lease lasts for so long: what is further ahead, a wrong clock has written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,18 +74,35 @@ class ShardBody(msgspec.Struct, array_like=True, frozen=True):
 def enqueue_scheduled(
     connection: Connection, check_id: int, *, scheduled_for: int, not_before: int, now: int
 ) -> int | None:
-    """Insert the run of a scheduled instant; None where another replica did, or one waits already."""
+    """Insert the run of a scheduled instant; None where another replica did, or one waits already.
+
+    An instant that was run before its time, by a clock that was ahead, gets its run all the same, a microsecond later.
+    """
     _hold_check(connection, check_id)
-    return insert_one(
-        connection,
-        runs,
-        check_id=check_id,
-        scheduled_for=scheduled_for,
-        not_before=not_before,
-        trigger="schedule",
-        status="queued",
-        created_at=now,
+    for instant in range(scheduled_for, scheduled_for + 1000):
+        inserted = insert_one(
+            connection,
+            runs,
+            check_id=check_id,
+            scheduled_for=instant,
+            not_before=not_before,
+            trigger="schedule",
+            status="queued",
+            created_at=now,
+        )
+        if inserted is not None or not _ran_ahead(connection, check_id, instant):
+            return inserted
+    return None
+
+
+def _ran_ahead(connection: Connection, check_id: int, instant: int) -> bool:
+    """Whether the run of an instant is from a clock that was ahead: a later run of its check has an earlier instant."""
+    later = runs.alias()
+    returned = sa.exists().where(
+        later.c.check_id == check_id, later.c.id > runs.c.id, later.c.scheduled_for < runs.c.scheduled_for
     )
+    statement = sa.select(runs.c.id).where(runs.c.check_id == check_id, runs.c.scheduled_for == instant, returned)
+    return connection.execute(statement).one_or_none() is not None
 
 
 def enqueue_asked(connection: Connection, check_id: int, *, trigger: str, index_version: str | None, now: int) -> int:
@@ -140,16 +159,36 @@ def remember_request(
     insert_new(connection, idempotency_keys, columns, [(check_id, key, request_hash, run_id, now)])
 
 
-def claim_run(connection: Connection, *, owner: str, now: int, lease_until: int) -> ClaimedRun | None:
-    """Take the oldest run that is due, or one whose worker has gone silent; None when there is nothing to do."""
+def startable(now: int) -> sa.ColumnElement[bool]:
+    """Whether a run is due and waits for nothing but a worker; one behind another run of its check waits for that."""
     other = runs.alias()
     busy = sa.exists().where(other.c.check_id == runs.c.check_id, other.c.status == said("running"))
-    due = sa.and_(runs.c.status == "queued", runs.c.not_before <= now, ~busy)
-    abandoned = sa.and_(runs.c.status == "running", runs.c.lease_until < now)
+    due = sa.or_(runs.c.not_before <= now, runs.c.not_before > now + CLOCK_TOLERANCE)
+    return sa.and_(runs.c.status == said("queued"), due, ~busy)
+
+
+def waits_for_worker(connection: Connection, check_id: int, now: int) -> bool:
+    """Whether a run of the check is due that no worker has begun."""
+    statement = sa.select(sa.exists().where(runs.c.check_id == check_id, startable(now)))
+    return connection.execute(statement).scalar_one()
+
+
+def claim_run(
+    connection: Connection, *, owner: str, now: int, lease_until: int, reclaim: bool = True
+) -> ClaimedRun | None:
+    """Take the oldest run that is due or, with `reclaim`, one whose worker has gone silent; None = nothing to do."""
+    abandoned = sa.and_(
+        runs.c.status == said("running"),
+        sa.or_(runs.c.lease_until < now, runs.c.lease_until > now + CLOCK_TOLERANCE),
+    )
+    due = startable(now)
     statement = (
         sa.select(runs, definitions.c.slug.label("check_slug"))
         .join(definitions, definitions.c.id == runs.c.check_id)
-        .where(runs.c.status.in_((said("queued"), said("running"))), sa.or_(due, abandoned))  # ix_runs_active
+        .where(
+            runs.c.status.in_((said("queued"), said("running"))),  # ix_runs_active
+            sa.or_(due, abandoned) if reclaim else due,
+        )
         .order_by(runs.c.scheduled_for)
         .limit(5)
     )
@@ -237,10 +276,15 @@ def drop_shards(connection: Connection, run_id: int) -> None:
     connection.execute(sa.delete(shards).where(shards.c.run_id == run_id))
 
 
-def newest_instant(connection: Connection, check_id: int) -> int | None:
-    """Find the newest instant for which a check has a run."""
-    statement = sa.select(runs.c.scheduled_for).where(runs.c.check_id == check_id)
-    newest: int | None = connection.execute(
-        statement.order_by(runs.c.scheduled_for.desc()).limit(1)
-    ).scalar_one_or_none()
-    return newest
+def newest_instant(connection: Connection, check_id: int, *, before: int) -> int | None:
+    """Find the newest instant for which a check has a run: of the run that was queued last.
+
+    Where that is later than `before`, a clock that was ahead has written it, and the newest that is not counts.
+    """
+    of_check = sa.select(runs.c.scheduled_for).where(runs.c.check_id == check_id).limit(1)
+    newest: int | None = connection.execute(of_check.order_by(runs.c.id.desc())).scalar_one_or_none()
+    if newest is None or newest <= before:
+        return newest
+    credible = of_check.where(runs.c.scheduled_for <= before).order_by(runs.c.scheduled_for.desc())
+    found: int | None = connection.execute(credible).scalar_one_or_none()
+    return found

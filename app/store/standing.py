@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store import history, suites
+from app.store import history, queue, suites
 from app.store.engine import said
 from app.store.history import RunRow
 from app.store.tables import canaries, deliveries, runs, states
@@ -23,11 +23,8 @@ def waiting_runs(connection: Connection, now: int) -> tuple[int, int | None]:
 
     A run whose check is at another one waits for that, not for a worker: it does not count.
     """
-    running = sa.alias(runs)
-    busy = sa.exists().where(running.c.check_id == runs.c.check_id, running.c.status == said("running"))
-    statement = sa.select(sa.func.count(), sa.func.min(runs.c.not_before)).where(
-        runs.c.status == said("queued"), runs.c.not_before <= now, ~busy
-    )
+    since = sa.case((runs.c.not_before > now, runs.c.created_at), else_=runs.c.not_before)
+    statement = sa.select(sa.func.count(), sa.func.min(since)).where(queue.startable(now))
     waiting, oldest = connection.execute(statement).one()
     return waiting, oldest
 
