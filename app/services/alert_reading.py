@@ -179,6 +179,10 @@ def _alert(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, Any]:
     }
 
 
+_RUN_OF_A_WINDOW: Mapping[str, Any] = {"baseline": None}
+"""What a run of a window has had since an earlier release wrote some."""
+
+
 def evidence(found: Mapping[str, Any]) -> dict[str, Any]:
     """Write ids and times as everywhere on the wire; stored evidence has numbers, and times that end in +00:00."""
     return {name: _on_the_wire(name, value) for name, value in found.items()}
@@ -188,7 +192,8 @@ def _on_the_wire(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return evidence(value)
     if isinstance(value, list):
-        return [_on_the_wire(name, one) for one in value]
+        default = _RUN_OF_A_WINDOW if name == "window" else {}
+        return [_on_the_wire(name, {**default, **one} if isinstance(one, Mapping) else one) for one in value]
     if name in _RUNS and value is not None:
         return str(value)
     return shapes.time_text(datetime.fromisoformat(value)) if name in _TIMES and value is not None else value

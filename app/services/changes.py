@@ -5,7 +5,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from app.domain.errors import ConfigurationError
 from app.formats.documents import CanaryDocument, SuiteDocument
@@ -56,8 +55,7 @@ def definition_change(
     note = _taken_over(before, managed_by)
     if note is None and before.disabled_reason is not None:
         note = "was disabled"
-    # By its hash first, which leaves defaults out: a field that a release adds is no change of a check.
-    fields = () if before.hash == content.hash else _changed_fields(before.body, content.body)
+    fields = _fields_changed(before, content)
     if _secrets_differ(vault, before, content):
         fields = (*fields, "secrets")
     if fields or note:
@@ -103,14 +101,17 @@ def plan_canaries(
         before = rows.get(document.key)
         content = Content(hash=content_hash(document), body=document.data())
         if before is not None and managed_by == API and owned_by_file(before):
-            if repeats and not _changed_fields(before.body, content.body):
+            if repeats and not _fields_changed(before, content):
                 continue
             refuse_file_managed_canary(before, suite)
         change = _canary_change(f"{suite}/{document.key}", before, content, managed_by)
         place = source(document.key)
         if change is not None:
             changes.append(change)
-        if change is not None or (before is not None and before.source != place):
+        if change is None and before is not None and before.source != place:
+            # Stands elsewhere now: under the hash it has, or the suite would look like another one to its runs.
+            saved.append((document.key, Content(hash=before.hash, body=before.body), place))
+        elif change is not None:
             saved.append((document.key, content, place))
     keys = {document.key for document in documents}
     others = [row for row in known if row.archived_at is None and row.key not in keys]
@@ -151,7 +152,7 @@ def _canary_change(name: str, before: CanaryRow | None, content: Content, manage
     if before is None or before.archived_at is not None:
         return Change(kind="canary", name=name, action="create", note=None if before is None else "was archived")
     note = _taken_over(before, managed_by)
-    fields = _changed_fields(before.body, content.body)
+    fields = _fields_changed(before, content)
     return Change(kind="canary", name=name, action="update", fields=fields, note=note) if fields or note else None
 
 
@@ -163,8 +164,13 @@ def _taken_over(before: Definition | CanaryRow, managed_by: str) -> str | None:
     return None if before.managed_by == managed_by else f"taken over from the {before.managed_by}"
 
 
-def _changed_fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(sorted(name for name in {*before, *after} if before.get(name) != after.get(name)))
+def _fields_changed(before: Definition | CanaryRow, content: Content) -> tuple[str, ...]:
+    """Return the names of the fields that differ; a stored body has the defaults of what its release did not know."""
+    if before.hash == content.hash:  # the order of tags and hooks is no difference
+        return ()
+    # Another hash alone is no change: an older release may have computed it otherwise.
+    names = sorted({*before.body, *content.body})
+    return tuple(name for name in names if before.body.get(name) != content.body.get(name))
 
 
 def _secrets_differ(vault: Vault, before: Definition, content: Content) -> bool:

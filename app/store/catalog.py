@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_new, insert_one
+from app.store.engine import insert_new, insert_one, read_body
 from app.store.tables import canaries, definition_versions, definitions
 
 _BLOCK = 400  # bound values in one IN list, below every driver's limit
@@ -54,12 +54,12 @@ _DEFINITION = sa.select(
 def find_definition(connection: Connection, kind: str, slug: str) -> Definition | None:
     """Find a definition by its slug, archived ones included."""
     row = connection.execute(_DEFINITION.where(definitions.c.kind == kind, definitions.c.slug == slug)).one_or_none()
-    return _definition(row) if row else None
+    return _definition(connection, row) if row else None
 
 
 def definition_by_id(connection: Connection, definition_id: int) -> Definition:
     """Read the definition with an id known to exist."""
-    return _definition(connection.execute(_DEFINITION.where(definitions.c.id == definition_id)).one())
+    return _definition(connection, connection.execute(_DEFINITION.where(definitions.c.id == definition_id)).one())
 
 
 def list_definitions(
@@ -70,7 +70,7 @@ def list_definitions(
     if not archived:
         statement = statement.where(definitions.c.archived_at.is_(None))
     rows = connection.execute(statement.order_by(definitions.c.slug).limit(limit))
-    return [_definition(row) for row in rows]
+    return [_definition(connection, row) for row in rows]
 
 
 def hold_definitions(connection: Connection, kind: str, slugs: Collection[str]) -> set[str]:
@@ -96,8 +96,14 @@ def hold_definition(connection: Connection, kind: str, slug: str) -> None:
 
 def version_body(connection: Connection, version_id: int) -> Content:
     """Read what a definition said in one of its versions."""
-    row = connection.execute(sa.select(definition_versions).where(definition_versions.c.id == version_id)).one()
-    return Content(hash=row.hash, body=json.loads(row.body), secrets=row.secrets)
+    statement = (
+        sa.select(definitions.c.kind, definition_versions)
+        .join(definitions, definitions.c.id == definition_versions.c.definition_id)
+        .where(definition_versions.c.id == version_id)
+    )
+    row = connection.execute(statement).one()
+    body = read_body(connection, row.kind, row.body, secrets_set=row.secrets is not None)
+    return Content(hash=row.hash, body=body, secrets=row.secrets)
 
 
 def save_definition(
@@ -195,7 +201,7 @@ def disable_definition(connection: Connection, definition_id: int, reason: str, 
     )
 
 
-def _definition(row: Any) -> Definition:
+def _definition(connection: Connection, row: Any) -> Definition:
     return Definition(
         id=row.id,
         kind=row.kind,
@@ -205,7 +211,7 @@ def _definition(row: Any) -> Definition:
         version_id=row.version_id,
         revision=row.revision,
         hash=row.hash,
-        body=json.loads(row.body),
+        body=read_body(connection, row.kind, row.body, secrets_set=row.secrets is not None),
         secrets=row.secrets,
         created_at=row.created_at,
         updated_at=row.updated_at,

@@ -9,7 +9,7 @@ what another committed while it waited for a lock; a reading one is REPEATABLE R
 import json
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -27,15 +27,30 @@ from app.domain.errors import ConfigurationError, StoreUnavailableError
 BUSY_MILLISECONDS = 5_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITES = "coalmine_writes"
+_BODIES = "coalmine_bodies"
 _CONTENT_LOCK = 0xC0A2
+
+BodyReader = Callable[[str, str, bool], dict[str, Any]]
+"""(kind, stored JSON, whether secrets are stored with it) -> the body of a definition or a canary."""
+
+
+def body_as_stored(_kind: str, text: str, _secrets_set: bool) -> dict[str, Any]:  # noqa: FBT001 - a `BodyReader`
+    """Return a body exactly as it was stored, whatever release wrote it."""
+    return dict(json.loads(text))
 
 
 class Store:
     """A database, opened once per process and shared by its threads."""
 
-    def __init__(self, url: str, *, busy_milliseconds: int = BUSY_MILLISECONDS) -> None:
-        """Open nothing yet; `busy_milliseconds` is how long to wait for a lock that somebody else holds."""
-        self.engine = _create_engine(url, busy_milliseconds)
+    def __init__(
+        self, url: str, *, busy_milliseconds: int = BUSY_MILLISECONDS, bodies: BodyReader = body_as_stored
+    ) -> None:
+        """Open nothing yet.
+
+        `busy_milliseconds` is how long to wait for a lock that somebody else holds; `bodies` reads what may be of an
+        older release.
+        """
+        self.engine = _create_engine(url, busy_milliseconds).execution_options(**{_BODIES: bodies})
         self._writer = self.engine.execution_options(**{_WRITES: True})
         self._reader = self.engine
         if self.dialect == "postgresql":
@@ -70,6 +85,11 @@ class Store:
     def close(self) -> None:
         """Give all connections back."""
         self.engine.dispose()
+
+
+def read_body(connection: Connection, kind: str, text: str, *, secrets_set: bool = False) -> dict[str, Any]:
+    """Return the body of a definition or a canary, read as the store was told to when it was opened."""
+    return dict(connection.get_execution_options().get(_BODIES, body_as_stored)(kind, text, secrets_set))
 
 
 def insert_new(connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.catalog import Content
-from app.store.engine import insert_new
+from app.store.engine import insert_new, read_body
 from app.store.tables import canaries, canary_versions, definitions, suite_versions
 
 _BLOCK = 400  # bound values in one IN list, below every driver's limit
@@ -60,7 +60,7 @@ def list_canaries(connection: Connection, suite_id: int, *, archived: bool = Fal
             source=row.source,
             version_id=row.version_id,
             hash=row.hash,
-            body=json.loads(row.body),
+            body=read_body(connection, "canary", row.body),
             archived_at=row.archived_at,
         )
         for row in connection.execute(statement)
@@ -155,7 +155,10 @@ def suite_versions_of(connection: Connection, version_ids: Iterable[int]) -> dic
             .join(canaries, canaries.c.id == canary_versions.c.canary_id)
             .where(canary_versions.c.id.in_(block))
         )
-        found.update((version.id, (version, json.loads(version.body))) for version in connection.execute(statement))
+        found.update(
+            (version.id, (version, read_body(connection, "canary", version.body)))
+            for version in connection.execute(statement)
+        )
     return {row.id: (row.hash, [_member(pair, *found[pair[1]]) for pair in pairs[row.id]]) for row in rows}
 
 
@@ -191,7 +194,7 @@ def bodies_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, d
     for start in range(0, len(wanted), _BLOCK):
         block = canary_versions.c.id.in_(wanted[start : start + _BLOCK])
         rows = connection.execute(sa.select(canary_versions.c.id, canary_versions.c.body).where(block))
-        found.update((row.id, json.loads(row.body)) for row in rows)
+        found.update((row.id, read_body(connection, "canary", row.body)) for row in rows)
     return found
 
 
