@@ -15,11 +15,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.problems import as_problem, problem
 from app.domain.errors import InvalidInputError, Problem, TooLargeError, UnsupportedError
+from app.formats.json_size import JsonLimits, excess_of
 
 MAX_BODY_BYTES = 10_000_000
 _SMALL = 64_000
 _MAX_KEYS = 2_000  # of one object; the documents need some dozens
-_MAX_DEPTH = 40  # the documents need 25; deeper ones only exhaust recursion
+LIMITS = JsonLimits(depth=40, values=1_000_000, entries=100_000)  # the documents need 25 levels
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
@@ -106,19 +107,17 @@ def _typed(request: Request, body: bytes) -> bytes:
 
 
 def _parsed(body: bytes) -> Any:
+    excess = excess_of(body, LIMITS)  # before anything is built: objects take a hundred times their bytes
+    if excess is not None:
+        raise _unusable(excess)
     try:
-        value = json.loads(body.decode(), parse_constant=_no_constant, object_pairs_hook=_once)
+        return json.loads(body.decode(), parse_constant=_no_constant, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         raise _unusable(f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     except UnicodeDecodeError:
         raise _unusable("is not UTF-8 text") from None
-    except RecursionError:
-        raise _unusable(f"is nested more than {_MAX_DEPTH} levels deep") from None
     except ValueError:  # Python's own limit on the digits of a number
         raise _unusable("holds a number with too many digits") from None
-    if _too_deep(value):
-        raise _unusable(f"is nested more than {_MAX_DEPTH} levels deep")
-    return value
 
 
 def _no_constant(name: str) -> Any:
@@ -134,20 +133,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         again = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value] # add() gives None
         raise _unusable(f"says the key '{again[:60]}' twice")
     return whole
-
-
-def _too_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(_MAX_DEPTH):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _unusable(message: str) -> InvalidInputError:

@@ -19,7 +19,7 @@ from app.formats.canary_export import write_canary_file
 from app.formats.canary_files import CanaryFile, Documents, read_canary_files
 from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, SuiteDocument
-from app.formats.exchange import FORMATS, Gathering, Source
+from app.formats.exchange import FORMATS, Gathering, Limits, Source
 from app.services import applying, definitions, exporting, thinness
 from app.services.keys import Scope
 from app.services.references import API
@@ -97,7 +97,7 @@ def from_files(form: str, suite: str | None, given: SuiteFiles) -> tuple[Documen
     """Read files of another tool as a suite; gives it and what of them was left out. Raises InvalidInputError."""
     if suite is None:
         raise InvalidInputError([Problem(path="suite", message="say the name of the suite: ?suite=NAME")])
-    gathering = Gathering(as_document=given.as_documents)
+    gathering = Gathering(as_document=given.as_documents, limits=Limits())
     # Lines end at line feeds alone, as in a file: texts may hold other separators.
     sources = [Source(name=name, lines=partial(StringIO, text)) for name, text in given.files.items()]
     FORMATS[form].read(sources, gathering)

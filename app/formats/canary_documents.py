@@ -17,6 +17,7 @@ from pydantic import (
 
 from app.domain.measures import parse_measure
 from app.domain.model import MAX_GRADE, Canary, Category, Judgment
+from app.formats.blocks import in_blocks
 from app.formats.fields import (
     CanaryKey,
     Document,
@@ -239,7 +240,7 @@ class SuiteDocument(Document):
     """A named set of canaries. None = this document does not say which (only the REST API may leave them out)."""
 
     slug: Slug
-    canaries: tuple[CanaryDocument, ...] | None = None
+    canaries: Annotated[tuple[CanaryDocument, ...] | None, in_blocks(CanaryDocument)] = None
 
     @field_validator("canaries")
     @classmethod

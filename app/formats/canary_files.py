@@ -24,7 +24,7 @@ from app.formats.fields import Place, Substituted, shortened
 from app.formats.file_references import problems_between
 from app.formats.hook_documents import HOOK_TEXTS
 from app.formats.secret_fields import header_places, key_places
-from app.formats.yaml_source import Located, read_yaml
+from app.formats.yaml_source import Located, NodeBudget, read_yaml
 
 __all__ = ["CanaryFile", "Documents", "Source", "read_canary_files"]
 
@@ -62,8 +62,9 @@ def read_canary_files(
     pages: list[Page] = []
     problems: list[Problem] = []
     unreadable = False
+    budget = NodeBudget() if read_secret is None else None  # texts that came over the network
     for name, text in files:
-        located, found = read_yaml(name, text, environment)
+        located, found = read_yaml(name, text, environment, budget)
         if retrievers_alone:
             located, found = _retrievers_alone(located, found)
         problems += found

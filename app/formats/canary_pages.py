@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ValidationError, model_validator
 
 from app.domain.errors import Problem
+from app.formats.blocks import in_blocks
 from app.formats.complaints import message_of, path_of, place_of
 from app.formats.documents import (
     CanaryDocument,
@@ -15,7 +17,7 @@ from app.formats.documents import (
     RetrieverDocument,
     SilenceDocument,
 )
-from app.formats.fields import Document, Place, Slug, complaints
+from app.formats.fields import MOST_PROBLEMS, Document, Place, Slug, complaints
 from app.formats.yaml_source import Located
 
 
@@ -35,7 +37,7 @@ class CanaryFile(Document):
     """One document of a canary file: a suite with its canaries, retrievers, checks, hooks, silences; all optional."""
 
     suite: Slug | None = None
-    canaries: Annotated[tuple[CanaryDocument, ...], BeforeValidator(_none_is_empty)] = ()
+    canaries: Annotated[tuple[CanaryDocument, ...], in_blocks(CanaryDocument), BeforeValidator(_none_is_empty)] = ()
     retrievers: Annotated[tuple[RetrieverDocument, ...], BeforeValidator(_none_is_empty)] = ()
     checks: Annotated[tuple[CheckDocument, ...], BeforeValidator(_none_is_empty)] = ()
     hooks: Annotated[tuple[HookDocument, ...], BeforeValidator(_none_is_empty)] = ()
@@ -61,10 +63,10 @@ class Page:
         try:
             self.valid = CanaryFile.model_validate(self.located.data)
         except ValidationError as error:
+            wrong = (one for one in error.errors(include_url=False) if not self.located.touches_broken(one["loc"]))
             return [
                 replace(self.problem(one["loc"], message_of(CanaryFile, one)), path=path_of(place_of(one)) or None)
-                for one in error.errors(include_url=False)
-                if not self.located.touches_broken(one["loc"])
+                for one in islice(wrong, MOST_PROBLEMS)
             ]
         return []
 

@@ -14,12 +14,10 @@ from pydantic_core import ErrorDetails
 
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.auth_documents import AUTH_SECRETS, NAMES, TLS_TEXTS
-from app.formats.fields import PATTERN_WORDS, Document, Place, shortened, suggestion
+from app.formats.fields import MOST_PROBLEMS, PATTERN_WORDS, Document, Place, shortened, suggestion
 
 FILE_TWINS = {f"{key}_file": key for key in ("secret", "routing_key", "headers", *AUTH_SECRETS, *TLS_TEXTS)}
 """Keys of canary files that name a file holding the value of the key on the right."""
-
-_MOST = 100  # nobody mends more at once, and a hostile body can hold millions
 
 AnyDocument = TypeVar("AnyDocument", bound=Document)
 
@@ -34,11 +32,16 @@ def parse_document(model: type[AnyDocument], data: Any) -> AnyDocument:
 
 def problems_of(model: type[BaseModel], errors: Iterable[ErrorDetails]) -> list[Problem]:
     """Return one problem per pydantic error of `model`, each with its path (`rules[0].critical`); at most 100."""
-    first = list(islice(errors, _MOST + 1))
+    first = list(islice(errors, MOST_PROBLEMS + 1))
     problems = [
-        Problem(message=message_of(model, error), path=path_of(place_of(error)) or None) for error in first[:_MOST]
+        Problem(message=message_of(model, error), path=path_of(place_of(error)) or None)
+        for error in first[:MOST_PROBLEMS]
     ]
-    return problems if len(first) <= _MOST else [*problems, Problem(message="and more of the kind; mend these first")]
+    return (
+        problems
+        if len(first) <= MOST_PROBLEMS
+        else [*problems, Problem(message="and more of the kind; mend these first")]
+    )
 
 
 def place_of(error: ErrorDetails) -> Place:

@@ -25,6 +25,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+MOST_PROBLEMS = 100  # nobody mends more at once, and a hostile body can hold millions
 Place = tuple[str | int, ...]
 """Where something stands in a document: keys and list positions, from the outside in."""
 

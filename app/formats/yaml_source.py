@@ -44,8 +44,17 @@ class Located:
         return any(broken[: len(place)] == place[: len(broken)] for broken in self.broken)
 
 
-def read_yaml(file: str, text: str | bytes, environment: Mapping[str, str]) -> tuple[list[Located], list[Problem]]:
-    """Return the documents of a YAML stream and everything wrong with it as YAML.
+@dataclass(slots=True)
+class NodeBudget:
+    """How many values texts of strangers may still hold, over all of them: a node takes a hundred times its bytes."""
+
+    left: int = 300_000
+
+
+def read_yaml(
+    file: str, text: str | bytes, environment: Mapping[str, str], budget: NodeBudget | None = None
+) -> tuple[list[Located], list[Problem]]:
+    """Return the documents of a YAML stream and everything wrong with it as YAML. A budget of None is without limit.
 
     A `${NAME}` in a value becomes the variable's text, `${NAME:-default}` the default where it is unset or empty, and
     `$$` a dollar sign; any other dollar stands for itself. It happens after parsing, so a value cannot add YAML. The
@@ -61,7 +70,7 @@ def read_yaml(file: str, text: str | bytes, environment: Mapping[str, str]) -> t
         line = text[: unreadable.start()].count("\n") + 1
         message = f"holds the character U+{ord(unreadable[0]):04X}, which YAML does not allow"
         return [], [Problem(message=message, file=file, line=line)]
-    reader = _Reader(file, environment)
+    reader = _Reader(file, environment, budget)
     try:
         documents = list(reader.documents(yaml.parse(text, Loader=LOADER)))
     except yaml.MarkedYAMLError as error:
@@ -115,9 +124,10 @@ _Node = _Scalar | _List | _Mapping
 class _Reader:
     """Turns the events of one file into nodes, and nodes into located values."""
 
-    def __init__(self, file: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, file: str, environment: Mapping[str, str], budget: NodeBudget | None) -> None:
         self.file = file
         self.environment = environment
+        self.budget = budget
         self.problems: dict[Problem, None] = {}  # each once, though an alias comes by the same line again
         self.expanded = 0
         self.anchors: dict[str, _Node] = {}
@@ -138,8 +148,7 @@ class _Reader:
     def _node(self, event: Any, events: Iterator[Any], depth: int) -> _Node:
         """Build the node an event begins. An anchor is known once its node is whole, so there are no cycles."""
         line = event.start_mark.line + 1
-        if depth > MAX_DEPTH:
-            raise _HopelessError(line, f"is nested more than {MAX_DEPTH} levels deep")
+        self._admit(line, depth)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchors:
                 raise _HopelessError(line, f"unknown alias '*{shortened(str(event.anchor))}'")
@@ -162,6 +171,15 @@ class _Reader:
         if event.anchor is not None:
             self.anchors[event.anchor] = node
         return node
+
+    def _admit(self, line: int, depth: int) -> None:
+        """Refuse one node too many, or too deep."""
+        if depth > MAX_DEPTH:
+            raise _HopelessError(line, f"is nested more than {MAX_DEPTH} levels deep")
+        if self.budget is not None:
+            self.budget.left -= 1
+            if self.budget.left < 0:
+                raise _HopelessError(line, f"the files hold more than {NodeBudget().left:,} values; send them in parts")
 
     def _value(self, node: _Node, place: Place, located: Located, *, expanding: bool) -> Any:
         """Return the plain value of a node and note the lines of everything in it."""

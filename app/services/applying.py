@@ -18,6 +18,7 @@ from app.services import alerting
 from app.services.changes import (
     Change,
     archive_changes,
+    canary_contents,
     definition_change,
     definition_content,
     plan_canaries,
@@ -37,13 +38,15 @@ from app.services.references import (
 from app.services.silencing import RULE, refuse_too_many, rule_keys, strangers
 from app.services.vault import Vault
 from app.store import catalog, outbox, suites
+from app.store.catalog import Content
 from app.store.engine import Connection, Store, to_us
 
 
 def diff(store: Store, vault: Vault, wanted: Documents, *, managed_by: str, now: datetime) -> list[Change]:
     """Say what `apply` would change, changing nothing. Raises what `apply` would raise."""
+    contents = _contents(wanted)
     with store.read() as connection:
-        return _Applying(connection, vault, wanted, managed_by, now=now, writes=False).run()
+        return _Applying(connection, vault, wanted, contents, managed_by, now=now, writes=False).run()
 
 
 def apply(store: Store, vault: Vault, wanted: Documents, *, managed_by: str, now: datetime) -> list[Change]:
@@ -53,11 +56,17 @@ def apply(store: Store, vault: Vault, wanted: Documents, *, managed_by: str, now
     its runs would not compute a measure that a canary has a floor on, or not ask a canary that a rule of its own is
     about; nothing is changed then.
     """
+    contents = _contents(wanted)  # nobody waits for a lock while a hundred thousand canaries are made ready
     with store.write() as connection:
-        changes = _Applying(connection, vault, wanted, managed_by, now=now, writes=True).run()
+        changes = _Applying(connection, vault, wanted, contents, managed_by, now=now, writes=True).run()
         if managed_by == FILE or wanted.checks:
             alerting.follow_definitions(connection, now=now)
         return changes
+
+
+def _contents(wanted: Documents) -> Mapping[str, Mapping[str, Content]]:
+    """Make the canaries of each suite ready to be stored: suite -> key -> content."""
+    return {suite.slug: canary_contents(suite.canaries or ()) for suite in wanted.suites}
 
 
 _Named = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument | SilenceDocument
@@ -67,11 +76,20 @@ class _Applying:
     """One application of wanted definitions within a transaction; unless it `writes`, it only collects the changes."""
 
     def __init__(
-        self, connection: Connection, vault: Vault, wanted: Documents, managed_by: str, *, now: datetime, writes: bool
+        self,
+        connection: Connection,
+        vault: Vault,
+        wanted: Documents,
+        contents: Mapping[str, Mapping[str, Content]],
+        managed_by: str,
+        *,
+        now: datetime,
+        writes: bool,
     ) -> None:
         self._connection = connection
         self._vault = vault
         self._wanted = wanted
+        self._contents = contents
         self._managed_by = managed_by
         self._instant = now
         self._now = to_us(now)
@@ -152,6 +170,7 @@ class _Applying:
             suites.list_canaries(self._connection, suite.id, archived=True) if suite else [],
             document.canaries or (),
             managed_by=self._managed_by,
+            contents=self._contents[slug],
             repeats=True,
             source=lambda key: self._source("canary", slug, key),
         )

@@ -3,7 +3,7 @@
 `definitions` changes one at a time, `applying` all together; who may is said in `references`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.domain.errors import ConfigurationError
@@ -80,26 +80,35 @@ def suite_content(slug: str) -> Content:
     return Content(hash=slug, body={"slug": slug})
 
 
+def canary_contents(documents: Iterable[CanaryDocument]) -> dict[str, Content]:
+    """Make canaries ready to be stored, by key: work for before a transaction, since many of them take seconds."""
+    return {document.key: Content(hash=content_hash(document), body=document.data()) for document in documents}
+
+
 def plan_canaries(
     suite: str,
     known: Sequence[CanaryRow],
     documents: Sequence[CanaryDocument],
     *,
     managed_by: str,
+    contents: Mapping[str, Content] | None = None,
     replace: bool = True,
     repeats: bool = False,
     source: Callable[[str], str | None] = lambda _: None,
 ) -> CanaryPlan:
     """Hold wanted canaries against those known, archived ones included; `replace` archives the owner's other ones.
 
+    `contents` are those of the documents, by key, where they are made already: see `canary_contents`.
+
     Raises FileManagedError where the API wants to change what a file owns; with `repeats` it may say the same.
     """
     rows = {row.key: row for row in known}
+    contents = canary_contents(documents) if contents is None else contents
     changes: list[Change] = []
     saved: list[tuple[str, Content, str | None]] = []
     for document in documents:
         before = rows.get(document.key)
-        content = Content(hash=content_hash(document), body=document.data())
+        content = contents[document.key]
         if before is not None and managed_by == API and owned_by_file(before):
             if repeats and not _fields_changed(before, content):
                 continue

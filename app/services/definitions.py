@@ -14,6 +14,7 @@ from app.formats.fields import Document
 from app.formats.secret_fields import destinations, join_secrets, secret_names
 from app.services import alerting, silencing
 from app.services.changes import (
+    canary_contents,
     definition_change,
     definition_content,
     plan_canaries,
@@ -34,7 +35,7 @@ from app.services.references import (
 )
 from app.services.vault import Vault
 from app.store import catalog, outbox, suites
-from app.store.catalog import Definition
+from app.store.catalog import Content, Definition
 from app.store.engine import Connection, Store, to_us
 from app.store.suites import CanaryRow
 
@@ -117,6 +118,7 @@ def put_suite(
     replaced: ConflictError.
     """
     slug = document.slug
+    contents = canary_contents(document.canaries or ())
     with store.write() as connection:
         before = catalog.find_definition(connection, "suite", slug)
         if only_new and before is not None and before.archived_at is None:
@@ -129,14 +131,15 @@ def put_suite(
         elif before.managed_by == FILE and document.canaries is None:
             refuse_file_managed(before)
         if document.canaries is not None:
-            _put_canaries(connection, slug, document.canaries, now=now, replace=True)
+            _put_canaries(connection, slug, document.canaries, contents, now=now, replace=True)
         return _suite(connection, slug), before is None or before.archived_at is not None
 
 
 def put_canaries(store: Store, suite: str, documents: Sequence[CanaryDocument], *, now: datetime) -> int:
     """Create or replace API-managed canaries of a suite; gives how many changed."""
+    contents = canary_contents(documents)
     with store.write() as connection:
-        return _put_canaries(connection, suite, documents, now=now, replace=False)
+        return _put_canaries(connection, suite, documents, contents, now=now, replace=False)
 
 
 def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datetime, over: int | None) -> None:
@@ -144,6 +147,7 @@ def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datet
 
     Raises ConflictError where it is not of that version any more, or is there already and was to be new.
     """
+    contents = canary_contents([document])
     with store.write() as connection:
         catalog.hold_definition(connection, "suite", suite)  # whoever changes its canaries changes it first
         known = {row.key: row for row in suites.list_canaries(connection, _suite(connection, suite).id)}
@@ -152,7 +156,7 @@ def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datet
             raise _taken("canary", document.key)
         if over is not None and (before is None or before.version_id != over):
             raise _overtaken(f"canary '{suite}/{document.key}'")
-        _put_canaries(connection, suite, [document], now=now, replace=False)
+        _put_canaries(connection, suite, [document], contents, now=now, replace=False)
 
 
 def archive(store: Store, kind: str, slug: str, *, now: datetime) -> None:
@@ -263,11 +267,17 @@ def list_canaries(store: Store, suite: str, *, after: str = "", limit: int | Non
 
 
 def _put_canaries(
-    connection: Connection, slug: str, documents: Sequence[CanaryDocument], *, now: datetime, replace: bool
+    connection: Connection,
+    slug: str,
+    documents: Sequence[CanaryDocument],
+    contents: Mapping[str, Content],
+    *,
+    now: datetime,
+    replace: bool,
 ) -> int:
     suite = _suite(connection, slug)
     known = suites.list_canaries(connection, suite.id, archived=True)
-    plan = plan_canaries(slug, known, documents, managed_by=API, replace=replace)
+    plan = plan_canaries(slug, known, documents, managed_by=API, contents=contents, replace=replace)
     write_canaries(connection, suite.id, plan, managed_by=API, now=to_us(now))
     given = {document.key for document in documents}
     refuse_named(connection, slug, {row.key for row in plan.gone})

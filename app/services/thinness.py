@@ -31,8 +31,8 @@ def notes_on_plan(store: Store, wanted: Documents, *, managed_by: str) -> list[s
         for suite in wanted.suites:
             canaries = {document.key: document.to_domain() for document in suite.canaries or ()}
             row = catalog.find_definition(connection, "suite", suite.slug)
-            for one in suites.list_canaries(connection, row.id) if row is not None else ():
-                if one.key not in canaries and one.managed_by != managed_by:
+            for one in suites.list_canaries(connection, row.id, without=canaries) if row is not None else ():
+                if one.managed_by != managed_by:
                     canaries[one.key] = _canary(one.key, one.body)
             notes.append(coverage_note(suite.slug, reach(canaries.values())))
     return [note for note in notes if note is not None]

@@ -1,7 +1,7 @@
 """What suites ask: canaries with every version they ever had, and the suite versions that runs worked with."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -42,8 +42,14 @@ class Member:
     body: Mapping[str, Any]
 
 
-def list_canaries(connection: Connection, suite_id: int, *, archived: bool = False) -> list[CanaryRow]:
-    """List the canaries of a suite in the order they came; archived ones only when asked for."""
+def list_canaries(
+    connection: Connection, suite_id: int, *, archived: bool = False, without: Collection[str] = ()
+) -> list[CanaryRow]:
+    """List the canaries of a suite in the order they came; archived ones only when asked for.
+
+    Keys in `without` are left out, and their bodies not parsed.
+    """
+    left_out = frozenset(without)
     statement = (
         sa.select(canaries, canary_versions.c.hash, canary_versions.c.body)
         .join(canary_versions, canary_versions.c.id == canaries.c.version_id)
@@ -64,6 +70,7 @@ def list_canaries(connection: Connection, suite_id: int, *, archived: bool = Fal
             archived_at=row.archived_at,
         )
         for row in connection.execute(statement)
+        if row.key not in left_out
     ]
 
 

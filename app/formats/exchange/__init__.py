@@ -7,9 +7,9 @@ from types import MappingProxyType, ModuleType
 
 from app.formats.documents import SuiteDocument
 from app.formats.exchange import beir, quepid, records, rre, tabular, trec
-from app.formats.exchange.gathering import Gathering, Source, Written
+from app.formats.exchange.gathering import Gathering, Limits, Source, Written
 
-__all__ = ["FORMATS", "Format", "Gathering", "Source", "Written"]
+__all__ = ["FORMATS", "Format", "Gathering", "Limits", "Source", "Written"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
@@ -16,9 +16,8 @@ from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import MAX_GRADE
 from app.formats.complaints import message_of, parse_document, path_of
 from app.formats.documents import CanaryDocument, SuiteDocument
-from app.formats.fields import shortened
+from app.formats.fields import MOST_PROBLEMS, shortened
 
-MOST_PROBLEMS = 100
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}")
 _KEY_WORDS = 48
 _Identity = tuple[str | None, str | None, str | None]
@@ -61,10 +60,21 @@ class _Gathered:
     forbidden: dict[_Identity, dict[str, Any]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much is read of texts that came over the network."""
+
+    canaries: int = 100_000
+    judgments: int = 500_000
+
+
 class Gathering:
     """What has been read so far. `as_document`: what the files call a document is a document, not a chunk."""
 
-    def __init__(self, *, as_document: bool = False) -> None:
+    def __init__(self, *, as_document: bool = False, limits: Limits | None = None) -> None:
+        """Begin with nothing. Limits of None are for files of one's own: without any."""
+        self._limits = limits
+        self._judgments = 0
         self._by_identity: dict[str, _Gathered] = {}
         self._problems: list[Problem] = []
         self._notes: Counter[str] = Counter()
@@ -87,6 +97,9 @@ class Gathering:
         if not named:
             self.problem(file, line, "the judged chunk has neither an id nor a document nor a text")
             return
+        self._judgments += 1
+        if self._limits is not None and self._judgments > self._limits.judgments:
+            self._stop(f"there are more than {self._limits.judgments:,} judgments; import them in parts", file, line)
         gathered = self._known(identity, file, line)
         place: _Identity = (named.get("id"), named.get("document"), named.get("text"))
         into = gathered.forbidden if grade is None else gathered.judged
@@ -176,8 +189,14 @@ class Gathering:
     def _known(self, identity: str, file: str, line: int) -> _Gathered:
         known = self._by_identity.get(identity)
         if known is None:
+            if self._limits is not None and len(self._by_identity) >= self._limits.canaries:
+                self._stop(f"there are more than {self._limits.canaries:,} queries; import them in parts", file, line)
             known = self._by_identity[identity] = _Gathered(file=file, line=line)
         return known
+
+    def _stop(self, message: str, file: str, line: int) -> NoReturn:
+        """Refuse the files at once: reading on would take what nobody has."""
+        raise InvalidInputError([*self._problems, Problem(message=message, file=file, line=line)])
 
     def _document(self, key: str, gathered: _Gathered) -> CanaryDocument | None:
         raw = {
