@@ -57,7 +57,7 @@ def test_a_newcomer_gets_from_nothing_to_a_healthy_run(chromium: Browser, tmp_pa
         page.get_by_role("link", name="Define the first one").click()
         page.get_by_role("link", name="generic").click()
         page.get_by_label("Name", exact=True).fill("docs")
-        page.get_by_label("Address").fill(f"{retriever.url}/ask")
+        page.get_by_label("URL").fill(f"{retriever.url}/ask")
         page.get_by_label("Body as JSON").fill('{"question": "{{ query }}", "most": "{{ k }}"}')
         page.get_by_label("Query", exact=True).fill("How long are logs kept?")
         page.get_by_label("Query", exact=True).press("Enter")
@@ -135,7 +135,7 @@ def test_the_token_of_a_refused_form_stays_in_no_address(chromium: Browser, sqli
 def test_an_answer_made_taller_by_hand_breaks_no_policy(chromium: Browser, address: str) -> None:
     with opened(chromium, address) as tab:
         page = tab.open(NEW)
-        answer = page.get_by_label("Answer", exact=True)
+        answer = page.get_by_label("Response", exact=True)
         answer.fill(json.dumps(ANSWER))
         answer.scroll_into_view_if_needed()
         before = answer.bounding_box()
@@ -146,15 +146,15 @@ def test_an_answer_made_taller_by_hand_breaks_no_policy(chromium: Browser, addre
         page.mouse.move(right - 5, bottom + 60)
         page.mouse.up()
         assert "height" in str(answer.get_attribute("style"))
-        page.get_by_role("button", name="Read this answer").click()
+        page.get_by_role("button", name="Parse response").click()
         expect(page.locator(".tree")).to_contain_text("closeness")
 
 
 def test_the_preview_follows_the_score_that_is_half_relevant(chromium: Browser, address: str) -> None:
     with opened(chromium, address) as tab:
         page = tab.open(NEW)
-        page.get_by_label("Answer", exact=True).fill(json.dumps(ANSWER))
-        page.get_by_role("button", name="Read this answer").click()
+        page.get_by_label("Response", exact=True).fill(json.dumps(ANSWER))
+        page.get_by_role("button", name="Parse response").click()
         page.get_by_role("button", name="Use this").click()
         expect(page.locator(".said")).to_contain_text("was taken over")
         page.get_by_label("Path of score").fill("closeness")
@@ -170,8 +170,8 @@ def test_the_preview_follows_the_score_that_is_half_relevant(chromium: Browser, 
 def test_the_answer_is_pointed_at_by_keyboard(chromium: Browser, address: str) -> None:
     with opened(chromium, address) as tab:
         page = tab.open(NEW)
-        page.get_by_label("Answer", exact=True).fill(json.dumps(ANSWER))
-        page.get_by_role("button", name="Read this answer").focus()
+        page.get_by_label("Response", exact=True).fill(json.dumps(ANSWER))
+        page.get_by_role("button", name="Parse response").focus()
         page.keyboard.press("Enter")
         page.locator("button.node").first.focus()
         for keys, field, path in (
@@ -200,8 +200,8 @@ def test_the_answer_is_pointed_at_by_keyboard(chromium: Browser, address: str) -
 def test_a_typed_path_is_previewed_as_it_is_typed(chromium: Browser, address: str) -> None:
     with opened(chromium, address) as tab:
         page = tab.open(NEW)
-        page.get_by_label("Answer", exact=True).fill(json.dumps(ANSWER))
-        page.get_by_role("button", name="Read this answer").click()
+        page.get_by_label("Response", exact=True).fill(json.dumps(ANSWER))
+        page.get_by_role("button", name="Parse response").click()
         page.get_by_label("Path of list of hits").fill("found")
         page.get_by_label("Path of id").fill("key")
         expect(page.locator("#preview table")).to_contain_text("run-logs")
@@ -220,8 +220,8 @@ def test_the_wizard_at_work_is_for_everybody_and_hostile_answers_do_nothing(chro
     }
     with opened(chromium, address, viewport=PHONE, color_scheme="dark") as tab:
         page = tab.open(NEW)
-        page.get_by_label("Answer", exact=True).fill(json.dumps(hostile))
-        page.get_by_role("button", name="Read this answer").click()
+        page.get_by_label("Response", exact=True).fill(json.dumps(hostile))
+        page.get_by_role("button", name="Parse response").click()
         page.locator(node("found", 0, "key")).click()
         page.locator('[name="pointing"][value="text"]').check()
         page.get_by_role("button", name=HOSTILE).nth(0).click()

@@ -115,22 +115,22 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
         (
             "/new-retriever",
             {**TAKES, "slug": "", "url": "x", "timeout": "x", "auth.kind": "bearer", "do": "save"},
-            "It cannot be used like this:",
+            "This cannot be used yet:",
             {
                 "Name": "digits and hyphens, not empty",
-                "Address": "",
+                "URL": "",
                 "Token": "must not be empty",
-                "Seconds to wait for an answer": "",
+                "Timeout in seconds": "",
             },
         ),
         (
             "/new-retriever",
             {**TAKES, "response.hits": "a[", "answer": "[]", "do": "read"},
-            "It cannot be used like this:",
+            "This cannot be used yet:",
             {"List of hits": "is not a JMESPath expression"},
         ),
         ("/import", {"format": "csv", "do": "plan"}, "It cannot be imported:", {"Files": "choose a file"}),
-        ("/retrievers/search/try", {"query": "", "k": "0"}, "It cannot be tried like this:", {"Query": "", "Hits": ""}),
+        ("/retrievers/search/try", {"query": "", "k": "0"}, "This cannot be sent:", {"Query": "", "Hits": ""}),
     ],
 )
 def test_what_is_wrong_with_a_form_is_said_by_the_labels_on_the_page(

@@ -65,7 +65,8 @@ def test_deleted_collection_is_refused_and_not_taken_for_empty(server: str, vect
     assert {(result["outcome"], result["http_status"], result["verdict"]) for result in results} == {
         ("refused", 404, "unknown")
     }
-    assert {result["detail"] for result in results} == {"the lookup of collection_id: answered 404 Not Found"}
+    told = f"{server.removeprefix('http://')} has no collection 'dropped' (HTTP 404). Check the collection name"
+    assert {result["detail"] for result in results} == {told}
 
 
 def test_service_watches_a_collection_and_names_what_was_deleted(server: str, vectors: Peer, tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def test_a_session_tries_only_with_the_token_of_its_pages(pages: Site) -> None:
 def test_a_reading_key_sees_the_form_and_asks_nothing(pages: Site) -> None:
     client = pages.signed_in(pages.key(Scope.READ))
     shown = page(client.get(TRY))
-    assert [button.text for button in shown.all("button") if "disabled" in button.attributes] == ["Ask"]
+    assert [button.text for button in shown.all("button") if "disabled" in button.attributes] == ["Send"]
     assert client.post(form_token(client), data={"query": QUERY, "k": "5"}).status_code == 403
     assert isinstance(pages.probe, FakeProbe)
     assert pages.probe.asked == []

@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
+from app.adapters.retrievers.probe import RetrieverProbe
+from app.domain.addresses import retriever_policy
 from app.domain.model import Answer, Outcome
 from app.formats.canary_files import read_canary_files
 from app.formats.files import read_secret
+from app.formats.presets import PRESETS, Preset
 from app.services import definitions
 from app.services.keys import Scope
 from app.store.engine import Store
 from tests.fakes import FakeProbe, answered, failed, hits
 from tests.html_pages import Page
+from tests.http_servers import Reply, Seen, peer, reply
 from tests.pages_service import HOSTILE, Bench, Site, csrf, page, site
 from tests.test_pages_try import exchanged
 from tests.world import RETRIEVER, canary
@@ -81,11 +85,62 @@ def test_a_preset_brings_its_own_fields(empty: Site) -> None:
     chroma = empty.page(f"{NEW}?preset=chroma")
     assert chroma.one("input", name="options.tenant").get("value") == "default_tenant"
     assert chroma.all("input", name="embedding.url")
-    assert typed(chroma) == {}  # nothing to point into yet; what the preset says is filled in with the answer
+    assert typed(chroma) == dict(PRESETS["chroma"].response)
+    assert typed(empty.page(f"{NEW}?preset=generic")) == {}  # nothing to point into yet
     sql = empty.page(f"{NEW}?preset=pgvector")
     assert chosen(sql, "auth.kind") == "basic"
     assert "SELECT" in sql.one("textarea", name="request.sql").text
     empty.page(f"{NEW}?preset=nothing", 422)
+
+
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
+def test_every_option_of_a_preset_has_its_field_and_a_missing_one_is_named_there(empty: Site, preset: Preset) -> None:
+    shown = empty.page(f"{NEW}?preset={preset.name}")
+    for one in preset.options:
+        field = shown.one("input", name=f"options.{one.name}")
+        assert (field.get("value"), field.get("placeholder")) == (one.default or "", one.example)
+        assert shown.one("label", **{"for": f"f-options.{one.name}"}).text == one.label
+        assert shown.one("span", id=f"hint-options-{one.name}").text == f"used as {{{{ {one.name} }}}}"
+    expected = {} if preset.response_as_one else dict(preset.response)
+    assert typed(shown) == expected
+    form = {**fields_of(shown), "slug": "docs", "url": preset.example_url, "do": "save"}
+    if not any(one.required for one in preset.options):
+        return
+    refused = page(empty.client().post(NEW, data=form), 422)
+    for one in (one for one in preset.options if one.required):
+        told = f"is missing; preset {preset.name} needs option `{one.name}`, for example {one.example}"
+        assert refused.one("span", id=f"wrong-options-{one.name}").text == told
+        assert f"{one.label}: {told}" in refused.one("div", id="problems").text
+    assert fields_of(refused) == {name: value for name, value in form.items() if name != "do"}
+
+
+def test_a_collection_that_is_not_there_is_told_by_its_name_and_host(empty: Site) -> None:
+    def answer(seen: Seen) -> Reply:
+        if seen.target == "/v1/embeddings":
+            return reply(b'{"data": [{"index": 0, "embedding": [0.1, 0.2]}]}')
+        return reply(b'{"error": "NotFoundError"}', 404)
+
+    empty.probe = RetrieverProbe(retriever_policy(), "coalmine/test")
+    with peer(answer) as server:
+        form = fields_of(empty.page(f"{NEW}?preset=chroma"))
+        form |= {"url": server.url, "options.collection": "docs", "query": QUERY, "do": "ask"}
+        form |= {"embedding.url": f"{server.url}/v1", "embedding.model": "small"}
+        shown = page(empty.client().post(NEW, data=form))
+        host = server.url.removeprefix("http://")
+        assert f"{host} has no collection 'docs' (HTTP 404). Check the collection name." in shown.text
+        form = fields_of(empty.page(f"{NEW}?preset=elasticsearch"))
+        form |= {"url": server.url, "options.index": "docs", "query": QUERY, "do": "ask"}
+        shown = page(empty.client().post(NEW, data=form))
+        assert "nothing at this address: check the index 'docs' and the URL" in shown.text
+
+
+def test_a_form_without_fields_for_the_mapping_takes_that_of_its_preset(empty: Site) -> None:
+    fields = fields_of(empty.page(f"{NEW}?preset=elasticsearch"))
+    form = {name: value for name, value in fields.items() if not name.startswith("response.")}
+    form |= {"slug": "docs", "url": "http://es.test", "options.index": "docs", "do": "save"}
+    assert empty.client().post(NEW, data=form).status_code == 303
+    stored = definitions.find(empty.world.store, "retriever", "docs").body
+    assert stored["response"]["hits"] == "hits.hits"
 
 
 def test_a_pasted_answer_is_shown_as_a_tree_with_suggestions(empty: Site) -> None:
@@ -175,7 +230,7 @@ def test_what_is_odd_about_a_mapping_is_said(empty: Site, more: Mapping[str, str
 def test_scores_outside_their_scale_are_shown_with_what_a_run_would_do(empty: Site) -> None:
     grown = json.dumps({"found": [{"key": "a", "closeness": 17.5, "body": PROSE}]})
     shown = page(empty.client().post(NEW, data={**MAPPED, "answer": grown}))
-    assert "A run would refuse this answer: found[0].closeness: outside the declared scale" in shown.text
+    assert "A run would refuse this response: found[0].closeness: outside the declared scale" in shown.text
     assert "17.5" in shown.one("table", class_="ranking").text
     scored = page(
         empty.client().post(NEW, data={**MAPPED, "answer": grown, "scorer": "unbounded", "scorer.anchor": "17.5"})
@@ -243,14 +298,14 @@ def test_a_long_answer_is_kept_as_far_as_it_came_whole(empty: Site) -> None:
     shown = sent(empty, do="ask", answer="", **{"response.hits": "found", "response.id": "key"})
     kept = json.loads(shown.one("textarea", name="answer").text)
     assert 50 < len(kept["found"]) < 100
-    assert "here is its beginning" in shown.text
+    assert "only the beginning is shown" in shown.text
 
 
 def test_an_endpoint_that_fails_is_told_as_probes_tell_it(empty: Site) -> None:
     empty.probe = FakeProbe(otherwise=lambda _: failed(Outcome.BLOCKED, detail="the address is not allowed"))
     shown = sent(empty, do="ask", answer="")
-    assert "No answer: blocked" in shown.text
-    assert "the address is not allowed" in shown.text
+    assert "No response: blocked" in shown.text
+    assert "The address is not allowed." in shown.text
 
 
 @pytest.mark.parametrize(
@@ -523,7 +578,7 @@ def test_the_page_of_a_retriever_says_it_in_words(pages: Site) -> None:
         "generic",
         "canaries.yaml:1",
         "similarities, 0 to 1",
-        "asked with POST",
+        "Method POST",
         "watch",
         "none yet",
     ):

@@ -1,6 +1,7 @@
 """The table of presets as a whole: what holds for every entry, whoever adds one."""
 
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ LIVE_PRESETS = {"generic", "chroma", "pgvector", "haystack", "langserve", "mcp"}
 
 def shortest(preset: Preset, **more: Any) -> dict[str, Any]:
     """Write the least there is to a document with the preset: a host, and what has no default."""
-    options = {name: "mine" for name, value in preset.options.items() if value is None}
+    options = {one.name: "mine" for one in preset.options if one.required}
     return {
         "slug": "docs",
         "preset": preset.name,
@@ -88,14 +89,25 @@ def test_answers_can_be_mapped(preset: Preset) -> None:
 def test_every_option_and_lookup_is_used(preset: Preset) -> None:
     lookup = preset.lookup or {}
     used = placeholders_in([preset.path, lookup.get("url"), preset.request])
-    assert set(preset.options) | {lookup[name] for name in ("name",) if lookup} <= used
+    assert {one.name for one in preset.options} | {lookup[name] for name in ("name",) if lookup} <= used
 
 
 @EACH
 def test_missing_option_is_named(preset: Preset) -> None:
-    for name in (name for name, value in preset.options.items() if value is None):
-        rest = {other: "mine" for other, value in preset.options.items() if value is None and other != name}
-        assert f"options.{name}" in complaints(shortest(preset, options=rest))
+    needed = [one for one in preset.options if one.required]
+    for missing in needed:
+        rest = {one.name: "mine" for one in needed if one is not missing}
+        said = complaints(shortest(preset, options=rest))
+        assert f"options.{missing.name}: is missing; preset {preset.name} needs option `{missing.name}`" in said
+        assert f"for example {missing.example}" in said
+
+
+@EACH
+def test_options_say_their_label_and_an_example(preset: Preset) -> None:
+    for one in preset.options:
+        assert re.fullmatch(r"[A-Z][\w ]{1,30}", one.label)
+        assert one.example
+    assert urlsplit(preset.example_url).hostname
 
 
 @EACH
@@ -105,7 +117,7 @@ def test_vector_is_asked_for_exactly_where_it_is_needed(preset: Preset) -> None:
     if preset.needs_vector:
         document = shortest(preset)
         del document["embedding"]
-        assert f"{preset.name} takes vectors: say embedding" in complaints(document)
+        assert f"{preset.name} needs query vectors: set an embeddings endpoint" in complaints(document)
 
 
 @EACH
@@ -123,7 +135,7 @@ def test_address_with_a_path_is_left_alone(preset: Preset) -> None:
         return
     document = shortest(preset, url="https://gateway.example.org/kb/v7", options={}, lookup=None)
     missing = placeholders_in(preset.request) - set(RESERVED)
-    document["options"] = {name: "mine" for name in missing if preset.options.get(name, "") is None}
+    document["options"] = {one.name: "mine" for one in preset.options if one.required and one.name in missing}
     assert parsed(document).url == "https://gateway.example.org/kb/v7"
 
 
@@ -150,3 +162,20 @@ def test_promised_presets_are_all_there() -> None:
     promised = """generic chroma pgvector haystack langserve mcp elasticsearch opensearch qdrant weaviate pinecone
         milvus azure-ai-search bedrock-kb openai-vector-store"""
     assert set(promised.split()) <= PRESETS.keys()
+
+
+def options_line(preset: Preset) -> str:
+    """Write what a preset needs as its line of the table in docs/presets.md."""
+    options = [
+        f"**`{one.name}`**, for example `{one.example}`" if one.required else f"`{one.name}`: `{one.default}`"
+        for one in preset.options
+    ]
+    needs = ["`embedding`"] * preset.needs_vector + ["`auth`"] * (preset.needs_auth or preset.dialect is Dialect.SQL)
+    needs += ["`request: {tool: ...}`"] * (preset.dialect is Dialect.MCP)
+    return f"| `{preset.name}` | {'; '.join(options) or 'none'} | {', '.join(needs) or 'none'} |"
+
+
+def test_the_options_in_the_docs_are_those_of_the_presets() -> None:
+    told = (Path(__file__).parent.parent / "docs" / "presets.md").read_text(encoding="utf-8").splitlines()
+    start = told.index("| preset | options | needs |")
+    assert told[start + 2 : start + 2 + len(PRESETS)] == [options_line(preset) for preset in PRESETS.values()]

@@ -70,7 +70,7 @@ def test_a_value_is_looked_up_once_a_run_and_fills_the_templates() -> None:
 @pytest.mark.parametrize(
     ("name", "path", "outcome", "detail"),
     [
-        ("gone", "id", Outcome.REFUSED, "the lookup of collection_id: answered 404 Not Found"),
+        ("gone", "id", Outcome.REFUSED, "{host} has no collection 'gone' (HTTP 404). Check the collection name"),
         ("docs", "uuid", Outcome.MALFORMED, "the lookup of collection_id: there is no uuid in the answer"),
     ],
 )
@@ -79,7 +79,8 @@ def test_what_cannot_be_looked_up_is_the_outcome_of_every_probe(
 ) -> None:
     with peer(collections) as server:
         answers = asked(by_name(server.url, name, path), "one", "two")
-    assert [(answer.outcome, answer.detail) for answer in answers] == [(outcome, detail)] * 2
+    told = detail.format(host=server.url.removeprefix("http://"))
+    assert [(answer.outcome, answer.detail) for answer in answers] == [(outcome, told)] * 2
     assert [seen.method for seen in server.seen] == ["GET"]
 
 

@@ -27,6 +27,7 @@ from app.formats.complaints import parse_document
 from app.formats.documents import RetrieverDocument
 from app.formats.presets import PRESETS
 
+NEEDS_VECTORS = "needs query vectors: set an embeddings endpoint (OpenAI-compatible), embedding: {url, model}"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 PRIVATE_KEY = "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n"
 EMBEDDING = {"url": "http://embedder.test/v1", "model": "small"}
@@ -205,7 +206,7 @@ parts = st.fixed_dictionaries(
 
 @given(preset=st.sampled_from([name for name in PRESETS if PRESETS[name].dialect is Dialect.HTTP]), mine=parts)
 def test_what_was_expanded_reads_back_the_same_stored_or_exported(preset: str, mine: dict[str, Any]) -> None:
-    options = {name: "mine" for name, value in PRESETS[preset].options.items() if value is None}
+    options = {one.name: "mine" for one in PRESETS[preset].options if one.required}
     document = {"slug": "docs", "preset": preset, "url": "http://a.test", "options": options, "embedding": EMBEDDING}
     try:
         whole = parse_document(RetrieverDocument, document | mine)
@@ -217,8 +218,8 @@ def test_what_was_expanded_reads_back_the_same_stored_or_exported(preset: str, m
 
 def test_what_a_preset_asks_for_is_asked_for_by_name() -> None:
     assert told(preset="chroma", url="http://chroma.test") == [
-        "options.collection: is missing; the templates need it",
-        "embedding: is missing; chroma takes vectors: say embedding: {url, model}",
+        "options.collection: is missing; preset chroma needs option `collection`, for example docs",
+        f"embedding: is missing; chroma {NEEDS_VECTORS}",
     ]
 
 
@@ -271,7 +272,7 @@ def test_names_of_ones_own_stand_in_the_address_and_the_body() -> None:
         ({"url": "http://a.test/{{ query"}, "url: has a '{{' that begins no placeholder; write {{ query }} or {{ k }}"),
         (
             {"request": {"json": {"v": "{{ vector }}"}}},
-            "embedding: is missing; the request takes vectors: say embedding: {url, model}",
+            f"embedding: is missing; the request {NEEDS_VECTORS}",
         ),
         (
             {"request": {"json": {"{{ query }}": "{{ query }}"}}},

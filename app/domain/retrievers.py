@@ -3,12 +3,15 @@
 What comes back is said in model; presets and documents that fill these in are formats.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
 from app.domain.model import EMPTY, Answer
+
+_PLACEHOLDER = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 
 def _empty() -> Mapping[str, Any]:
@@ -177,6 +180,12 @@ class ResponseMapping:
     document: str | None = None
     updated: str | None = None
     index_version: str | None = None
+
+
+def named_resource(url: str, options: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the option that an address names last, with its value: what a 404 there says is missing; None = none."""
+    names = [name for name in _PLACEHOLDER.findall(url) if name in options]
+    return (names[-1], options[names[-1]]) if names else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

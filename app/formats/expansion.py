@@ -115,4 +115,5 @@ def _options(whole: Mapping[str, Any], preset: Preset) -> Any:
     if not isinstance(mine, Mapping):
         return mine
     used = placeholders_in([whole.get("url"), whole.get("lookup"), whole.get("request")])
-    return {name: value for name, value in preset.options.items() if value is not None or name in used} | dict(mine)
+    filled = {one.name: one.default for one in preset.options if not one.required or one.name in used}
+    return filled | dict(mine)

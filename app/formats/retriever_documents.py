@@ -66,15 +66,6 @@ def _preset(value: Any) -> Any:
     return value
 
 
-def _option(value: Any) -> Any:
-    if value is None:
-        raise complaint("is missing; the templates need it")
-    return value
-
-
-_Option = Annotated[Name, BeforeValidator(_option)]
-
-
 def _names_only(options: dict[str, str]) -> dict[str, str]:
     wrong = [((name,), problem) for name in options if (problem := name_problem(name)) is not None]
     if wrong:
@@ -91,7 +82,7 @@ class RetrieverDocument(Document):
 
     slug: Slug
     preset: Annotated[str, BeforeValidator(_preset), WithJsonSchema({"enum": list(PRESETS)})] = GENERIC
-    options: Annotated[dict[str, _Option], AfterValidator(_names_only), Field(max_length=50)] = Field(default={})
+    options: Annotated[dict[str, Name], AfterValidator(_names_only), Field(max_length=50)] = Field(default={})
     """Names of one's own for the templates, and those a preset asks for."""
     lookup: LookupDocument | None = None
     url: UrlTemplate
@@ -118,6 +109,15 @@ class RetrieverDocument(Document):
         name = value.get("preset", GENERIC)
         known = isinstance(name, str) and name in PRESETS
         return expanded(value, PRESETS[name if known else GENERIC])
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _all_given(cls, options: Any, info: ValidationInfo) -> Any:
+        given, preset = options if isinstance(options, Mapping) else {}, _preset_of(info)
+        wrong = [((str(name),), _missing_option(str(name), preset)) for name, value in given.items() if value is None]
+        if wrong:
+            raise complaints(wrong)
+        return options
 
     @field_validator("lookup")
     @classmethod
@@ -172,7 +172,8 @@ class RetrieverDocument(Document):
             return embedding
         if VECTOR in placeholders_in([request.body, request.query]) | parameters_in(request.sql or ""):
             who = preset.name if preset.needs_vector else "the request"
-            raise complaint(f"is missing; {who} takes vectors: say embedding: {{url, model}}")
+            told = "set an embeddings endpoint (OpenAI-compatible), embedding: {url, model}"
+            raise complaint(f"is missing; {who} needs query vectors: {told}")
         return embedding
 
     @field_validator("scorer")
@@ -212,7 +213,7 @@ class RetrieverDocument(Document):
 
     def _unused_options(self) -> Iterator[tuple[Place, str]]:
         """Yield options that nothing uses: they are likely misspelled."""
-        request, asks_for = self.request, PRESETS[self.preset].options
+        request, asks_for = self.request, {option.name for option in PRESETS[self.preset].options}
         templates = [self.url, self.lookup.url if self.lookup else None, request.body, request.query, request.sql]
         used = placeholders_in(templates)
         for name in self.options:
@@ -263,6 +264,13 @@ class RetrieverDocument(Document):
 
 def _preset_of(info: ValidationInfo) -> Preset | None:
     return PRESETS.get(info.data.get("preset", ""))
+
+
+def _missing_option(name: str, preset: Preset | None) -> str:
+    option = preset.option(name) if preset is not None else None
+    if preset is None or option is None:
+        return "is missing; the templates need it"
+    return f"is missing; preset {preset.name} needs option `{name}`, for example {option.example}"
 
 
 def _names(info: ValidationInfo) -> tuple[str, ...] | None:

@@ -16,7 +16,7 @@ from app.domain.guessing import counts_hits, trend
 from app.domain.model import Answer, Exchange, Outcome, Ranking
 from app.domain.presence import lacking, present
 from app.domain.relevance import asks_outside, relevance_of, top_score
-from app.domain.retrievers import Ask, Asking, Probe, Retriever, Scale, Scorer, ScorerKind
+from app.domain.retrievers import Ask, Asking, Probe, Retriever, Scale, Scorer, ScorerKind, named_resource
 from app.domain.suggesting import suggest
 from app.formats.complaints import parse_document
 from app.formats.cut_json import parse_cut
@@ -168,6 +168,10 @@ def _whereabouts(retriever: Retriever, answer: Answer, exchange: Exchange) -> li
     status, target = exchange.http_status or 0, exchange.response_headers.get("location")
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST and target:
         return [f"it points to {target[:_LONGEST_ADDRESS]}"]
+    if status == HTTPStatus.NOT_FOUND:
+        missing = named_resource(retriever.url, retriever.options)
+        said = "check the path of the URL" if missing is None else f"check the {missing[0]} '{missing[1]}' and the URL"
+        return [f"HTTP 404 means that there is nothing at this address: {said}"]
     version = retriever.response.index_version
     unseen = version is not None and version.startswith("header:") and not exchange.url
     if version is None or unseen or answer.ranking is None or answer.index_version is not None:

@@ -28,7 +28,7 @@ from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import RetrieverDocument
 from app.formats.mapping_yaml import parts_yaml, response_part
-from app.formats.presets import PRESETS, Preset
+from app.formats.presets import PRESETS, Option, Preset
 from app.formats.secret_fields import secret_names, with_placeholders
 from app.services import definitions, mapping, trying
 from app.services.keys import Scope
@@ -48,11 +48,13 @@ _LABELS: Mapping[str, str] = {
     **retriever_fields.LABELS,
     "query": "Query",
     "k": "Hits",
-    "canary": "Compare with what a canary expects",
-    "response": "Paths",
+    "canary": "Compare with a canary",
+    "response": "Response mapping",
     **{f"response.{name}": label for name, (label, _) in LABELS.items()},
 }
 _KEY_MISSING = re.compile("the key '[^']*' is missing")
+_ERROR_PLACES = tuple(name for name in retriever_fields.LABELS if not name.startswith("scorer"))
+"""Beside which fields of the endpoint a part of the page that is exchanged says what is wrong."""
 _PARTS = ("request", "auth", "embedding", "embedding.auth.token", "response", "scorer", "options")
 
 
@@ -123,7 +125,9 @@ def _ask(request: Request, store: Store, vault: Vault, sheet: Sheet) -> None:
     canary = canary_of(store, sheet)
     query = sheet.typed.stripped("query") or (canary.query if canary is not None else "")
     if not query:
-        raise InvalidInputError([Problem(path="query", message="say what to ask")])
+        raise InvalidInputError(
+            [Problem(path="query", message="must not be empty: type a query that the index can answer")]
+        )
     sheet.fill({"query": query})
     document = _askable(request, store, vault, sheet)
     asked = trying.try_retriever(
@@ -213,7 +217,8 @@ def _page(request: Request, store: Store, sheet: Sheet, *, status: int = 200) ->
         problems=named(placed, _labels(known, sheet)),
         typed=retriever_fields.without_secrets(sheet.typed),
         preset=known,
-        options=_option_names(sheet),
+        options=_options(known, sheet),
+        error_places=[*_ERROR_PLACES, *(f"options.{one.name}" for one in _options(known, sheet))],
         secrets_set=_stored_secrets(sheet.definition),
         auth_fields=retriever_fields.AUTH_FIELDS,
         auth_words=retriever_fields.AUTH_WORDS,
@@ -232,7 +237,7 @@ def _page(request: Request, store: Store, sheet: Sheet, *, status: int = 200) ->
 
 def _labels(preset: Preset, sheet: Sheet) -> dict[str, str]:
     """Give what people see the fields of the form called."""
-    own = {f"options.{name}": capitalize_first(name.replace("_", " ")) for name in _option_names(sheet)}
+    own = {f"options.{one.name}": one.label for one in _options(preset, sheet)}
     body = {"request.json": "Arguments as JSON"} if preset.dialect is Dialect.MCP else {}
     return {**_LABELS, **own, **body}
 
@@ -261,8 +266,15 @@ def _preset(sheet: Sheet) -> str:
     return name if name in PRESETS else "generic"
 
 
-def _option_names(sheet: Sheet) -> list[str]:
-    return [name.removeprefix("options.") for name in sheet.typed.texts if name.startswith("options.")]
+def _options(preset: Preset, sheet: Sheet) -> list[Option]:
+    """Give the options to fill in: those of the preset, then variables of the user's own that the form holds."""
+    typed = [name.removeprefix("options.") for name in sheet.typed.texts if name.startswith("options.")]
+    own = [
+        Option(name=name, label=capitalize_first(name.replace("_", " ")), example="")
+        for name in typed
+        if preset.option(name) is None
+    ]
+    return [*preset.options, *own]
 
 
 def _yaml(sheet: Sheet) -> str:

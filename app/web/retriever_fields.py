@@ -23,13 +23,13 @@ AUTH_FIELDS: Mapping[str, tuple[tuple[str, str, bool], ...]] = {
     "bearer": (("token", "Token", True),),
     "api_key": (
         ("key", "Key", True),
-        ("header", "Header it goes into", False),
-        ("query", "or query parameter", False),
-        ("prefix", "What stands before it", False),
+        ("header", "Header", False),
+        ("query", "Query parameter", False),
+        ("prefix", "Prefix", False),
     ),
     "basic": (("user", "User", False), ("password", "Password", True)),
     "oauth2": (
-        ("token_url", "Where tokens are made", False),
+        ("token_url", "Token URL", False),
         ("client_id", "Client id", False),
         ("client_secret", "Client secret", True),
         ("scope", "Scope", False),
@@ -53,22 +53,22 @@ AUTH_WORDS = {
 }
 LABELS: Mapping[str, str] = {
     "slug": "Name",
-    "url": "Address",
-    "embedding": "Embedder",
-    "embedding.url": "Address of the embedder",
+    "url": "URL",
+    "embedding": "Embeddings",
+    "embedding.url": "Embeddings URL",
     "embedding.model": "Model",
     "embedding.auth.token": "Token",
-    "auth": "It knows us by",
-    "request": "What is sent",
+    "auth": "Authentication",
+    "request": "Request",
     "request.method": "Method",
     "request.json": "Body as JSON",
     "request.sql": "SQL",
     "request.tool": "Tool",
     "request.query": "Query parameters as JSON",
-    "request.headers": "Further headers",
-    "options": "Names of one's own for the templates",
-    "timeout": "Seconds to wait for an answer",
-    "concurrency": "Requests at the same time",
+    "request.headers": "Headers",
+    "options": "Variables",
+    "timeout": "Timeout in seconds",
+    "concurrency": "Concurrency",
     "requests_per_second": "Requests per second",
     "scorer": "Scores are",
     "scorer.anchor": "Score that is half relevant",
@@ -84,8 +84,8 @@ def empty(preset: str) -> dict[str, Any]:
     body = expanded({"preset": preset}, known)
     if known.response_as_one:
         body["response"] = {}
-    if known.dialect is Dialect.SQL:
-        body["auth"] = {"kind": "basic"}
+    if known.needs_auth or known.dialect is Dialect.SQL:
+        body["auth"] = dict(known.auth)
     return {"slug": "", "url": "", **body}
 
 
@@ -115,6 +115,7 @@ def texts_of(body: Mapping[str, Any]) -> dict[str, str]:
         said = next((one for one in (auth, PRESETS[preset].auth) if one.get("kind") == kind), {})
         for name, _, secret in fields:
             texts[f"auth.{kind}.{name}"] = "" if secret else str(said.get(name) or "")
+    texts |= {f"options.{one.name}": one.default or "" for one in PRESETS[preset].options}
     texts |= {f"options.{name}": value or "" for name, value in (body.get("options") or {}).items()}
     texts |= {f"response.{name}": (body.get("response") or {}).get(name) or "" for name in POINTED}
     texts |= {name: _plain(body.get(name)) for name in _NUMBERS}
@@ -132,7 +133,7 @@ def body_of(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, Any]:
     body |= {"slug": slug, "preset": preset, "url": typed.stripped("url")}
     body["options"] = _options(typed, stored)
     body["request"] = _request(typed, preset, (stored or {}).get("request") or {})
-    body["response"] = response_of(typed)
+    body["response"] = response_of(typed) if _has_mapping(typed) else _response_of_preset(preset)
     auth = _auth(typed, (stored or {}).get("auth") or {})
     if auth is not None or (stored or {}).get("auth"):
         body["auth"] = auth
@@ -166,6 +167,16 @@ def without_secrets(typed: Typed) -> Typed:
 def response_of(typed: Typed) -> dict[str, str | None]:
     """Give the mapping as a document's `response`; null takes out what a preset would fill in again."""
     return {name: typed.stripped(f"response.{name}") or None for name in POINTED}
+
+
+def _has_mapping(typed: Typed) -> bool:
+    return any(f"response.{name}" in typed.texts for name in POINTED)
+
+
+def _response_of_preset(preset: str) -> dict[str, Any]:
+    """Give the mapping of a form that has no fields for it: what the preset says, where that is a vendor's shape."""
+    known = PRESETS.get(preset)
+    return {} if known is None or known.response_as_one else dict(known.response)
 
 
 def scorer_choice(body: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ def show_retrievers(request: Request, store: StoreDep) -> HTMLResponse:
 
 @router.get("/retrievers/{slug}")
 def show_retriever(request: Request, store: StoreDep, slug: str, saved: str = "") -> HTMLResponse:
-    """Show a retriever in plain words: where it is, how it is asked and read, and who asks it."""
+    """Show a retriever as it is stored: endpoint, limits, request and response mapping, and the checks that use it."""
     return _page(request, store, slug, saved=bool(saved))
 
 
@@ -76,12 +76,12 @@ def _laid_out(value: Any) -> str:
 
 
 def _relevance(body: Mapping[str, Any]) -> str:
-    """Say in a sentence how relevance is told."""
+    """Say where the relevance of a hit comes from."""
     scorer = body["scorer"]
     if scorer["kind"] == "score":
-        return f"by its scores, which are {SCALES[scorer['scale']]}"
+        return f"from its scores: {SCALES[scorer['scale']]}"
     return {
-        "judged": "by judgments alone: its scores are on no scale that says how relevant a hit is",
-        "embedding": "by an embedder, which compares the query with the text of the first hit",
-        "rerank": "by a reranker, which reads the query and the text of the first hit",
+        "judged": "from judgments: its scores are on no scale",
+        "embedding": "from embeddings of the query and the first hit",
+        "rerank": "from a reranker that reads the query and the first hit",
     }[str(scorer["kind"])]

@@ -37,7 +37,7 @@ FIELDS = (
 _LABELS: Mapping[str, str] = {
     "query": "Query",
     "k": "Hits",
-    "answer": "Body of the answer",
+    "answer": "Response body",
     **{f"response.{name}": label for name, label, _ in FIELDS},
     "response": "The mapping",
     "scorer": "Scores are",

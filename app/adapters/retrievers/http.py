@@ -24,7 +24,8 @@ from app.adapters.transport import exchange, send_one
 from app.adapters.wire import NOBODY, Identity, Request, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.model import EMPTY, Answer, Outcome, Step
-from app.domain.retrievers import Ask, Asking, OAuth2
+from app.domain.probe_failures import address_of
+from app.domain.retrievers import Ask, Asking, OAuth2, named_resource
 
 Vectors = Mapping[str, Sequence[float]]
 """By query."""
@@ -93,6 +94,12 @@ class HttpProbe:
         problem = problem_of(response)
         if problem is not None:
             outcome, detail = problem
+            missing = named_resource(lookup.url, asking.retriever.options)
+            if response.status == HTTPStatus.NOT_FOUND and missing is not None:
+                what, named = missing
+                address = address_of(lookup.url, asking.retriever.options)
+                told = f"{address} has no {what} '{named}' (HTTP 404). Check the {what} name"
+                raise _LookupError(outcome, told, response.status)
             raise _LookupError(outcome, f"the lookup of {lookup.name}: {detail}", response.status)
         value = plan.lookup.value_in(response.body)
         if value is None:

@@ -9,11 +9,11 @@ from typing import Final
 
 from app.formats.presets.frameworks import FRAMEWORKS
 from app.formats.presets.managed import MANAGED
-from app.formats.presets.preset import LIVE, SHAPE, Preset
+from app.formats.presets.preset import LIVE, SHAPE, Option, Preset
 from app.formats.presets.search_engines import SEARCH_ENGINES
 from app.formats.presets.vector_stores import VECTOR_STORES
 
-__all__ = ["LIVE", "PRESETS", "SHAPE", "Preset"]
+__all__ = ["LIVE", "PRESETS", "SHAPE", "Option", "Preset"]
 
 PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
     {preset.name: preset for preset in (*FRAMEWORKS, *VECTOR_STORES, *SEARCH_ENGINES, *MANAGED)}

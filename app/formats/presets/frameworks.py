@@ -3,7 +3,7 @@
 from typing import Final
 
 from app.domain.retrievers import Dialect
-from app.formats.presets.preset import LIVE, Preset
+from app.formats.presets.preset import LIVE, Option, Preset
 
 FRAMEWORKS: Final = (
     Preset(
@@ -11,6 +11,7 @@ FRAMEWORKS: Final = (
         what="any HTTP endpoint that answers with JSON",
         source="https://jmespath.org/specification.html",
         tested=LIVE,
+        example_url="http://127.0.0.1:8001/search",
         request={"method": "POST", "json": {"query": "{{ query }}", "top_k": "{{ k }}"}},
         response={
             "hits": "results",
@@ -28,8 +29,9 @@ FRAMEWORKS: Final = (
         what="a Haystack pipeline behind Hayhooks that returns documents",
         source="https://deepset-ai.github.io/hayhooks/reference/api-reference/",
         tested=LIVE,
+        example_url="http://127.0.0.1:1416",
         path="/{{ pipeline }}/run",
-        options={"pipeline": None},
+        options=(Option(name="pipeline", label="Pipeline", example="retrieve"),),
         request={"json": {"query": "{{ query }}", "top_k": "{{ k }}"}},
         response={
             "hits": "result.documents",
@@ -45,6 +47,7 @@ FRAMEWORKS: Final = (
         what="a LangChain retriever behind LangServe",
         source="https://github.com/langchain-ai/langserve",
         tested=LIVE,
+        example_url="http://127.0.0.1:8000/retriever",
         path="/invoke",
         request={"json": {"input": "{{ query }}"}},
         response={"hits": "output", "text": "page_content", "document": "metadata.source"},
@@ -55,6 +58,7 @@ FRAMEWORKS: Final = (
         what="a tool of an MCP server, over streamable HTTP",
         source="https://modelcontextprotocol.io/specification/2025-06-18/server/tools",
         tested=LIVE,
+        example_url="http://127.0.0.1:8000",
         dialect=Dialect.MCP,
         path="/mcp",
         request={"json": {"query": "{{ query }}", "top_k": "{{ k }}"}},

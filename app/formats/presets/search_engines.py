@@ -6,7 +6,7 @@ Scores by words (BM25) have no upper end, so they say nothing of relevance on a 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from app.formats.presets.preset import SHAPE, Preset
+from app.formats.presets.preset import SHAPE, Option, Preset
 
 _BY_WORDS: Final[Mapping[str, Any]] = {
     "json": {
@@ -28,8 +28,12 @@ SEARCH_ENGINES: Final = (
         what="an Elasticsearch index by words",
         source="https://www.elastic.co/docs/api/doc/elasticsearch/operation/operation-search",
         tested=SHAPE,
+        example_url="http://127.0.0.1:9200",
         path="/{{ index }}/_search",
-        options={"index": None, "field": "text"},
+        options=(
+            Option(name="index", label="Index", example="docs"),
+            Option(name="field", label="Text field", example="text", default="text"),
+        ),
         request=_BY_WORDS,
         response=_RESPONSE,
         auth={"kind": "api_key", "header": "Authorization", "prefix": "ApiKey "},
@@ -41,8 +45,12 @@ SEARCH_ENGINES: Final = (
         what="an Elasticsearch index by vectors",
         source="https://www.elastic.co/guide/en/elasticsearch/reference/current/knn-search.html",
         tested=SHAPE,
+        example_url="http://127.0.0.1:9200",
         path="/{{ index }}/_search",
-        options={"index": None, "vector_field": "embedding"},
+        options=(
+            Option(name="index", label="Index", example="docs"),
+            Option(name="vector_field", label="Vector field", example="embedding", default="embedding"),
+        ),
         request={
             "json": {
                 "knn": {"field": "{{ vector_field }}", "query_vector": "{{ vector }}", "k": "{{ k }}"},
@@ -60,8 +68,12 @@ SEARCH_ENGINES: Final = (
         what="an OpenSearch index by words",
         source="https://docs.opensearch.org/latest/api-reference/search-apis/search/",
         tested=SHAPE,
+        example_url="https://127.0.0.1:9200",
         path="/{{ index }}/_search",
-        options={"index": None, "field": "text"},
+        options=(
+            Option(name="index", label="Index", example="docs"),
+            Option(name="field", label="Text field", example="text", default="text"),
+        ),
         request=_BY_WORDS,
         response=_RESPONSE,
         auth={"kind": "basic"},
@@ -73,8 +85,12 @@ SEARCH_ENGINES: Final = (
         what="an OpenSearch index by vectors",
         source="https://docs.opensearch.org/latest/query-dsl/specialized/k-nn/index",
         tested=SHAPE,
+        example_url="https://127.0.0.1:9200",
         path="/{{ index }}/_search",
-        options={"index": None, "vector_field": "embedding"},
+        options=(
+            Option(name="index", label="Index", example="docs"),
+            Option(name="vector_field", label="Vector field", example="embedding", default="embedding"),
+        ),
         request={
             "json": {
                 "query": {"knn": {"{{ vector_field }}": {"vector": "{{ vector }}", "k": "{{ k }}"}}},

@@ -3,7 +3,7 @@
 from typing import Final
 
 from app.domain.retrievers import Dialect
-from app.formats.presets.preset import LIVE, SHAPE, Preset
+from app.formats.presets.preset import LIVE, SHAPE, Option, Preset
 
 VECTOR_STORES: Final = (
     # Answers in columns, each a list per query; a collection is asked by its id, which only its name finds. Spaces l2
@@ -13,8 +13,13 @@ VECTOR_STORES: Final = (
         what="a Chroma collection, REST v2",
         source="https://docs.trychroma.com/reference/chroma-api/record/query-collection",
         tested=LIVE,
+        example_url="http://127.0.0.1:8000",
         path="/api/v2/tenants/{{ tenant }}/databases/{{ database }}/collections/{{ collection_id }}/query",
-        options={"collection": None, "tenant": "default_tenant", "database": "default_database"},
+        options=(
+            Option(name="collection", label="Collection", example="docs"),
+            Option(name="tenant", label="Tenant", example="default_tenant", default="default_tenant"),
+            Option(name="database", label="Database", example="default_database", default="default_database"),
+        ),
         lookup={
             "name": "collection_id",
             "url": "/api/v2/tenants/{{ tenant }}/databases/{{ database }}/collections/{{ collection }}",
@@ -43,8 +48,15 @@ VECTOR_STORES: Final = (
         what="a table with a pgvector column",
         source="https://github.com/pgvector/pgvector#querying",
         tested=LIVE,
+        example_url="postgresql://127.0.0.1:5432/docs",
         dialect=Dialect.SQL,
-        options={"table": None, "id": "id", "text": "text", "document": "source", "embedding": "embedding"},
+        options=(
+            Option(name="table", label="Table", example="public.chunks"),
+            Option(name="id", label="Id column", example="id", default="id"),
+            Option(name="text", label="Text column", example="text", default="text"),
+            Option(name="document", label="Document column", example="source", default="source"),
+            Option(name="embedding", label="Vector column", example="embedding", default="embedding"),
+        ),
         request={
             "sql": (
                 "SELECT {{ id }} AS id, {{ text }} AS text, {{ document }} AS document,"
@@ -63,8 +75,9 @@ VECTOR_STORES: Final = (
         what="a Qdrant collection",
         source="https://api.qdrant.tech/api-reference/search/query-points",
         tested=SHAPE,
+        example_url="http://127.0.0.1:6333",
         path="/collections/{{ collection }}/points/query",
-        options={"collection": None},
+        options=(Option(name="collection", label="Collection", example="docs"),),
         request={"json": {"query": "{{ vector }}", "limit": "{{ k }}", "with_payload": True}},
         response={
             "hits": "result.points",
@@ -83,8 +96,12 @@ VECTOR_STORES: Final = (
         what="hybrid search of a Weaviate collection, GraphQL",
         source="https://docs.weaviate.io/weaviate/api/graphql/search-operators",
         tested=SHAPE,
+        example_url="http://127.0.0.1:8080",
         path="/v1/graphql",
-        options={"collection": None, "properties": "text source"},
+        options=(
+            Option(name="collection", label="Collection", example="docs"),
+            Option(name="properties", label="Properties", example="text source", default="text source"),
+        ),
         request={
             "json": {
                 "query": (
@@ -110,8 +127,9 @@ VECTOR_STORES: Final = (
         what="near-text search of a Weaviate collection, REST",
         source="https://docs.weaviate.io/weaviate/api/graphql/migration",
         tested=SHAPE,
+        example_url="http://127.0.0.1:8080",
         path="/v1/search/{{ collection }}/near-text",
-        options={"collection": None},
+        options=(Option(name="collection", label="Collection", example="docs"),),
         request={"json": {"query": ["{{ query }}"], "limit": "{{ k }}", "returnMetadata": ["distance"]}},
         response={
             "hits": "results",
@@ -130,8 +148,9 @@ VECTOR_STORES: Final = (
         what="a Pinecone index of dense vectors",
         source="https://docs.pinecone.io/reference/api/2025-10/data-plane/query",
         tested=SHAPE,
+        example_url="https://docs-a1b2c3d.svc.aped-1.pinecone.io",
         path="/query",
-        options={"namespace": "__default__"},
+        options=(Option(name="namespace", label="Namespace", example="__default__", default="__default__"),),
         request={
             "headers": {"X-Pinecone-Api-Version": "2025-10"},
             "json": {
@@ -150,6 +169,7 @@ VECTOR_STORES: Final = (
         },
         scorer={"scale": "cosine"},
         auth={"kind": "api_key", "header": "Api-Key"},
+        needs_auth=True,
         needs_vector=True,
     ),
     # `distance` is the cosine itself where the metric is COSINE, the default: more is closer. That of L2 is a distance,
@@ -161,8 +181,13 @@ VECTOR_STORES: Final = (
         what="a Milvus or Zilliz collection, REST v2",
         source="https://milvus.io/api-reference/restful/v2.4.x/v2/Vector%20(v2)/Search.md",
         tested=SHAPE,
+        example_url="http://127.0.0.1:19530",
         path="/v2/vectordb/entities/search",
-        options={"collection": None, "database": "default", "vector_field": "vector"},
+        options=(
+            Option(name="collection", label="Collection", example="docs"),
+            Option(name="database", label="Database", example="default", default="default"),
+            Option(name="vector_field", label="Vector field", example="vector", default="vector"),
+        ),
         request={
             "json": {
                 "dbName": "{{ database }}",
