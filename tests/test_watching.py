@@ -79,6 +79,19 @@ def test_a_fault_opens_an_alert_that_names_who_fell_and_recovery_closes_it(learn
     expect_retraced(learned)
 
 
+def test_the_first_good_run_after_a_heal_calls_nobody_regressed_who_finds_its_chunk_again(learned: World) -> None:
+    until_open(learned, KEYS[:6])
+    carry_out(learned, 2, KEYS[:6])
+    (half,) = carry_out(learned, 1, KEYS[:2])
+    named = {one["key"] for one in seen(learned)[half.id].body["culprits"]["named"]}
+    assert named == set(KEYS[:6])  # their accounts are still high
+    assert regressed(learned, half) == set(KEYS[:2])
+    (healed,) = carry_out(learned, 1)
+    assert seen(learned)[healed.id].open
+    assert (regressed(learned, healed), healed.degraded) == (set(), 0)
+    expect_retraced(learned)
+
+
 def test_runs_of_an_alarm_are_never_learned_of(learned: World) -> None:
     broken = until_open(learned, KEYS[:3]) + carry_out(learned, 2, KEYS[:3])
     healed = carry_out(learned, 3)

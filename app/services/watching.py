@@ -58,7 +58,7 @@ class Watched:
     choice: ChoiceRow | None
     row: DetectionRow
     regressed: NDArray[np.intp]
-    """Positions of the canaries an open alarm names."""
+    """Positions of the canaries that an open alarm names and that fail in this run."""
     pinned: Learned | None
     well: tuple[Detector, Learned | None] | None
     """The detector after this run if it may be learned of, with what was learned; None = it may not, whatever else."""
@@ -160,7 +160,7 @@ def _look(connection: Connection, plan: Plan, tally: Tally, gathered: Gathered) 
             learns=False,
             body=body,
         ),
-        regressed=panel.watched[[one.position for one in reading.culprits if reading.open]],
+        regressed=panel.watched[[one.position for one in reading.culprits if reading.open and one.fails]],
         pinned=step.pinned,
         well=well,
         otherwise=learn_on(connection, step, sighting, learnable, eligible=False)[0],

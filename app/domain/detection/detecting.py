@@ -265,7 +265,8 @@ def _culprits(state: State, seen: Seen, baseline: Baseline | None) -> tuple[Culp
     if baseline is None or not baseline.known.all():
         known = np.zeros(len(ordered), np.bool_) if baseline is None else baseline.known[ordered]
         strengths = [each if sure else None for each, sure in zip(strengths, known.tolist(), strict=True)]
-    return tuple(map(Culprit, ordered.tolist(), signals, strengths))
+    fails = (seen.now[:, ordered] == 1).any(axis=0)
+    return tuple(map(Culprit, ordered.tolist(), signals, strengths, fails.tolist()))
 
 
 def _expect_fitting(state: State, baseline: Baseline | None, members: Members, observation: Observation) -> None:

@@ -186,6 +186,8 @@ class Culprit(NamedTuple):
     signal: Signal
     evidence: float | None = None
     """Its own account; None where it was named by the rules of the warm-up."""
+    fails: bool = True
+    """Whether it is lost or worse in this run: an account stays high for some runs after its canary is well again."""
 
 
 class Change(StrEnum):

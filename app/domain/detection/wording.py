@@ -82,7 +82,7 @@ def _evidence(reading: Reading, settings: Settings) -> str:
 def _named(reading: Reading) -> str:
     parts = []
     if reading.culprits:
-        lost = [signal for _, signal, _ in reading.culprits].count(Signal.LOST)
+        lost = [one.signal for one in reading.culprits].count(Signal.LOST)
         worse = len(reading.culprits) - lost
         told = [f"{count} {name}" for count, name in ((lost, "lost"), (worse, "worse")) if count]
         parts.append(f"{counted(len(reading.culprits), 'canary')} to blame ({', '.join(told)})")
