@@ -124,8 +124,44 @@ def test_a_queued_run_of_an_archived_check_ends_failed_with_the_reason(world: Wo
     _finish(world)
     assert (world.shown(run_id)["status"], world.shown(run_id)["reasons"]) == (
         "failed",
-        [f"check '{CHECK}' is archived"],
+        [f"check '{CHECK}' is archived: the run was not carried out"],
     )
+    assert world.probe.asked == []
+
+
+@pytest.mark.parametrize("trigger", ["schedule", "api"])
+def test_a_run_that_was_queued_before_its_check_was_disabled_asks_nobody_and_pages_nobody(
+    world: World, trigger: str
+) -> None:
+    if trigger == "schedule":
+        _tick(world)
+    else:
+        world.wish()
+    for _ in range(3):  # as often as it takes to page of a retriever that fails
+        world.apply(page([canary("ant")], enabled=False))
+        _finish(world)
+        world.apply(page([canary("ant")]))
+        world.wish()
+    runs = [run for run in _runs(world) if run[2] == "failed"]
+    assert len(runs) == 3
+    shown = world.shown(1)
+    assert (shown["verdict"], shown["coverage"], shown["reasons"]) == (
+        "unknown",
+        None,
+        [f"check '{CHECK}' was disabled while the run was queued: the run was not carried out"],
+    )
+    assert world.probe.asked == []
+    _finish(world)
+    assert (world.alerts(), world.deliveries()) == ([], [])
+
+
+def test_who_runs_a_disabled_check_by_hand_is_not_held_up_by_what_was_queued_before(world: World) -> None:
+    _tick(world)
+    world.apply(page([canary("ant")], enabled=False))
+    world.clock.advance(1)
+    run_id = world.wish()
+    _finish(world)
+    assert (world.shown(run_id)["status"], world.shown(run_id)["trigger"]) == ("finished", "api")
 
 
 # --- by the clock --------------------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ LACKING: Final = "was found in none of the hits"
 """How the remark ends on a mapped field that is nowhere; no judgment can change that either."""
 TOO_FEW_SCORED: Final = "relevance was measured for only"
 """The same of the reason for which a run is unknown."""
+NOT_CARRIED_OUT: Final = "the run was not carried out"
+"""How the reason ends of a run that nobody wanted any more when it was its turn; no rule looks at such a run."""
 ONE_THREAD: Final = 250_000
 """Multiplications up to which OpenBLAS does not call in other threads (4 x 65,536 in its interface/gemm.c)."""
 

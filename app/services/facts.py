@@ -14,10 +14,11 @@ from app.domain.detection import Change
 from app.domain.drops import drop_from_json
 from app.domain.facts import NO_FACTS, Alarm, RunFacts
 from app.domain.judging import RELEVANCE, Panel, unpack_reasons
-from app.domain.model import Reason, Rule, RuleKind, Severity, Verdict
+from app.domain.model import Reason, Rule, RuleKind, RunStatus, Severity, Verdict
 from app.domain.probe_failures import FailureSummary
 from app.domain.rules import condition
 from app.domain.significance import Difference
+from app.domain.verdicts import NOT_CARRIED_OUT
 from app.services.summaries import failure_summary, latency_summary, stored_aggregates
 from app.store import detection, history, suites
 from app.store.detection import DetectionRow
@@ -56,6 +57,7 @@ class Facts:
                 ),
             )
             for row in self.runs
+            if not _is_void(row)
         ]
 
 
@@ -97,13 +99,19 @@ def _with_failure(connection: Connection, seen: Facts) -> Facts:
     return replace(seen, known={**seen.known, newest.id: facts})
 
 
+def _is_void(row: RunRow) -> bool:
+    """Whether nobody wanted a run any more when it was its turn: no failure of anybody, so no rule counts it."""
+    return row.status == RunStatus.FAILED and any(reason.endswith(NOT_CARRIED_OUT) for reason in row.reasons)
+
+
 def _count_known(rows: Iterable[RunRow]) -> int:
     return sum(row.verdict != Verdict.UNKNOWN for row in rows)
 
 
 def _matters(seen: Facts, rule: Rule, unresolved: Collection[str]) -> bool:
     """Whether older runs matter to a rule: without an alert, and silent on the newest run, it opens none."""
-    return bool(seen.runs) and (rule.key in unresolved or seen.of(rule)[-1].condition.measured)
+    window = seen.of(rule)
+    return bool(window) and (rule.key in unresolved or window[-1].condition.measured)
 
 
 def _is_enough(seen: Facts, rule: Rule, compared_since: int) -> bool:

@@ -10,9 +10,10 @@ from app.domain.detection import Members
 from app.domain.errors import CoalmineError, InvalidInputError
 from app.domain.judging import Panel, Yardstick
 from app.domain.measures import MEASURES_VERSION
-from app.domain.model import Canary, Ranking
+from app.domain.model import Canary, Ranking, Trigger
 from app.domain.rankings import decimals_of
 from app.domain.retrievers import Retriever
+from app.domain.verdicts import NOT_CARRIED_OUT
 from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, RetrieverDocument
 from app.formats.fields import Document
@@ -247,7 +248,9 @@ def _panel(canaries: Sequence[Canary]) -> Panel:
 def _freeze(connection: Connection, run: history.RunRow, now: datetime) -> tuple[int, int, int]:
     check = catalog.definition_by_id(connection, run.check_id)
     if check.archived_at is not None:
-        raise NotExecutableError(f"check '{check.slug}' is archived")
+        raise NotExecutableError(f"check '{check.slug}' is archived: {NOT_CARRIED_OUT}")
+    if not check.body["enabled"] and (run.trigger == Trigger.SCHEDULE or run.created_at < check.updated_at):
+        raise NotExecutableError(f"check '{check.slug}' was disabled while the run was queued: {NOT_CARRIED_OUT}")
     retriever = catalog.find_definition(connection, "retriever", check.body["retriever"])
     if retriever is None or retriever.archived_at is not None:
         raise NotExecutableError(f"retriever '{check.body['retriever']}' does not exist or is archived")

@@ -66,6 +66,7 @@ def run_now(
 ) -> tuple[int, bool]:
     """Queue a run at once, or join the one that waits: never the active one, it may have seen the old index.
 
+    A disabled check is run too, for people may try it before they enable it; nothing of it is alerted.
     Returns the run's id and whether the request is new; a repeated Idempotency-Key gives the run of the first time.
     Raises NotFoundError, and ConflictError where the key came with another request before.
     """
@@ -80,7 +81,10 @@ def run_now(
                 raise ConflictError("this Idempotency-Key was used with another request")
             if known is not None:
                 return int(known.run_id), False
-        run_id = queue.enqueue_asked(connection, check.id, trigger=trigger, index_version=index_version, now=to_us(now))
+        anew = not check.body["enabled"]  # what was queued before it was disabled would not be carried out
+        run_id = queue.enqueue_asked(
+            connection, check.id, trigger=trigger, index_version=index_version, now=to_us(now), anew=anew
+        )
         if idempotency_key is not None:
             queue.remember_request(
                 connection, check.id, idempotency_key, request_hash=request, run_id=run_id, now=to_us(now)

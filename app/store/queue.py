@@ -105,8 +105,13 @@ def _ran_ahead(connection: Connection, check_id: int, instant: int) -> bool:
     return connection.execute(statement).one_or_none() is not None
 
 
-def enqueue_asked(connection: Connection, check_id: int, *, trigger: str, index_version: str | None, now: int) -> int:
-    """Queue a run now, or join the one that waits (it has not asked anything yet). Never joins a running one."""
+def enqueue_asked(
+    connection: Connection, check_id: int, *, trigger: str, index_version: str | None, now: int, anew: bool = False
+) -> int:
+    """Queue a run now, or join the one that waits (it has not asked anything yet). Never joins a running one.
+
+    `anew`: what waits counts as requested now, whatever it was queued for.
+    """
     _hold_check(connection, check_id)
     inserted = None
     for microsecond in range(now, now + 1000):  # two requests in one microsecond still get two instants
@@ -128,7 +133,8 @@ def enqueue_asked(connection: Connection, check_id: int, *, trigger: str, index_
             .where(runs.c.check_id == check_id, runs.c.status == "queued")
             .values(
                 # What waits keeps saying why it was queued; but that the index was updated is never forgotten.
-                trigger=trigger if trigger == "update" else runs.c.trigger,
+                trigger=trigger if anew or trigger == "update" else runs.c.trigger,
+                created_at=now if anew else runs.c.created_at,
                 not_before=sa.case((runs.c.not_before > now, now), else_=runs.c.not_before),
                 index_version=sa.func.coalesce(index_version, runs.c.index_version),
             )
