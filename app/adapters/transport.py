@@ -4,6 +4,7 @@ It promises exact time-outs, size caps, no redirects, no environment proxy and a
 What is asked and what an answer means is left to the retriever and hook adapters.
 """
 
+import math
 import queue
 import select
 import socket
@@ -16,6 +17,7 @@ from typing import Any
 
 import pycurl
 
+from app.adapters.limits import Limits, Share
 from app.adapters.transfer import Transfer, blocked, host_of
 from app.adapters.wire import NOBODY, Failure, Identity, Request, Response
 from app.domain.addresses import AddressPolicy
@@ -44,6 +46,8 @@ def exchange(
     requests_per_second: float | None = None,
     proxy: str = "",
     identity: Identity = NOBODY,
+    limits: Limits | None = None,
+    name: str = "",
 ) -> Generator[Batch, None, None]:
     """Send every request and yield batches of (tag, response) as they come in, each request once.
 
@@ -54,11 +58,17 @@ def exchange(
     means none, whatever the environment says; a proxy resolves names itself, so through one only literal addresses can
     be judged.
 
+    `concurrency` and `requests_per_second` hold for this exchange or, with `limits`, for all that have these limits in
+    common under this `name`.
+
     A peer that answers 429 or 503 with `Retry-After` is left alone for so long, but not longer than PAUSE_SECONDS:
     nothing new is started, what is under way goes on.
     """
     transfers = [Transfer(policy, proxy, identity) for _ in range(concurrency)]
-    loop = _Loop(iter(requests), policy, transfers, requests_per_second, proxy)
+    loop = _Loop(iter(requests), policy, transfers, proxy)
+    loop.share = (limits or Limits()).share(
+        name, concurrency=concurrency, requests_per_second=requests_per_second, wake=loop.wake
+    )
     thread = threading.Thread(target=loop.run, name="transport", daemon=True)
     thread.start()
     try:
@@ -83,15 +93,16 @@ class _Loop:
         requests: Iterator[Request],
         policy: AddressPolicy,
         transfers: list[Transfer],
-        rate: float | None,
         proxy: str,
     ) -> None:
         self._requests = requests
         self._exhausted = False
         self._drawn: Request | None = None
         self._retries: deque[tuple[float, Request, int]] = deque()
-        self._interval = 1 / rate if rate else 0.0
-        self._next_start = time.monotonic()
+        self.share: Share
+        """In the limits of the peer; to be given before `run`."""
+        self._turn_at = self._paused_until = 0.0
+        """When to ask for a turn again, and until when the peer asked to be left alone."""
         self._proxy = proxy
         self._policy = policy
         self._done: queue.SimpleQueue[tuple[Batch, int] | BaseException | None] = queue.SimpleQueue()
@@ -151,21 +162,23 @@ class _Loop:
         batch, weight = item
         self._taken += weight
         if self._starved:
-            self._wake()
+            self.wake()
         return batch
 
     def stop(self) -> None:
         """Make `run` return soon, if it has not yet; nothing may be asked of the loop afterwards."""
         self._stopping = True
-        self._wake()
+        self.wake()
         self._wake_writer.close()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Have `run` look anew at what it may do; from any thread."""
         with suppress(OSError):  # nobody listens any more, or has so much to read that it is awake anyway
             self._wake_writer.send(b"\0")
 
     def _close(self) -> None:
         self._done.put(None)
+        self.share.close()  # first: what follows may sit out a hanging name resolution
         for transfer in self._active.values():
             transfer.unwatch()
             self._multi.remove_handle(transfer.curl)
@@ -178,6 +191,7 @@ class _Loop:
         """Start what may start now; returns the answers to what need not even be sent."""
         refused: Batch = []
         self._starved = False
+        self._turn_at = 0.0
         while self._idle and not (self._exhausted and not self._retries):
             if self._handed - self._taken > BACKLOG_BYTES:
                 # The consumer moves `_taken` first and then looks here: so look once more, lest its wake-up be missed.
@@ -185,22 +199,27 @@ class _Loop:
                 if self._handed - self._taken > BACKLOG_BYTES:
                     break
                 self._starved = False
-            if time.monotonic() < self._next_start:
+            now = time.monotonic()
+            if now < self._paused_until or (self._exhausted and now < self._retries[0][0]):
                 break
+            wait = self.share.begin()
+            if wait:
+                self._turn_at = now + wait
+                return refused
             request, retries = self._next()
             if request is None:
+                self.share.undo()
                 break
             refusal = self._refusal(request)
             if refusal is not None:
+                self.share.undo()
                 refused.append((request.tag, refusal))
                 continue
             transfer = self._idle.pop()
             transfer.prepare(request, retries)
             self._active[transfer.curl] = transfer
             self._multi.add_handle(transfer.curl)
-            if self._interval:
-                # A late start is made up for, but by no more than half an interval: no bursts.
-                self._next_start = max(self._next_start, time.monotonic() - self._interval / 2) + self._interval
+        self.share.withdraw()
         return refused
 
     def _next(self) -> tuple[Request | None, int]:
@@ -235,11 +254,13 @@ class _Loop:
         """Return the milliseconds after which something is to be done even if no socket stirs; None = any number."""
         due = [] if self._timer is None else [self._timer]
         if self._idle and not self._starved:
+            may_start = max(self._paused_until, self._turn_at)
             if self._retries:
-                due.append(max(self._retries[0][0], self._next_start))
+                due.append(max(self._retries[0][0], may_start))
             if not self._exhausted:
-                due.append(self._next_start)
-        return max(0.0, (min(due) - time.monotonic()) * 1000) if due else None
+                due.append(may_start)
+        soonest = min(due, default=math.inf)
+        return None if soonest == math.inf else max(0.0, (soonest - time.monotonic()) * 1000)
 
     def _harvest(self, batch: Batch) -> None:
         queued = 1
@@ -254,11 +275,12 @@ class _Loop:
         transfer = self._active.pop(curl)
         self._multi.remove_handle(curl)
         self._idle.append(transfer)
+        self.share.end()
         response = transfer.response(code)
         request = transfer.request
         if response.retry_after_seconds is not None:
             pause = min(response.retry_after_seconds, PAUSE_SECONDS)
-            self._next_start = max(self._next_start, time.monotonic() + pause)
+            self._paused_until = max(self._paused_until, time.monotonic() + pause)
             self._draw()  # where nothing is left to ask, nobody need wait
         answered = response.status is not None and response.status >= _REDIRECT  # a bad answer is never asked for again
         if transfer.retries and response.failure in _TRANSIENT and not answered:

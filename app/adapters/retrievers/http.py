@@ -11,6 +11,7 @@ from http import HTTPStatus
 
 from app.adapters.credentials import CredentialError, Keyring
 from app.adapters.endpoints import problem_of
+from app.adapters.limits import Limits
 from app.adapters.retrievers.answering import (
     REMEMBERED_BYTES,
     RememberingReader,
@@ -20,12 +21,12 @@ from app.adapters.retrievers.answering import (
 )
 from app.adapters.retrievers.compiling import Plan, compile_retriever, lookup_request, requests_of
 from app.adapters.retrievers.redaction import Redaction, credential_headers
-from app.adapters.transport import exchange, send_one
+from app.adapters.transport import exchange
 from app.adapters.wire import NOBODY, Identity, Request, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.model import EMPTY, Answer, Outcome, Step
 from app.domain.probe_failures import address_of
-from app.domain.retrievers import Ask, Asking, OAuth2, named_resource
+from app.domain.retrievers import Ask, Asking, OAuth2, Retriever, named_resource
 
 Vectors = Mapping[str, Sequence[float]]
 """By query."""
@@ -35,14 +36,24 @@ Answers = list[tuple[int, Answer]]
 class HttpProbe:
     """Asks everything that speaks HTTP and JSON.
 
-    `user_agent` names the program; the run id is added, so that a retriever's log can say who asked and why.
+    `user_agent` names the program; the run id is added, so that a retriever's log can say who asked and why. `limits`
+    are those of all retrievers of the process.
     """
 
-    def __init__(self, policy: AddressPolicy, keyring: Keyring, user_agent: str, *, proxy: str = "") -> None:
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        keyring: Keyring,
+        user_agent: str,
+        *,
+        proxy: str = "",
+        limits: Limits | None = None,
+    ) -> None:
         self._policy = policy
         self._keyring = keyring
         self._user_agent = user_agent
         self._proxy = proxy
+        self._limits = limits or Limits()
         self._remembered: dict[str, RememberingReader] = {}
         self._lock = threading.Lock()
 
@@ -73,6 +84,8 @@ class HttpProbe:
             requests_per_second=retriever.requests_per_second,
             proxy=self._proxy,
             identity=standing.of_all,
+            limits=self._limits,
+            name=retriever.slug,
         )
         with closing(exchanged) as batches:
             for received in batches:
@@ -90,7 +103,7 @@ class HttpProbe:
         if plan.lookup is None or lookup is None:
             return plan
         request = lookup_request(plan.lookup, plan, asking, self._user_agent)
-        response = send_one(request, policy=self._policy, proxy=self._proxy, identity=identity)
+        response = self._exchanged(asking.retriever, request, identity)
         problem = problem_of(response)
         if problem is not None:
             outcome, detail = problem
@@ -106,6 +119,21 @@ class HttpProbe:
             detail = f"the lookup of {lookup.name}: there is no {lookup.path} in the answer"
             raise _LookupError(Outcome.MALFORMED, detail, response.status)
         return plan.bound({lookup.name: value})
+
+    def _exchanged(self, retriever: Retriever, request: Request, identity: Identity) -> Response:
+        """Send one request within the limits of the retriever."""
+        exchanged = exchange(
+            (request,),
+            policy=self._policy,
+            concurrency=retriever.concurrency,
+            requests_per_second=retriever.requests_per_second,
+            proxy=self._proxy,
+            identity=identity,
+            limits=self._limits,
+            name=retriever.slug,
+        )
+        with closing(exchanged) as batches:
+            return next(batch[0][1] for batch in batches if batch)
 
     def _remember(self, slug: str, reader: RememberingReader) -> None:
         reader.forget()

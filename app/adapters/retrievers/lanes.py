@@ -5,11 +5,14 @@ What is asked, and what an answer means, is left to the probes; HTTP has a trans
 
 import asyncio
 import contextlib
+import math
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
+from app.adapters.limits import Limits
 from app.domain.model import Answer, Outcome
 from app.domain.retrievers import Ask, Retriever
 
@@ -56,39 +59,71 @@ def in_background(work: Callable[[Hand], Awaitable[None]], name: str) -> Generat
         thread.join(JOIN_SECONDS)
 
 
-async def in_lanes(retriever: Retriever, asks: Sequence[Ask], lane: Lane, hand: Hand) -> None:
-    """Ask everything, as many at once as the retriever takes and no faster; each lane is entered for itself."""
-    clock = asyncio.get_running_loop().time
-    paced = _paced(iter(asks), retriever.requests_per_second, clock)
+async def in_lanes(
+    retriever: Retriever, asks: Sequence[Ask], lane: Lane, hand: Hand, limits: Limits | None = None
+) -> None:
+    """Ask everything, as many at once as the retriever takes and no faster; each lane is entered for itself.
+
+    `limits` are those of all retrievers of the process; None = this retriever is asked by nobody else.
+    """
+    waiting = iter(asks)
+    turns = _Turns(retriever, limits)
 
     async def walk() -> None:
         async with lane() as ask_one:
-            for ask, start in paced:
-                await asyncio.sleep(start - clock())
-                hand(ask.position, await _asked(ask_one, ask, retriever.retries))
+            for ask in waiting:
+                hand(ask.position, await _asked(ask_one, ask, retriever.retries, turns))
 
-    async with asyncio.TaskGroup() as lanes:
-        for _ in range(min(retriever.concurrency, len(asks))):
-            lanes.create_task(walk())
+    with contextlib.closing(turns):
+        async with asyncio.TaskGroup() as lanes:
+            for _ in range(min(retriever.concurrency, len(asks))):
+                lanes.create_task(walk())
 
 
-async def _asked(ask_one: AskOne, ask: Ask, retries: int) -> Answer:
+class _Turns:
+    """The share of these lanes in the limits of a retriever."""
+
+    def __init__(self, retriever: Retriever, limits: Limits | None) -> None:
+        loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._queue = asyncio.Lock()
+        self._share = (limits or Limits(loop.time)).share(
+            retriever.slug,
+            concurrency=retriever.concurrency,
+            requests_per_second=retriever.requests_per_second,
+            wake=partial(loop.call_soon_threadsafe, self._changed.set),
+        )
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn to send one request."""
+        async with self._queue:  # one lane waits for all of them
+            self._changed.clear()
+            while wait := self._share.begin():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(None if wait == math.inf else wait):
+                        await self._changed.wait()
+                self._changed.clear()
+        try:
+            yield
+        finally:
+            self._share.end()
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._share.close()
+
+
+async def _asked(ask_one: AskOne, ask: Ask, retries: int, turns: _Turns) -> Answer:
     """Ask, and ask again after transport failures: the last attempt decides, and a bad answer is never retried."""
-    answer = await ask_one(ask)
+    async with turns.turn():
+        answer = await ask_one(ask)
     while retries > 0 and answer.outcome in _TRANSIENT:
         retries -= 1
         await asyncio.sleep(RETRY_SECONDS)
-        answer = await ask_one(ask)
+        async with turns.turn():
+            answer = await ask_one(ask)
     return answer
-
-
-def _paced(asks: Iterator[Ask], rate: float | None, clock: Callable[[], float]) -> Iterator[tuple[Ask, float]]:
-    """Give each ask with the moment it may start, by the clock; shared by all lanes."""
-    interval = 1 / rate if rate else 0.0
-    start = clock()
-    for ask in asks:
-        yield ask, start
-        start = max(start + interval, clock())
 
 
 async def _hold(

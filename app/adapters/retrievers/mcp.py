@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.adapters.credentials import CredentialError, Keyring, masked
+from app.adapters.limits import Limits
 from app.adapters.retrievers.answering import SHOWN_CHARACTERS, answer_of, failed
 from app.adapters.retrievers.compiling import Plan, compile_retriever, headers_of
 from app.adapters.retrievers.lanes import RETRY_SECONDS, Batch, Hand, NoAnswerError, in_background, in_lanes
@@ -43,7 +44,17 @@ Vectors = Mapping[str, Sequence[float]]
 class McpProbe:
     """Calls tools. `user_agent` names the program; the run id is added, and goes along as `traceparent`."""
 
-    def __init__(self, policy: AddressPolicy, keyring: Keyring, user_agent: str, *, proxy: str = "") -> None:
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        keyring: Keyring,
+        user_agent: str,
+        *,
+        proxy: str = "",
+        limits: Limits | None = None,
+    ) -> None:
+        """`limits` are those of all retrievers of the process."""
+        self.limits = limits or Limits()
         self.policy = policy
         self.keyring = keyring
         self.user_agent = user_agent
@@ -121,7 +132,7 @@ class _Run:
                 yield lambda ask: self._ask(open_session, ask, vectors)
 
             try:
-                await in_lanes(retriever, asks, lane, hand)
+                await in_lanes(retriever, asks, lane, hand, self._probe.limits)
             except asyncio.CancelledError:
                 self._stopping.set()
                 raise

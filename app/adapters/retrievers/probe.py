@@ -7,6 +7,7 @@ from typing import Protocol
 
 from app.adapters.credentials import Keyring
 from app.adapters.embeddings import Embeddings
+from app.adapters.limits import Limits
 from app.adapters.reranking import Patience, Relevance
 from app.adapters.retrievers.compiling import asks_by_vector
 from app.adapters.retrievers.http import Answers, HttpProbe, Vectors
@@ -35,16 +36,20 @@ class Speaker(Protocol):
 
 
 class RetrieverProbe:
-    """Asks any retriever. `user_agent` names the program to all of them."""
+    """Asks any retriever. `user_agent` names the program to all of them.
+
+    The limits of a retriever hold over everything that asks it by this probe; a process has one.
+    """
 
     def __init__(self, policy: AddressPolicy, user_agent: str, *, proxy: str = "") -> None:
         keyring = Keyring(policy, user_agent, proxy=proxy)
+        limits = Limits()
         self.embed = Embeddings(policy, keyring, user_agent, proxy=proxy)
         self._relevance = Relevance(policy, keyring, self.embed, user_agent, proxy=proxy)
         self._speakers: dict[Dialect, Speaker] = {
-            Dialect.HTTP: HttpProbe(policy, keyring, user_agent, proxy=proxy),
-            Dialect.SQL: SqlProbe(policy),
-            Dialect.MCP: McpProbe(policy, keyring, user_agent, proxy=proxy),
+            Dialect.HTTP: HttpProbe(policy, keyring, user_agent, proxy=proxy, limits=limits),
+            Dialect.SQL: SqlProbe(policy, limits=limits),
+            Dialect.MCP: McpProbe(policy, keyring, user_agent, proxy=proxy, limits=limits),
         }
 
     def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Answers]:

@@ -22,6 +22,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 from app.adapters.credentials import masked
+from app.adapters.limits import Limits
 from app.adapters.retrievers.answering import SHOWN_CHARACTERS, answer_of, failed
 from app.adapters.retrievers.compiling import Attempts, reader_of
 from app.adapters.retrievers.lanes import Batch, Hand, NoAnswerError, in_background, in_lanes
@@ -48,8 +49,10 @@ T = TypeVar("T")
 class SqlProbe:
     """Asks PostgreSQL. Every connection goes to an address that was judged, in a transaction that only reads."""
 
-    def __init__(self, policy: AddressPolicy) -> None:
+    def __init__(self, policy: AddressPolicy, *, limits: Limits | None = None) -> None:
+        """`limits` are those of all retrievers of the process."""
         self._policy = policy
+        self._limits = limits or Limits()
 
     def __call__(
         self, asking: Asking, asks: Sequence[Ask], vectors: Mapping[str, Sequence[float]] = EMPTY
@@ -76,7 +79,7 @@ class SqlProbe:
                 finally:
                     await line.close()
 
-            await in_lanes(asking.retriever, asks, lane, hand)
+            await in_lanes(asking.retriever, asks, lane, hand, self._limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
