@@ -34,6 +34,7 @@ from app.api import (
     rescoring,
     service,
     silences,
+    suites,
     trying,
 )
 from app.api import catalog as catalog_routes
@@ -132,6 +133,7 @@ def create_app(service_: Service) -> FastAPI:
     for router in (
         service.router,
         catalog_routes.router,
+        suites.router,
         exchange.router,
         history.router,
         progress.router,

@@ -138,8 +138,8 @@ def test_canaries_keep_their_order_over_pages(service: Api) -> None:
 def test_post_takes_one_canary_or_a_list_all_or_none(service: Api) -> None:
     service.put("/v1/suites/docs", {})
     path = "/v1/suites/docs/canaries"
-    assert service.client.post(path, json=CANARIES[0]).json() == {"changed": 1, "given": 1}
-    assert service.client.post(path, json=CANARIES).json() == {"changed": 2, "given": 3}
+    assert service.client.post(path, json=CANARIES[0]).json().items() >= {"changed": 1, "given": 1}.items()
+    assert service.client.post(path, json=CANARIES).json().items() >= {"changed": 2, "given": 3}.items()
     bad = service.client.post(path, json=[{"key": "new", "query": "?"}, {"key": "odd", "query": "?", "min": 1}])
     assert bad.status_code == 422
     assert [error["path"] for error in bad.json()["errors"]] == ["canaries[1].min"]

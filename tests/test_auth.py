@@ -312,9 +312,10 @@ def test_a_route_answers_with_a_status_and_a_content_type_of_its_description(
         assert bool(response.get("content")) is (status != "204"), status
         assert all(part.keys() & {"schema", "itemSchema"} for part in response.get("content", {}).values()), status
     answer = _request(service, route, headers)
-    assert answer.is_success, answer.text
+    replayed = answer.status_code == 409 and path.endswith("/replay")  # once, by whichever test comes first
+    assert answer.is_success or replayed, answer.text
     answered = answer.headers.get("content-type", "").partition(";")[0]
-    told = operation["responses"][str(answer.status_code)]
+    told = operation["responses"]["default" if replayed else str(answer.status_code)]
     assert answered in told["content"] if answer.content else "content" not in told
 
 

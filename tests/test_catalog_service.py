@@ -163,8 +163,8 @@ def test_a_set_that_says_what_the_files_say_changes_nothing_whoever_sends_it(wor
 
 def test_canaries_of_the_api_live_in_a_file_managed_suite_and_survive_its_files(world: World) -> None:
     added = parse_document(CanaryDocument, canary("extra"))
-    assert definitions.put_canaries(world.store, "suite", [added], now=START) == 1
-    assert definitions.put_canaries(world.store, "suite", [added], now=START) == 0
+    assert definitions.put_canaries(world.store, "suite", [added], now=START).changed == 1
+    assert definitions.put_canaries(world.store, "suite", [added], now=START).changed == 0
     world.apply(page([canary("ant")]))
     assert [row.key for row in definitions.list_canaries(world.store, "suite")] == ["ant", "extra"]
     assert set(world.results(world.run())) == {"ant", "extra"}

@@ -97,7 +97,8 @@ def test_the_original_name_of_expected_chunks_is_understood() -> None:
         ({"min_relevance_score": True}, "min_relevance_score: must be a number, not true or false"),
         ({"min_relevance_score": 1.1}, "min_relevance_score: must be at most 1"),
         ({"max_relevance_score": float("nan")}, "max_relevance_score: must be a finite number"),
-        ({"expected_chunks": "a"}, "expected_chunks: must be a list, not text"),
+        ({"expected_chunks": 5}, "expected_chunks: must be a list, not a number"),
+        ({"expected": ["a"]}, "expected: unknown key 'expected'; did you mean 'expected_chunks'?"),
         (
             {"expected_chunks": [5]},
             "expected_chunks[0]: must be a chunk id (text) or a mapping, not a number; put it in quotes",

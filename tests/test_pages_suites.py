@@ -146,7 +146,7 @@ def _stands(pages: Site) -> dict[str, str]:
 
 def test_large_suites_come_in_parts(pages: Site) -> None:
     many = [{"key": f"k{place:03}", "query": f"Question {place}?"} for place in range(130)]
-    assert pages.client().post("/v1/suites/mine/canaries", json=many).status_code == 200
+    assert pages.client().post("/v1/suites/mine/canaries", json=many).status_code == 201
     shown = pages.page("/suites/mine?text=question")
     assert "130 canaries of 130, 100 shown" in shown.text
     following = next(link.get("href") for link in shown.all("a") if link.text == "Next")

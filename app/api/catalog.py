@@ -1,4 +1,4 @@
-"""What should be: suites, canaries, retrievers, checks and hooks. PUT upserts by slug, DELETE archives."""
+"""What should be: retrievers, checks and hooks; suites have their own module. PUT upserts by slug, DELETE archives."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -21,7 +21,6 @@ from app.api.schemas import (
 from app.domain.errors import InvalidInputError, Problem
 from app.formats import shapes
 from app.formats.canary_files import CanaryFile
-from app.formats.complaints import parse_document
 from app.formats.documents import (
     CanaryDocument,
     CheckDocument,
@@ -31,8 +30,9 @@ from app.formats.documents import (
     SuiteDocument,
 )
 from app.formats.fields import Document
+from app.formats.inline_checks import inline_kinds
 from app.formats.secret_fields import public_json
-from app.services import definitions, hook_reading, thinness
+from app.services import definitions, hook_reading, inline_checks, keys
 from app.services.keys import Identity, Scope
 from app.store.catalog import Definition
 from app.store.suites import CanaryRow
@@ -69,6 +69,8 @@ _READ_ONLY = frozenset(
         "canary_count",
         "coverage_note",
         "reach",
+        "given",
+        "changed",
     }
 )
 
@@ -79,71 +81,38 @@ def describes(model: type[Document], *, required: bool = True) -> dict[str, Any]
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
 
 
-# --- suites and their canaries -------------------------------------------------------------------------------
+def reference(name: str) -> dict[str, str]:
+    """Point to a document in the API's description."""
+    return {"$ref": f"#/components/schemas/{name}"}
 
 
-@router.get("/suites")
-def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
-    """List the suites in force."""
-    return _listed(definitions.list_all(store, "suite", after=after, limit=limit + 1), limit)
-
-
-@router.get("/suites/{suite}")
-def get_suite(store: StoreDep, suite: str) -> dict[str, Any]:
-    """Show a suite, how many canaries it has and what damage they can see."""
-    return {**definition_shape(definitions.find(store, "suite", suite)), **thinness.of_suite(store, suite)}
-
-
-@router.put("/suites/{suite}", responses=PUT, openapi_extra=describes(SuiteDocument))
-def put_suite(store: StoreDep, response: Response, suite: str, body: Content) -> dict[str, Any]:
-    """Create or change a suite. `canaries`, where given, replace the API-managed ones; missing ones are archived."""
-    document = parse_document(SuiteDocument, named(body, "slug", suite))
-    saved, created = definitions.put_suite(store, document, now=_now())
-    response.status_code = 201 if created else 200
-    return {**definition_shape(saved), **thinness.of_suite(store, suite)}
-
-
-@router.delete("/suites/{suite}", status_code=204)
-def delete_suite(store: StoreDep, suite: str) -> None:
-    """Archive a suite; its history stays."""
-    definitions.archive(store, "suite", suite, now=_now())
-
-
-@router.get("/suites/{suite}/canaries")
-def list_canaries(store: StoreDep, suite: str, after: After = "", limit: Limit = 100) -> dict[str, Any]:
-    """List the canaries of a suite in their order."""
-    found = definitions.list_canaries(store, suite, after=after, limit=limit + 1)
-    return page([_canary(row) for row in found[:limit]], found[limit - 1].key if len(found) > limit else None)
-
-
-@router.post("/suites/{suite}/canaries", openapi_extra=describes(CanaryDocument))
-def post_canaries(store: StoreDep, suite: str, body: Content) -> dict[str, Any]:
-    """Create or change one canary, or a list of them, all or none."""
-    given = [_without_read_only(one) for one in (body if isinstance(body, list) else [body])]
-    parsed = parse_document(SuiteDocument, {"slug": suite, "canaries": given}).canaries or ()
-    return {"changed": definitions.put_canaries(store, suite, parsed, now=_now()), "given": len(parsed)}
-
-
-@router.get("/suites/{suite}/canaries/{key}")
-def get_canary(store: StoreDep, suite: str, key: str) -> dict[str, Any]:
-    """Show a canary."""
-    return _canary(definitions.find_canary(store, suite, key))
-
-
-@router.put("/suites/{suite}/canaries/{key}", responses=PUT, openapi_extra=describes(CanaryDocument))
-def put_canary(store: StoreDep, response: Response, suite: str, key: str, body: Content) -> dict[str, Any]:
-    """Create or change a canary."""
-    document = parse_document(CanaryDocument, named(body, "key", key))
-    before = {canary.key for canary in definitions.list_canaries(store, suite)}
-    definitions.put_canaries(store, suite, [document], now=_now())
-    response.status_code = 200 if key in before else 201
-    return _canary(definitions.find_canary(store, suite, key))
-
-
-@router.delete("/suites/{suite}/canaries/{key}", status_code=204)
-def delete_canary(store: StoreDep, suite: str, key: str) -> None:
-    """Archive a canary; its history stays."""
-    definitions.archive_canary(store, suite, key, now=_now())
+_CHECK_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "anyOf": [
+                        reference("CheckDocument"),
+                        {
+                            "title": "CheckWithParts",
+                            "description": "A check whose suite, retriever or hooks are written out instead of named.",
+                            "type": "object",
+                            "properties": {
+                                "suite": {"anyOf": [{"type": "string"}, reference("SuiteDocument")]},
+                                "retriever": {"anyOf": [{"type": "string"}, reference("RetrieverDocument")]},
+                                "hooks": {
+                                    "type": "array",
+                                    "items": {"anyOf": [{"type": "string"}, reference("HookDocument")]},
+                                },
+                            },
+                        },
+                    ]
+                }
+            }
+        },
+    }
+}
 
 
 # --- retrievers ----------------------------------------------------------------------------------------------
@@ -152,7 +121,7 @@ def delete_canary(store: StoreDep, suite: str, key: str) -> None:
 @router.get("/retrievers")
 def list_retrievers(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
     """List the retrievers in force; header values are never shown."""
-    return _listed(definitions.list_all(store, "retriever", after=after, limit=limit + 1), limit)
+    return listed(definitions.list_all(store, "retriever", after=after, limit=limit + 1), limit)
 
 
 @router.get("/retrievers/{slug}")
@@ -181,7 +150,7 @@ def delete_retriever(store: StoreDep, slug: str) -> None:
 @router.get("/checks")
 def list_checks(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
     """List the checks in force."""
-    return _listed(definitions.list_all(store, "check", after=after, limit=limit + 1), limit)
+    return listed(definitions.list_all(store, "check", after=after, limit=limit + 1), limit)
 
 
 @router.get("/checks/{slug}")
@@ -190,14 +159,26 @@ def get_check(store: StoreDep, slug: str) -> dict[str, Any]:
     return definition_shape(definitions.find(store, "check", slug))
 
 
-@router.put("/checks/{slug}", responses=PUT, openapi_extra=describes(CheckDocument))
+@router.put("/checks/{slug}", responses=PUT, openapi_extra=_CHECK_BODY)
 def put_check(
     store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
 ) -> dict[str, Any]:
-    """Create or change a check."""
-    shape = _put(store, vault, "check", CheckDocument, slug, body, response)
+    """Create or change a check; with its suite, retriever or hooks, where they are written out instead of named.
+
+    Everything is put in force in one transaction, or nothing. A part without a slug has the check's. Retrievers and
+    hooks need scope admin, as by themselves.
+    """
+    given = named(body, "slug", slug)
+    inline = inline_kinds(given)
+    if inline & {"retriever", "hook"}:
+        keys.require(request.state.identity, Scope.ADMIN)
+    if inline:
+        saved, created = inline_checks.put(store, vault, given, now=_now())
+    else:
+        saved, created = definitions.save(store, vault, "check", CheckDocument, given, now=_now())
+    response.status_code = 201 if created else 200
     wake(request)
-    return shape
+    return definition_shape(saved)
 
 
 @router.delete("/checks/{slug}", status_code=204)
@@ -214,7 +195,7 @@ def delete_check(store: StoreDep, request: Request, slug: str) -> None:
 def list_hooks(store: StoreDep, request: Request, after: After = "", limit: Limit = 50) -> dict[str, Any]:
     """List the hooks in force; secrets are never shown, and paths of webhooks' addresses to scope admin alone."""
     found = definitions.list_all(store, "hook", after=after, limit=limit + 1)
-    return _listed([hook_reading.as_seen(hook, for_readers=only_reads(request)) for hook in found], limit)
+    return listed([hook_reading.as_seen(hook, for_readers=only_reads(request)) for hook in found], limit)
 
 
 @router.get("/hooks/{slug}")
@@ -274,14 +255,16 @@ def named(body: Any, field: str, name: str) -> dict[str, Any]:
         raise InvalidInputError([Problem(path="body", message="must be a JSON object")])
     if body.get(field, name) != name:
         raise InvalidInputError([Problem(path=field, message=f"is not the '{name}' of the address")])
-    return {**_without_read_only(body), field: name}
+    return {**without_read_only(body), field: name}
 
 
-def _without_read_only(body: Any) -> Any:
+def without_read_only(body: Any) -> Any:
+    """Leave out what answers add to a document."""
     return {key: body[key] for key in body if key not in _READ_ONLY} if isinstance(body, dict) else body
 
 
-def _listed(found: list[Definition], limit: int) -> dict[str, Any]:
+def listed(found: list[Definition], limit: int) -> dict[str, Any]:
+    """Shape a page of definitions, of which one more than the limit was read."""
     return page([definition_shape(row) for row in found[:limit]], found[limit - 1].slug if len(found) > limit else None)
 
 
@@ -289,7 +272,7 @@ def definition_shape(row: Definition) -> dict[str, Any]:
     """Shape a definition as everybody sees it, secrets left out."""
     return {
         **public_json(row.body, secrets_set=row.secrets is not None),
-        **_ownership(row),
+        **ownership(row),
         "hash": row.hash,
         "disabled_reason": row.disabled_reason,
         "created_at": shapes.time_text(row.created_at),
@@ -297,11 +280,8 @@ def definition_shape(row: Definition) -> dict[str, Any]:
     }
 
 
-def _canary(row: CanaryRow) -> dict[str, Any]:
-    return {**row.body, **_ownership(row), "hash": row.hash}
-
-
-def _ownership(row: Definition | CanaryRow) -> Mapping[str, Any]:
+def ownership(row: Definition | CanaryRow) -> Mapping[str, Any]:
+    """Say who manages a definition or canary, and where it is written."""
     return {"managed_by": row.managed_by, "source": row.source}
 
 

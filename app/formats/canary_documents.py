@@ -1,5 +1,8 @@
 """Canaries and suites as users write them: a query, what should be found, and what must not be."""
 
+import hashlib
+import re
+from collections.abc import Collection
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -19,6 +22,7 @@ from app.domain.measures import parse_measure
 from app.domain.model import MAX_GRADE, Canary, Category, Judgment
 from app.formats.blocks import in_blocks
 from app.formats.fields import (
+    CANARY_KEY,
     CanaryKey,
     Document,
     Flag,
@@ -36,6 +40,25 @@ from app.formats.fields import (
     shortened,
 )
 from app.formats.retriever_documents import RetrieverDocument
+
+_KEY = re.compile(CANARY_KEY)
+_KEY_WORDS = 48
+
+
+def derived_key(identity: str, taken: Collection[str] = ()) -> str:
+    """Make a canary's key of what names it: the same where it may be one and is free, else its words and a hash."""
+    if _KEY.fullmatch(identity) and identity not in taken:
+        return identity
+    words = re.sub(r"[^a-z0-9]+", "-", identity.lower()).strip("-")[:_KEY_WORDS].rstrip("-")
+    digest = hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:8]
+    return f"{words}-{digest}" if words else f"q-{digest}"
+
+
+def with_key(canary: Any) -> Any:
+    """Give a canary that came over REST a key made of its query, where it says none: the same query, the same key."""
+    if isinstance(canary, dict) and "key" not in canary and isinstance(canary.get("query"), str):
+        return {"key": derived_key(canary["query"].strip()), **canary}
+    return canary
 
 
 def _or_text(schema: dict[str, Any]) -> None:
@@ -88,6 +111,19 @@ class JudgmentDocument(ChunkDocument):
         return Judgment(id=self.id, document=self.document, text=self.text, grade=self.grade)
 
 
+def _or_one(schema: dict[str, Any]) -> None:
+    """Let the JSON Schema of a list also accept a single entry."""
+    listed = {name: schema.pop(name) for name in ("type", "items", "maxItems") if name in schema}
+    schema["anyOf"] = [listed, listed["items"]]
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str | dict) else value
+
+
+_OneOrMany = BeforeValidator(_listed)
+"""Lets a single chunk stand for a list of one."""
+
 Tag = Annotated[Text, StringConstraints(max_length=64)]
 
 _DURATION = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
@@ -124,7 +160,7 @@ MaxLatency = Annotated[
 class CanaryDocument(Document):
     """A standing query and what it should find, or what must not be found.
 
-    Found: `expected_chunks: [retention_policy_doc]`, or long, `[{text: "Logs are kept for 30 days", grade: 3}]`.
+    Found: `expected_chunks: retention_policy_doc`, or a list, `[retention_policy_doc, {text: "30 days", grade: 3}]`.
     No good answer exists: `category: negative`, with `max_relevance_score: 0.4`.
     Must not return (a tenant's leak, a withdrawn document), by id, document or text:
     `forbidden_chunks: [{document: tenant-b/contract.pdf}, {text: "The old notice period is 14 days"}]`.
@@ -134,10 +170,14 @@ class CanaryDocument(Document):
 
     key: CanaryKey
     query: Annotated[Text, StringConstraints(max_length=8_000)]
-    expected_chunks: Annotated[tuple[JudgmentDocument, ...], Field(max_length=5_000)] = Field(
-        default=(), validation_alias=AliasChoices("expected_chunks", "expected_top_chunks")
+    expected_chunks: Annotated[tuple[JudgmentDocument, ...], Field(max_length=5_000), _OneOrMany] = Field(
+        default=(),
+        validation_alias=AliasChoices("expected_chunks", "expected_top_chunks"),
+        json_schema_extra=_or_one,
     )
-    forbidden_chunks: Annotated[tuple[ChunkDocument, ...], Field(max_length=1_000)] = ()
+    forbidden_chunks: Annotated[tuple[ChunkDocument, ...], Field(max_length=1_000), _OneOrMany] = Field(
+        default=(), json_schema_extra=_or_one
+    )
     min_relevance_score: Share = 0.5
     max_relevance_score: Share = 0.5
     floors: Annotated[dict[Annotated[str, StringConstraints(max_length=64)], Share], Field(max_length=20)] = Field(

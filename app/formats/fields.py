@@ -60,9 +60,17 @@ def complaint(message: str) -> PydanticCustomError:
     return PydanticCustomError("invalid", "{message}", {"message": message})
 
 
+_BEGINNING = 4
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the nearest known word, or nothing when none is near."""
-    near = get_close_matches(word, list(known), n=1)
+    """Return `; did you mean 'x'?` for the nearest known word, or nothing when none is near.
+
+    Who leaves off the end of a name means that name, whatever else is spelled alike.
+    """
+    names = list(known)
+    begun = [name for name in names if len(word) >= _BEGINNING and name.startswith(word)]
+    near = begun if len(begun) == 1 else get_close_matches(word, names, n=1)
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
@@ -133,7 +141,8 @@ Share = Annotated[Number, Field(ge=0, le=1)]
 Text = Annotated[str, AfterValidator(_not_blank), AfterValidator(_storable)]
 Name = Annotated[Text, StringConstraints(max_length=1024)]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$")]
-CanaryKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}$")]
+CANARY_KEY = r"^[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}$"
+CanaryKey = Annotated[str, StringConstraints(pattern=CANARY_KEY)]
 RuleKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9@._:-]{0,127}$")]
 
 PATTERN_WORDS = {

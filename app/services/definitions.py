@@ -4,6 +4,7 @@ Whole sets of them are put in force by `applying`; each function here is one tra
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -38,6 +39,14 @@ from app.store import catalog, outbox, suites
 from app.store.catalog import Content, Definition
 from app.store.engine import Connection, Store, to_us
 from app.store.suites import CanaryRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedCanaries:
+    """How many canaries a request created, and how many it changed, the new ones among them."""
+
+    created: int
+    changed: int
 
 
 def put(
@@ -135,10 +144,19 @@ def put_suite(
         return _suite(connection, slug), before is None or before.archived_at is not None
 
 
-def put_canaries(store: Store, suite: str, documents: Sequence[CanaryDocument], *, now: datetime) -> int:
-    """Create or replace API-managed canaries of a suite; gives how many changed."""
+def put_canaries(
+    store: Store, suite: str, documents: Sequence[CanaryDocument], *, now: datetime, with_suite: bool = False
+) -> SavedCanaries:
+    """Create or replace API-managed canaries of a suite; gives how many are new and how many changed.
+
+    `with_suite` makes the suite where none is in force; else NotFoundError.
+    """
     contents = canary_contents(documents)
     with store.write() as connection:
+        before = catalog.find_definition(connection, "suite", suite)
+        if with_suite and (before is None or before.archived_at is not None):
+            content = suite_content(suite)
+            catalog.save_definition(connection, "suite", suite, content, managed_by=API, source=None, now=to_us(now))
         return _put_canaries(connection, suite, documents, contents, now=now, replace=False)
 
 
@@ -274,7 +292,7 @@ def _put_canaries(
     *,
     now: datetime,
     replace: bool,
-) -> int:
+) -> SavedCanaries:
     suite = _suite(connection, slug)
     known = suites.list_canaries(connection, suite.id, archived=True)
     plan = plan_canaries(slug, known, documents, managed_by=API, contents=contents, replace=replace)
@@ -282,7 +300,8 @@ def _put_canaries(
     given = {document.key for document in documents}
     refuse_named(connection, slug, {row.key for row in plan.gone})
     require_floors(connection, slug, {key: floors for key, floors in plan.floors.items() if key in given})
-    return len(plan.saved)
+    created = sum(change.action == "create" for change in plan.changes)
+    return SavedCanaries(created=created, changed=len(plan.saved))
 
 
 def _taken(kind: str, name: str) -> ConflictError:

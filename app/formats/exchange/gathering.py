@@ -3,8 +3,6 @@
 How a format writes its lines is said in the format's own module.
 """
 
-import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,12 +12,11 @@ from pydantic import ValidationError
 
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import MAX_GRADE
+from app.formats.canary_documents import derived_key
 from app.formats.complaints import message_of, parse_document, path_of
 from app.formats.documents import CanaryDocument, SuiteDocument
 from app.formats.fields import MOST_PROBLEMS, shortened
 
-_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}")
-_KEY_WORDS = 48
 _Identity = tuple[str | None, str | None, str | None]
 
 
@@ -163,7 +160,7 @@ class Gathering:
             elif not gathered.judged and not gathered.forbidden and not gathered.fields:
                 self.note("a query without judgments was left out", f"{gathered.file}:{gathered.line}")
             else:
-                document = self._document(_key(identity, keys), gathered)
+                document = self._document(derived_key(identity, keys), gathered)
                 if document is not None:
                     keys.add(document.key)
                     documents.append(document)
@@ -219,12 +216,3 @@ class Gathering:
 def objects_in(value: Any) -> list[dict[str, Any]]:
     """Return the objects of what should be a list of them."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
-def _key(identity: str, taken: set[str]) -> str:
-    """Make a canary's key of what names it in the files: the same where it may be one, else its words and a hash."""
-    if _KEY.fullmatch(identity) and identity not in taken:
-        return identity
-    words = re.sub(r"[^a-z0-9]+", "-", identity.lower()).strip("-")[:_KEY_WORDS].rstrip("-")
-    digest = hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:8]
-    return f"{words}-{digest}" if words else f"q-{digest}"

@@ -1,0 +1,174 @@
+"""From nothing by REST: one call registers a canary, one document makes a watched retriever."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.services.keys import Scope
+from tests.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api, bearer
+
+ONE = {"query": "What is our data retention policy?", "expected_chunks": "retention_policy_doc"}
+PATH = "/v1/suites/docs/canaries"
+CHECKED = "/v1/checks/docs-search"
+HOOK = {"slug": "ops", "kind": "webhook", "url": "https://hooks.test/secret-path", "secret": HOOK_SECRET}
+WHOLE: Mapping[str, Any] = {
+    "suite": {"slug": "docs", "canaries": [ONE, CANARIES[2]]},
+    "retriever": RETRIEVER,
+    "schedule": {"every": "1h"},
+    "hooks": [HOOK],
+}
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Api]:
+    with api(tmp_path) as opened:
+        yield opened
+
+
+def keys_of(service: Api, suite: str = "docs") -> list[str]:
+    """List the keys of a suite in force."""
+    return [item["key"] for item in service.get(f"/v1/suites/{suite}/canaries")["items"]]
+
+
+def nothing_is_there(service: Api) -> bool:
+    """Whether nothing at all is defined."""
+    return all(service.get(f"/v1/{kind}")["items"] == [] for kind in ("suites", "retrievers", "checks", "hooks"))
+
+
+# --- a canary ------------------------------------------------------------------------------------------------
+
+
+def test_one_post_registers_a_canary_and_its_suite_and_answers_with_what_is_stored(service: Api) -> None:
+    answer = service.client.post(PATH, json=ONE)
+    assert answer.status_code == 201
+    stored = answer.json()
+    assert stored.items() >= {"query": ONE["query"], "managed_by": "api", "given": 1, "changed": 1}.items()
+    assert stored["key"].startswith("what-is-our-data-retention-policy-")
+    assert stored["expected_chunks"] == [{"id": "retention_policy_doc", "document": None, "text": None, "grade": 1}]
+    assert service.get(f"{PATH}/{stored['key']}")["hash"] == stored["hash"]
+    assert service.get("/v1/suites/docs")["canary_count"] == 1
+
+
+def test_a_canary_posted_again_is_the_same_and_another_expectation_changes_it(service: Api) -> None:
+    first = service.client.post(PATH, json=ONE).json()
+    again = service.client.post(PATH, json=ONE)
+    assert again.status_code == 200
+    assert again.json() == {**first, "changed": 0}
+    other = service.client.post(PATH, json={**ONE, "expected_chunks": ["new_doc", {"text": "30 days"}]})
+    assert other.status_code == 200
+    assert other.json()["key"] == first["key"]
+    assert [chunk["id"] for chunk in other.json()["expected_chunks"]] == ["new_doc", None]
+    assert keys_of(service) == [first["key"]]
+    assert service.client.post(PATH, json=other.json()).json()["changed"] == 0, "what was answered can be sent back"
+
+
+def test_a_list_of_canaries_is_posted_all_or_none_and_answers_with_their_keys(service: Api) -> None:
+    bad = service.client.post(PATH, json=[ONE, {"query": "?", "expected_chunks": 5}])
+    assert bad.status_code == 422
+    assert [error["path"] for error in bad.json()["errors"]] == ["canaries[1].expected_chunks"]
+    assert nothing_is_there(service)
+    answer = service.client.post(PATH, json=[ONE, CANARIES[0]])
+    assert answer.status_code == 201
+    assert answer.json() == {"given": 2, "changed": 2, "keys": keys_of(service)}
+    assert service.client.post(PATH, json=[ONE, CANARIES[0]]).status_code == 200
+
+
+def test_two_canaries_of_one_query_in_a_list_need_keys(service: Api) -> None:
+    twice = service.client.post(PATH, json=[ONE, ONE])
+    assert twice.status_code == 422
+    (error,) = twice.json()["errors"]
+    assert error["path"] == "canaries[1].key"
+    assert "is used twice" in error["message"]
+
+
+def test_a_canary_posted_brings_an_archived_suite_back(service: Api) -> None:
+    service.client.post(PATH, json=ONE)
+    service.client.delete("/v1/suites/docs")
+    assert service.client.post(PATH, json=ONE).status_code in {200, 201}
+    assert service.get("/v1/suites/docs")["canary_count"] == 1
+
+
+# --- a watched retriever -------------------------------------------------------------------------------------
+
+
+def test_one_document_makes_a_watched_retriever(service: Api) -> None:
+    answer = service.client.put(CHECKED, json=WHOLE)
+    assert answer.status_code == 201, answer.text
+    shown = answer.json()
+    assert (shown["suite"], shown["retriever"], shown["hooks"]) == ("docs", "docs-search", ["ops"])
+    assert shown == service.get(CHECKED)
+    assert keys_of(service)[1] == "moon"
+    assert service.get("/v1/retrievers/docs-search")["url"] == RETRIEVER["url"]
+    assert HOOK_SECRET not in answer.text
+    service.client.post(f"{CHECKED}/runs", json={})
+    service.work()
+    assert service.get(f"{CHECKED}/health")["canaries"]["total"] == 2
+
+
+def test_the_same_document_again_changes_nothing(service: Api) -> None:
+    first = service.client.put(CHECKED, json=WHOLE).json()
+    again = service.client.put(CHECKED, json=WHOLE)
+    assert again.status_code == 200
+    assert again.json() == first
+
+
+def test_parts_that_are_named_and_parts_that_are_written_out_go_together(service: Api) -> None:
+    service.put("/v1/retrievers/search", RETRIEVER)
+    mixed = {**CHECK, "suite": {"canaries": [ONE]}, "hooks": [HOOK, {**HOOK, "slug": "second"}]}
+    assert service.client.put(CHECKED, json=mixed).status_code == 201
+    assert service.get(CHECKED)["retriever"] == "search"
+    assert service.get(CHECKED)["suite"] == "docs-search"
+    assert service.get(CHECKED)["hooks"] == ["ops", "second"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "paths"),
+    [
+        ({"retriever": {**RETRIEVER, "response": {"hits": "a", "id": 5}}}, ["retriever.response.id"]),
+        ({"suite": {"canaries": [{**ONE, "expected": "x"}]}}, ["suite.canaries[0].expected"]),
+        ({"suite": {"slug": "docs"}}, ["suite.canaries"]),
+        ({"suite": {"canaries": "all"}}, ["suite.canaries"]),
+        ({"hooks": ["ops", {"kind": "webhook", "url": "ftp://x"}]}, ["hooks[1].url"]),
+        ({"hooks": ["nowhere"]}, ["hooks"]),
+        ({"schedule": {"every": "soon"}, "suite": {"canaries": [{}]}}, ["schedule.every", "suite.canaries[0].key"]),
+        ({"colour": "red", "retriever": {}}, ["colour", "retriever.url"]),
+        ({"suite": {"canaries": [{**ONE, "floors": {"R@7": 0.5}}]}}, ["floors"]),
+    ],
+)
+def test_nothing_is_made_where_a_part_is_wrong_and_the_error_names_its_path(
+    service: Api, changed: Mapping[str, Any], paths: list[str]
+) -> None:
+    answer = service.client.put(CHECKED, json={**WHOLE, **changed})
+    assert answer.status_code == 422
+    told = [error["path"] for error in answer.json()["errors"]]
+    assert set(paths) <= set(told), told
+    assert nothing_is_there(service)
+
+
+def test_a_key_that_may_write_defines_suites_within_a_check_but_no_retriever_and_no_hook(service: Api) -> None:
+    admin, write = service.key(Scope.ADMIN), service.key(Scope.WRITE)
+    service.client.put("/v1/retrievers/search", json=RETRIEVER, headers=bearer(admin))
+    for refused in ({"retriever": RETRIEVER}, {"retriever": "search", "hooks": [HOOK]}):
+        answer = service.client.put(CHECKED, json={**WHOLE, "hooks": [], **refused}, headers=bearer(write))
+        assert answer.status_code == 403
+    assert service.client.get("/v1/checks", headers=bearer(write)).json()["items"] == []
+    own = {**WHOLE, "retriever": "search", "hooks": []}
+    assert service.client.put(CHECKED, json=own, headers=bearer(write)).status_code == 201
+
+
+def test_a_stored_secret_of_an_inline_retriever_stays_but_does_not_move(service: Api) -> None:
+    request = {"json": {"q": "{{ query }}"}, "headers": {"Authorization": "Bearer hunter2-of-old"}}
+    kept = {**request, "headers": {"Authorization": None}}
+    assert (
+        service.client.put(CHECKED, json={**WHOLE, "retriever": {**RETRIEVER, "request": request}}).status_code == 201
+    )
+    before = service.get("/v1/retrievers/docs-search")
+    again = {**WHOLE, "retriever": {**RETRIEVER, "request": kept}}
+    assert service.client.put(CHECKED, json=again).status_code == 200
+    assert service.get("/v1/retrievers/docs-search") == before
+    moved = {**WHOLE, "retriever": {**RETRIEVER, "request": kept, "url": "http://127.0.0.2:1/search"}}
+    answer = service.client.put(CHECKED, json=moved)
+    assert answer.status_code == 422
+    assert [error["path"] for error in answer.json()["errors"]] == ["retriever.request.headers.Authorization"]
