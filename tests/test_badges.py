@@ -119,4 +119,4 @@ def test_a_badge_needs_a_key_as_everything_does(pages: Site) -> None:
 def test_the_badge_of_a_check_that_is_switched_off_says_so_and_no_verdict(pages: Site) -> None:
     pages.world.run()
     pages.world.apply(page([canary("ant"), canary("bee")], schedule={"every": "1d"}, enabled=False))
-    assert _said(pages) == ["watch", "switched off"]
+    assert _said(pages) == ["watch", "disabled"]

@@ -78,6 +78,7 @@ def _labels(tab: Page) -> list[str]:
 
 def _over(tab: Page, moment: str) -> tuple[float, float]:
     """Give where on the screen a moment of the period in the address stands, in the middle of the chart's height."""
+    tab.locator("#chart .u-over").scroll_into_view_if_needed()
     place: list[float] = tab.evaluate(
         """(moment) => {
             const box = document.querySelector("#chart .u-over").getBoundingClientRect();

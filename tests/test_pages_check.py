@@ -1,4 +1,4 @@
-"""The page of a check reads well in one pass: verdict, chart, alerts and rules, detector, queries, runs, definition."""
+"""The page of a check reads well in one pass: verdict, alerts, degraded queries, chart, detector, configuration."""
 
 import pytest
 
@@ -371,3 +371,12 @@ def test_hostile_texts_stay_texts(pages: Site) -> None:
         assert HOSTILE not in answer.text
         assert all(script.get("src") and not script.text for script in shown.all("script"))
         assert not [name for element in shown.elements for name in element.attributes if name.startswith("on")]
+
+
+def test_degraded_queries_stand_before_the_chart_and_the_history(degraded: Site) -> None:
+    headings = [one.text for one in degraded.page(CHECK).all("h2")]
+    places = {name: next(n for n, text in enumerate(headings) if text.startswith(name)) for name in ORDER}
+    assert sorted(places, key=places.__getitem__) == list(ORDER)
+
+
+ORDER = ("Alerts", "Degraded queries", "Over time", "By category", "Regression detector", "Recent runs")

@@ -110,12 +110,10 @@ def test_of_a_run_that_measured_nobody_no_number_is_degraded(pages: Site) -> Non
 def test_verdicts_are_counted_whichever_is_chosen(pages: Site) -> None:
     assert (
         _chips(pages.page("/"))
-        == "Verdict of the newest run all 3 1 healthy 1 degraded 0 unknown 1 without a run 0 switched off"
+        == "Verdict of the newest run all 3 1 healthy 1 degraded 0 unknown 1 no runs yet 0 disabled"
     )
     shown = pages.page("/?verdict=degraded&q=b")
-    assert (
-        _chips(shown) == "Verdict of the newest run all 2 0 healthy 1 degraded 0 unknown 1 without a run 0 switched off"
-    )
+    assert _chips(shown) == "Verdict of the newest run all 2 0 healthy 1 degraded 0 unknown 1 no runs yet 0 disabled"
     assert "checked" in shown.one("input", value="degraded").attributes
     assert shown.one("p", id="found-count").text == "1 of 3 checks. Show all"
 
@@ -146,6 +144,38 @@ def test_a_verdict_there_is_none_of_is_a_problem(pages: Site) -> None:
     assert "is one of healthy, degraded, unknown, none, off" in pages.page("/?verdict=bad", 422).text
 
 
+# --- the first line ------------------------------------------------------------------------------------------
+
+
+def test_the_first_line_says_whether_all_is_well(pages: Site) -> None:
+    assert pages.page("/").one("p", id="status").text == "3 of 3 active checks failing"
+    world = pages.world
+    world.clock.now = datetime.now(UTC)
+    world.probe.all_answer()
+    for check in ("billing", "novel", "leave"):
+        for _ in range(2):
+            world.run(check)
+    assert pages.page("/").one("p", id="status").text == "All 3 active checks healthy"
+
+
+def test_few_checks_are_shown_without_filters_and_many_with_them(pages: Site) -> None:
+    assert "open" not in pages.page("/").one("details", class_="filter").attributes
+    assert "open" in pages.page("/?q=b").one("details", class_="filter").attributes
+    _many(pages, 6)
+    assert "open" in pages.page("/").one("details", class_="filter").attributes
+
+
+def test_the_verdicts_of_the_last_runs_are_drawn_for_each_check(pages: Site) -> None:
+    shown = pages.page("/")
+    names = [one.get("aria-label") for one in shown.all("svg", class_="history")]
+    assert names == ["Last 2 runs: 1 degraded, 1 healthy", "Last run: 1 healthy"]
+
+
+def test_an_empty_overview_leads_on_with_two_buttons(sqlite_store: Store) -> None:
+    shown = site(sqlite_store).page("/")
+    assert [one.get("href") for one in shown.all("a", class_="button")][:2] == ["/new-retriever", "/import"]
+
+
 # --- many ----------------------------------------------------------------------------------------------------
 
 
@@ -156,9 +186,7 @@ def test_many_checks_come_a_page_at_a_time_the_urgent_first(pages: Site) -> None
     first = pages.page("/")
     assert next(iter(_rows(first))) == "c052"
     assert len(_rows(first)) == PAGE
-    assert (
-        first.one("p", id="found-count").text == f"{PAGE + 3} checks; those that need a look come first. Page 1 of 2."
-    )
+    assert first.one("p", id="found-count").text == f"{PAGE + 3} checks; sorted by severity. Page 1 of 2."
     (following,) = first.all("a", rel="next")
     last = pages.page(following.get("href"))
     assert list(_rows(last)) == ["c049", "c050", "c051"]
@@ -191,7 +219,7 @@ def test_either_database_shows_the_same(store: Store) -> None:
     world.deliver_all()
     found = overview.look(store, Wish(tag="legal", verdict="degraded", failing=True), world.clock())
     (line,) = found.lines
-    assert list(line.coverage) == [1.0, 0.0]
+    assert [(one.verdict, one.value) for one in line.recent] == [("healthy", 1.0), ("degraded", 0.0)]
     assert line.slices["tag"].coverage == 0.0
     assert (line.active, line.alerts) == ("queued", {"firing critical": 1})
     assert (found.tags, found.dead) == (["legal"], {"ops": 1})
@@ -219,7 +247,7 @@ def test_a_banner_is_said_once_and_not_with_every_look(pages: Site) -> None:
 def test_a_check_that_is_switched_off_is_not_overdue(pages: Site) -> None:
     pages.world.apply(canary_page([canary("fee")], slug="billing", suite="invoices", enabled=False))
     row = _rows(pages.page("/"))["billing"]
-    assert "switched off" in row
+    assert "disabled" in row
     assert "overdue" not in row
 
 
@@ -227,8 +255,8 @@ def test_a_check_that_is_switched_off_counts_as_neither_well_nor_failing_and_com
     pages.world.apply(*_three(enabled=False))
     shown = pages.page("/")
     assert list(_rows(shown))[-1] == "billing"
-    assert _rows(shown)["billing"].startswith("billing invoices on search switched off degraded at its last run")
-    assert _chips(shown).endswith("all 3 1 healthy 0 degraded 0 unknown 1 without a run 1 switched off")
+    assert _rows(shown)["billing"].startswith("billing invoices on search disabled degraded at its last run")
+    assert _chips(shown).endswith("all 3 1 healthy 0 degraded 0 unknown 1 no runs yet 1 disabled")
     assert "billing" not in _shown(pages, failing="1")
     assert _shown(pages, verdict="degraded") == []
     assert _shown(pages, verdict="off") == ["billing"]

@@ -58,7 +58,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "diagnoses_at": lambda connection: fallen.diagnoses_at(connection, {1: [1, 2], 2: [3]}),
     "healthy_until": lambda connection: fallen.healthy_until(connection, {1: [1, 2], 2: [3]}),
     "under_way": glances.under_way,
-    "recent_values": lambda connection: glances.recent_values(connection, [1, 2], "coverage", limit=3),
+    "recent_runs": lambda connection: glances.recent_runs(connection, [1, 2], "coverage", limit=3),
     "dead_lately": lambda connection: glances.dead_letters(connection, 1),
     "news_of_runs": followed.newest_runs,
     "news_of_alerts": followed.open_alerts,

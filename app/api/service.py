@@ -71,7 +71,8 @@ def docs(request: Request) -> HTMLResponse:
 _DOCS = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Coalmine API</title><link rel="icon" href="/static/canary.svg" type="image/svg+xml">
-<link rel="stylesheet" href="/static/vendor/swagger-ui/swagger-ui.css"></head>
+<link rel="stylesheet" href="/static/vendor/swagger-ui/swagger-ui.css">
+<link rel="stylesheet" href="/static/docs.css"></head>
 <body data-csrf="{csrf}"><div id="swagger-ui"></div>
 <script src="/static/vendor/swagger-ui/swagger-ui-bundle.js"></script>
 <script src="/static/docs.js"></script></body></html>

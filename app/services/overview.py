@@ -17,7 +17,7 @@ from app.services.scheduling import schedule_of, silence
 from app.store import catalog, glances
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us, to_us
-from app.store.glances import Newest, Part
+from app.store.glances import Newest, Part, RecentRun
 
 PAGE: Final = 50
 """Checks on a page."""
@@ -26,6 +26,7 @@ NO_RUN: Final = "none"
 OFF: Final = "off"
 """Stands for the verdict of a check that is switched off: what was true of it once is no news."""
 VERDICTS: Final = (Verdict.HEALTHY, Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, OFF)
+_MANY: Final = 6
 _DEAD_FOR: Final = timedelta(days=3)
 """How long a dead letter is news: it may have been tried for a day before it was given up."""
 _ORDER: Final = (Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, Verdict.HEALTHY, OFF)
@@ -60,8 +61,8 @@ class Glance:
     """The newest ended run; None before the first."""
     slices: Mapping[str, Part]
     """Of the newest run, the `category` and the `tag` that were asked for."""
-    coverage: Sequence[float | None] = ()
-    """Of up to `SPARK_RUNS` ended runs, oldest first; None = not measured."""
+    recent: Sequence[RecentRun] = ()
+    """Up to `SPARK_RUNS` ended runs with their coverage, oldest first."""
     active: str | None
     """`running` or `queued` while a run is under way."""
     next_run: datetime | None = None
@@ -107,6 +108,15 @@ class Overview:
     """How many of all checks are."""
     dead: Mapping[str, int]
     """Deliveries of the last days that were given up, by hook."""
+    failing: int
+    """How many of all checks somebody has to look at."""
+    active: int
+    """How many of all checks are switched on."""
+
+    @property
+    def few(self) -> bool:
+        """Whether a reader finds a check without filters."""
+        return self.total < _MANY
 
 
 def look(store: Store, wish: Wish, now: datetime, *, page: int = 1) -> Overview:
@@ -121,12 +131,12 @@ def look(store: Store, wish: Wish, now: datetime, *, page: int = 1) -> Overview:
         page = min(max(page, 1), pages)
         shown = sorted(found, key=_urgency)[(page - 1) * PAGE : page * PAGE]
         ids = [checks[glance.slug].id for glance in shown]
-        values = glances.recent_values(connection, ids, "coverage", limit=SPARK_RUNS)
+        recent = glances.recent_runs(connection, ids, "coverage", limit=SPARK_RUNS)
         dead = glances.dead_letters(connection, to_us(now - _DEAD_FOR))
     parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
     asked = {name for part in parts for name in part.categories}
     return Overview(
-        lines=[_completed(glance, checks[glance.slug], values, now) for glance in shown],
+        lines=[_completed(glance, checks[glance.slug], recent, now) for glance in shown],
         found=len(found),
         total=len(checks),
         page=page,
@@ -138,6 +148,8 @@ def look(store: Store, wish: Wish, now: datetime, *, page: int = 1) -> Overview:
         tags=sorted({name for part in parts for name in part.tags}),
         overdue=sum(glance.overdue for glance in everything),
         dead=dead,
+        failing=sum(glance.failing for glance in everything),
+        active=sum(glance.enabled for glance in everything),
     )
 
 
@@ -195,10 +207,8 @@ def _is_wished(glance: Glance, wish: Wish) -> bool:
     )
 
 
-def _completed(
-    glance: Glance, check: Definition, values: Mapping[int, Sequence[float | None]], now: datetime
-) -> Glance:
-    return replace(glance, coverage=values[check.id], next_run=next_run(check, now) if glance.enabled else None)
+def _completed(glance: Glance, check: Definition, recent: Mapping[int, Sequence[RecentRun]], now: datetime) -> Glance:
+    return replace(glance, recent=recent[check.id], next_run=next_run(check, now) if glance.enabled else None)
 
 
 def _urgency(glance: Glance) -> tuple[bool, bool, int, bool, str]:

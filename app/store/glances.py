@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from struct import unpack_from
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -41,6 +42,17 @@ class Newest:
     slices: Slices
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentRun:
+    """An ended run in a row of them."""
+
+    id: int
+    verdict: str
+    """The status where there is no verdict: the run could not start."""
+    value: float | None
+    """One aggregate of the run; None = not measured."""
+
+
 def newest_runs(connection: Connection) -> dict[int, Newest]:
     """Read the newest ended run of every check that has one, by check id."""
     bodies = {row.check_id: row for row in connection.execute(sa.select(latest))}
@@ -62,19 +74,20 @@ def under_way(connection: Connection) -> dict[int, str]:
     return found
 
 
-def recent_values(
+def recent_runs(
     connection: Connection, check_ids: Sequence[int], name: str, *, limit: int
-) -> dict[int, list[float | None]]:
-    """Read one aggregate of the newest `limit` ended runs of these checks, oldest first; None = not measured."""
-    found: dict[int, list[float | None]] = {check_id: [] for check_id in check_ids}
+) -> dict[int, list[RecentRun]]:
+    """Read the newest `limit` ended runs of these checks with one aggregate, oldest first, by check id."""
+    found: dict[int, list[RecentRun]] = {check_id: [] for check_id in check_ids}
     places: dict[int | None, int | None] = {None: None}  # a run that could not start has no layout
     for start in range(0, len(check_ids), _TOGETHER):
         block = check_ids[start : start + _TOGETHER]
         for row in connection.execute(_newest_of(len(block), limit), {f"c{n}": one for n, one in enumerate(block)}):
             if row.layout_id not in places:
                 places[row.layout_id] = _place(connection, row.layout_id, name)
-            found[row.check_id].append(_value(row.aggregates, places[row.layout_id]))
-    return {check_id: values[::-1] for check_id, values in found.items()}
+            value = _value(row.aggregates, places[row.layout_id])
+            found[row.check_id].append(RecentRun(id=row.id, verdict=row.verdict or row.status, value=value))
+    return {check_id: newest[::-1] for check_id, newest in found.items()}
 
 
 def dead_letters(connection: Connection, since: int) -> Mapping[str, int]:
@@ -89,12 +102,19 @@ def dead_letters(connection: Connection, since: int) -> Mapping[str, int]:
 
 
 @lru_cache(maxsize=2 * _TOGETHER)
-def _newest_of(count: int, limit: int) -> sa.CompoundSelect[int, int | None, bytes | None]:
+def _newest_of(count: int, limit: int) -> sa.CompoundSelect[Any]:
     # One round trip, each part along ix_runs_check_id; kept, for making it takes longer than running it.
     parts = []
     for number in range(count):
         mine = sa.and_(runs.c.check_id == sa.bindparam(f"c{number}"), runs.c.status.in_(ENDED))
-        columns = (runs.c.check_id, runs.c.layout_id, runs.c.aggregates)
+        columns = (
+            runs.c.check_id,
+            runs.c.id,
+            runs.c.verdict,
+            runs.c.status,
+            runs.c.layout_id,
+            runs.c.aggregates,
+        )
         newest = sa.select(*columns).where(mine).order_by(runs.c.id.desc()).limit(limit).subquery()
         parts.append(sa.select(newest))
     return sa.union_all(*parts)

@@ -72,7 +72,7 @@ def _state(line: CheckLine) -> tuple[str, str]:
     if line.archived:
         return "archived", "none"
     if not line.enabled:
-        return "switched off", "none"
+        return "disabled", "none"
     if line.newest is None:
         return "no runs", "none"
     if line.overdue:

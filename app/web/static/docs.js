@@ -1,6 +1,11 @@
 // Draws the API's description. The page is protected like every other, so the browser's session signs the requests.
 "use strict";
 
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches); // the class Swagger UI styles
+dark.addEventListener("change", follow);
+follow();
+
 window.SwaggerUIBundle({
   url: "/openapi.json",
   dom_id: "#swagger-ui",
