@@ -30,6 +30,7 @@ from app.services.runs import EndedRun
 from app.services.scheduling import ScheduledCheck
 from app.services.self_monitor import Issue
 from app.services.vault import Vault
+from app.services.work_queue import has_work
 from app.services.worker_clock import WorkerClock
 from app.store.engine import Store
 from app.store.queue import ClaimedRun
@@ -114,6 +115,7 @@ class Worker:
         loops: list[tuple[str, Callable[[], None]]] = [
             ("sync", partial(self._repeat, _SYNC_SECONDS, self._sync)),
             ("show", partial(self._repeat, _SYNC_SECONDS, self._show)),
+            ("queue", partial(self._repeat, _LOOK_SECONDS, self._poll_queues)),
             ("retention", self._retention_loop),
             ("heartbeat", self._heartbeat),
             ("rescoring", self._rescoring_loop),
@@ -181,7 +183,6 @@ class Worker:
         firing = alerting.checks_at_tick(self._engine.store)
         for check in checks:
             self._look_after(check, firing=check.id in firing)
-        self._show()
 
     def _look_after(self, check: ScheduledCheck, *, firing: bool) -> None:
         store = self._engine.store
@@ -239,6 +240,11 @@ class Worker:
         self._stopping.wait(_RETENTION_SECONDS)
         self._repeat(_RETENTION_SECONDS, self._retain)
 
+    def _poll_queues(self) -> None:
+        """Wake the threads for what other replicas queued and what became due; one read for all of them."""
+        if has_work(self._engine.store, now=self._now(), reclaim=self._now.is_settled):
+            self.wake()
+
     def _run_loop(self, owner: str) -> None:
         self._loop(partial(self._run_once, owner))
 
@@ -246,17 +252,18 @@ class Worker:
         self._loop(self._rescore_once)
 
     def _diagnosis_loop(self) -> None:
-        self._loop(self._diagnose_once)
+        self._loop(self._diagnose_once, poll_seconds=_LOOK_SECONDS)  # its queue is in memory and has deadlines
 
     def _delivery_loop(self, owner: str) -> None:
         self._loop(partial(self._deliver_once, owner))
 
-    def _loop(self, work_once: Callable[[], bool]) -> None:
+    def _loop(self, work_once: Callable[[], bool], *, poll_seconds: float | None = None) -> None:
+        """Work whenever woken; without `poll_seconds` only then, see `_poll_queues`."""
         seen = -1
         while not self._stopping.is_set():
             with self._wake:
                 if seen == self._looks:
-                    self._wake.wait(_LOOK_SECONDS)
+                    self._wake.wait(poll_seconds)
                 seen = self._looks
             try:
                 while not self._stopping.is_set() and work_once():

@@ -30,6 +30,10 @@ _WRITES = "coalmine_writes"
 _BODIES = "coalmine_bodies"
 _CONTENT_LOCK = 0xC0A2
 
+Moment = int | sa.BindParameter[int]
+"""Microseconds since 1970: a number, or the place of one in a statement that is put together once."""
+NOW: sa.BindParameter[int] = sa.bindparam("now", type_=sa.BigInteger)
+
 BodyReader = Callable[[str, str, bool], dict[str, Any]]
 """(kind, stored JSON, whether secrets are stored with it) -> the body of a definition or a canary."""
 

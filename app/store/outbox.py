@@ -5,12 +5,13 @@ Apart from "is it broken?" (alerts), so that retries and restarts cannot speak t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_new, insert_one, said
+from app.store.engine import NOW, Moment, insert_new, insert_one, said
 from app.store.tables import alerts, attempts, definitions, deliveries
 
 
@@ -133,21 +134,8 @@ def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until:
     ones of the same hook and fault: a resolve never overtakes its trigger, nor the next opening the resolve before it,
     which receivers know by the same key.
     """
-    other, theirs, ours = deliveries.alias(), alerts.alias(), alerts.alias()
-    # The sums keep SQLite from walking all that was ever sent, by its hook or its id.
-    waiting = sa.and_(_of_hook(other) == deliveries.c.hook_id, other.c.state == said("pending"))
-    before = other.c.id + 0 < deliveries.c.id
-    same_fault = sa.and_(theirs.c.id == other.c.alert_id, ours.c.id == deliveries.c.alert_id)
-    earlier = sa.exists().where(waiting, before, same_fault, theirs.c.dedupe_key == ours.c.dedupe_key)
-    sending = in_flight(now)
     statement = (
-        _DELIVERY.where(
-            deliveries.c.state == said("pending"),
-            deliveries.c.next_attempt_at <= now,
-            sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now),
-            ~sending,
-            ~earlier,
-        )
+        _DELIVERY.where(_claimable(now))
         .order_by(deliveries.c.next_attempt_at, deliveries.c.id)
         .limit(5)
         .with_for_update(of=deliveries, skip_locked=True)
@@ -158,7 +146,7 @@ def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until:
         free = sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now)
         claimed = connection.execute(
             sa.update(deliveries)
-            .where(deliveries.c.id == row.id, deliveries.c.state == said("pending"), free, ~sending)
+            .where(deliveries.c.id == row.id, deliveries.c.state == said("pending"), free, ~in_flight(now))
             .values(
                 claimed_by=owner,
                 lease_until=lease_until,
@@ -169,6 +157,32 @@ def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until:
         if claimed == 1:
             return find_delivery(connection, row.id)
     return None
+
+
+def has_claimable_delivery(connection: Connection, now: int) -> bool:
+    """Whether `claim_delivery` has something to take; reads alone."""
+    return bool(connection.execute(_any_claimable(), {"now": now}).scalar_one())
+
+
+@cache
+def _any_claimable() -> sa.Select[tuple[bool]]:
+    return sa.select(sa.select(deliveries.c.id).where(_claimable(NOW)).exists())  # see queue: asked every second
+
+
+def _claimable(now: Moment) -> sa.ColumnElement[bool]:
+    other, theirs, ours = deliveries.alias(), alerts.alias(), alerts.alias()
+    # The sums keep SQLite from walking all that was ever sent, by its hook or its id.
+    waiting = sa.and_(_of_hook(other) == deliveries.c.hook_id, other.c.state == said("pending"))
+    before = other.c.id + 0 < deliveries.c.id
+    same_fault = sa.and_(theirs.c.id == other.c.alert_id, ours.c.id == deliveries.c.alert_id)
+    earlier = sa.exists().where(waiting, before, same_fault, theirs.c.dedupe_key == ours.c.dedupe_key)
+    return sa.and_(
+        deliveries.c.state == said("pending"),
+        deliveries.c.next_attempt_at <= now,
+        sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now),
+        ~in_flight(now),
+        ~earlier,
+    )
 
 
 def prepare_delivery(connection: Connection, delivery_id: int, *, owner: str, body: bytes, lease_until: int) -> bool:
@@ -321,7 +335,7 @@ def enqueue_test(connection: Connection, hook_id: int, kind: str, now: int) -> i
     raise AssertionError("no free instant in a millisecond")
 
 
-def in_flight(now: int) -> sa.ColumnElement[bool]:
+def in_flight(now: Moment) -> sa.ColumnElement[bool]:
     """Whether somebody is sending to the hook of a delivery just now, something new or something once more."""
     other = deliveries.alias()
     held = sa.and_(_of_hook(other) == deliveries.c.hook_id, other.c.lease_until >= now)

@@ -6,13 +6,14 @@ change of status names the status it expects. The loser of a race moves on quiet
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_new, insert_one, said
+from app.store.engine import NOW, Moment, insert_new, insert_one, said
 from app.store.tables import definitions, idempotency_keys, runs, shards, suite_versions
 
 _MEMBER_BYTES = 16  # a canary id and a version id, see suites.freeze_suite
@@ -165,7 +166,7 @@ def remember_request(
     insert_new(connection, idempotency_keys, columns, [(check_id, key, request_hash, run_id, now)])
 
 
-def startable(now: int) -> sa.ColumnElement[bool]:
+def startable(now: Moment) -> sa.ColumnElement[bool]:
     """Whether a run is due and waits for nothing but a worker; one behind another run of its check waits for that."""
     other = runs.alias()
     busy = sa.exists().where(other.c.check_id == runs.c.check_id, other.c.status == said("running"))
@@ -183,18 +184,10 @@ def claim_run(
     connection: Connection, *, owner: str, now: int, lease_until: int, reclaim: bool = True
 ) -> ClaimedRun | None:
     """Take the oldest run that is due or, with `reclaim`, one whose worker has gone silent; None = nothing to do."""
-    abandoned = sa.and_(
-        runs.c.status == said("running"),
-        sa.or_(runs.c.lease_until < now, runs.c.lease_until > now + CLOCK_TOLERANCE),
-    )
-    due = startable(now)
     statement = (
         sa.select(runs, definitions.c.slug.label("check_slug"))
         .join(definitions, definitions.c.id == runs.c.check_id)
-        .where(
-            runs.c.status.in_((said("queued"), said("running"))),  # ix_runs_active
-            sa.or_(due, abandoned) if reclaim else due,
-        )
+        .where(_claimable(now, reclaim=reclaim))
         .order_by(runs.c.scheduled_for)
         .limit(5)
     )
@@ -220,6 +213,27 @@ def claim_run(
                 started_at=row.started_at or now,
             )
     return None
+
+
+def has_claimable_run(connection: Connection, now: int, *, reclaim: bool = True) -> bool:
+    """Whether `claim_run` has something to take; reads alone."""
+    return bool(connection.execute(_any_claimable(reclaim=reclaim), {"now": now}).scalar_one())
+
+
+@cache
+def _any_claimable(*, reclaim: bool) -> sa.Select[tuple[bool]]:
+    # Asked every second: putting the statement together takes longer than running it.
+    return sa.select(sa.exists().where(_claimable(NOW, reclaim=reclaim)))
+
+
+def _claimable(now: Moment, *, reclaim: bool) -> sa.ColumnElement[bool]:
+    abandoned = sa.and_(
+        runs.c.status == said("running"),
+        sa.or_(runs.c.lease_until < now, runs.c.lease_until > now + CLOCK_TOLERANCE),
+    )
+    due = startable(now)
+    active = runs.c.status.in_((said("queued"), said("running")))  # ix_runs_active
+    return sa.and_(active, sa.or_(due, abandoned) if reclaim else due)
 
 
 def renew_lease(connection: Connection, run_id: int, *, owner: str, lease_until: int) -> None:

@@ -1,8 +1,11 @@
 """Telling once more: what receivers that forget were told, claimed under a lease like what is new, see outbox."""
 
+from functools import cache
+
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.store.engine import NOW, Moment
 from app.store.outbox import DeliveryRow, find_delivery, in_flight, take_hook
 from app.store.tables import alerts, attempts, deliveries
 
@@ -13,8 +16,7 @@ def claim_refresh(connection: Connection, *, owner: str, now: int, lease_until: 
     It counts as in flight like any other of its hook: told again while something later is being told, a receiver
     could hear the two in the wrong order.
     """
-    free = sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now)
-    due = sa.and_(deliveries.c.refresh_at <= now, free, ~in_flight(now))
+    due = _claimable(now)
     statement = (
         sa.select(deliveries.c.id, deliveries.c.hook_id)
         .where(due)
@@ -33,6 +35,21 @@ def claim_refresh(connection: Connection, *, owner: str, now: int, lease_until: 
         if claimed == 1:
             return find_delivery(connection, row.id)
     return None
+
+
+def has_claimable_refresh(connection: Connection, now: int) -> bool:
+    """Whether `claim_refresh` has something to take; reads alone."""
+    return bool(connection.execute(_any_claimable(), {"now": now}).scalar_one())
+
+
+@cache
+def _any_claimable() -> sa.Select[tuple[bool]]:
+    return sa.select(sa.select(deliveries.c.id).where(_claimable(NOW)).exists())  # see queue: asked every second
+
+
+def _claimable(now: Moment) -> sa.ColumnElement[bool]:
+    free = sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now)
+    return sa.and_(deliveries.c.refresh_at <= now, free, ~in_flight(now))
 
 
 def settle_refresh(connection: Connection, delivery_id: int, *, owner: str, refresh_at: int | None) -> bool:

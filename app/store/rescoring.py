@@ -6,13 +6,14 @@ What came of it is in rescored.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_one
+from app.store.engine import NOW, Moment, insert_one
 from app.store.queue import Failure
 from app.store.recording import unpacked_positions
 from app.store.rescored import summary
@@ -134,10 +135,13 @@ def progress(connection: Connection, rescoring: Rescoring) -> tuple[int, int]:
 
 def waiting(connection: Connection, *, now: int, only: int | None = None) -> int | None:
     """Find a re-scoring with work left at which nobody is; or `only` this one."""
-    statement = sa.select(rescorings.c.id).where(_free(now)).order_by(rescorings.c.id).limit(1)
-    if only is not None:
-        statement = statement.where(rescorings.c.id == only)
-    return connection.execute(statement).scalar_one_or_none()
+    statement = _waiting() if only is None else _waiting().where(rescorings.c.id == only)
+    return connection.execute(statement, {"now": now}).scalar_one_or_none()
+
+
+@cache
+def _waiting() -> sa.Select[Any]:
+    return sa.select(rescorings.c.id).where(_free(NOW)).order_by(rescorings.c.id).limit(1)
 
 
 def claim(connection: Connection, rescoring_id: int, *, owner: str, now: int, lease_until: int) -> bool:
@@ -221,7 +225,7 @@ def _rescoring(row: Any) -> Rescoring:
     return Rescoring(**{**values, "summary": json.loads(row.summary) if row.summary else None})
 
 
-def _free(now: int) -> sa.ColumnElement[bool]:
+def _free(now: Moment) -> sa.ColumnElement[bool]:
     lapsed = sa.or_(rescorings.c.lease_until.is_(None), rescorings.c.lease_until < now)
     return sa.and_(rescorings.c.finished_at.is_(None), lapsed)
 
