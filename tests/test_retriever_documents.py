@@ -27,7 +27,7 @@ from app.formats.complaints import parse_document
 from app.formats.documents import RetrieverDocument
 from app.formats.presets import PRESETS
 
-NEEDS_VECTORS = "needs query vectors: set an embeddings endpoint (OpenAI-compatible), embedding: {url, model}"
+NEEDS_VECTORS = "needs query vectors: set an embeddings endpoint (OpenAI-compatible): url and model"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 PRIVATE_KEY = "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n"
 EMBEDDING = {"url": "http://embedder.test/v1", "model": "small"}

@@ -172,7 +172,7 @@ class RetrieverDocument(Document):
             return embedding
         if VECTOR in placeholders_in([request.body, request.query]) | parameters_in(request.sql or ""):
             who = preset.name if preset.needs_vector else "the request"
-            told = "set an embeddings endpoint (OpenAI-compatible), embedding: {url, model}"
+            told = "set an embeddings endpoint (OpenAI-compatible): url and model"
             raise complaint(f"is missing; {who} needs query vectors: {told}")
         return embedding
 

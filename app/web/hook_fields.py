@@ -46,8 +46,8 @@ FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
         Field(
             name="secret",
             label="Signing secret",
-            hint="Proves to the receiver that it was us (Standard Webhooks): whsec_ and base64 of 24 to 64 bytes. "
-            "Without one, messages go unsigned.",
+            hint="Signs each message (Standard Webhooks): whsec_ and base64 of 24 to 64 bytes. Without one, messages "
+            "are not signed.",
             type="password",
         ),
         _TIMEOUT,

@@ -24,7 +24,7 @@ from app.services.references import FILE
 from app.services.vault import Vault
 from app.store.engine import Store
 from app.web import alert_words, hook_fields
-from app.web.forms import Typed, beside, opened_with, read_form, revision_of
+from app.web.forms import Typed, beside, is_partial, opened_with, read_form, revision_of
 from app.web.parameters import refuse_other
 from app.web.rendering import render
 
@@ -132,7 +132,7 @@ def _made(request: Request, store: Store, vault: Vault, form: Typed) -> Response
     except ConflictError as error:
         taken = (Problem(path="slug", message=str(error)),)
         return _form(request, form, kind=kind, problems=taken, status=409)
-    return RedirectResponse(f"/hooks/{quote(slug)}", status_code=303)
+    return _saved(request, slug)
 
 
 def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Typed) -> Response:
@@ -147,7 +147,14 @@ def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Type
     except ConflictError as error:
         return again(problems=(Problem(message=str(error)),), status=409)
     wake(request)
-    return RedirectResponse(f"/hooks/{quote(slug)}", status_code=303)
+    return _saved(request, slug)
+
+
+def _saved(request: Request, slug: str) -> Response:
+    address = f"/hooks/{quote(slug)}"
+    if is_partial(request):
+        return Response(headers={"hx-redirect": address})
+    return RedirectResponse(address, status_code=303)
 
 
 def _hook(
@@ -212,7 +219,7 @@ def _form(
     return render(
         request,
         "hook_form.html",
-        status=status,
+        status=200 if is_partial(request) else status,
         kinds=hook_fields.KINDS,
         kind=kind,
         fields=hook_fields.FIELDS.get(kind, ()),
