@@ -12,6 +12,7 @@ from app.web.forms import Typed, beside, named, typed
 from app.web.wording import joined
 from tests.html_pages import Element, Page
 from tests.pages_service import Site, page, site
+from tests.test_pages_wizard import fields_of
 from tests.world import canary
 from tests.world import page as canary_page
 
@@ -146,6 +147,40 @@ def test_what_is_wrong_with_a_form_is_said_by_the_labels_on_the_page(
         seen, places = _labels(shown), label.split(", ")
         assert places[0] in seen
         assert set(places[1:]) <= seen | {"number 1", "kind", "MRR"}
+
+
+@pytest.mark.parametrize(
+    ("path", "action"),
+    [
+        ("/new-retriever?preset=chroma", {"do": "save"}),
+        ("/new-retriever?preset=pgvector", {"do": "ask"}),
+        ("/new-hook?kind=webhook", {}),
+        ("/new-hook?kind=email", {}),
+        ("/new-check", {"do": "save"}),
+        ("/checks/api/edit", {"do": "save"}),
+        ("/suites/suite/add", {"do": "save"}),
+        ("/import", {"do": "plan"}),
+    ],
+)
+def test_a_refused_form_keeps_all_that_was_typed(pages: Site, path: str, action: Mapping[str, str]) -> None:
+    assert pages.client().post("/new-check", data={**CHECK, "slug": "api", "do": "save"}).status_code == 303
+    shown = pages.page(path)
+    form, secrets = dict(fields_of(shown)), set()
+    for number, one in enumerate(shown.all("input") + shown.all("textarea")):
+        name, kind = one.get("name"), one.get("type")
+        if name not in form and kind != "checkbox":
+            continue
+        if kind == "password":
+            secrets.add(name)
+        elif kind == "checkbox":
+            form[name] = one.get("value") or "on"
+        elif kind not in {"hidden", "radio", "file", "submit"} and name != "request.headers":
+            form[name] = f"typed {number}"
+    refused = page(pages.client().post(path.partition("?")[0], data={**form, **action}), 422)
+    kept = fields_of(refused)
+    assert {name: kept.get(name) for name in form if name not in secrets} == {
+        name: value for name, value in form.items() if name not in secrets
+    }
 
 
 def test_what_cannot_be_archived_is_not_said_to_be_unsaved(pages: Site) -> None:

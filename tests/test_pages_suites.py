@@ -476,9 +476,50 @@ def test_an_import_shows_its_plan_before_it_changes_anything(pages: Site) -> Non
     assert answer.headers["location"] == "/suites/mine?saved=imported"
     assert len(definitions.list_canaries(pages.world.store, "mine")) == 2
     again = sent(pages, "/import", format="csv", suite="mine", pasted=CSV, do="plan")
-    assert "Nothing would change" in again.text
+    assert "No changes" in again.text
     unseen = sent(pages, "/import", 422, format="csv", suite="mine", pasted=CSV, do="apply")
-    assert "look first at what would change" in unseen.text
+    assert "show first what would change" in unseen.text
+
+
+def test_an_import_shows_the_query_of_each_canary_beside_its_key(pages: Site) -> None:
+    shown = sent(pages, "/import", format="csv", suite="mine", pasted=CSV, do="plan")
+    rows = [one.text for one in shown.all("tr") if "canary mine/" in one.text]
+    assert len(rows) == 2
+    assert "How long are logs kept?" in rows[0]
+    assert "Who may see them?" in rows[1]
+
+
+def test_an_import_keeps_its_files_on_an_error_and_takes_them_without_an_upload(pages: Site) -> None:
+    upload = {"files": ("my.csv", CSV.encode(), "text/csv")}
+    form = {"format": "csv", "suite": "", "as_documents": "yes", "do": "plan"}
+    refused = page(pages.client().post("/import", data=form, files=upload), 422)
+    assert "say the name of the suite" in refused.one("div", role="alert").text
+    assert "my.csv (83 bytes)" in refused.one("div", id="kept").text
+    assert fields_of(refused)["as_documents"] == "yes"
+    again = page(pages.client().post("/import", data={**fields_of(refused), "suite": "mine", "do": "plan"}))
+    assert "2 changes" in again.one("h2", id="plan").text
+    other = page(pages.client().post("/import", data={**fields_of(again), "suite": "second", "do": "plan"}))
+    assert "canary second/" in other.text  # another name, the same files
+    answer = pages.client().post("/import", data={**fields_of(other), "do": "apply"})
+    assert answer.headers["location"] == "/suites/second?saved=imported"
+    dropped = {**fields_of(refused), "suite": "mine", "drop": "yes", "do": "plan"}
+    assert "choose a file" in page(pages.client().post("/import", data=dropped), 422).text
+
+
+def test_a_file_that_cannot_be_read_does_not_cost_the_others_of_an_import(pages: Site) -> None:
+    uploads = [("files", ("my.csv", CSV.encode(), "text/csv")), ("files", ("bad.csv", b"\xff\xfe\x00", "text/csv"))]
+    form = {"format": "csv", "suite": "mine", "do": "plan"}
+    refused = page(pages.client().post("/import", data=form, files=uploads), 422)
+    assert "'bad.csv' is not UTF-8 text" in refused.one("div", role="alert").text
+    assert fields_of(refused)["file[0].name"] == "my.csv"
+    assert fields_of(refused)["file[0].text"] == CSV
+
+
+def test_a_refused_import_carries_no_more_than_5_mb(pages: Site) -> None:
+    row = "query,chunk_id\n" + "x" * 3_000_000 + ",a\n"
+    uploads = [("files", (f"{name}.csv", row.encode(), "text/csv")) for name in "abc"]
+    refused = page(pages.client().post("/import", data={"format": "csv", "do": "plan"}, files=uploads), 422)
+    assert [one.get("value") for one in refused.all("input", type="hidden") if "file[" in one.get("name")] == ["a.csv"]
 
 
 def test_a_canary_file_is_imported_with_what_it_holds(pages: Site) -> None:

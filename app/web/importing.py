@@ -1,6 +1,7 @@
 """Importing a suite from files: what would change is shown first, and then put in force as the API would."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
@@ -30,7 +31,7 @@ from app.web.suites import FORMS
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
-_MOST_FILES, _MOST_FIELDS = 50, 120
+_MOST_FILES, _MOST_FIELDS = 50, 220
 _SHOWN_CHANGES = 200
 _PASTED = {
     "csv": "pasted.csv",
@@ -40,14 +41,33 @@ _PASTED = {
     "trec": "topics.tsv",
     "rre": "ratings.json",
 }
-_LABELS = {"files": "Files", "format": "What they are", "suite": "Name of the suite", "pasted": "Or their text"}
+_LABELS = {"files": "Files", "format": "Format", "suite": "Suite name", "pasted": "Pasted text"}
+_KEPT_BYTES = 5_000_000
+"""How much of uploaded files a refused form carries; of a plan it carries all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A file as the form carries it from one step to the next."""
+
+    name: str
+    text: str
+    pasted: bool = False
+    """Whether it is what was typed into the form, which shows it anyway."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.text.encode(errors="surrogatepass"))
+
+
 Word = Annotated[str, Query(max_length=64)]
 
 
 @router.get("/import")
 def show_import(request: Request, suite: Word = "") -> HTMLResponse:
     """Show the form."""
-    return _page(request, Typed(texts={"suite": suite, "format": "csv"}), {})
+    return _page(request, Typed(texts={"suite": suite, "format": "csv"}), ())
 
 
 @router.post("/import")
@@ -63,9 +83,11 @@ async def import_files(request: Request, store: StoreDep, vault: VaultDep) -> Re
 
 
 def _imported(request: Request, store: Store, vault: Vault, typed: Typed, uploads: list[tuple[str, bytes]]) -> Response:
-    files: dict[str, str] = {}
+    staged, problems = _staged(typed, uploads)
+    files = {one.name: one.text for one in staged}
+    if problems:
+        return _page(request, typed, staged, problems=tuple(problems), status=422)
     try:
-        files = _files(typed, uploads)
         wanted, notes = _wanted(store, _planned(typed), files)
         if typed.get("do") == "apply":
             applying.apply(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
@@ -73,12 +95,17 @@ def _imported(request: Request, store: Store, vault: Vault, typed: Typed, upload
             return RedirectResponse(_where(wanted), status_code=303)
         changes = applying.diff(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
     except InvalidInputError as error:
-        return _page(request, typed, files, problems=error.problems, status=422)
+        return _page(request, typed, staged, problems=error.problems, status=422)
     except ConflictError as error:
-        return _page(request, typed, files, problems=(Problem(message=str(error)),), status=409)
+        return _page(request, typed, staged, problems=(Problem(message=str(error)),), status=409)
     thin = thinness.notes_on_plan(store, wanted, managed_by=API)
     plan = {"changes": changes[:_SHOWN_CHANGES], "total": len(changes), "notes": [*notes, *thin]}
-    return _page(request, typed, files, plan=plan)
+    return _page(request, typed, staged, plan={**plan, "queries": _queries(wanted)})
+
+
+def _queries(wanted: Documents) -> dict[str, str]:
+    """Give the queries of canaries by `suite/key`, as changes name them."""
+    return {f"{suite.slug}/{one.key}": one.query for suite in wanted.suites for one in suite.canaries or ()}
 
 
 def _planned(typed: Typed) -> Typed:
@@ -89,30 +116,43 @@ def _planned(typed: Typed) -> Typed:
     return Typed(texts={**typed.texts, **said}, many=typed.many)
 
 
-def _files(typed: Typed, uploads: list[tuple[str, bytes]]) -> dict[str, str]:
-    """Gather the texts by name: uploaded, pasted, or carried along from the plan. Raises InvalidInputError."""
-    carried = {
-        typed.get(f"file[{place}].name"): typed.get(f"file[{place}].text")
-        for place in range(_MOST_FILES)
-        if typed.get(f"file[{place}].name")
-    }
+def _staged(typed: Typed, uploads: list[tuple[str, bytes]]) -> tuple[list[Staged], list[Problem]]:
+    """Gather the files of a form and what is wrong with them: those uploaded, else those kept in it, and the text.
+
+    A plan is put in force with what it was shown for, so there only what the form carries counts.
+    """
+    kept = _kept(typed)
     if typed.get("do") == "apply":
-        if not carried:
-            raise InvalidInputError([Problem(path="files", message="look first at what would change")])
-        return carried
-    found: dict[str, str] = {}
+        return kept, [] if kept else [Problem(path="files", message="show first what would change")]
+    found: dict[str, Staged] = {}
+    problems: list[Problem] = []
     for name, content in uploads:
         if len(content) > LONGEST_PART:
-            raise InvalidInputError([Problem(path="files", message=f"'{name[:60]}' has more than 5 MB; use the API")])
+            problems.append(Problem(path="files", message=f"'{name[:60]}' has more than 5 MB; use the API"))
+            continue
         try:
-            found[name.rpartition("/")[2][:256]] = content.decode("utf-8-sig")
+            short = name.rpartition("/")[2][:256]
+            found[short] = Staged(name=short, text=content.decode("utf-8-sig"))
         except UnicodeDecodeError:
-            raise InvalidInputError([Problem(path="files", message=f"'{name[:60]}' is not UTF-8 text")]) from None
+            problems.append(Problem(path="files", message=f"'{name[:60]}' is not UTF-8 text"))
+    if not uploads and not typed.get("drop"):
+        found = {one.name: one for one in kept if not one.pasted}
     if typed.stripped("pasted"):
-        found[_PASTED.get(typed.get("format"), "pasted.yaml")] = typed.get("pasted")
-    if not found:
-        raise InvalidInputError([Problem(path="files", message="choose a file, or paste its text")])
-    return found
+        named = _PASTED.get(typed.get("format"), "pasted.yaml")
+        found[named] = Staged(name=named, text=typed.get("pasted"), pasted=True)
+    if not found and not problems:
+        problems.append(Problem(path="files", message="choose a file, or paste its text"))
+    return list(found.values()), problems
+
+
+def _kept(typed: Typed) -> list[Staged]:
+    """Give the files that the form carries: a browser cannot fill in again which files were chosen."""
+    names = [(place, typed.get(f"file[{place}].name")) for place in range(_MOST_FILES)]
+    return [
+        Staged(name=name, text=typed.get(f"file[{place}].text"), pasted=typed.get(f"file[{place}].pasted") == "yes")
+        for place, name in names
+        if name
+    ]
 
 
 def _wanted(store: Store, typed: Typed, files: Mapping[str, str]) -> tuple[Documents, tuple[str, ...]]:
@@ -130,10 +170,23 @@ def _where(wanted: Documents) -> str:
     return "/suites"
 
 
+def _carried(staged: Sequence[Staged], *, planned: bool) -> list[Staged]:
+    """Give the files to put into the form: all of a plan; of a refused form those uploaded, while they fit."""
+    if planned:
+        return list(staged)
+    carried: list[Staged] = []
+    left = _KEPT_BYTES
+    for one in (one for one in staged if not one.pasted):
+        left -= one.size
+        if left >= 0:
+            carried.append(one)
+    return carried
+
+
 def _page(
     request: Request,
     typed: Typed,
-    files: Mapping[str, str],
+    staged: Sequence[Staged],
     *,
     plan: Mapping[str, Any] | None = None,
     problems: tuple[Problem, ...] = (),
@@ -145,7 +198,7 @@ def _page(
         "import.html",
         status=status,
         typed=typed,
-        files=files if plan else {},
+        staged=_carried(staged, planned=plan is not None),
         plan=plan,
         problems=named(problems, _LABELS),
         wrong=wrong,
