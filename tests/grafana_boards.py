@@ -43,8 +43,18 @@ def boards() -> dict[str, Shape]:
 
 
 def panels(board: Shape) -> list[Shape]:
-    """List the panels that show something."""
-    return [panel for panel in board["panels"] if panel["type"] != "row"]
+    """List the panels that show something, those of folded rows among them."""
+    return [panel for panel in unfolded(board) if panel["type"] != "row"]
+
+
+def unfolded(board: Shape) -> list[Shape]:
+    """List rows and panels, those of folded rows among them."""
+    return [panel for screen in screens(board) for panel in screen]
+
+
+def screens(board: Shape) -> list[list[Shape]]:
+    """List what is laid out together: the board with its rows folded, then what each folded row holds."""
+    return [board["panels"], *(row["panels"] for row in board["panels"] if row.get("panels"))]
 
 
 def variables(board: Shape) -> list[Shape]:

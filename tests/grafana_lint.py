@@ -6,7 +6,7 @@ rules of that linter which apply, and what this project asks of its boards beyon
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import combinations
+from itertools import chain, combinations
 
 import promql_parser
 
@@ -18,7 +18,9 @@ from tests.grafana_boards import (
     panels,
     parsed,
     queries,
+    screens,
     selectors,
+    unfolded,
     variables,
 )
 
@@ -49,10 +51,10 @@ def every_query_goes_to_the_chosen_data_source(board: Shape) -> Iterator[str]:
 
 def everything_has_a_title(board: Shape) -> Iterator[str]:
     """No panel and no row is without a title, and no two in a board share one unless they show it differently."""
-    for panel in board["panels"]:
+    for panel in unfolded(board):
         if not panel.get("title", "").strip():
             yield f"panel {panel.get('id')} has no title"
-    shown = [(panel.get("title"), panel["type"]) for panel in board["panels"]]
+    shown = [(panel.get("title"), panel["type"]) for panel in unfolded(board)]
     yield from (f"two panels are called {title}" for title, kind in set(shown) if shown.count((title, kind)) > 1)
 
 
@@ -79,17 +81,18 @@ def everything_has_a_unit(board: Shape) -> Iterator[str]:
 
 def ids_are_unique(board: Shape) -> Iterator[str]:
     """Links to single panels need their ids; Grafana would make some up."""
-    ids = [panel.get("id") for panel in board["panels"]]
+    ids = [panel.get("id") for panel in unfolded(board)]
     yield from (f"panel id {one}" for one in set(ids) if not isinstance(one, int) or one <= 0 or ids.count(one) > 1)
 
 
 def panels_do_not_overlap(board: Shape) -> Iterator[str]:
     """Panels lie side by side on a grid 24 wide."""
-    placed = [(panel["id"], panel["gridPos"]) for panel in board["panels"]]
-    for id_, at in placed:
+    for panel in unfolded(board):
+        at = panel["gridPos"]
         if at["x"] < 0 or at["w"] <= 0 or at["h"] <= 0 or at["x"] + at["w"] > 24:
-            yield f"panel {id_} lies outside: {at}"
-    for (id_, one), (other_id, other) in combinations(placed, 2):
+            yield f"panel {panel['id']} lies outside: {at}"
+    placed = [[(panel["id"], panel["gridPos"]) for panel in screen] for screen in screens(board)]
+    for (id_, one), (other_id, other) in chain.from_iterable(combinations(screen, 2) for screen in placed):
         beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
         above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
         if not beside and not above:

@@ -73,6 +73,13 @@ def test_every_board_marks_new_index_versions_and_alerts(name: str) -> None:
     assert "coalmine_alerts" in marks["Alerts"]
 
 
+def test_what_coalmine_says_of_itself_fits_on_a_screen_and_the_rest_is_folded() -> None:
+    shown = [panel["gridPos"] for panel in ITSELF["panels"] if panel["type"] != "row"]
+    assert 15 <= len(shown) <= 25
+    assert all(row["collapsed"] == bool(row["panels"]) for row in ITSELF["panels"] if row["type"] == "row")
+    assert max(place["y"] + place["h"] for place in shown) <= 30
+
+
 def test_histograms_are_asked_with_their_exemplars() -> None:
     asked = [target for panel in panels(ITSELF) for target in panel["targets"] if "_bucket" in target["expr"]]
     assert len(asked) == 7

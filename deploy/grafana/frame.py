@@ -30,6 +30,8 @@ class Section:
     id: int
     title: str
     lines: Sequence[tuple[int, Panels]]
+    folded: bool = False
+    """Shown, and its queries sent, only once somebody opens it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,17 +83,19 @@ def _panels(sections: Sequence[Section]) -> list[d.Panel | d.RowPanel]:
     y = 0
     for section in sections:
         row = dashboard.Row(section.title).id(section.id).grid_pos(d.GridPos(h=1, w=WIDTH, x=0, y=y)).build()
-        row.panels = []
+        row.panels, row.collapsed = [], section.folded
         found.append(row)
         y += 1
+        top = y
         for height, line in section.lines:
             x = 0
             for builder, width in line:
                 panel = builder.build()
                 panel.grid_pos = d.GridPos(h=height, w=width, x=x, y=y)
-                found.append(panel)
+                (row.panels if section.folded else found).append(panel)
                 x += width
             y += height
+        y = top if section.folded else y
     return found
 
 

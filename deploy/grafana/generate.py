@@ -42,7 +42,8 @@ def _text(board: Board, coalmine_url: str) -> str:
     Links and annotations it would hide in the menu of controls: it says so of each and takes no other word.
     """
     shape = json.loads(json.dumps(laid_out(board, coalmine_url), cls=JSONEncoder))
-    for panel in shape["panels"]:
+    folded = [panel for row in shape["panels"] for panel in row.get("panels", [])]
+    for panel in [*shape["panels"], *folded]:
         defaults = panel.get("fieldConfig", {}).get("defaults", {})
         if "links" in defaults:
             defaults["links"] = [_only(link, "title", "url", "targetBlank") for link in defaults["links"]]
