@@ -9,10 +9,10 @@ import pytest
 from app.domain.diagnosis.run_causes import Pair, RunCause, RunCauseKind, read_run_cause, recognise
 from app.domain.model import Canary, Judgment, Outcome, Ranking
 from app.domain.retrievers import Scale
-from app.services import baselines
+from app.services import baselines, reanchoring
 from app.store import run_causes
 from app.store.engine import Store
-from tests.library import TEXTS, Diagnosed
+from tests.library import API, TEXTS, Diagnosed, shelf
 
 # --- recognised from two rankings a canary -------------------------------------------------------------------
 
@@ -210,3 +210,47 @@ def test_it_ends_once_people_accept_things_as_they_are(sqlite_store: Store) -> N
     baselines.accept(sqlite_store, "watch", by="somebody", note=None, now=setting.world.clock())
     after = setting.run()
     assert not any("re-cut" in reason for reason in setting.world.shown(after)["reasons"])
+
+
+# --- what follows for single canaries ------------------------------------------------------------------------
+
+
+def test_every_affected_canary_gets_a_proposal_without_a_question_and_all_are_accepted_at_once(store: Store) -> None:
+    """All keep finding their passages, so none is degraded: what is lost is lost by name alone."""
+    expected = [{**one, "expected_chunks": [{"id": one["key"], "text": TEXTS[one["key"]]}]} for one in shelf()]
+    setting = Diagnosed.of(store, expected, owner=API)
+    setting.run()
+    setting.library.chunks = {f"v2-{name}": text for name, text in TEXTS.items()}
+    moved = setting.run()
+    assert setting.library.questions() == []
+    assert setting.world.shown(moved)["verdict"] == "healthy"
+    waiting = reanchoring.list_all(store, "watch", state=reanchoring.State.PROPOSED, limit=100)
+    assert {one["key"]: [new["id"] for new in one["proposals"]] for one in waiting} == {
+        name: [f"v2-{name}"] for name in TEXTS
+    }
+    reanchoring.decide(store, "watch", accept=None, by="somebody", now=setting.world.clock())
+    after = setting.run()
+    assert setting.world.shown(after)["measures"]["R_id@10"] == 1.0
+    assert not any("under other ids" in reason for reason in setting.world.shown(after)["reasons"])
+
+
+def test_a_passage_that_the_new_cut_splits_is_told_as_re_cut_with_both_parts_proposed(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
+    setting.run()
+    setting.library.chunks = recut(TEXTS)
+    setting.run()
+    assert {key: setting.why(key)["cause"] for key in TEXTS} == dict.fromkeys(TEXTS, "rechunked")
+    waiting = reanchoring.list_all(sqlite_store, "watch", state=reanchoring.State.PROPOSED, limit=100)
+    assert {one["key"] for one in waiting} == set(TEXTS)
+    split = {one["key"]: len(one["proposals"]) for one in waiting}
+    assert max(split.values()) == 2
+
+
+def test_what_was_diagnosed_from_rows_is_not_diagnosed_again(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
+    setting.run()
+    setting.library.chunks = recut(TEXTS)
+    setting.run()
+    before = setting.world.count("diagnoses", "reanchors")
+    setting.run()
+    assert setting.world.count("diagnoses", "reanchors") == before

@@ -3,7 +3,7 @@
 Nothing here asks anybody. What is asked of a case, and what the answers mean, is the domain's.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,6 +14,7 @@ from app.domain.model import Ranking, Reason
 from app.domain.retrievers import ScorerKind
 from app.services.evidence import badness, last_well, reported, standing
 from app.services.plans import Setup
+from app.services.run_causes import renaming_cause
 from app.store import diagnosis, history, suites
 from app.store.diagnosis import DiagnosisRow
 from app.store.engine import Connection, to_us
@@ -37,18 +38,30 @@ class Subject:
     case: Case
 
 
-def worth_asking(connection: Connection, run: RunRow, setup: Setup, *, limit: int, now: datetime) -> list[Subject]:
+def worth_asking(
+    connection: Connection,
+    run: RunRow,
+    setup: Setup,
+    *,
+    limit: int,
+    now: datetime,
+    renamed: bool = False,
+    without: Collection[int] = (),
+) -> list[Subject]:
     """Pick the canaries to ask about after a run: the worst first, spread over categories.
 
     Those it newly degraded, or newly names as culprits; then, as far as there is room, those that degraded before and
     that nobody has asked about since: of an event that took many, the rest get their turn in the runs to come.
+    `without`: the ids of canaries whose cause is known without asking; `renamed` is that of their cases.
     """
     positions = {canary_id: position for position, canary_id in enumerate(setup.canary_ids)}
     canaries = setup.panel.canaries
     degraded = [
         state
         for state in reported(connection, run, positions)
-        if state.reasons & _ASKABLE and setup.panel.expects[positions[state.canary_id]]
+        if state.reasons & _ASKABLE
+        and setup.panel.expects[positions[state.canary_id]]
+        and state.canary_id not in without
     ]
     degraded.sort(key=lambda state: badness(state, canaries[positions[state.canary_id]].key))
     before = diagnosis.ended_before(connection, run.check_id, run.id)
@@ -66,7 +79,7 @@ def worth_asking(connection: Connection, run: RunRow, setup: Setup, *, limit: in
             rest.append((category, state))
     chosen = _spread(news, limit)
     chosen += _spread(rest, limit - len(chosen))
-    return [_subject(connection, run, setup, positions[state.canary_id], state) for state in chosen]
+    return [_subject(connection, run, setup, positions[state.canary_id], state, renamed=renamed) for state in chosen]
 
 
 def subject(connection: Connection, run: RunRow, setup: Setup, position: int) -> Subject:
@@ -74,7 +87,8 @@ def subject(connection: Connection, run: RunRow, setup: Setup, position: int) ->
     canary_id = setup.canary_ids[position]
     _, failures = history.probes_of(connection, run.id)
     state = history.states_at(connection, run.check_id, run.id).get(canary_id) if position not in failures else None
-    return _subject(connection, run, setup, position, state)
+    renamed = renaming_cause(connection, run) is not None
+    return _subject(connection, run, setup, position, state, renamed=renamed)
 
 
 def _is_news(state: StateRow, reasons_before: int) -> bool:
@@ -98,7 +112,9 @@ def _spread(ranked: Sequence[tuple[str, StateRow]], limit: int) -> list[StateRow
     return [state for _, _, state in sorted(placed, key=lambda one: one[:2])][:limit]
 
 
-def _subject(connection: Connection, run: RunRow, setup: Setup, position: int, state: StateRow | None) -> Subject:
+def _subject(
+    connection: Connection, run: RunRow, setup: Setup, position: int, state: StateRow | None, *, renamed: bool
+) -> Subject:
     canary = setup.panel.canaries[position]
     canary_id = setup.canary_ids[position]
     past = [
@@ -130,6 +146,7 @@ def _subject(connection: Connection, run: RunRow, setup: Setup, position: int, s
             anchor=scorer.anchor,
             too_low=state.top_score if state is not None and state.reasons & _LOW else None,
             texts=_texts(rankings[one.ranking_id] for one in past if not one.reasons),
+            renamed=renamed,
         ),
     )
 

@@ -22,10 +22,12 @@ from app.formats import shapes
 from app.formats.canary_documents import JudgmentDocument
 from app.formats.judgment_patch import judgment_name
 from app.services import reanchoring
+from app.services.bulk_reanchoring import diagnose_renamed
 from app.services.cases import Subject, subject, worth_asking
 from app.services.plans import NotExecutableError, Planner, Setup
 from app.services.questioning import Budget, Told, put_questions
 from app.services.reading import find_check
+from app.services.run_causes import renaming_cause
 from app.services.runs import EndedRun
 from app.store import catalog, history, suites
 from app.store import diagnosis as stored
@@ -74,12 +76,11 @@ def after_run(
     None where there was nothing to do. Of a run that is unknown nothing is asked: the retriever has trouble enough.
     """
     store = planner.store
-    subjects, setup = _worth_asking(planner, ended, most=most, now=clock())
-    found: list[tuple[Subject, Diagnosis]] = []
-    if setup is not None:
+    found, subjects, setup = _worth_asking(planner, ended, most=most, now=clock())
+    if setup is not None and subjects:
         try:
             budget = Budget.of(seconds, clock, stopping)
-            found = _ask(probe, setup, subjects, budget, run_id=f"{ended.id}-diagnosis")
+            found += _ask(probe, setup, subjects, budget, run_id=f"{ended.id}-diagnosis")
         except InvalidInputError as error:  # of this retriever: the run that just asked it could, so it is rare
             logger.warning("diagnosis_impossible", extra={"run": ended.id, "check": ended.check, "detail": str(error)})
     if not found:
@@ -97,12 +98,12 @@ def after_run(
 
 
 def is_wanted(store: Store, ended: EndedRun) -> bool:
-    """Whether anything may be found out after a run: canaries degraded, and the retriever answered."""
+    """Whether anything may be found out after a run: canaries degraded or chunks were renamed; it answered."""
     if ended.status is RunStatus.FAILED or ended.verdict is Verdict.UNKNOWN:
         return False
     with store.read() as connection:
         run = history.find_run(connection, ended.id)
-    return run is not None and bool(run.degraded)
+        return run is not None and (bool(run.degraded) or renaming_cause(connection, run) is not None)
 
 
 def release(store: Store, run_id: int, *, now: datetime) -> int:
@@ -212,16 +213,23 @@ def _newest(planner: Planner, connection: Connection, slug: str, key: str) -> tu
     return run, setup, position
 
 
-def _worth_asking(planner: Planner, ended: EndedRun, *, most: int, now: datetime) -> tuple[list[Subject], Setup | None]:
+def _worth_asking(
+    planner: Planner, ended: EndedRun, *, most: int, now: datetime
+) -> tuple[list[tuple[Subject, Diagnosis]], list[Subject], Setup | None]:
+    """Diagnose what rows tell, and pick the canaries to ask about; the setup is None where there is nothing to do."""
     if ended.status is RunStatus.FAILED or ended.verdict is Verdict.UNKNOWN:
-        return [], None
+        return [], [], None
     with planner.store.read() as connection:
         run = history.find_run(connection, ended.id)
-        if run is None or not run.degraded:
-            return [], None
+        cause = None if run is None else renaming_cause(connection, run)
+        if run is None or (not run.degraded and cause is None):
+            return [], [], None
         setup = planner.setup(connection, run)
-        subjects = worth_asking(connection, run, setup, limit=most, now=now)
-    return (subjects, setup) if subjects else ([], None)
+        known = [] if cause is None else diagnose_renamed(connection, run, setup, cause)
+        without = {one.canary_id for one, _ in known}
+        renamed = cause is not None
+        subjects = worth_asking(connection, run, setup, limit=most, now=now, renamed=renamed, without=without)
+    return known, subjects, setup
 
 
 def _ask(

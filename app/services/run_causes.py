@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from app.domain.diagnosis.run_causes import FEWEST, HALF, SHARE, Pair, RunCause, RunCauseKind, recognise
+from app.domain.diagnosis.run_causes import FEWEST, HALF, RENAMING, SHARE, Pair, RunCause, RunCauseKind, recognise
 from app.domain.diagnosis.run_causes import read_run_cause as read
 from app.domain.measures import Measure
 from app.domain.model import Aggregates, EmbedderChange, Ranking
@@ -20,6 +20,7 @@ from app.services.staging import Gathered
 from app.store import detection, history, recording
 from app.store import run_causes as stored
 from app.store.engine import Connection, Store
+from app.store.history import RunRow
 
 MOST_COMPARED: Final = 200
 """Canaries; of larger suites that many are compared, spread evenly."""
@@ -55,6 +56,12 @@ def causes_of(connection: Connection, run_ids: Iterable[int]) -> dict[int, RunCa
     """Read the causes of runs that explain something now; those that do no harm any more are left out."""
     found = {run_id: read(body) for run_id, body in stored.run_causes_of(connection, run_ids).items()}
     return {run_id: cause for run_id, cause in found.items() if cause.is_told(run_id)}
+
+
+def renaming_cause(connection: Connection, run: RunRow) -> RunCause | None:
+    """Read the cause of a run, where it is one after which judgments are to be re-anchored."""
+    cause = causes_of(connection, [run.id]).get(run.id)
+    return cause if cause is not None and cause.kind in RENAMING else None
 
 
 def _standing(connection: Connection, plan: Plan, before_run: int) -> RunCause | None:

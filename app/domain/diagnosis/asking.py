@@ -19,7 +19,8 @@ KNOWN_ITEMS = 3
 def questions(case: Case, *, repeats: int = REPEATS, known_items: int = KNOWN_ITEMS) -> tuple[Question, ...]:
     """Say what to ask, most important first, so that a budget may cut the end off.
 
-    Known items are asked for where an expected chunk is nowhere in what the run retrieved and its text is known: each
+    Known items are asked for where an expected chunk is nowhere in what the run retrieved, or only its text under
+    another id, and its text is known: each
     whole, then, as long as there is room for more, in halves. Those find a passage that was cut in two, or that an
     approximate index happened to miss, or whose whole is longer than the retriever takes. What their silence is worth,
     the control says: the text of the run's first hit, which surely is in the index.
@@ -54,8 +55,13 @@ def _unseen(case: Case, search: Search) -> Iterator[tuple[Wanted, str]]:
     ranks = search.ranks(case.now)
     for place in targets(search, case.now, case.k):
         one = search.wanted[place]
-        if ranks[place] is None and one.passage is not None:
+        if one.passage is not None and (ranks[place] is None or _is_nameless(case, search, one)):
             yield one, one.passage
+
+
+def _is_nameless(case: Case, search: Search, one: Wanted) -> bool:
+    """Whether what the run retrieved holds a passage, but not the chunk that is expected by its id."""
+    return one.judgment.id is not None and case.now is not None and not search.match(case.now).first_by_id[one.index]
 
 
 def _shortened(text: str) -> str:

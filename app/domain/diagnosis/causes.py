@@ -148,34 +148,51 @@ def _content_explains(seen: Evidence, change: Change) -> bool:
     return bool(flooded) or change.median <= MOVED_BY_CONTENT
 
 
+def _renamed(seen: Evidence) -> _Finding | None:
+    """Find that an expected chunk is nowhere under its name, and that other chunks hold its text, wherever they rank.
+
+    Copies of it beside one another are no other cut: they are told as what they are.
+    """
+    copied = seen.shown is not None and near_copies(seen.shown, seen.case.healthy)
+    if copied and not seen.case.renamed:
+        return None
+    places = range(len(seen.search.wanted)) if seen.case.renamed else seen.targets
+    moved = [found for place in places if seen.lacks_name(place) and (found := _new_home(seen, place)) is not None]
+    return _rechunked(moved, [one.index for one in moved]) if moved else None
+
+
+def _new_home(seen: Evidence, place: int) -> Reanchor | None:
+    answers = list(seen.answers_for(place))
+    return reanchor(seen.search.wanted[place], answers, seen.case.healthy, pieces=seen.case.renamed)
+
+
+def _rechunked(moved: Sequence[Reanchor], gone: Sequence[int]) -> _Finding:
+    best = max(moved, key=lambda one: one.similarity)
+    where = "another chunk holds" if len(best.found) == 1 else f"{len(best.found)} other chunks hold"
+    reason = f"The expected chunk is gone, and {where} its text ({best.similarity:.0%} of its word 3-grams): "
+    reason += "the documents were cut anew"
+    matches = [
+        {"judgment": one.index, "id": part.id, "document": part.document, "similarity": part.similarity}
+        for one in moved
+        for part in one.found
+    ]
+    return _Finding(
+        cause=Cause.RECHUNKED,
+        reason=reason,
+        evidence={"gone": list(gone), "matches": matches},
+        reanchors=tuple(one for one in moved if one.changes),
+    )
+
+
 def _gone(seen: Evidence) -> _Finding | None:
     """Find that an expected chunk is nowhere: its passage is found under another id, or not at all."""
     gone = [place for place in seen.targets if _is_gone(seen, place)]
     if not gone:
         return None
-    healthy = seen.case.healthy
-    moved = [
-        found
-        for place in gone
-        if (found := reanchor(seen.search.wanted[place], seen.answers_for(place), healthy)) is not None
-    ]
+    moved = [found for place in gone if (found := _new_home(seen, place)) is not None]
     indices = [seen.search.wanted[place].index for place in gone]
     if moved:
-        best = max(moved, key=lambda one: one.similarity)
-        where = "another chunk" if len(best.found) == 1 else f"{len(best.found)} other chunks"
-        reason = f"The expected chunk is gone, and {where} {'holds' if len(best.found) == 1 else 'hold'} its text"
-        reason += f" ({best.similarity:.0%} of its word 3-grams): the documents were cut anew"
-        matches = [
-            {"judgment": one.index, "id": part.id, "document": part.document, "similarity": part.similarity}
-            for one in moved
-            for part in one.found
-        ]
-        return _Finding(
-            cause=Cause.RECHUNKED,
-            reason=reason,
-            evidence={"gone": indices, "matches": matches},
-            reanchors=tuple(moved),
-        )
+        return _rechunked(moved, indices)
     asked = sum(len(seen.known.get(index, ())) for index in indices)
     deepest = max((ranking.returned for ranking in seen.today), default=0)
     if asked:
@@ -282,6 +299,7 @@ RULES: tuple[Callable[[Evidence], _Finding | None], ...] = (
     _failed,
     _truncated,
     _drifted,
+    _renamed,
     _gone,
     _scored_low,
     _never_passed,

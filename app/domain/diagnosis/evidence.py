@@ -86,6 +86,25 @@ class Evidence:
         now, control = self.case.now, self.control
         return now is not None and len(now) > 0 and control is not None and now.ids[0] not in control.ids
 
+    def lacks_name(self, place: int) -> bool:
+        """Whether a wanted chunk stood somewhere when last healthy, and no answer has it by the name it had then."""
+        healthy, one = self.case.healthy, self.search.wanted[place]
+        if healthy is None or one.before is None:
+            return False
+        answers = [ranking for found in self.known.values() for ranking in found]
+        answers += [*self.today, *([self.case.now] if self.case.now is not None else ())]
+        judgment, index = one.judgment, one.index
+        if judgment.document is not None:
+            if any(judgment.document in ranking.documents for ranking in answers):
+                return False
+            if judgment.id is None:
+                return True
+        if judgment.id is not None:
+            named = self.search.match(healthy).first_by_id[index] is not None
+            return named and all(self.search.match(ranking).first_by_id[index] is None for ranking in answers)
+        was = healthy.ids[one.before - 1], healthy.texts[one.before - 1]
+        return not any(was in zip(ranking.ids, ranking.texts, strict=True) for ranking in answers)
+
     def answers_for(self, place: int) -> Iterator[Ranking]:
         """Yield every answer in which this wanted chunk should be, most telling first."""
         yield from self.known.get(self.search.wanted[place].index, ())

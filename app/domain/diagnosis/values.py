@@ -79,6 +79,8 @@ class Case:
     """The relevance in [0, 1] of the run's first hit, where the canary is degraded by it; None = it is not."""
     texts: Mapping[str, str] = field(default_factory=_empty)
     """Texts by chunk id, where a chunk was retrieved at some time; `healthy` need not hold them all."""
+    renamed: bool = False
+    """Whether chunks of the whole index were re-cut or renamed since `healthy`, see run_causes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
