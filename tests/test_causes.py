@@ -14,7 +14,10 @@ from app.domain.diagnosis.asking import questions
 from app.domain.diagnosis.causes import classify
 from app.domain.diagnosis.texts import grams, held, part_held, parts_held
 from app.domain.diagnosis.values import Case, Cause, Diagnosis, Kind, Question
+from app.domain.matching import match, prepare
 from app.domain.model import Answer, Canary, Category, Judgment, Outcome, Ranking
+from app.domain.quality.evidence import Answered, chunks_of
+from app.domain.quality.vocabulary import vocabulary
 from app.domain.retrievers import Scale
 from tests.fakes import answered, failed, hits
 
@@ -285,7 +288,26 @@ def test_a_document_is_proposed_only_where_one_was_named() -> None:
     assert diagnose(one, known=moved).reanchors[0].proposals == (Judgment(id="new-7", document="a/b"),)
 
 
-def test_what_was_never_found_though_it_is_there_uses_other_words() -> None:
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("entirely unrelated vocabulary", ": query and chunk use other words, 0% of the query's are in the chunk"),
+        (PASSAGE, ", though 100% of the query's words are in the chunk: other chunks always rank before it"),
+    ],
+)
+def test_what_was_never_found_is_said_to_use_other_words_where_the_quality_report_says_so(
+    query: str, said: str
+) -> None:
+    canary = replace(CANARY, query=query, judgments=(Judgment(id="doc-99", text=PASSAGE),))
+    now = ranked(*WITHOUT, "other-9")
+    found = diagnose(case(now, canary=canary, healthy=None, ever_passed=False), known=ranked("doc-99", *IDS))
+    assert found.reason.startswith(f"The canary never found what it expects among the top 5{said}")
+    answered = Answered(canary=canary, ranking=now, match=match(prepare(canary.judgments), now))
+    report = vocabulary([answered], chunks_of([answered]), k=5)
+    assert ("use other words" in found.reason) == (report.numbers["missed_with_little_overlap"] == 1)
+
+
+def test_what_was_never_found_though_it_is_there_never_passed() -> None:
     canary = replace(CANARY, judgments=(Judgment(id="doc-99", text=PASSAGE),))
     one = case(ranked(*WITHOUT, "other-9"), canary=canary, healthy=None, ever_passed=False)
     assert diagnose(one, known=ranked("doc-99", *IDS)).cause is Cause.VOCABULARY_MISMATCH

@@ -77,6 +77,23 @@ def test_without_a_baseline_nothing_is_said_of_chance(world: World) -> None:
     assert (why.fleet.fallen, why.told["expected_by_chance"]) == (4, None)
 
 
+def test_nothing_fell_on_the_first_run_and_an_outage_in_between_makes_nobody_fall(world: World) -> None:
+    world.probe.answers = {key: answered(hits("noise")) for key in ("ant", "bee")}
+    first = world.run()
+    world.probe.all_fail()
+    world.run()
+    world.probe.answers = {key: answered(hits("noise")) for key in ("ant", "bee", "cat")}
+    world.probe.answers["dog"] = answered(hits("doc-dog"))
+    third = world.run()
+    with world.store.read() as connection:
+        told = [evidence.explain(connection, run.id) for run in (first, third)]
+    assert told[0] is not None
+    assert told[0].fleet.headline == "2 of 4 canaries degraded in the first run: not asked about yet"
+    assert told[0].fleet.fallen == 0
+    assert told[1] is not None
+    assert told[1].fleet.headline == "1 of 4 (cat): not asked about yet"
+
+
 def _baseline_of(store: Store, run_id: int) -> Baseline:
     with store.read() as connection:
         baseline_id = detection.detections_of(connection, [run_id])[run_id].baseline_id

@@ -148,7 +148,8 @@ def explain_all(connection: Connection, asked: Sequence[tuple[int, int | None]])
         _explanation(
             members[one[0]],
             missing[one[0]],
-            degraded[one[0]].keys() - before.get(earlier.get(begun[one], 0), {}).keys(),
+            degraded[one[0]].keys(),
+            before[earlier[begun[one]]].keys() if begun[one] in earlier else None,
             known[one[0]],
             chances.get(one[0], {}),
             shared.get(one[0]),
@@ -162,16 +163,20 @@ def explain_all(connection: Connection, asked: Sequence[tuple[int, int | None]])
 def _explanation(
     members: Sequence[suites.Member],
     missing: Unmeasured,
-    fell: AbstractSet[int],
+    degraded: AbstractSet[int],
+    before: AbstractSet[int] | None,
     known: Mapping[int, DiagnosisRow],
     chances: Mapping[int, float],
     cause: RunCause | None,
 ) -> Explanation:
+    """Explain a run by who is degraded and who was so `before`; None = no run before measured anything."""
+    chronic = before or frozenset()
     everyone = [
         Member(
             key=member.key,
             groups=_groups(member.body),
-            fallen=member.canary_id in fell,
+            fallen=member.canary_id in degraded - chronic,
+            chronic=member.canary_id in chronic,
             persistent=known[member.canary_id].evidence.get("persistent") if member.canary_id in known else None,
             chance=chances.get(member.version_id),
             cause=Cause(known[member.canary_id].cause) if member.canary_id in known else None,
@@ -182,7 +187,9 @@ def _explanation(
     ]
     keys = {member.canary_id: member.key for member in members}
     return Explanation(
-        fleet=fleet(everyone, cause=cause), cause=cause, known={keys[canary]: row for canary, row in known.items()}
+        fleet=fleet(everyone, cause=cause, first=before is None),
+        cause=cause,
+        known={keys[canary]: row for canary, row in known.items()},
     )
 
 

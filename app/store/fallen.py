@@ -13,8 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.diagnosis import DiagnosisRow, read_diagnosis
-from app.store.engine import numbers
-from app.store.history import ENDED
+from app.store.engine import numbers, said
 from app.store.tables import diagnoses, runs, states
 
 _BLOCK = 400
@@ -56,9 +55,10 @@ def degraded_at(connection: Connection, asked: Mapping[int, Collection[int]]) ->
 
 
 def ended_before(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:
-    """Give the newest run of its check that ended before each of these, by run id; those that were the first lack."""
+    """Give the newest run of its check before each of these whose verdict is known, by run id; the first ones lack."""
     earlier = runs.alias("earlier")
-    mine = sa.and_(earlier.c.check_id == runs.c.check_id, earlier.c.status.in_(ENDED), earlier.c.id < runs.c.id)
+    known = earlier.c.verdict.in_([said("healthy"), said("degraded")])  # ix_runs_known says it in this order
+    mine = sa.and_(earlier.c.check_id == runs.c.check_id, known, earlier.c.id < runs.c.id)
     newest = sa.select(sa.func.max(earlier.c.id)).where(mine).scalar_subquery()
     rows = connection.execute(sa.select(runs.c.id, newest.label("before")).where(runs.c.id.in_(sorted(run_ids))))
     return {row.id: row.before for row in rows if row.before is not None}

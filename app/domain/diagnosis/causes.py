@@ -14,6 +14,8 @@ from app.domain.diagnosis.reanchoring import reanchor
 from app.domain.diagnosis.scores import MOVED_BY_CONTENT, Change, beats, by_content, change_of, limit_of
 from app.domain.diagnosis.values import Case, Cause, Diagnosis, Kind, Question, Reanchor
 from app.domain.model import EMPTY, Answer, Ranking
+from app.domain.quality.evidence import percent
+from app.domain.quality.vocabulary import LITTLE, word_overlap
 
 
 def classify(case: Case, asked: Sequence[Question], answers: Sequence[Answer | None]) -> Diagnosis:
@@ -229,13 +231,21 @@ def _scored_low(seen: Evidence) -> _Finding | None:
 
 
 def _never_passed(seen: Evidence) -> _Finding | None:
-    """Find that the canary never found what it expects: its words, or its vector, do not meet the chunk's."""
+    """Find that the canary never found what it expects; whether that is for its words, the quality report decides."""
     if seen.case.ever_passed or not seen.search.wanted:
         return None
-    reason = f"The canary never found what it expects among the top {seen.case.k}: query and chunk use other words"
+    reason = f"The canary never found what it expects among the top {seen.case.k}"
+    overlap = word_overlap(seen.case.canary.query, (one.passage for one in seen.search.wanted if one.passage))
+    if overlap is not None and overlap < LITTLE:
+        reason += f": query and chunk use other words, {percent(overlap)} of the query's are in the chunk"
+    elif overlap is not None:
+        reason += (
+            f", though {percent(overlap)} of the query's words are in the chunk: other chunks always rank before it"
+        )
     rank = _rank_now(seen)
     reason += f"; the chunk stands at rank {rank}" if rank is not None else ""
-    return _Finding(cause=Cause.VOCABULARY_MISMATCH, reason=reason)
+    shared = None if overlap is None else round(overlap, 3)
+    return _Finding(cause=Cause.VOCABULARY_MISMATCH, reason=reason, evidence={"shared_words": shared})
 
 
 def _duplicated(seen: Evidence) -> _Finding | None:

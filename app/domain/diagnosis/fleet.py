@@ -51,6 +51,8 @@ class Member:
     groups: tuple[Group, ...] = ()
     fallen: bool = False
     """Whether it newly degraded."""
+    chronic: bool = False
+    """Whether it is degraded and was so before: it could not fall, by chance or otherwise."""
     persistent: bool | None = None
     """Whether asking a fallen one again still showed it; None = it was not asked about. False counts as not fallen."""
     chance: float | None = None
@@ -76,14 +78,16 @@ class Fleet:
     of: int
     """How many canaries that group, or the whole, has."""
     expected: float | None
-    """How many of them would have fallen by chance; None = of one or more of them that is not known."""
+    """How many of them that were well before would have fallen by chance; None = of one of these that is not known."""
     restless: int
     """How many degraded in the run but were well whenever they were asked again."""
     causes: Mapping[Cause, int]
 
 
-def fleet(members: Iterable[Member], *, cause: RunCause | None = None) -> Fleet:
+def fleet(members: Iterable[Member], *, cause: RunCause | None = None, first: bool = False) -> Fleet:
     """Say what the fallen among these canaries have in common; `cause` explains the whole run, where one does.
+
+    `first`: no run before measured anything, so that nothing can have fallen, however many are degraded.
 
     All: half of the measured canaries or more, and at least three. One: a single canary. A group is named where it
     holds two of three fallen canaries or more, at least two, and a random draw would do so in less than 1 of 20 cases
@@ -91,6 +95,8 @@ def fleet(members: Iterable[Member], *, cause: RunCause | None = None) -> Fleet:
     did not fall: it is restless, which the headline counts apart.
     """
     everyone = list(members)
+    if first:
+        return _unmeasured_before(everyone)
     fallen = [member for member in everyone if member.fallen and member.persistent is not False]
     again = [member.persistent for member in everyone if member.fallen and member.persistent is not None]
     restless = again.count(False)
@@ -101,7 +107,8 @@ def fleet(members: Iterable[Member], *, cause: RunCause | None = None) -> Fleet:
     down = [member for member in fallen if group is None or group in member.groups]
     headline = _headline(group, down, inside, fallen, everyone, cause)
     expected = _expected(inside)
-    chance = f"; expected {_number(expected)} by chance" if fallen and expected is not None else ""
+    informs = fallen and expected is not None and expected < len(down)
+    chance = f"; expected {_number(expected)} by chance" if informs and expected is not None else ""
     return Fleet(
         shape=shape,
         headline=f"{headline}{chance}{calmed if restless else ''}",
@@ -112,6 +119,22 @@ def fleet(members: Iterable[Member], *, cause: RunCause | None = None) -> Fleet:
         expected=expected,
         restless=restless,
         causes=dict(Counter(member.cause for member in fallen if member.cause is not None)),
+    )
+
+
+def _unmeasured_before(everyone: Sequence[Member]) -> Fleet:
+    degraded = [member for member in everyone if member.fallen]
+    headline = f"{len(degraded):,} of {counted(len(everyone), 'canary')} degraded in the first run"
+    return Fleet(
+        shape=Shape.NONE,
+        headline=f"{headline}: {_causes(degraded)}" if degraded else headline,
+        sentence="No run before measured anything, so nobody can tell whether they ever found what they expect",
+        group=None,
+        fallen=0,
+        of=len(everyone),
+        expected=None,
+        restless=0,
+        causes={},
     )
 
 
@@ -221,11 +244,15 @@ def _sentence(
     else:
         text = "A few fell, which points at what is retrieved for them rather than at the whole index"
     expected = _expected(inside)
-    return text if expected is None else f"{text}; {_number(expected)} would have by chance"
+    if expected is None:
+        return text
+    if expected >= len(down):
+        return f"Not more fell than chance explains: {_number(expected)} were to be expected"
+    return f"{text}; {_number(expected)} would have by chance"
 
 
 def _expected(inside: Sequence[Member]) -> float | None:
-    chances = [member.chance for member in inside]
+    chances = [member.chance for member in inside if not member.chronic]
     known = [chance for chance in chances if chance is not None]
     return round(sum(known), 3) if known and len(known) == len(chances) else None
 

@@ -1,7 +1,7 @@
 """Vocabulary: whether queries share words with what they should find."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from app.domain.quality.copies import words_of
@@ -74,6 +74,16 @@ def vocabulary(answered: Sequence[Answered], chunks: Sequence[Chunk], *, k: int)
 def content_words(text: str) -> frozenset[str]:
     """Give the words of a text that carry meaning, cut to their first six letters."""
     return frozenset(word[:_LETTERS] for word in words_of(text[:_READ]) if word not in _FUNCTION_WORDS)
+
+
+def word_overlap(query: str, texts: Iterable[str]) -> float | None:
+    """Give the share of a query's content words in the one of these texts that has most of them; None = not known.
+
+    Below `LITTLE` query and text are said to use other words, here and in the causes of single canaries.
+    """
+    asked = content_words(query)
+    shares = [len(asked & content_words(text)) / len(asked) for text in texts] if asked else []
+    return max(shares, default=None)
 
 
 def _shared(answered: Sequence[Answered], texts: Mapping[str, str]) -> dict[str, frozenset[str]]:
