@@ -286,6 +286,13 @@ def test_a_service_refuses_what_a_file_owns(canaries: Path, tmp_path: Path) -> N
     with coalmine(tmp_path / "data", canaries=canaries, environment={"TOKEN": TOKEN}) as (url, _):
         said = refused("apply", changed, "--server", url)
         same = run("diff", canaries, "--server", url)
+        plan = run("diff", changed, "--server", url)
+        differs = run("diff", changed, "--server", url, "--exit-code")
+    assert (plan.exit_code, differs.exit_code) == (0, 1)
+    assert "~ canary small/" in plan.stdout
+    assert f"(query; managed by {canaries}:" in plan.stdout
+    assert "refused here, change it there)" in plan.stdout
+    assert plan.stdout.endswith("1 to be updated.\n")
     assert f"is managed by {canaries}:" in said
     assert "answered 409: canary 'small/" in said
     assert "Nothing to do" in same.stdout

@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
+from app.domain.model import Outcome
 from app.services.keys import Scope
+from app.store.tables import runs
 from tests.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api, bearer
 
 ONE = {"query": "What is our data retention policy?", "expected_chunks": "retention_policy_doc"}
@@ -172,3 +175,60 @@ def test_a_stored_secret_of_an_inline_retriever_stays_but_does_not_move(service:
     answer = service.client.put(CHECKED, json=moved)
     assert answer.status_code == 422
     assert [error["path"] for error in answer.json()["errors"]] == ["retriever.request.headers.Authorization"]
+
+
+# --- what the API says of what it has ------------------------------------------------------------------------
+
+
+def test_the_hash_of_a_suite_is_that_of_its_canaries_as_its_runs_say_it(service: Api) -> None:
+    service.client.put(CHECKED, json=WHOLE)
+    first = service.get("/v1/suites/docs")["hash"]
+    service.client.post(f"{CHECKED}/runs", json={})
+    service.work()
+    assert service.get(f"{CHECKED}/health")["suite_hash"] == first
+    assert service.get("/v1/suites")["items"][0]["hash"] == first
+    changed = service.client.post(PATH, json={**ONE, "expected_chunks": "another"}).json()["changed"]
+    assert changed == 1
+    assert service.get("/v1/suites/docs")["hash"] != first
+    assert service.client.post(PATH, json=ONE).json()["changed"] == 1
+    assert service.get("/v1/suites/docs")["hash"] == first
+    assert service.client.put("/v1/suites/docs", json={}).json()["hash"] == first
+
+
+def test_the_list_of_runs_says_how_probes_ended_and_how_long_they_took_as_each_run_does(service: Api) -> None:
+    service.client.put(CHECKED, json=WHOLE)
+    service.retriever.outcomes = {ONE["query"]: Outcome.TIMEOUT}
+    for _ in range(2):
+        service.client.post(f"{CHECKED}/runs", json={})
+        service.work()
+        service.retriever.outcomes = {}
+    newer, older = service.get(f"{CHECKED}/runs")["items"]
+    assert (newer["probes"], older["probes"]) == ({"ok": 2}, {"ok": 1, "timeout": 1})
+    assert newer["latency_seconds"] == {"p50": 0.25, "p95": 0.25, "max": 0.25}
+    for listed in (newer, older):
+        alone = service.get(f"/v1/runs/{listed['id']}")
+        for name in ("probes", "probes_by_step", "latency_seconds"):
+            assert listed[name] == alone[name], name
+    with service.service.store.write() as connection:
+        connection.execute(sa.update(runs).values(probes=None))  # as a release before left them
+    assert service.get(f"{CHECKED}/runs")["items"] == [newer, older]
+
+
+def test_an_import_reads_documents_as_documents_and_the_split_it_is_told(service: Api) -> None:
+    files = {
+        "queries.jsonl": '{"_id": "q1", "text": "How long?"}\n{"_id": "q2", "text": "Who?"}\n',
+        "data/qrels/test.tsv": "query-id\tcorpus-id\tscore\nq1\td1\t1\n",
+        "data/qrels/dev.tsv": "query-id\tcorpus-id\tscore\nq2\td2\t1\n",
+    }
+    path = "/v1/import?format=beir&suite=read&as_documents=true&split=test"
+    assert service.client.post(path, json={"files": files}).status_code == 200
+    (read,) = service.get("/v1/suites/read/canaries")["items"]
+    assert read["key"] == "q1"
+    assert [(chunk["id"], chunk["document"]) for chunk in read["expected_chunks"]] == [(None, "d1")]
+    missing = service.client.post(path.replace("split=test", "split=train"), json={"files": files})
+    assert missing.json()["errors"] == [
+        {
+            "path": "split",
+            "message": "there is no qrels/train.tsv; there are: data/qrels/test.tsv, data/qrels/dev.tsv",
+        }
+    ]

@@ -20,6 +20,7 @@ from app.formats.canary_files import CanaryFile, Documents, read_canary_files
 from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, SuiteDocument
 from app.formats.exchange import FORMATS, Gathering, Limits, Source
+from app.formats.fields import shortened
 from app.services import applying, definitions, exporting, thinness
 from app.services.keys import Scope
 from app.services.references import API
@@ -33,7 +34,7 @@ Named = Annotated[str | None, Query(max_length=64)]
 
 @router.post("/import", openapi_extra=describes(CanaryFile))
 @needs(Scope.ADMIN)
-def import_documents(
+def import_documents(  # noqa: PLR0913 - a parameter for each
     store: StoreDep,
     vault: VaultDep,
     request: Request,
@@ -41,14 +42,17 @@ def import_documents(
     *,
     form: Annotated[Form, Query(alias="format")] = "coalmine",
     suite: Named = None,
+    as_documents: bool = False,
+    split: Annotated[str | None, Query(max_length=64)] = None,
     dry_run: bool = False,
 ) -> dict[str, Any]:
     """Apply documents as API-managed objects, in one transaction; `dry_run` only says what would change.
 
     Without a format the body is a canary file as JSON, a list of them, or `{"files": {name: text}}` with their YAML,
     in which no variable is known. With one it is `{"files": {name: text}}`, the files of another tool, which become
-    the suite named by `suite`; `notes` say what of them was left out, and which suites are too thin to see much. What
-    the export answers can be sent as it is.
+    the suite named by `suite`. `as_documents`: what they call a document is one here too, not a chunk. `split`: of BEIR
+    files with several qrels, which `qrels/SPLIT.tsv` is read. `notes` say what was left out, and which suites are too
+    thin to see much. What the export answers can be sent as it is.
     """
     notes: Sequence[str] = ()
     if form == "coalmine" and isinstance(body, dict) and "files" in body:
@@ -56,7 +60,8 @@ def import_documents(
     elif form == "coalmine":
         wanted = _joined([parse_document(CanaryFile, one) for one in (body if isinstance(body, list) else [body])])
     else:
-        wanted, notes = from_files(form, suite, parse_document(SuiteFiles, body))
+        given = parse_document(SuiteFiles, body)
+        wanted, notes = from_files(form, suite, given, as_documents=as_documents, split=split)
     if dry_run:
         changes = applying.diff(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
     else:
@@ -93,16 +98,33 @@ def export_documents(
     return JSONResponse({"files": dict(written.files), "notes": list(written.notes)})
 
 
-def from_files(form: str, suite: str | None, given: SuiteFiles) -> tuple[Documents, tuple[str, ...]]:
+def from_files(
+    form: str, suite: str | None, given: SuiteFiles, *, as_documents: bool = False, split: str | None = None
+) -> tuple[Documents, tuple[str, ...]]:
     """Read files of another tool as a suite; gives it and what of them was left out. Raises InvalidInputError."""
     if suite is None:
         raise InvalidInputError([Problem(path="suite", message="say the name of the suite: ?suite=NAME")])
-    gathering = Gathering(as_document=given.as_documents, limits=Limits())
+    gathering = Gathering(as_document=as_documents or given.as_documents, limits=Limits())
     # Lines end at line feeds alone, as in a file: texts may hold other separators.
-    sources = [Source(name=name, lines=partial(StringIO, text)) for name, text in given.files.items()]
+    sources = [Source(name=name, lines=partial(StringIO, text)) for name, text in _of_split(given.files, split).items()]
     FORMATS[form].read(sources, gathering)
     imported = gathering.finish(suite)
     return Documents(suites=(imported.suite,)), imported.notes
+
+
+def _of_split(files: Mapping[str, str], split: str | None) -> Mapping[str, str]:
+    """Leave out the qrels of other splits than the one that is named; None takes whatever there is.
+
+    Raises InvalidInputError where there are qrels of other splits only.
+    """
+    qrels = [name for name in files if name.rpartition("/")[0].rpartition("/")[2] == "qrels"]
+    wanted = [name for name in qrels if name.rpartition("/")[2] == f"{split}.tsv"]
+    if split is None or wanted == qrels:
+        return files
+    if not wanted:
+        there = ", ".join(shortened(name) for name in qrels)
+        raise InvalidInputError([Problem(path="split", message=f"there is no qrels/{split}.tsv; there are: {there}")])
+    return {name: text for name, text in files.items() if name not in qrels or name in wanted}
 
 
 def from_canary_files(store: Store, files: Mapping[str, str]) -> Documents:

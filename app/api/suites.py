@@ -48,13 +48,13 @@ _CANARIES_BODY: dict[str, Any] = {
 @router.get("/suites")
 def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
     """List the suites in force."""
-    return listed(definitions.list_all(store, "suite", after=after, limit=limit + 1), limit)
+    return listed(definitions.list_suites(store, after=after, limit=limit + 1), limit)
 
 
 @router.get("/suites/{suite}")
 def get_suite(store: StoreDep, suite: str) -> dict[str, Any]:
     """Show a suite, how many canaries it has and what damage they can see."""
-    return {**definition_shape(definitions.find(store, "suite", suite)), **thinness.of_suite(store, suite)}
+    return {**definition_shape(definitions.find_suite(store, suite)), **thinness.of_suite(store, suite)}
 
 
 @router.put("/suites/{suite}", responses=PUT, openapi_extra=describes(SuiteDocument))

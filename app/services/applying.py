@@ -22,6 +22,7 @@ from app.services.changes import (
     definition_change,
     definition_content,
     plan_canaries,
+    refused_change,
     write_archive,
     write_canaries,
 )
@@ -43,7 +44,10 @@ from app.store.engine import Connection, Store, to_us
 
 
 def diff(store: Store, vault: Vault, wanted: Documents, *, managed_by: str, now: datetime) -> list[Change]:
-    """Say what `apply` would change, changing nothing. Raises what `apply` would raise."""
+    """Say what `apply` would change, changing nothing. Raises what `apply` would raise.
+
+    But for what the API may not change, since a file owns it: that is part of the plan, with a note.
+    """
     contents = _contents(wanted)
     with store.read() as connection:
         return _Applying(connection, vault, wanted, contents, managed_by, now=now, writes=False).run()
@@ -145,7 +149,12 @@ class _Applying:
         if self._managed_by == API and owned_by_file(before):
             if definition_change(self._vault, kind, slug, before, content, managed_by=FILE) is None:
                 return  # the files say the same: nothing to do, whoever owns it
-            refuse_file_managed(before)
+            if self._writes or before is None:
+                refuse_file_managed(before)
+            else:
+                planned = definition_change(self._vault, kind, slug, before, content, managed_by=FILE)
+                self._changes.append(refused_change(kind, slug, before, planned.fields if planned else ()))
+                return
         change = definition_change(self._vault, kind, slug, before, content, managed_by=self._managed_by)
         if change is not None:
             self._changes.append(change)
@@ -171,6 +180,7 @@ class _Applying:
             document.canaries or (),
             managed_by=self._managed_by,
             contents=self._contents[slug],
+            refuse=self._writes,
             repeats=True,
             source=lambda key: self._source("canary", slug, key),
         )

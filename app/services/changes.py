@@ -85,13 +85,14 @@ def canary_contents(documents: Iterable[CanaryDocument]) -> dict[str, Content]:
     return {document.key: Content(hash=content_hash(document), body=document.data()) for document in documents}
 
 
-def plan_canaries(
+def plan_canaries(  # noqa: PLR0913 - what is wanted, and how
     suite: str,
     known: Sequence[CanaryRow],
     documents: Sequence[CanaryDocument],
     *,
     managed_by: str,
     contents: Mapping[str, Content] | None = None,
+    refuse: bool = True,
     replace: bool = True,
     repeats: bool = False,
     source: Callable[[str], str | None] = lambda _: None,
@@ -100,7 +101,8 @@ def plan_canaries(
 
     `contents` are those of the documents, by key, where they are made already: see `canary_contents`.
 
-    Raises FileManagedError where the API wants to change what a file owns; with `repeats` it may say the same.
+    Raises FileManagedError where the API wants to change what a file owns; with `repeats` it may say the same. Where it
+    is not to `refuse`, such a change is planned with a note that it would be refused.
     """
     rows = {row.key: row for row in known}
     contents = canary_contents(documents) if contents is None else contents
@@ -112,7 +114,12 @@ def plan_canaries(
         if before is not None and managed_by == API and owned_by_file(before):
             if repeats and not _fields_changed(before, content):
                 continue
-            refuse_file_managed_canary(before, suite)
+            if refuse:
+                refuse_file_managed_canary(before, suite)
+            changes.append(
+                refused_change("canary", f"{suite}/{document.key}", before, _fields_changed(before, content))
+            )
+            continue
         change = _canary_change(f"{suite}/{document.key}", before, content, managed_by)
         place = source(document.key)
         if change is not None:
@@ -129,6 +136,12 @@ def plan_canaries(
     changes += [_archived("canary", f"{suite}/{row.key}") for row in gone]
     floors = floors_of(stay) | {document.key: tuple(document.floors) for document in documents}
     return CanaryPlan(changes=tuple(changes), saved=tuple(saved), gone=gone, floors=floors)
+
+
+def refused_change(kind: str, name: str, before: Definition | CanaryRow, fields: tuple[str, ...]) -> Change:
+    """Plan what the API may not change: the note says which file owns it."""
+    note = f"managed by {before.source}: refused here, change it there"
+    return Change(kind=kind, name=name, action="update", fields=fields, note=note)
 
 
 def write_canaries(connection: Connection, suite_id: int, plan: CanaryPlan, *, managed_by: str, now: int) -> None:

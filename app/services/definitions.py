@@ -3,6 +3,7 @@
 Whole sets of them are put in force by `applying`; each function here is one transaction.
 """
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -141,7 +142,8 @@ def put_suite(
             refuse_file_managed(before)
         if document.canaries is not None:
             _put_canaries(connection, slug, document.canaries, contents, now=now, replace=True)
-        return _suite(connection, slug), before is None or before.archived_at is not None
+        after = _hashed(connection, [_suite(connection, slug)])[0]
+        return after, before is None or before.archived_at is not None
 
 
 def put_canaries(
@@ -274,6 +276,18 @@ def list_all(store: Store, kind: str, *, after: str = "", limit: int | None = No
         return catalog.list_definitions(connection, kind, after=after, limit=limit)
 
 
+def list_suites(store: Store, *, after: str = "", limit: int | None = None) -> list[Definition]:
+    """List the suites in force, by slug; the hash of each is that of its canaries, as runs of it say it."""
+    with store.read() as connection:
+        return _hashed(connection, catalog.list_definitions(connection, "suite", after=after, limit=limit))
+
+
+def find_suite(store: Store, slug: str) -> Definition:
+    """Find a suite in force, its hash that of its canaries. Raises NotFoundError."""
+    with store.read() as connection:
+        return _hashed(connection, [_suite(connection, slug)])[0]
+
+
 def list_canaries(store: Store, suite: str, *, after: str = "", limit: int | None = None) -> list[CanaryRow]:
     """List the canaries of a suite in force, in their order, those behind the key `after`."""
     with store.read() as connection:
@@ -282,6 +296,11 @@ def list_canaries(store: Store, suite: str, *, after: str = "", limit: int | Non
         keys = [canary.key for canary in found]
         found = found[keys.index(after) + 1 :] if after in keys else []
     return found[:limit]
+
+
+def _hashed(connection: Connection, found: Sequence[Definition]) -> list[Definition]:
+    hashes = suites.current_hashes(connection, [suite.id for suite in found])
+    return [dataclasses.replace(suite, hash=hashes[suite.id]) for suite in found]
 
 
 def _put_canaries(

@@ -15,7 +15,7 @@ from app.services.embedding_canaries import Watched
 from app.services.findings import find_out
 from app.services.plans import Plan
 from app.services.staging import Gathered, gather
-from app.services.summaries import aggregate_vector, failure_summary, run_body, with_embedder
+from app.services.summaries import aggregate_vector, failure_summary, probe_summary, run_body, with_embedder
 from app.services.watching import OvertakenError
 from app.store import alerts, queue, recording
 from app.store import run_causes as stored_causes
@@ -109,6 +109,8 @@ def _end(
     now = clock()
     vector = aggregate_vector(plan.vector_names, found.aggregates)
     run_id, check_id = plan.run.id, plan.run.check_id
+    latencies = gathered.measured_latencies
+    failed_at = [(failure.step, failure.outcome) for failure in gathered.failures.values()]
     with store.write() as connection:
         alerts.hold_check(connection, check_id)
         aggregates = found.aggregates
@@ -128,6 +130,7 @@ def _end(
             degraded=aggregates.degraded,
             degraded_positions=found.degraded_positions(gathered) or None,
             aggregates=vector.tobytes(),
+            probes=json.dumps(probe_summary(aggregates.probes, latencies, failed_at)),
             layout_id=plan.vector_layout_id,
         ):
             return None
@@ -142,8 +145,6 @@ def _end(
         recording.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), vector)
         if gathered.index_version is not None:
             recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
-        latencies = gathered.measured_latencies
-        failed_at = [(failure.step, failure.outcome) for failure in gathered.failures.values()]
         body = run_body(plan.panel, found.aggregates, found.reasons, gathered.outcomes, latencies, failed_at=failed_at)
         recording.save_latest(connection, check_id, run_id, body)
         embedding_canaries.record(connection, run_id, watched)

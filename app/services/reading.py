@@ -15,7 +15,7 @@ from app.services import scoring
 from app.services.likeness import likeness
 from app.services.plans import asked_in
 from app.services.scoring import Setting
-from app.services.summaries import run_body, stored_aggregates
+from app.services.summaries import run_body, stored_aggregates, stored_probes
 from app.store import catalog, history, queue, rescored, suites
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us
@@ -81,7 +81,7 @@ def full_run(connection: Connection, row: RunRow, version: str | None = None) ->
         row = row if anew is None else replace(row, suite_hash=setting.suite_hash)
     else:
         body = {}
-    return {**_run(connection, row, body), "progress": _progress(connection, row)}
+    return {**_run(connection, row, {**body, **(row.probes or {})}), "progress": _progress(connection, row)}
 
 
 def list_runs(
@@ -89,7 +89,7 @@ def list_runs(
 ) -> list[dict[str, Any]]:
     """List the runs of a check, newest first; of another measures version those that are in it.
 
-    What only a single run spells out is left out: tags, probes, latency and how many canaries a category has.
+    What only a single run spells out is left out: tags and how many canaries a category has.
     """
     with store.read() as connection:
         check = find_check(connection, slug)
@@ -103,9 +103,13 @@ def list_runs(
             if suite is not None:
                 queries[suite] = [member.body["query"] for member in suites.suite_version(connection, suite)[1]]
         found = []
+        unsummarised = [row for row in rows if row.probes is None and row.aggregates]
+        probes = history.probes_of_runs(connection, [row.id for row in unsummarised])
+        older = {row.id: stored_probes(row, *probes[row.id]) for row in unsummarised if row.id in probes}
         for row in rows:
             asked = queries.get(row.suite_version_id or 0, [])
             body = {
+                **(row.probes or older.get(row.id, {})),
                 "degraded": [{"query": asked[place]} for place in row.degraded_places] if asked else [],
                 "categories": _categories(row),
             }

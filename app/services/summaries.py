@@ -100,10 +100,6 @@ def run_body(
     `reasons` holds bits by position; positions whose probe failed are not degraded, they are unknown. `failed_at` says
     of failed probes at which step they did, and how; those at the retriever need no telling apart.
     """
-    steps: dict[str, Counter[str]] = {}
-    for step, outcome in failed_at:
-        if step != Step.RETRIEVER:
-            steps.setdefault(step, Counter())[outcome] += 1
     degraded = [
         {
             "key": panel.canaries[position].key,
@@ -116,11 +112,38 @@ def run_body(
     return {
         "categories": {name: _slice(part) for name, part in aggregates.categories.items()},
         "tags": {name: _slice(part) for name, part in aggregates.tags.items()},
-        "probes": dict(aggregates.probes),
-        "probes_by_step": {step: dict(outcomes) for step, outcomes in steps.items()},
-        "latency_seconds": latency_summary(latencies),
+        **probe_summary(aggregates.probes, latencies, failed_at),
         "degraded": degraded,
     }
+
+
+def probe_summary(
+    probes: Mapping[str, int], latencies: Sequence[float], failed_at: Iterable[tuple[str, str]]
+) -> dict[str, Any]:
+    """Spell out how probes ended, where those failed that did elsewhere than at the retriever, and how long they took.
+
+    `failed_at` holds (step, outcome) of failed probes.
+    """
+    steps: dict[str, Counter[str]] = {}
+    for step, outcome in failed_at:
+        if step != Step.RETRIEVER:
+            steps.setdefault(step, Counter())[outcome] += 1
+    return {
+        "probes": dict(probes),
+        "probes_by_step": {step: dict(outcomes) for step, outcomes in steps.items()},
+        "latency_seconds": latency_summary(latencies),
+    }
+
+
+def stored_probes(run: RunRow, latencies: NDArray[np.float16], failures: Mapping[int, Failure]) -> dict[str, Any]:
+    """Summarise the stored probes of a run: what a release before did not keep with it."""
+    probes = Counter(str(failure.outcome) for failure in failures.values())
+    kept = np.ones(len(latencies), dtype=np.bool_)
+    kept[list(failures)] = False
+    if run.measured:
+        probes[str(Outcome.OK)] = run.measured
+    failed_at = [(failure.step, failure.outcome) for failure in failures.values()]
+    return probe_summary(probes, latencies[kept].astype(np.float64).tolist(), failed_at)
 
 
 def failure_summary(failures: Iterable[Failure], total: int) -> FailureSummary | None:

@@ -70,6 +70,8 @@ class RunRow:
     """By name of the layout; None = nothing was measured."""
     embedder: Mapping[str, Any] | None
     """What was found of the retriever's embedder; None = it has none."""
+    probes: Mapping[str, Any] | None = None
+    """How its probes ended and how long they took, as runs show it; None = see `probes_of`."""
 
     @property
     def degraded_places(self) -> list[int]:
@@ -193,8 +195,18 @@ def latest_body(connection: Connection, check_id: int) -> tuple[int, Mapping[str
 def probes_of(connection: Connection, run_id: int) -> tuple[NDArray[np.float16], dict[int, Failure]]:
     """Read how the probes of a run ended: latencies in seconds and failures, by position."""
     row = connection.execute(sa.select(run_probes).where(run_probes.c.run_id == run_id)).one_or_none()
-    if row is None:
-        return np.zeros(0, dtype=np.float16), {}
+    return (np.zeros(0, dtype=np.float16), {}) if row is None else _probes(row)
+
+
+def probes_of_runs(
+    connection: Connection, run_ids: Sequence[int]
+) -> dict[int, tuple[NDArray[np.float16], dict[int, Failure]]]:
+    """Read the same of a few runs, by run id; those without probes are left out."""
+    rows = connection.execute(sa.select(run_probes).where(run_probes.c.run_id.in_(run_ids))) if run_ids else ()
+    return {row.run_id: _probes(row) for row in rows}
+
+
+def _probes(row: Any) -> tuple[NDArray[np.float16], dict[int, Failure]]:
     failures = msgspec.msgpack.decode(row.failures, type=dict[int, Failure]) if row.failures else {}
     return np.frombuffer(row.latencies, dtype=np.float16), failures
 
@@ -321,11 +333,12 @@ def _run(row: Any) -> RunRow:
         reasons=json.loads(row.reasons) if row.reasons else [],
         aggregates=named_aggregates(json.loads(row.names), row.aggregates) if row.aggregates else {},
         embedder=json.loads(row.embedder) if row.embedder else None,
+        probes=json.loads(row.probes) if row.probes else None,
         **values,
     )
 
 
-_PACKED = {"reasons", "aggregates", "embedder"}
+_PACKED = {"reasons", "aggregates", "embedder", "probes"}
 
 
 def named_aggregates(names: Sequence[str], vector: bytes) -> dict[str, float | None]:

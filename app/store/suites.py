@@ -143,6 +143,20 @@ def suite_hash(members: Sequence[tuple[str, str]]) -> str:
     return blake2b(json.dumps([list(member) for member in members]).encode(), digest_size=16).hexdigest()
 
 
+def current_hashes(connection: Connection, suite_ids: Sequence[int]) -> dict[int, str]:
+    """Name the canary lists in force of suites, by suite id: what `suite_version` calls them once they are frozen."""
+    statement = (
+        sa.select(canaries.c.suite_id, canaries.c.key, canary_versions.c.hash)
+        .join(canary_versions, canary_versions.c.id == canaries.c.version_id)
+        .where(canaries.c.suite_id.in_(suite_ids), canaries.c.archived_at.is_(None))
+        .order_by(canaries.c.id)
+    )
+    members: dict[int, list[tuple[str, str]]] = {suite_id: [] for suite_id in suite_ids}
+    for row in connection.execute(statement):
+        members[row.suite_id].append((row.key, row.hash))
+    return {suite_id: suite_hash(listed) for suite_id, listed in members.items()}
+
+
 def suite_version(connection: Connection, version_id: int) -> tuple[str, list[Member]]:
     """Read a frozen canary list: its hash and its members in order."""
     return suite_versions_of(connection, [version_id])[version_id]
