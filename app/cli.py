@@ -1,51 +1,70 @@
 """The `coalmine` command: flags and files in, services called, results on stdout, all else on stderr.
 
 Exit codes: 0 done, 1 degraded (`check`) or different (`diff --exit-code`), 2 refused, with every reason on a line, 3
-nothing could be measured (`check`), 70 a bug, 130 interrupted, 141 nobody reads the result. What serving takes is in
-`serving`, how things look in `terminal`.
+nothing could be measured (`check`), 70 a bug, 130 interrupted, 141 nobody reads the result. The module of a command is
+imported when the command is run or when the help lists it: the whole service takes seconds to load.
 """
 
-import os
 import sys
-import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime
-from logging import getLogger
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
+from typer.main import get_group_from_info
+from typer.models import TyperInfo
 
-from app import __version__, serving, terminal
-from app.commands import (
-    base,
-    catalog,
-    checking,
-    importing,
-    keys,
-    quality,
-    reanchoring,
-    replaying,
-    rescoring,
-    secrets,
-    trying,
-)
+from app import __version__
+from app.commands import base
 from app.commands.base import Commands, examples
-from app.config import Settings, load_settings
-from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
-from app.logs import logging_as
-from app.main import create_app, database_file, expect_secret_key, open_service
-
-logger = getLogger("coalmine.cli")
 
 BUG = 70
 
+_MODULES: Final[Mapping[str, str]] = {
+    "serve": "service",
+    "work": "service",
+    "demo": "service",
+    "check": "checking",
+    "validate": "validation",
+    "diff": "catalog",
+    "apply": "catalog",
+    "export": "catalog",
+    "migrate": "catalog",
+    "import": "importing",
+    "replay": "replaying",
+    "rescore": "rescoring",
+    "reanchor": "reanchoring",
+    "quality": "quality",
+    "try": "trying",
+    "keys": "keys",
+    "secrets": "secrets",
+}
+"""The module of `app.commands` that has a command, in the order of the help."""
+_GROUPS: Final = ("keys", "secrets")
+"""Commands with commands of their own."""
+
+
+class LazyCommands(Commands):
+    """The commands by name; their modules are imported when they are asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands in the order of the help."""
+        return [*_MODULES, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command, or None where there is none of that name."""
+        if cmd_name not in _MODULES:
+            return super().get_command(ctx, cmd_name)
+        of_module = import_module(f"app.commands.{_MODULES[cmd_name]}").app
+        name = cmd_name if cmd_name in _GROUPS else "commands"
+        info = TyperInfo(of_module, name=name)
+        group = get_group_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None, suggest_commands=True)
+        return group if cmd_name in _GROUPS else group.commands[cmd_name]
+
 
 app = typer.Typer(
-    cls=Commands,
+    cls=LazyCommands,
     help="Watch retrieval with canaries: standing queries with known good answers.",
     epilog=examples("coalmine serve --with-demo", "coalmine check canaries --url http://127.0.0.1:8001/search"),
     no_args_is_help=True,
@@ -53,18 +72,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.add_typer(checking.app)
-app.add_typer(catalog.app)
-app.add_typer(importing.app)
-app.add_typer(replaying.app)
-app.add_typer(rescoring.app)
-app.add_typer(reanchoring.app)
-app.add_typer(quality.app)
-app.add_typer(trying.app)
-app.add_typer(keys.app, name="keys")
-app.add_typer(secrets.app, name="secrets")
-
-Port = Annotated[int | None, typer.Option(min=1, max=serving.LAST_PORT, help="Port to listen on; default: 8000.")]
 
 
 def main() -> None:
@@ -73,9 +80,9 @@ def main() -> None:
         try:
             app()
         finally:
-            terminal.flush()
+            base.flush()
     except BrokenPipeError:
-        terminal.drop()
+        base.drop()
         sys.exit(base.UNREAD)
     except Exception:  # noqa: BLE001 - whatever it is, it is a bug
         traceback.print_exc()
@@ -97,141 +104,6 @@ def options(
 ) -> None:
     """Take what goes before a command."""
     del version  # its callback has dealt with it
-
-
-@app.command(
-    epilog=examples(
-        "coalmine serve --with-demo --canaries canaries",
-        "COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine serve --host 0.0.0.0",
-    )
-)
-def serve(
-    *,
-    host: Annotated[str | None, typer.Option(help="Address to listen on; default: 127.0.0.1.")] = None,
-    port: Port = None,
-    no_worker: Annotated[bool, typer.Option("--no-worker", help="Only answer; workers run elsewhere.")] = False,
-    data_dir: base.DataDir = None,
-    canaries: Annotated[Path | None, typer.Option(help="Canary files to apply at start and on SIGHUP.")] = None,
-    with_demo: Annotated[bool, typer.Option("--with-demo", help="Also run the demo, on the port after.")] = False,
-    log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every HTTP request.")] = False,
-) -> None:
-    """Serve the API, the pages and the metrics, and work.
-
-    Settings come from COALMINE_... variables; flags win.
-    """
-    settings = load_settings(os.environ, host=host, port=port, data_dir=data_dir, canaries=canaries)
-    with logging_as(settings.log_format, requests=log_requests), _ending(settings) as ending, ExitStack() as stack:
-        sockets = stack.enter_context(serving.bound(settings.host, settings.port))
-        expect_secret_key(settings)
-        stack.enter_context(serving.alone(database_file(settings)))
-        environment = dict(os.environ)
-        beside = stack.enter_context(serving.demo_beside(settings.port)) if with_demo else None
-        if beside is not None:
-            environment.setdefault("DEMO_URL", beside.url)
-            settings = replace(settings, hook_allow=settings.hook_allow or serving.LOOPBACK)
-        service = open_service(settings, environment=environment, with_worker=not no_worker)
-        stack.callback(service.store.close)
-        if beside is not None:
-            beside.wait()
-
-        def announce() -> None:
-            if settings.log_format == "json":
-                told = {"url": settings.url, "database": service.store.place, "open": serving.is_open(service)}
-                logger.info("serving", extra=told)
-                return
-            for line in serving.welcome(service, version=__version__, demo=beside, command=_program()):
-                terminal.note(line)
-
-        telling = serving.Telling(announce=announce, stopping=lambda: _say_stopping(settings))
-        serving.serve_app(create_app(service), sockets, log_requests=log_requests, telling=telling, ending=ending)
-
-
-@app.command(epilog=examples("COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine work"))
-def work() -> None:
-    """Work without serving: runs and deliveries. As many as wanted may share one PostgreSQL database."""
-    settings = load_settings(os.environ)
-    if settings.embedded:
-        raise ConfigurationError(
-            "`coalmine work` needs PostgreSQL (COALMINE_DATABASE_URL): a SQLite file belongs to one process, "
-            "and `coalmine serve` does its work"
-        )
-    with logging_as(settings.log_format), _ending(settings), ExitStack() as stack:
-        base.expect_own_key(settings)
-        # It listens nowhere, and what is in force is for `serve` and `apply` to say.
-        alone = replace(settings, host=serving.LOOPBACK_HOST, canaries=None)
-        service = open_service(alone, environment=os.environ)
-        stack.callback(service.store.close)
-        if service.tracing is not None:
-            stack.callback(service.tracing.close)
-        if service.worker is None:
-            raise CoalmineError("there is no worker")
-        service.worker.start()
-        stack.callback(service.worker.stop)
-        logger.info("working", extra={"database": service.store.place})
-        try:
-            while service.worker.alive:
-                threading.Event().wait(5)
-        except KeyboardInterrupt:
-            _say_stopping(settings)
-            raise
-        raise CoalmineError("a thread of the worker has ended; the log says why")
-
-
-@app.command(epilog=examples("coalmine demo", """curl -d '{"kind": "loss"}' http://127.0.0.1:8001/fault"""))
-def demo(
-    *,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = serving.LOOPBACK_HOST,
-    port: Annotated[int, typer.Option(min=1, max=serving.LAST_PORT, help="Port to listen on.")] = 8001,
-    corpus: Annotated[list[Path] | None, typer.Option(help="JSONL files to serve instead of the bundled ones.")] = None,
-    chunk_characters: Annotated[int | None, typer.Option(min=1, help="Cut texts into chunks this long.")] = None,
-    until_stdin_ends: Annotated[bool, typer.Option("--until-stdin-ends", hidden=True)] = False,
-) -> None:
-    """Serve the demo retriever alone: BM25 over a bundled corpus, and POST /fault to break it."""
-    from app.demo.corpus import CorpusError  # noqa: PLC0415 - brings SciPy along, which no other command needs
-    from app.demo.server import run_demo  # noqa: PLC0415 - the same
-
-    with serving.stopped_by_signals():
-        with serving.bound(host, port):
-            pass
-        if until_stdin_ends:
-            serving.end_with_stdin()
-        else:
-            terminal.note(f"The demo retriever is at http://{host}:{port}/; Ctrl-C stops it.")
-        try:
-            run_demo(host, port, corpus, chunk_characters)
-        except CorpusError as error:
-            raise InvalidInputError([Problem(message=str(error))]) from error
-        except KeyboardInterrupt:
-            return
-
-
-@contextmanager
-def _ending(settings: Settings) -> Iterator[serving.Ending]:
-    """Make Ctrl-C and SIGTERM a clean end, and say so."""
-    try:
-        with serving.stopped_by_signals() as ending:
-            yield ending
-    except KeyboardInterrupt:
-        if settings.log_format == "json":
-            logger.info("stopped")
-        else:
-            terminal.note("Stopped.")
-
-
-def _say_stopping(settings: Settings) -> None:
-    if settings.log_format == "json":
-        logger.info("stopping")
-    else:
-        terminal.note(serving.STOPPING)
-
-
-def _program() -> str:
-    """Name the command as it was called, to be copied."""
-    return sys.argv[0] if Path(sys.argv[0]).name == "coalmine" else "coalmine"
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 if __name__ == "__main__":

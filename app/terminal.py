@@ -3,7 +3,6 @@
 Texts of others are drawn literally: nothing in them is taken for markup or a control sequence.
 """
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -103,18 +102,6 @@ def note(line: str) -> None:
     """Say something beside the result."""
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
-
-
-def flush() -> None:
-    """Give out what is still held of the result. Raises BrokenPipeError where nobody reads it any more."""
-    sys.stdout.flush()
-
-
-def drop() -> None:
-    """Forget what is still held of the result, since nobody reads it."""
-    sink = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(sink, 1)
-    os.close(sink)
 
 
 def complain(error: CoalmineError) -> None:

@@ -22,6 +22,7 @@ from app.formats.canary_export import write_canary_file
 from app.formats.canary_files import Documents, read_canary_files
 from app.formats.complaints import parse_document
 from app.formats.documents import CheckDocument, SilenceDocument
+from app.formats.file_notes import silence_notes
 from app.services import (
     acknowledging,
     alert_reading,
@@ -303,11 +304,11 @@ def test_a_silence_of_a_file_may_name_a_check_of_the_api_and_outlives_it(world: 
 def test_validating_files_says_what_silences_name_that_the_files_do_not_define() -> None:
     night = {"slug": "night", "checks": [f"{CHECK}x"], "rules": ["no_data"], "all": False}
     window = {"window": {"cron": "0 2 * * 6", "duration": "2h"}}
-    (note,) = service.notes_on_files(documents({**PAGE, "silences": [{**night, **window}]}), START)
+    (note,) = silence_notes(documents({**PAGE, "silences": [{**night, **window}]}), START)
     assert note.startswith(f"silence 'night': checks[0]: there is no check '{CHECK}x'; did you mean '{CHECK}'?")
     assert note.endswith("in these files, so it is refused unless the service has one")
     over = {**night, "ends": "2001-01-01T00:00:00Z"}
-    assert service.notes_on_files(documents({**PAGE, "silences": [over]}), START) == []
+    assert silence_notes(documents({**PAGE, "silences": [over]}), START) == []
 
 
 def test_a_check_is_not_renamed_away_from_under_its_silence(world: World) -> None:

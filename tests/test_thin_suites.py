@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 from app.cli import app
 from app.domain.model import Canary, Category, Judgment
 from app.domain.thinness import FEWEST_PER_TOPIC, canaries_for, coverage_note, reach, smallest_fraction
+from app.formats.file_notes import suite_notes
 from app.services import thinness
 from app.services.references import API, FILE
 from app.store.engine import Store
@@ -95,7 +96,7 @@ def test_notes_count_the_canaries_others_own_in_the_suite(store: Store) -> None:
 
 
 def test_files_are_told_thin_by_themselves() -> None:
-    notes = thinness.notes_on_files(documents(page([canary("a")]), {**page([canary("b")]), "suite": "other"}))
+    notes = suite_notes(documents(page([canary("a")]), {**page([canary("b")]), "suite": "other"}))
     assert [note.split(" is thin")[0] for note in notes] == ["suite 'suite'", "suite 'other'"]
 
 

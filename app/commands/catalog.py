@@ -13,14 +13,16 @@ from typing import Annotated, Any
 import typer
 
 from app import terminal
-from app.commands.base import DataDir, Paths, ServerUrl, examples, expect_own_key, now, opened, read_files, server_at
+from app.commands.base import DataDir, Paths, ServerUrl, examples
+from app.commands.files import read_files
+from app.commands.resources import expect_own_key, now, opened, server_at
 from app.config import load_settings
 from app.domain.errors import CoalmineError
 from app.formats.canary_export import import_pages, write_canary_file
 from app.formats.exchange import FORMATS
 from app.formats.reports import plain
 from app.main import database_file, make_room
-from app.services import applying, exporting, silencing, thinness
+from app.services import applying, exporting, thinness
 from app.services.references import FILE
 from app.services.vault import open_vault
 from app.store.engine import Store
@@ -31,15 +33,6 @@ DIFFERS = 1
 _VARIABLE = re.compile(r"(?<!\$)\$\{([A-Z0-9_]+)\}")
 
 app = typer.Typer(rich_markup_mode=None)
-
-
-@app.command(epilog=examples("coalmine validate canaries"))
-def validate(paths: Paths) -> None:
-    """Say everything that is wrong with canary files, each with file and line."""
-    documents = read_files(paths)
-    terminal.show_documents(documents)
-    for line in [*thinness.notes_on_files(documents), *silencing.notes_on_files(documents, now())]:
-        terminal.note(f"Note: {plain(line)}.")
 
 
 @app.command(epilog=examples("coalmine diff canaries", "coalmine diff canaries --server https://coalmine.example"))

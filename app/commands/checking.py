@@ -11,8 +11,10 @@ import typer
 
 from app import serving, terminal
 from app.adapters.retrievers.rankings import RankingsProbe
-from app.commands.base import Paths, examples, now, read_files
+from app.commands.base import Paths, examples
+from app.commands.files import read_files
 from app.commands.importing import source_of
+from app.commands.resources import now
 from app.config import load_settings
 from app.domain.model import Verdict
 from app.domain.retrievers import Probe

@@ -10,13 +10,15 @@ from typing import Annotated
 import typer
 
 from app import terminal
-from app.commands.base import DataDir, ServerUrl, examples, expect_own_key, now, opened, server_at
+from app.commands.base import DataDir, ServerUrl, examples
+from app.commands.resources import expect_own_key, now, opened, server_at
 from app.domain.counting import counted
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.canary_export import import_pages, write_canary_file
 from app.formats.canary_files import Documents
 from app.formats.exchange import FORMATS, Gathering, Source
 from app.formats.exchange.gathering import Imported
+from app.formats.file_notes import suite_notes
 from app.formats.reports import plain
 from app.services import applying, thinness
 from app.services.references import API
@@ -65,7 +67,7 @@ def import_suite(  # noqa: PLR0913 - options of a command
     notes: Sequence[str] = ()
     if to is not None:
         _write(to, write_canary_file(documents))
-        notes = thinness.notes_on_files(documents)
+        notes = suite_notes(documents)
     elif server is not None:
         changes, notes = server_at(server).import_documents(import_pages(documents), dry_run=dry_run)
         terminal.show_plan(changes, applied=not dry_run, most=_SHOWN)

@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from app import terminal
-from app.commands.base import Commands, DataDir, at_text, examples, now, opened
+from app.commands.base import Commands, DataDir, examples
+from app.commands.resources import at_text, now, opened
 from app.formats.reports import Table, plain
 from app.services import keys
 

@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from app.commands.base import DataDir, ServerUrl, examples, now, opened, server_at
+from app.commands.base import DataDir, ServerUrl, examples
+from app.commands.resources import now, opened, server_at
 from app.formats.quality_reports import quality_markdown
 from app.formats.reports import report_json
 from app.services import quality as reporting

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from app import terminal
-from app.commands.base import DataDir, ServerUrl, examples, now, opened, server_at
+from app.commands.base import DataDir, ServerUrl, examples
+from app.commands.resources import now, opened, server_at
 from app.domain.counting import counted
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.reports import Table, plain, shorten

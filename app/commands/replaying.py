@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from app import terminal
-from app.commands.base import DataDir, examples, opened
+from app.commands.base import DataDir, examples
+from app.commands.resources import opened
 from app.domain.counting import counted
 from app.domain.detection import Change, Key, Members, Reading
 from app.domain.detection.replaying import Runs, replay

@@ -10,7 +10,8 @@ from uuid import uuid4
 import typer
 
 from app import terminal
-from app.commands.base import DataDir, ServerUrl, examples, now, opened, server_at
+from app.commands.base import DataDir, ServerUrl, examples
+from app.commands.resources import now, opened, server_at
 from app.domain.counting import counted
 from app.formats.fields import parse_duration
 from app.formats.reports import Table, number, plain

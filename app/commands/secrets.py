@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from app import serving, terminal
-from app.commands.base import Commands, DataDir, examples, opened
+from app.commands.base import Commands, DataDir, examples
+from app.commands.resources import opened
 from app.domain.counting import counted
 from app.domain.errors import ConfigurationError
 from app.main import database_file

@@ -12,7 +12,9 @@ import typer
 
 from app import terminal
 from app.adapters.retrievers.pasted import read_pasted
-from app.commands.base import ServerUrl, examples, read_files, server_at
+from app.commands.base import ServerUrl, examples
+from app.commands.files import read_files
+from app.commands.resources import server_at
 from app.config import load_settings
 from app.domain.counting import counted, plural
 from app.domain.errors import InvalidInputError, Problem

@@ -14,6 +14,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.domain.silences import is_over
 from app.formats.canary_files import Documents
 from app.formats.documents import CheckDocument, HookDocument, RetrieverDocument, SilenceDocument, SuiteDocument
+from app.formats.silence_references import RULE, rule_keys, strangers
 from app.services import alerting
 from app.services.changes import (
     Change,
@@ -36,7 +37,7 @@ from app.services.references import (
     references_of,
     refuse_file_managed,
 )
-from app.services.silencing import RULE, refuse_too_many, rule_keys, strangers
+from app.services.silencing import refuse_too_many
 from app.services.vault import Vault
 from app.store import catalog, outbox, suites
 from app.store.catalog import Content

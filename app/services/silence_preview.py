@@ -12,6 +12,7 @@ from app.domain.silences import Silence, active_until, matches
 from app.formats.documents import CheckDocument
 from app.formats.rule_documents import rules_in_force
 from app.formats.silence_documents import SilenceDocument
+from app.formats.silence_references import strangers
 from app.services import silencing
 from app.store import catalog
 from app.store.catalog import Definition
@@ -102,5 +103,5 @@ def _concerned(silence: Silence, checks: Sequence[Definition]) -> Iterator[Conce
 
 
 def _strangers(connection: Connection, document: SilenceDocument) -> list[str]:
-    found = silencing.strangers(document, partial(silencing.names_there_are, connection))
+    found = strangers(document, partial(silencing.names_there_are, connection))
     return [f"{one.kind} '{one.slug}'" for one in found]

@@ -1,6 +1,6 @@
 """Silences in force: which alerts they keep back now, and what people are told of them."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
@@ -15,16 +15,12 @@ from app.domain.silences import (
     Subject,
     active_until,
     change_after,
-    is_over,
     matches,
     silencing_each,
 )
 from app.formats import shapes
-from app.formats.canary_files import Documents
-from app.formats.documents import CheckDocument
-from app.formats.fields import suggestion
-from app.formats.rule_documents import rules_in_force
 from app.formats.silence_documents import SilenceDocument
+from app.formats.silence_references import RULE, Stranger, rule_keys, strangers
 from app.services.references import checks_in_force, require
 from app.store import alerts, catalog
 from app.store.alerts import AlertFilter
@@ -32,8 +28,6 @@ from app.store.catalog import Definition
 from app.store.engine import Connection, Store
 
 KIND = "silence"
-RULE = "rule"
-"""What a silence names by its key; not a kind of definition."""
 
 
 def in_force(connection: Connection) -> list[Silence]:
@@ -117,52 +111,6 @@ def names_there_are(connection: Connection, kind: str) -> set[str]:
     if kind == RULE:
         return {key for check in checks_in_force(connection) for key in rule_keys(check)}
     return {row.slug for row in catalog.list_definitions(connection, kind)}
-
-
-def rule_keys(check: CheckDocument) -> set[str]:
-    """Give the keys of a check's rules, those it has without asking and those that are switched off among them."""
-    return {*(str(rule.key) for rule in check.rules), *(rule.key for rule in rules_in_force(check.rules))}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stranger:
-    """What a silence names and nobody has."""
-
-    kind: str
-    slug: str
-    problem: Problem
-    """The same in words, with the field and the nearest name there is."""
-
-
-def strangers(document: SilenceDocument, present: Callable[[str], Collection[str]]) -> list[Stranger]:
-    """List what a silence names that is not among the slugs, or keys of rules, present of its kind."""
-    wanted = {"check": document.checks, "suite": document.suites, "retriever": document.retrievers}
-    wanted[RULE] = document.rules
-    found = []
-    for kind, names in wanted.items():
-        there = present(kind) if names else ()
-        for place, name in enumerate(names):
-            if name not in there:
-                told = f"there is no {kind} '{name}'{suggestion(name, sorted(there))}"
-                found.append(Stranger(kind=kind, slug=name, problem=Problem(path=f"{kind}s[{place}]", message=told)))
-    return found
-
-
-def notes_on_files(wanted: Documents, now: datetime) -> list[str]:
-    """Say, a line each, what silences name and these documents do not define; unless the API has it, it is refused."""
-    there: dict[str, Collection[str]] = {
-        "check": {check.slug for check in wanted.checks},
-        "suite": {suite.slug for suite in wanted.suites},
-        "retriever": {retriever.slug for retriever in wanted.retrievers},
-        RULE: {key for check in wanted.checks for key in rule_keys(check)},
-    }
-    return [
-        f"silence '{silence.slug}': {stranger.problem.path}: {stranger.problem.message} in these files, so it is "
-        f"refused unless the service has one"
-        for silence in wanted.silences
-        if not is_over(silence.to_domain(), now)
-        for stranger in strangers(silence, there.__getitem__)
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,15 +15,6 @@ from app.store.engine import Store
 from app.store.suites import CanaryRow
 
 
-def notes_on_files(wanted: Documents) -> list[str]:
-    """Say of each suite of documents, in a line without its full stop, what it is too thin to see."""
-    notes = [
-        coverage_note(suite.slug, reach([document.to_domain() for document in suite.canaries or ()]))
-        for suite in wanted.suites
-    ]
-    return [note for note in notes if note is not None]
-
-
 def notes_on_plan(store: Store, wanted: Documents, *, managed_by: str) -> list[str]:
     """Say the same of the suites as they will be, or are, once the documents are in force: with canaries of others."""
     notes: list[str | None] = []

@@ -1,0 +1,52 @@
+"""What commands work on: the store of the settings, or a running service."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from app import terminal
+from app.adapters.remote import Server
+from app.config import Settings, load_settings, read_api_key
+from app.domain.errors import ConfigurationError
+from app.formats.shapes import time_text
+from app.main import USER_AGENT, database_file, open_store
+from app.services.vault import KEY_FILE
+from app.store.engine import Store, from_us
+
+
+@contextmanager
+def opened(data_dir: Path | None, *, create: bool = False) -> Iterator[tuple[Settings, Store]]:
+    """Open the database of the settings and say which it is: a folder is easily mistaken for another."""
+    settings = load_settings(os.environ, data_dir=data_dir)
+    file = database_file(settings)
+    made = file is not None and not file.exists()
+    store = open_store(settings, create=create)
+    try:
+        terminal.note(f"Database: {store.place}{' (new)' if made else ''}")
+        yield settings, store
+    finally:
+        store.close()
+
+
+def expect_own_key(settings: Settings) -> None:
+    """Refuse to make up a key that would be of no use to a service on another machine. Raises ConfigurationError."""
+    generated = settings.embedded or (settings.data_dir / KEY_FILE).exists()
+    if settings.secret_key is None and not generated:
+        raise ConfigurationError("COALMINE_SECRET_KEY must be set to the service's own, or it cannot read the secrets")
+
+
+def server_at(url: str) -> Server:
+    """Speak to a running service, with the key of the environment."""
+    return Server(url, read_api_key(os.environ), user_agent=USER_AGENT)
+
+
+def at_text(microseconds: int | None) -> str:
+    """Write a stored time for a table; nothing where there is none."""
+    return (time_text(from_us(microseconds).replace(microsecond=0)) or "") if microseconds is not None else ""
+
+
+def now() -> datetime:
+    """Tell the time."""
+    return datetime.now(UTC)
