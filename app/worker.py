@@ -22,13 +22,14 @@ from app.domain.hooks import Send
 from app.domain.retrievers import Probe
 from app.domain.schedules import trigger
 from app.services import alerting, deliveries, diagnosis, rescoring, retention, runs, scheduling
+from app.services.delivery_threads import MOST_THREADS, DeliveryThreads
 from app.services.diagnosing import Diagnoses
+from app.services.heartbeat import keep_leases
 from app.services.notices import Links
 from app.services.overload import report_overload
 from app.services.plans import Planner
 from app.services.runs import EndedRun
 from app.services.scheduling import ScheduledCheck
-from app.services.self_monitor import Issue
 from app.services.vault import Vault
 from app.services.work_queue import has_work
 from app.services.worker_clock import WorkerClock
@@ -39,7 +40,6 @@ logger = logging.getLogger("coalmine.worker")
 
 _LOOK_SECONDS = 1.0
 _SYNC_SECONDS = 5
-_HEARTBEAT_SECONDS = 5
 _LEASE = timedelta(seconds=30)
 _RETENTION_SECONDS = 600
 
@@ -73,7 +73,8 @@ class Engine:
     clock: Callable[[], datetime] = _now
     retention_days: int = 90
     run_threads: int = 4
-    delivery_threads: int = 4
+    delivery_threads: int = MOST_THREADS
+    """At most; one waits for what is due, the others are started while sends are under way."""
     diagnosis_threads: int = 2
     """Their own: a slow retriever is asked why for half a minute, and no run waits for that."""
 
@@ -105,6 +106,7 @@ class Worker:
             stopping=self._stopping.is_set,
             threads=engine.diagnosis_threads,
         )
+        self._senders = DeliveryThreads(self._delivery_loop, engine.send, most=engine.delivery_threads)
         self._rescorer = f"{engine.owner}:rescoring"
         self._owners = [f"{engine.owner}:run-{number}" for number in range(engine.run_threads)]
 
@@ -121,15 +123,12 @@ class Worker:
             ("rescoring", self._rescoring_loop),
         ]
         loops += [(f"run-{number}", partial(self._run_loop, owner)) for number, owner in enumerate(self._owners)]
-        loops += [
-            (f"delivery-{number}", partial(self._delivery_loop, f"{self._engine.owner}:delivery-{number}"))
-            for number in range(self._engine.delivery_threads)
-        ]
         loops += [(f"diagnosis-{number}", self._diagnosis_loop) for number in range(self._engine.diagnosis_threads)]
         for name, loop in loops:
             thread = threading.Thread(target=loop, name=f"coalmine-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
+        self._senders.start()
 
     def wake(self) -> None:
         """Say that there may be work now: a run was queued, a delivery written, a definition changed."""
@@ -144,7 +143,7 @@ class Worker:
         with self._scheduling:  # no job comes in behind the scheduler's back
             self._scheduler.shutdown(wait=False)
         deadline = time.monotonic() + patience
-        for thread in self._threads:
+        for thread in (*self._threads, *self._senders.threads):
             thread.join(max(0.0, deadline - time.monotonic()))
         try:
             for owner in self._owners:
@@ -157,7 +156,8 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether every thread of the worker is running."""
-        return bool(self._threads) and all(thread.is_alive() for thread in self._threads)
+        running = bool(self._threads) and all(thread.is_alive() for thread in self._threads)
+        return running and self._senders.alive
 
     def _repeat(self, seconds: float, task: Callable[[], None]) -> None:
         """Do a task now and then every few seconds, whatever the wall clock says."""
@@ -254,13 +254,19 @@ class Worker:
     def _diagnosis_loop(self) -> None:
         self._loop(self._diagnose_once, poll_seconds=_LOOK_SECONDS)  # its queue is in memory and has deadlines
 
-    def _delivery_loop(self, owner: str) -> None:
-        self._loop(partial(self._deliver_once, owner))
+    def _delivery_loop(self, name: str, is_surplus: Callable[[], bool]) -> None:
+        self._loop(partial(self._deliver_once, f"{self._engine.owner}:{name}"), is_surplus)
 
-    def _loop(self, work_once: Callable[[], bool], *, poll_seconds: float | None = None) -> None:
+    def _loop(
+        self,
+        work_once: Callable[[], bool],
+        is_surplus: Callable[[], bool] = lambda: False,
+        *,
+        poll_seconds: float | None = None,
+    ) -> None:
         """Work whenever woken; without `poll_seconds` only then, see `_poll_queues`."""
         seen = -1
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and not is_surplus():
             with self._wake:
                 if seen == self._looks:
                     self._wake.wait(poll_seconds)
@@ -329,7 +335,7 @@ class Worker:
         sent = deliveries.attempt_next(
             engine.store,
             engine.vault,
-            engine.send,
+            self._senders.send,
             owner=owner,
             links=engine.links,
             clock=self._now,
@@ -357,21 +363,11 @@ class Worker:
         return True
 
     def _heartbeat(self) -> None:
-        """Renew the leases of runs under way, whatever goes wrong with one renewal."""
-        beaten_at = time.monotonic()
-        while not self._stopping.wait(_HEARTBEAT_SECONDS):
-            try:
-                if held := dict(self._at_work):
-                    runs.renew(self._engine.store, held, now=self._now(), lease=_LEASE)
-            except StoreUnavailableError as error:
-                logger.error("store_unavailable", extra={"detail": str(error)})  # noqa: TRY400 - expected, no trace
-            except BaseException:  # without it every long run would be taken over again and again
-                logger.exception("bug")
-            else:
-                beaten_at = time.monotonic()
-                self._process.monitor.clear(Issue.HEARTBEAT)
-                continue
-            silent = time.monotonic() - beaten_at
-            if silent > _LEASE.total_seconds() / 2:
-                detail = f"the leases of running runs could not be renewed for {silent:.0f} s; the log has the reason"
-                self._process.monitor.report(Issue.HEARTBEAT, detail)
+        keep_leases(
+            self._engine.store,
+            self._process.monitor,
+            lambda: dict(self._at_work),
+            clock=self._now,
+            lease=_LEASE,
+            stopping=self._stopping,
+        )

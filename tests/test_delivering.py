@@ -31,34 +31,36 @@ def test_a_temporary_failure_is_retried_after_about_five_seconds() -> None:
     assert step.reason == "The receiver answered 500: attempt 2 follows in 5 s."
 
 
-@pytest.mark.parametrize(("attempts", "seconds"), [(1, 5), (2, 10), (3, 20), (9, 1280), (10, 2560), (11, 3600)])
-def test_waits_double_up_to_an_hour(attempts: int, seconds: float) -> None:
+@pytest.mark.parametrize(("attempts", "seconds"), [(1, 5), (2, 10), (3, 20), (4, 40), (5, 60), (99, 60)])
+def test_waits_double_up_to_a_minute(attempts: int, seconds: float) -> None:
     assert backoff(attempts, None, 0.0) == seconds
 
 
 @settings(deadline=None)
 @given(attempts=st.integers(0, 10_000), jitter=JITTER, retry_after=st.none() | st.floats(-10, 1e12))
-def test_every_wait_is_positive_and_at_most_an_hour(attempts: int, jitter: float, retry_after: float | None) -> None:
-    assert 3.75 <= backoff(attempts, retry_after, jitter) <= 3600
+def test_every_wait_is_positive_and_at_most_five_minutes(
+    attempts: int, jitter: float, retry_after: float | None
+) -> None:
+    assert 3.75 <= backoff(attempts, retry_after, jitter) <= (60 if retry_after is None else 300)
 
 
 def test_jitter_spreads_what_failed_together() -> None:
     rng = random.Random(3)  # noqa: S311 - the draw of a test
     waits = {backoff(5, None, rng.random()) for _ in range(100)}
     assert len(waits) == 100
-    assert 60 <= min(waits) < 65
-    assert 75 < max(waits) <= 80
+    assert 45 <= min(waits) < 47
+    assert 58 < max(waits) <= 60
 
 
 @pytest.mark.parametrize(
-    ("retry_after", "wait"), [(120.0, 120.0), (1.0, 5.0), (86_400.0, 3600.0), (0.0, 5.0), (-5.0, 5.0)]
+    ("retry_after", "wait"), [(120.0, 120.0), (1.0, 5.0), (86_400.0, 300.0), (0.0, 5.0), (-5.0, 5.0)]
 )
-def test_retry_after_is_respected_up_to_the_hour(retry_after: float, wait: float) -> None:
+def test_retry_after_is_respected_up_to_five_minutes(retry_after: float, wait: float) -> None:
     assert backoff(1, retry_after, 0.0) == wait
 
 
 @settings(deadline=None)
-@given(attempts=st.integers(1, 20), jitter=JITTER, retry_after=st.floats(0, 3600))
+@given(attempts=st.integers(1, 20), jitter=JITTER, retry_after=st.floats(0, 300))
 def test_nothing_is_sent_sooner_than_the_receiver_asked(attempts: int, jitter: float, retry_after: float) -> None:
     receipt = Receipt(ok=False, http_status=429, retry_after_seconds=retry_after)
     step = after_attempt(receipt, attempts, START, START, jitter)
@@ -88,7 +90,7 @@ def test_a_receiver_that_never_answers_is_tried_for_a_day_and_then_left_alone(se
         now = step.next_attempt_at
     assert step.state is DeliveryState.DEAD
     assert timedelta(hours=24) <= now - START <= timedelta(hours=25)
-    assert 30 <= attempts <= 50
+    assert 1_440 <= attempts <= 1_930
 
 
 def test_a_permanent_failure_stops_after_three_attempts() -> None:

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from app import metrics, worker
-from app.services import runs
+from app.services import heartbeat, runs
 from app.store.engine import Store
 from app.worker import Engine, Worker
 from tests.fakes import Crash
@@ -40,7 +40,7 @@ def test_a_heartbeat_goes_on_after_any_error_and_tells_of_one_that_lasts(
         renew(*arguments, **more)
 
     monkeypatch.setattr(runs, "renew", renew_unless_broken)
-    monkeypatch.setattr(worker, "_HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0.02)
     monkeypatch.setattr(worker, "_LEASE", timedelta(seconds=2))
     world.probe.before_batch = wait
     registry = CollectorRegistry()

@@ -8,7 +8,9 @@ from typing import Final
 from app.domain.hooks import HookKind, Receipt
 
 FIRST_RETRY_SECONDS: Final = 5.0
-LONGEST_WAIT_SECONDS: Final = 3600.0
+LONGEST_WAIT_SECONDS: Final = 60.0
+"""A receiver that is back hears of it within about a minute, however long it was gone."""
+LONGEST_RETRY_AFTER_SECONDS: Final = 300.0
 JITTER_SHARE: Final = 0.25
 GIVE_UP_AFTER: Final = timedelta(hours=24)
 PERMANENT_TRIES: Final = 3
@@ -81,14 +83,14 @@ def is_forgotten(hook_kind: str, *, resolves: bool, delivered_at: datetime, aler
 
 
 def backoff(attempts: int, retry_after: float | None, jitter: float) -> float:
-    """Return the seconds to wait after the given number of failed attempts, at most an hour.
+    """Return the seconds to wait after the given number of failed attempts, at most a minute.
 
     About 5 s after the first, doubling, shortened by up to a quarter by `jitter` in [0, 1) so that deliveries which
-    failed together do not return together. Never sooner than the receiver asked for (Retry-After, up to the hour).
+    failed together do not return together. Never sooner than the receiver asked for (Retry-After, up to five minutes).
     """
     doublings = min(max(attempts, 1) - 1, 32)  # far beyond the cap, and still a float
     wait: float = min(LONGEST_WAIT_SECONDS, FIRST_RETRY_SECONDS * 2**doublings) * (1.0 - JITTER_SHARE * jitter)
-    return wait if retry_after is None else max(wait, min(retry_after, LONGEST_WAIT_SECONDS))
+    return wait if retry_after is None else max(wait, min(retry_after, LONGEST_RETRY_AFTER_SECONDS))
 
 
 def _ended(state: DeliveryState, reason: str, *, disable: bool = False) -> NextStep:

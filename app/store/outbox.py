@@ -6,7 +6,7 @@ Apart from "is it broken?" (alerts), so that retries and restarts cannot speak t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -48,6 +48,10 @@ class AttemptRow:
     latency_seconds: float
 
 
+CLOCK_TOLERANCE: Final = 600 * 1_000_000
+"""Microseconds: more than any attempt is put off or any lease lasts."""
+MOST_ATTEMPTS: Final = 100
+"""Attempts kept of a delivery: the newest ones."""
 _FEW = ("pending", "dead")
 """The states that have an index of their own."""
 _DELIVERY = sa.select(deliveries, definitions.c.slug.label("hook")).join(
@@ -143,7 +147,7 @@ def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until:
     for row in connection.execute(statement).all():
         if not take_hook(connection, row.hook_id):
             continue
-        free = sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now)
+        free = is_unleased(now)
         claimed = connection.execute(
             sa.update(deliveries)
             .where(deliveries.c.id == row.id, deliveries.c.state == said("pending"), free, ~in_flight(now))
@@ -178,8 +182,8 @@ def _claimable(now: Moment) -> sa.ColumnElement[bool]:
     earlier = sa.exists().where(waiting, before, same_fault, theirs.c.dedupe_key == ours.c.dedupe_key)
     return sa.and_(
         deliveries.c.state == said("pending"),
-        deliveries.c.next_attempt_at <= now,
-        sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now),
+        is_due(deliveries.c.next_attempt_at, now),
+        is_unleased(now),
         ~in_flight(now),
         ~earlier,
     )
@@ -195,10 +199,14 @@ def prepare_delivery(connection: Connection, delivery_id: int, *, owner: str, bo
 
 
 def record_attempt(connection: Connection, delivery_id: int, attempt: AttemptRow) -> None:
-    """Append what came of an attempt."""
+    """Append what came of an attempt; of very many only the newest are kept."""
     columns = ("delivery_id", "at", "http_status", "error", "detail", "latency_seconds")
     row = (delivery_id, attempt.at, attempt.http_status, attempt.error, attempt.detail, attempt.latency_seconds)
     insert_new(connection, attempts, columns, [row])
+    of_delivery = attempts.c.delivery_id == delivery_id
+    newest = sa.select(attempts.c.id).where(of_delivery).order_by(attempts.c.id.desc())
+    beyond = newest.offset(MOST_ATTEMPTS).limit(1).scalar_subquery()
+    connection.execute(sa.delete(attempts).where(of_delivery, attempts.c.error.is_not(None), attempts.c.id <= beyond))
 
 
 def settle_delivery(
@@ -335,10 +343,21 @@ def enqueue_test(connection: Connection, hook_id: int, kind: str, now: int) -> i
     raise AssertionError("no free instant in a millisecond")
 
 
+def is_due(at: sa.ColumnElement[int], now: Moment) -> sa.ColumnElement[bool]:
+    """Whether a moment has come, or is so far ahead that only a wrong clock can have written it."""
+    return sa.or_(at <= now, at > now + CLOCK_TOLERANCE)
+
+
+def is_unleased(now: Moment) -> sa.ColumnElement[bool]:
+    """Whether nobody holds a delivery; see `is_due` for leases far ahead."""
+    return sa.or_(deliveries.c.lease_until.is_(None), ~deliveries.c.lease_until.between(now, now + CLOCK_TOLERANCE))
+
+
 def in_flight(now: Moment) -> sa.ColumnElement[bool]:
     """Whether somebody is sending to the hook of a delivery just now, something new or something once more."""
     other = deliveries.alias()
-    held = sa.and_(_of_hook(other) == deliveries.c.hook_id, other.c.lease_until >= now)
+    leased = other.c.lease_until.between(now, now + CLOCK_TOLERANCE)
+    held = sa.and_(_of_hook(other) == deliveries.c.hook_id, leased)
     # Two, so that each finds its own partial index: what was delivered and is over is never looked at.
     new = sa.exists().where(held, other.c.state == said("pending"))
     again = sa.exists().where(held, other.c.refresh_at.is_not(None))

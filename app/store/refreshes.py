@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import NOW, Moment
-from app.store.outbox import DeliveryRow, find_delivery, in_flight, take_hook
+from app.store.outbox import DeliveryRow, find_delivery, in_flight, is_due, is_unleased, take_hook
 from app.store.tables import alerts, attempts, deliveries
 
 
@@ -48,8 +48,7 @@ def _any_claimable() -> sa.Select[tuple[bool]]:
 
 
 def _claimable(now: Moment) -> sa.ColumnElement[bool]:
-    free = sa.or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until < now)
-    return sa.and_(deliveries.c.refresh_at <= now, free, ~in_flight(now))
+    return sa.and_(is_due(deliveries.c.refresh_at, now), is_unleased(now), ~in_flight(now))
 
 
 def settle_refresh(connection: Connection, delivery_id: int, *, owner: str, refresh_at: int | None) -> bool:
