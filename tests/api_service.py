@@ -36,7 +36,13 @@ CANARIES: list[dict[str, Any]] = [
     },
     {"key": "moon", "query": "Who lives on the moon?", "category": "negative"},
 ]
-CHECK = {"suite": "docs", "retriever": "search", "schedule": {"every": "1h"}, "k": 3}
+CHECK = {
+    "suite": "docs",
+    "retriever": "search",
+    "schedule": {"every": "1h"},
+    "k": 3,
+    "rules": [{"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}}],
+}
 HOOK_SECRET = "whsec_" + "c2VjcmV0LW9mLXRoZS1ob29rLXRlc3RzLTAxMjM0NQ=="
 
 

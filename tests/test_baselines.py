@@ -47,6 +47,7 @@ def test_a_check_without_runs_is_shown_as_warming_up(store: Store) -> None:
     shown = _show(world)
     assert (shown["mode"], shown["learned"], shown["detector"]) == ("moving", None, None)
     assert shown["warm_up"] == {
+        "summary": "no baseline yet, 0 of 20 runs",
         "identical_runs": 0,
         "identical_runs_needed": 20,
         "runs": 0,

@@ -146,15 +146,17 @@ def test_no_account_holds_more_than_the_most() -> None:
     assert level.accounts.max() == np.float32(HIGHEST)
 
 
-def test_a_single_canary_that_is_only_worse_is_a_warning_and_more_make_it_critical() -> None:
+def test_canaries_that_are_only_worse_are_a_warning_and_a_lost_one_makes_it_critical() -> None:
     healthy = calm(200, 300)
     ndcg = np.ones((20, 200))
-    ndcg[:, 9] = 0.5
-    ndcg[10:, [10, 11]] = 0.4
-    found = readings(healthy, runs_of(np.zeros((20, 200), np.int8), ndcg))
+    ndcg[:, [9, 10, 11]] = 0.5
+    lost = np.zeros((20, 200), np.int8)
+    lost[10:, 12] = 1
+    found = readings(healthy, runs_of(lost, ndcg))
     first = found[opened(found)[0] - 1]
     assert first.severity is Severity.WARNING
-    assert [(one.position, one.signal) for one in first.culprits] == [(9, Signal.WORSE)]
+    assert {one.severity for one in found[opened(found)[0] - 1 : 10]} == {Severity.WARNING}
+    assert {(one.position, one.signal) for one in found[9].culprits} == {(place, Signal.WORSE) for place in (9, 10, 11)}
     escalated = [number for number, one in enumerate(found, 1) if one.change is Change.ESCALATED]
     assert len(escalated) == 1
     assert escalated[0] > 10

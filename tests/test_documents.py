@@ -353,14 +353,12 @@ def test_a_schedule_that_cannot_be_read_is_refused_at_its_key(schedule: dict[str
     assert told.startswith(f"schedule.{list(schedule)[-1]}: ")
 
 
-def test_a_check_without_rules_watches_coverage_errors_silence_and_its_embedder() -> None:
-    in_force = rules_in_force(parse_document(CheckDocument, check()).rules)
-    assert [(rule.key, rule.critical) for rule in in_force] == [
-        ("threshold-coverage", Bound(below=0.9)),
-        ("probe_errors", None),
-        ("no_data", None),
-        ("embedding", None),
-    ]
+def test_a_check_without_rules_is_in_force_as_one_that_names_the_detector() -> None:
+    default = rules_in_force(parse_document(CheckDocument, check()).rules)
+    assert [rule.key for rule in default] == ["regression", "guard", "probe_errors", "no_data", "embedding"]
+    assert all(rule.critical is None and rule.warning is None for rule in default)
+    for written in ([], [{"kind": "regression"}], [{"kind": "regression"}, {"kind": "guard"}]):
+        assert {*rules_in_force(parse_document(CheckDocument, check(rules=written)).rules)} == {*default}
 
 
 def test_a_rule_of_its_own_replaces_the_implied_one() -> None:
@@ -405,7 +403,7 @@ def test_a_rule_becomes_the_domain_value_with_the_measure_named_as_a_mean() -> N
             [{"kind": "treshold"}],
             (
                 "rules[0].kind: unknown rule kind 'treshold'; did you mean 'threshold'? Built are: "
-                "threshold, drop, regression, canary, latency, probe_errors, no_data, embedding"
+                "threshold, drop, regression, canary, latency, probe_errors, no_data, embedding, guard"
             ),
         ),
         ([threshold(measure="coverge")], "rules[0].measure: unknown measure 'coverge'; did you mean 'coverage'?"),

@@ -54,9 +54,22 @@ def test_a_named_canary_whose_probe_failed_or_that_is_not_there_says_nothing_and
 
 
 def test_a_regression_is_not_told_from_a_single_run_and_that_is_said() -> None:
-    assert said(report(lost(*KEYS), {"kind": "regression"})) == (
-        "healthy",
-        ["rule 'regression' says nothing: it is told from the runs before, and no detector looked at this one"],
+    why = "rule 'regression' says nothing: it is told from the runs before, and no detector looked at this one"
+    assert said(report(lost(*KEYS[1:]), {"kind": "regression"})) == ("healthy", [why])
+    nothing = "coverage is 0: no canary found what it expects (critical)"
+    assert said(report(lost(*KEYS), {"kind": "regression"})) == ("degraded", [nothing, why])
+
+
+def test_a_check_without_rules_keeps_a_coverage_that_is_said() -> None:
+    absolute = "the check has no rules and a single run no history: coverage must be at least 0.9"
+    assert said(report(FakeProbe())) == ("healthy", [absolute])
+    assert said(report(lost(*KEYS[:3]))) == ("degraded", ["coverage 0.75 is below 0.9 (critical)", absolute])
+    saved = report(lost(*KEYS[:3]))
+    relative = "the check has no rules: coverage must be at least 0.7, 0.05 less than in the baseline"
+    assert said(report(lost(*KEYS[:3]), before=saved)) == ("healthy", [relative])
+    assert said(report(lost(*KEYS[:4]), before=saved)) == (
+        "degraded",
+        ["coverage 0.667 is below 0.7 (critical)", relative],
     )
 
 

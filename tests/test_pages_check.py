@@ -202,7 +202,7 @@ def test_a_check_without_hooks_says_that_nobody_is_told(pages: Site) -> None:
 
 def test_while_learning_the_page_says_how_far_it_is(healthy: Site) -> None:
     told = _section(healthy.page(CHECK), "detector")
-    assert "learning what is usual" in told
+    assert "no baseline yet, 2 of 20 runs" in told
     assert "Identical runs 2 of 20" in told
     assert "Baseline: none yet." in told
 

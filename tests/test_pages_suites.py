@@ -372,13 +372,46 @@ def test_a_new_check_begins_with_what_suits_most(pages: Site) -> None:
     shown = pages.page("/new-check?suite=mine&retriever=search")
     form = fields_of(shown)
     ticked = {one.get("name") for one in shown.all("input", type="checkbox") if "checked" in one.attributes}
-    assert {"rule.coverage", "rule.regression", "enabled", "now"} == ticked
+    assert {"rule.regression", "enabled", "now"} == ticked
     answer = pages.client().post("/new-check", data=form)
     assert answer.headers["location"] == "/checks/mine-search"
     body = definitions.find(pages.world.store, "check", "mine-search").body
-    assert [rule["key"] for rule in body["rules"]] == ["threshold-coverage", "regression"]
+    assert body["rules"] == []  # the same check as one that names no rules in a file or by REST
     assert body["schedule"]["every"] == "5m"
     assert pages.world.count("runs") == {"runs": 1}  # it was asked to run at once
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_ticked"),
+    [
+        ([], True),
+        ([{"kind": "regression"}], True),
+        ([{"kind": "no_data", "enabled": False}], True),
+        ([{"kind": "regression", "enabled": False}], False),
+        ([{"kind": "regression", "enabled": False}, {"kind": "no_data", "enabled": False}], False),
+        ([{"kind": "regression", "enabled": False}, {"kind": "latency", "critical": {"above": 2}}], False),
+    ],
+)
+def test_the_form_shows_the_detector_that_a_check_has_without_rules(
+    pages: Site, rules: list[dict[str, Any]], *, is_ticked: bool
+) -> None:
+    body = {"slug": "edited", "suite": "suite", "retriever": "search", "schedule": {"every": "5m"}, "rules": rules}
+    with pages.client() as client:
+        assert client.put("/v1/checks/edited", json=body).status_code == 201
+        before = definitions.find(pages.world.store, "check", "edited").body
+        form = fields_of(pages.page("/checks/edited/edit"))
+        assert ("rule.regression" in form) is is_ticked
+        assert client.post("/checks/edited/edit", data=form).status_code == 303
+        after = definitions.find(pages.world.store, "check", "edited").body
+        assert {str(rule) for rule in after["rules"]} == {str(rule) for rule in before["rules"]}
+
+
+def test_a_form_without_any_rule_on_what_is_found_switches_the_detector_off(pages: Site) -> None:
+    form = fields_of(pages.page("/new-check?suite=mine&retriever=search"))
+    del form["rule.regression"]
+    pages.client().post("/new-check", data=form)
+    body = definitions.find(pages.world.store, "check", "mine-search").body
+    assert [(rule["kind"], rule["enabled"]) for rule in body["rules"]] == [("regression", False)]
 
 
 def test_saving_a_check_as_it_stands_changes_nothing(pages: Site) -> None:

@@ -1,13 +1,23 @@
 """Rules: what one run is to a rule, the rules every check has, and keys that never change."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.domain.facts import RunFacts
+from app.domain.guard import FirstRun, WarmUp, first_run
 from app.domain.model import Aggregates, Bound, EmbedderChange, Rule, RuleKind, Severity, Slice
-from app.domain.rules import condition, dedupe_key, default_rule_key, measure_value, with_default_rules
+from app.domain.rules import (
+    condition,
+    dedupe_key,
+    default_rule_key,
+    measure_value,
+    with_default_rules,
+    with_gate_rules,
+)
 
 TWO_BOUNDS = Rule(
     key="cov",
@@ -172,9 +182,16 @@ def test_a_rule_is_named_by_what_it_watches(parts: tuple[str, ...], key: str) ->
     assert default_rule_key(*parts) == key
 
 
-def test_a_check_without_rules_watches_coverage_errors_silence_and_its_embedder() -> None:
-    coverage, errors, silence, embedding = with_default_rules([])
-    assert (coverage.key, coverage.critical, coverage.warning) == ("threshold-coverage", Bound(below=0.9), None)
+def keys(rules: Sequence[Rule], *disabled: str) -> list[str]:
+    return [rule.key for rule in with_default_rules(rules, disabled=disabled)]
+
+
+def test_a_check_without_rules_is_compared_with_itself_and_has_no_bound_of_our_own() -> None:
+    regression, guard, errors, silence, embedding = with_default_rules([])
+    assert (regression.key, regression.kind, regression.detector_close) == ("regression", RuleKind.REGRESSION, 2)
+    assert (regression.open_bad, regression.open_of, regression.close) == (1, 1, 1)
+    assert (guard.key, guard.kind, guard.warning, guard.critical) == ("guard", RuleKind.GUARD, None, None)
+    assert (guard.open_bad, guard.open_of, guard.close) == (2, 3, 2)
     assert (errors.key, errors.kind, errors.open_bad, errors.open_of, errors.close) == (
         "probe_errors",
         RuleKind.PROBE_ERRORS,
@@ -195,18 +212,78 @@ def test_a_check_without_rules_watches_coverage_errors_silence_and_its_embedder(
 def test_rules_of_ones_own_replace_the_defaults_they_speak_of() -> None:
     health = Rule(key="h", kind=RuleKind.THRESHOLD, measure="health_score", critical=Bound(below=0.5))
     errors = Rule(key="mine", kind=RuleKind.PROBE_ERRORS, failed_share=0.2)
-    assert [rule.key for rule in with_default_rules([health])] == ["h", "probe_errors", "no_data", "embedding"]
-    assert [rule.key for rule in with_default_rules([errors])] == [
-        "threshold-coverage",
-        "mine",
-        "no_data",
-        "embedding",
-    ]
-    assert [rule.key for rule in with_default_rules([errors], disabled={"mine"})] == [
-        "threshold-coverage",
-        "no_data",
-        "embedding",
-    ]
+    assert keys([health]) == ["h", "probe_errors", "no_data", "embedding"]
+    assert keys([errors]) == ["regression", "mine", "guard", "no_data", "embedding"]
+    assert keys([errors], "mine") == ["regression", "guard", "no_data", "embedding"]
+
+
+def test_a_detector_is_guarded_unless_coverage_is_bounded_or_the_guard_disabled() -> None:
+    detector = Rule(key="regression", kind=RuleKind.REGRESSION)
+    guard = Rule(key="guard", kind=RuleKind.GUARD)
+    bounded = Rule(key="c", kind=RuleKind.THRESHOLD, measure="coverage", critical=Bound(below=0.6))
+    of_category = replace(bounded, category="procedural")
+    every = ["probe_errors", "no_data", "embedding"]
+    assert keys([detector]) == keys([]) == ["regression", "guard", *every]
+    assert keys([detector, of_category]) == ["regression", "c", "guard", *every]
+    assert keys([detector, bounded]) == ["regression", "c", *every]
+    assert keys([detector, bounded], "c") == ["regression", "guard", *every]
+    assert keys([guard], "guard") == ["regression", *every]
+    assert keys([detector], "regression") == every
+
+
+FIRST = FirstRun(run_id=7, coverage=0.735)
+
+
+@pytest.mark.parametrize(
+    ("coverage", "warm_up", "severity", "reason"),
+    [
+        (0.735, WarmUp(over=False, first=FIRST), None, "coverage 0.735 is at least half of the 0.735 of run 7"),
+        (0.3675, WarmUp(over=False, first=FIRST), None, "coverage 0.367 is at least half of the 0.735 of run 7"),
+        (0.36, WarmUp(over=False, first=FIRST), "critical", "coverage 0.36 is below half of the 0.735 of run 7"),
+        (0.0, WarmUp(over=False, first=FIRST), "critical", "coverage is 0"),
+        (0.0, WarmUp(over=False, first=FirstRun(run_id=7, coverage=None)), "critical", "coverage is 0"),
+        (0.0, None, "critical", "coverage is 0"),
+        (0.0, WarmUp(over=True), None, "the baseline stands"),
+    ],
+)
+def test_the_guard_is_bad_at_no_coverage_and_below_half_of_the_first_run_until_a_baseline_stands(
+    coverage: float, warm_up: WarmUp | None, severity: str | None, reason: str
+) -> None:
+    guard = with_default_rules([])[1]
+    found = condition(guard, run(coverage), unknown=False, facts=RunFacts(warm_up=warm_up))
+    assert found.measured
+    assert found.severity == severity
+    assert found.reason.startswith(reason)
+
+
+def test_the_guard_says_nothing_of_what_was_not_measured_or_has_no_first_run() -> None:
+    guard = with_default_rules([])[1]
+    warm_up = RunFacts(warm_up=WarmUp(over=False, first=FIRST))
+    assert not condition(guard, run(0.0), unknown=True, facts=warm_up).measured
+    assert not condition(guard, run(None), unknown=False, facts=warm_up).measured
+    assert not condition(guard, run(0.5), unknown=False, facts=RunFacts()).measured
+
+
+def test_the_first_run_stays_the_reference_until_most_canaries_are_others_or_it_found_nothing() -> None:
+    now = FirstRun(run_id=9, coverage=0.5)
+    assert first_run(None, now, keys_before=(), keys_now=(1, 2)) == now
+    assert first_run(FIRST, now, keys_before=(1, 2, 3, 4), keys_now=(1, 2, 3, 5)) == FIRST
+    assert first_run(FIRST, now, keys_before=(1, 2), keys_now=(1, 2, 3, 4)) == FIRST
+    assert first_run(FIRST, now, keys_before=(1,), keys_now=(1, 2, 3)) == now
+    assert first_run(FirstRun(run_id=7, coverage=0.0), now, keys_before=(1,), keys_now=(1,)) == now
+
+
+def test_without_rules_the_gate_keeps_nine_tenths_or_what_a_saved_run_had() -> None:
+    rules, why = with_gate_rules([], baseline=None)
+    assert [rule.key for rule in rules] == ["threshold-coverage", "probe_errors", "no_data", "embedding"]
+    assert rules[0].critical == Bound(below=0.9)
+    assert why == "the check has no rules and a single run no history: coverage must be at least 0.9"
+    rules, why = with_gate_rules([], baseline=0.735)
+    assert rules[0].critical is not None
+    assert rules[0].critical.below == pytest.approx(0.685)
+    assert why == "the check has no rules: coverage must be at least 0.685, 0.05 less than in the baseline"
+    own = [Rule(key="h", kind=RuleKind.THRESHOLD, measure="health_score", critical=Bound(below=0.5))]
+    assert with_gate_rules(own, baseline=None) == (with_default_rules(own), None)
 
 
 @pytest.mark.parametrize("kind", [EmbedderChange.TRUNCATED, EmbedderChange.SWAPPED, EmbedderChange.COLLAPSED])

@@ -59,7 +59,12 @@ retrievers:
   - slug: docs
     url: "%s/search?token=in-the-url"
     response: {hits: results, id: id, text: text}
-checks: [{slug: watch, suite: handbook, retriever: docs, schedule: {every: 1d}}]
+checks:
+- slug: watch
+  suite: handbook
+  retriever: docs
+  schedule: {every: 1d}
+  rules: [{kind: threshold, measure: coverage, critical: {below: 0.9}}]
 """
 
 

@@ -68,8 +68,8 @@ def check(
     """Ask every canary once and judge the answers, without a server or a database.
 
     Exit code 0: healthy, 1: degraded, 2: unusable input, 3: the retriever could not be measured. It follows the rules
-    of the check, by default coverage below 0.9; a canary degraded by its own limits alone does not change it, but
-    JUnit lists each as a failure.
+    of the check; without any, coverage must be at least 0.9 or, with --baseline, not more than 0.05 below that of the
+    saved report. A canary degraded by its own limits alone does not change it, but JUnit lists each as a failure.
     """
     if rankings is not None:
         ranked = read_run(source_of(rankings))

@@ -10,6 +10,7 @@ from typing import Final
 
 from app.domain.conditions import ROUNDING, Condition, bad, bounded, good, mildest, silent
 from app.domain.counting import counted
+from app.domain.guard import WarmUp
 from app.domain.model import EMPTY, Bound, Percentile, Reason, Rule, RuleKind, Severity
 from app.domain.probe_failures import FailureSummary
 from app.domain.significance import Difference
@@ -47,6 +48,8 @@ class RunFacts:
     """By key, why a canary is degraded; () = it is healthy, None = it was not measured; absent = it was not asked."""
     failure: FailureSummary | None = None
     """Why most of the probes that failed did; None = none did, or that was not read: it decides nothing."""
+    warm_up: WarmUp | None = None
+    """How far the detector was; None = nobody knows."""
 
 
 NO_FACTS: Final = RunFacts()

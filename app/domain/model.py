@@ -248,6 +248,7 @@ class RuleKind(StrEnum):
     PROBE_ERRORS = "probe_errors"
     NO_DATA = "no_data"
     EMBEDDING = "embedding"
+    GUARD = "guard"
 
 
 class Percentile(StrEnum):

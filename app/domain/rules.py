@@ -1,10 +1,10 @@
-"""Rules: what one says about a single run, which every check has, and the keys by which alerts are known.
+"""Rules: what one says about a single run, which a check has by default, and the keys by which alerts are known.
 
 How many runs it takes to open or close an alert is decided in alerting.
 """
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
@@ -12,12 +12,14 @@ from urllib.parse import quote
 from app.domain.conditions import ROUNDING, Condition, bad, bounded, good, mildest, silent
 from app.domain.counting import plural
 from app.domain.facts import NO_FACTS, RunFacts, judge_facts
+from app.domain.guard import judge_guard
 from app.domain.model import Aggregates, Bound, Category, EmbedderChange, Rule, RuleKind, Severity
 from app.domain.probe_failures import FailureSummary
 
 __all__ = [
     "ALWAYS",
     "ANSWERED_RATIO",
+    "COVERAGE",
     "DEGRADED_SHARE",
     "LONGEST_KEY",
     "ROUNDING",
@@ -25,10 +27,13 @@ __all__ = [
     "condition",
     "dedupe_key",
     "default_rule_key",
+    "is_silent_about_quality",
     "measure_value",
     "with_default_rules",
+    "with_gate_rules",
 ]
 
+COVERAGE: Final = "coverage"
 DEGRADED_SHARE: Final = "degraded_share"
 """Degraded canaries over measured ones."""
 ANSWERED_RATIO: Final = "answered_ratio"
@@ -36,6 +41,10 @@ ANSWERED_RATIO: Final = "answered_ratio"
 returned, at all; an entry of the category `negative` alone."""
 
 LONGEST_KEY: Final = 255
+GATE_COVERAGE: Final = 0.9
+"""Least coverage of a single run of a check without rules, where there is nothing to compare it with."""
+GATE_DROP: Final = 0.05
+"""How far its coverage may be below that of a saved run."""
 
 ALWAYS: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING})
 """The kinds every check has without asking."""
@@ -56,6 +65,8 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
             return replace(found, failure=facts.failure)
         case RuleKind.EMBEDDING:
             return _embedding(aggregates, unknown=unknown)
+        case RuleKind.GUARD:
+            return judge_guard(None if unknown else aggregates.coverage, facts.warm_up, unknown=unknown)
         case RuleKind.DROP | RuleKind.REGRESSION | RuleKind.CANARY | RuleKind.LATENCY:
             return judge_facts(rule, facts, unknown=unknown)
         case RuleKind.NO_DATA:
@@ -88,32 +99,70 @@ def default_rule_key(
     return "-".join(part for part in (kind, measure, category, canary) if part)
 
 
-def with_default_rules(rules: Sequence[Rule], *, disabled: Collection[str] = ()) -> tuple[Rule, ...]:
-    """Give the rules in force: a check's own and those it has without asking, less those with a disabled key.
+def is_silent_about_quality(rules: Iterable[Rule]) -> bool:
+    """Whether rules, disabled ones included, leave what is found to the default: none but those of every check."""
+    return not {rule.kind for rule in rules} - ALWAYS - {RuleKind.GUARD}
 
-    Without asking it has `probe_errors`, `no_data`, `embedding`, and coverage if nothing else is watched. A disabled
-    rule still stands in for the one of its kind: that is how `no_data` is switched off.
+
+def with_default_rules(rules: Sequence[Rule], *, disabled: Collection[str] = ()) -> tuple[Rule, ...]:
+    """Rules in force: a check's own and the default ones, without those with a disabled key.
+
+    Every check has `probe_errors`, `no_data` and `embedding`; one without rules of its own has `regression`. Until a
+    baseline stands a `regression` needs a `guard`, unless another rule bounds the coverage of the whole check. A
+    disabled rule still stands in for the one of its kind: that is how `no_data` is switched off.
     """
+    own = tuple(rules)
+    if is_silent_about_quality(own):
+        own = (_at_once(RuleKind.REGRESSION), *own)
+    named = {rule.kind for rule in own} | {rule.key for rule in own}
+    in_force = [rule for rule in own if rule.key not in disabled]
+    watched = any(rule.kind is RuleKind.REGRESSION for rule in in_force)
+    if watched and RuleKind.GUARD not in named and not any(_bounds_coverage(rule) for rule in in_force):
+        own += (Rule(key=default_rule_key(RuleKind.GUARD), kind=RuleKind.GUARD, measure=COVERAGE),)
+    return _with_those_of_every_check(own, disabled)
+
+
+def with_gate_rules(
+    rules: Sequence[Rule], *, baseline: float | None, disabled: Collection[str] = ()
+) -> tuple[tuple[Rule, ...], str | None]:
+    """Rules in force where there is no history, and a sentence on the bound that takes the place of `regression`.
+
+    `baseline`: the coverage of a saved run to compare with, if there is one. The sentence has no full stop; None where
+    the check has rules of its own.
+    """
+    if not is_silent_about_quality(rules):
+        return with_default_rules(rules, disabled=disabled), None
+    if baseline is None or baseline <= GATE_DROP:
+        least = GATE_COVERAGE
+        why = f"the check has no rules and a single run no history: coverage must be at least {least:g}"
+    else:
+        least = baseline - GATE_DROP
+        why = f"the check has no rules: coverage must be at least {least:.3g}, {GATE_DROP:g} less than in the baseline"
+    bound = Bound(below=least)
+    key = default_rule_key(RuleKind.THRESHOLD, COVERAGE)
+    stand_in = Rule(key=key, kind=RuleKind.THRESHOLD, measure=COVERAGE, critical=bound)
+    return _with_those_of_every_check((stand_in, *rules), disabled), why
+
+
+def _with_those_of_every_check(rules: tuple[Rule, ...], disabled: Collection[str]) -> tuple[Rule, ...]:
     kinds = {rule.kind for rule in rules}
-    own: tuple[Rule, ...] = tuple(rules)
-    if not kinds - ALWAYS:
-        own = (
-            Rule(
-                key=default_rule_key(RuleKind.THRESHOLD, "coverage"),
-                kind=RuleKind.THRESHOLD,
-                measure="coverage",
-                critical=Bound(below=0.9),
-            ),
-            *own,
-        )
     if RuleKind.PROBE_ERRORS not in kinds:
-        own += (Rule(key=default_rule_key(RuleKind.PROBE_ERRORS), kind=RuleKind.PROBE_ERRORS),)
-    if RuleKind.NO_DATA not in kinds:
-        own += (Rule(key=default_rule_key(RuleKind.NO_DATA), kind=RuleKind.NO_DATA, open_bad=1, open_of=1, close=1),)
-    if RuleKind.EMBEDDING not in kinds:  # what known texts say is no matter of chance: one run is enough, either way
-        key = default_rule_key(RuleKind.EMBEDDING)
-        own += (Rule(key=key, kind=RuleKind.EMBEDDING, open_bad=1, open_of=1, close=1),)
-    return tuple(rule for rule in own if rule.key not in disabled)
+        rules += (Rule(key=default_rule_key(RuleKind.PROBE_ERRORS), kind=RuleKind.PROBE_ERRORS),)
+    # What known texts say of an embedder is no matter of chance: one run is enough, either way.
+    rules += tuple(_at_once(kind) for kind in (RuleKind.NO_DATA, RuleKind.EMBEDDING) if kind not in kinds)
+    return tuple(rule for rule in rules if rule.key not in disabled)
+
+
+def _at_once(kind: RuleKind) -> Rule:
+    """Default rule of a kind whose alert opens and closes with one run."""
+    return Rule(key=default_rule_key(kind), kind=kind, open_bad=1, open_of=1, close=1)
+
+
+def _bounds_coverage(rule: Rule) -> bool:
+    """Whether a rule bounds the coverage of the whole check from below."""
+    if rule.kind is not RuleKind.THRESHOLD or rule.measure != COVERAGE or rule.category is not None:
+        return False
+    return any(bound is not None and bound.below is not None for bound in (rule.warning, rule.critical))
 
 
 def dedupe_key(check: str, rule_key: str, scope: str = "") -> str:

@@ -21,7 +21,16 @@ from pydantic import (
 
 from app.domain.measures import mean_name, parse_measure
 from app.domain.model import Bound, Category, Percentile, Rule, RuleKind, Severity
-from app.domain.rules import ALWAYS, ANSWERED_RATIO, DEGRADED_SHARE, ROUNDING, default_rule_key, with_default_rules
+from app.domain.rules import (
+    ALWAYS,
+    ANSWERED_RATIO,
+    COVERAGE,
+    DEGRADED_SHARE,
+    ROUNDING,
+    default_rule_key,
+    with_default_rules,
+    with_gate_rules,
+)
 from app.formats.canary_documents import MaxLatency
 from app.formats.fields import (
     CanaryKey,
@@ -43,7 +52,7 @@ from app.formats.fields import (
 
 BUILT = tuple(kind.value for kind in RuleKind)
 
-OWN_MEASURES = ("health_score", "coverage", DEGRADED_SHARE, ANSWERED_RATIO)
+OWN_MEASURES = ("health_score", COVERAGE, DEGRADED_SHARE, ANSWERED_RATIO)
 """What a threshold can watch besides the means of IR measures."""
 
 
@@ -51,6 +60,12 @@ def rules_in_force(rules: Sequence["RuleDocument"]) -> tuple[Rule, ...]:
     """Return the rules a check has in force, see `with_default_rules`."""
     disabled = {str(rule.key) for rule in rules if not rule.enabled}
     return with_default_rules([rule.to_domain() for rule in rules], disabled=disabled)
+
+
+def gate_rules(rules: Sequence["RuleDocument"], *, baseline: float | None) -> tuple[tuple[Rule, ...], str | None]:
+    """Rules of a check in force where there is no history, with a note on the default, see `with_gate_rules`."""
+    disabled = {str(rule.key) for rule in rules if not rule.enabled}
+    return with_gate_rules([rule.to_domain() for rule in rules], baseline=baseline, disabled=disabled)
 
 
 _DURATION = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
@@ -268,6 +283,12 @@ class RuleDocument(Document):
         if self.category is not None and not negative and self.measure == ANSWERED_RATIO:
             yield ("category",), "only negative canaries have an answered_ratio"
 
+    def _watched(self) -> str | None:
+        """Name of what a rule of this kind watches."""
+        if self.kind is RuleKind.GUARD:
+            return COVERAGE
+        return self.measure if self.percentile is None else f"latency_{self.percentile}"
+
     def to_domain(self) -> Rule:
         """Return the value the domain works with."""
         # What never came opens at once, and what came closes at once; so does what known texts say of an embedder.
@@ -276,7 +297,7 @@ class RuleDocument(Document):
         return Rule(
             key=str(self.key),
             kind=self.kind,
-            measure=self.measure if self.percentile is None else f"latency_{self.percentile}",
+            measure=self._watched(),
             category=self.category,
             canary=self.canary,
             percentile=self.percentile,
@@ -304,6 +325,7 @@ _OPTIONS = {
     RuleKind.PROBE_ERRORS: _ALWAYS | {"failed_share", "open", "close", "margin"},
     RuleKind.NO_DATA: _ALWAYS,
     RuleKind.EMBEDDING: _ALWAYS,
+    RuleKind.GUARD: _ALWAYS,
 }
 
 

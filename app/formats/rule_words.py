@@ -56,6 +56,9 @@ _WORDS: Final[Mapping[RuleKind, Callable[[Rule], str]]] = {
     RuleKind.LATENCY: _latency,
     RuleKind.PROBE_ERRORS: _probe_errors,
     RuleKind.NO_DATA: lambda _: "nothing has completed by the second scheduled time after the last run (critical)",
+    RuleKind.GUARD: lambda _: (
+        "until a baseline stands: coverage is 0 or below half of the first measured run's (critical)"
+    ),
     RuleKind.EMBEDDING: lambda _: "the embedder of the retriever answers known texts as another model would (critical)",
 }
 _AT_ONCE = {RuleKind.REGRESSION, RuleKind.NO_DATA, RuleKind.EMBEDDING}

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any
 
+from app.domain.counting import counted
 from app.domain.detection import Settings, unpack_state
 from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS
 from app.domain.errors import ConflictError, InvalidInputError, Problem
@@ -193,10 +194,16 @@ def _warm_up(row: DetectorRow | None, seen: DetectionRow | None, waits: str | No
     """Say how far the warm-up is: so many identical runs, or so many runs of any kind."""
     state = None if row is None else unpack_state(Detector.state_of(row.body))
     told = [_NEXT] if seen is None else [seen.body.get("anew"), seen.body.get("warming")]
+    identical = 0 if state is None else min(state.identical, IDENTICAL_RUNS)
+    eligible = 0 if state is None else min(state.eligible, FULL_RUNS)
+    sooner, needed = (identical, IDENTICAL_RUNS)
+    if FULL_RUNS - eligible < IDENTICAL_RUNS - identical:
+        sooner, needed = eligible, FULL_RUNS
     return {
-        "identical_runs": 0 if state is None else min(state.identical, IDENTICAL_RUNS),
+        "summary": f"no baseline yet, {sooner} of {counted(needed, 'run')}",
+        "identical_runs": identical,
         "identical_runs_needed": IDENTICAL_RUNS,
-        "runs": 0 if state is None else min(state.eligible, FULL_RUNS),
+        "runs": eligible,
         "runs_needed": FULL_RUNS,
         "note": "; ".join(part for part in (waits, *told) if part) or None,
     }

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from app.domain.detection import Reading
 from app.domain.drops import drop_as_json
+from app.domain.guard import FirstRun
 from app.domain.significance import Difference
 
 CULPRITS: Final = 50
@@ -23,10 +24,12 @@ def body_of(
     drops: Mapping[str, Difference | str],
     drift: Mapping[str, Any] | None,
     anew: str = "",
+    first: FirstRun | None = None,
 ) -> dict[str, Any]:
     """Write down what there is to say of a run besides the columns; `keys` are those of the watched canaries.
 
-    `anew`: why the detector began anew with what it measures, said while it warms up.
+    `anew`: why the detector began anew with what it measures, said while it warms up; `first`: what a guard compares
+    with until then.
     """
     body: dict[str, Any] = {"reason": reason_of(reading, since_run, index_change)}
     told: dict[str, Any] = {
@@ -42,6 +45,7 @@ def body_of(
         "index_change": index_change,
         "drops": {key: drop_as_json(found) for key, found in drops.items()},
         "drift": drift,
+        "first": first and {"run": str(first.run_id), "coverage": first.coverage},
     }
     body |= {name: value for name, value in told.items() if value}
     if reading.culprits:
@@ -51,6 +55,12 @@ def body_of(
         ]
         body["culprits"] = {"total": len(reading.culprits), "named": named}
     return body
+
+
+def first_run_of(body: Mapping[str, Any]) -> FirstRun | None:
+    """Run that a guard compared with, as kept beside a run; None where a baseline stood or nobody kept it."""
+    first = body.get("first")
+    return None if first is None else FirstRun(run_id=int(first["run"]), coverage=first["coverage"])
 
 
 def withholding(alerted: AbstractSet[str], body: Mapping[str, Any]) -> AbstractSet[str]:

@@ -13,12 +13,14 @@ from app.domain.alerting import Observation, window_length
 from app.domain.detection import Change
 from app.domain.drops import drop_from_json
 from app.domain.facts import NO_FACTS, Alarm, RunFacts
+from app.domain.guard import WarmUp
 from app.domain.judging import RELEVANCE, Panel, unpack_reasons
 from app.domain.model import Reason, Rule, RuleKind, RunStatus, Severity, Verdict
 from app.domain.probe_failures import FailureSummary
 from app.domain.rules import condition
 from app.domain.significance import Difference
 from app.domain.verdicts import NOT_CARRIED_OUT
+from app.services import detected
 from app.services.summaries import failure_summary, latency_summary, stored_aggregates
 from app.store import detection, history, suites
 from app.store.detection import DetectionRow
@@ -123,7 +125,8 @@ def _is_enough(seen: Facts, rule: Rule, compared_since: int) -> bool:
 
 def _compared_since(connection: Connection, check_id: int, rules: Sequence[Rule]) -> int:
     """Give the newest run before somebody chose what the check is compared with; runs up to it meant something else."""
-    choice = detection.newest_choice(connection, check_id) if _asks(rules, RuleKind.DROP) else None
+    asked = _asks(rules, RuleKind.DROP, RuleKind.GUARD)
+    choice = detection.newest_choice(connection, check_id) if asked else None
     return 0 if choice is None else choice.after_run
 
 
@@ -149,6 +152,7 @@ def facts_of(
     return RunFacts(
         alarm=None if seen is None else _alarm(seen),
         drops={} if seen is None else _drops(seen),
+        warm_up=None if seen is None else _warm_up(seen),
         latencies=latency_summary(latencies) if _asks(rules, RuleKind.LATENCY) else {},
         canaries={
             key: None if place in failed else _reasons(int(reasons[place]), unscored=place in unscored)
@@ -164,7 +168,7 @@ def _stored(
     """Read what the rules look at on those of these runs whose verdict is known, and nothing else."""
     runs = [row for row in rows if row.verdict != Verdict.UNKNOWN]
     seen: dict[int, DetectionRow] = {}
-    if _asks(rules, RuleKind.REGRESSION, RuleKind.DROP):
+    if _asks(rules, RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD):
         seen = detection.detections_of(connection, [run.id for run in runs])
     canaries = _canaries(connection, _named(rules), runs)
     timed = _asks(rules, RuleKind.LATENCY)
@@ -172,6 +176,7 @@ def _stored(
         run.id: RunFacts(
             alarm=_alarm(seen[run.id]) if run.id in seen else None,
             drops=_drops(seen[run.id], before=run.id <= compared_since) if run.id in seen else {},
+            warm_up=_warm_up(seen[run.id], before=run.id <= compared_since) if run.id in seen else None,
             latencies=_latencies(connection, run.id) if timed else {},
             canaries=canaries.get(run.id, {}),
         )
@@ -216,6 +221,14 @@ def _drops(seen: DetectionRow, *, before: bool = False) -> dict[str, Difference 
     """Read how a run differs from the baseline; `before` = people have chosen another one since."""
     found = seen.body.get("drops", {})
     return {key: _OTHER_BASELINE if before else drop_from_json(one) for key, one in found.items()}
+
+
+def _warm_up(seen: DetectionRow, *, before: bool = False) -> WarmUp | None:
+    """How far the detector was at a run; `before` = people have chosen another baseline since."""
+    first = detected.first_run_of(seen.body)
+    if before or (first is None and seen.baseline_id is not None):
+        return WarmUp(over=True)
+    return None if first is None else WarmUp(over=False, first=first)
 
 
 def _latencies(connection: Connection, run_id: int) -> dict[str, float | None]:

@@ -30,6 +30,7 @@ from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
 from app.formats.fields import suggestion
+from app.formats.rule_documents import gate_rules
 from app.formats.secret_fields import config_hash, content_hash
 from app.services.facts import facts_of
 from app.services.summaries import aggregate_vector, run_body, vector_names
@@ -62,19 +63,23 @@ def measure(
     """Ask every canary once, judge the answers and give the report with all results.
 
     `answered` hears how many answers came in, as they do. `before` is a report saved earlier, the baseline of `drop`
-    rules; a `regression` takes more than that, and the reasons say which rules had nothing to say. Raises
+    rules; a `regression` takes more than that, and the reasons say which rules had nothing to say, and what bound a
+    check without rules is held against. Raises
     InvalidInputError where the retriever's configuration cannot be used at all; whatever the retriever does is part of
     the report.
     """
     check, retriever = target.check, target.retriever.to_domain()
     panel = Panel([canary.to_domain() for canary in target.suite.canaries or ()])
-    yardstick = check.yardstick(retriever.scorer)
+    rules, note = gate_rules(check.rules, baseline=_coverage_before(before))
+    yardstick = replace(check.yardstick(retriever.scorer), rules=rules)
     started_at = clock()
     asked = _ask(panel, probe, Asking(retriever=retriever, k=yardstick.fetch_k, run_id=run_id), answered)
     finished_at = clock()
     judged = _judge(yardstick, panel, asked, decimals_of(retriever.score_precision), started_at)
     lacks = lacking(retriever.response, present(judged.rankings.values()))
     means, counts, verdict, reasons, body = _summary(yardstick, panel, asked, judged, lacks, before)
+    if note is not None and verdict is not Verdict.UNKNOWN:
+        reasons.append(note)
     versions = [answer.index_version for answer in asked.answers if answer.index_version]
     run = shapes.run_shape(
         id=run_id,
@@ -100,6 +105,14 @@ def measure(
         _result(yardstick, panel, position, answer, judged, started_at) for position, answer in enumerate(asked.answers)
     ]
     return shapes.report_shape(run, shaped, everything=True)
+
+
+def _coverage_before(before: Mapping[str, Any] | None) -> float | None:
+    """Coverage of a saved report that this run can be compared with; None = there is none."""
+    if before is None or before["run"].get("measures_version") != MEASURES_VERSION:
+        return None
+    coverage = before["run"].get("coverage")
+    return float(coverage) if isinstance(coverage, int | float) and not isinstance(coverage, bool) else None
 
 
 def choose_targets(documents: Documents, *, check: str | None = None, url: str | None = None) -> tuple[Target, ...]:
@@ -239,7 +252,7 @@ def _summary(
     judged: _Judged,
     lacks: Sequence[str],
     before: Mapping[str, Any] | None,
-) -> tuple[dict[str, float | None], dict[str, int], str, list[str], dict[str, Any]]:
+) -> tuple[dict[str, float | None], dict[str, int], Verdict, list[str], dict[str, Any]]:
     """Amount the answers to a run's means, counts, verdict, its reasons, and what its shape spells out besides."""
     outcomes = [answer.outcome for answer in asked.answers]
     aggregates = judged.tally.aggregates(outcomes)

@@ -22,6 +22,7 @@ from app.domain.detection import (
     unpack_baseline,
 )
 from app.domain.drops import NO_BASELINE, Column, drops
+from app.domain.guard import FirstRun, first_run
 from app.domain.judging import Tally
 from app.domain.measures import MEASURES_VERSION
 from app.domain.model import RuleKind
@@ -144,6 +145,7 @@ def _look(connection: Connection, plan: Plan, tally: Tally, gathered: Gathered) 
         ),
         drift=_drift(connection, plan, gathered, in_force),
         anew=step.detector.anew,
+        first=_first_run(connection, sighting, before, held) if step.baseline is None else None,
     )
     return Watched(
         before=before,
@@ -166,6 +168,19 @@ def _look(connection: Connection, plan: Plan, tally: Tally, gathered: Gathered) 
         otherwise=learn_on(connection, step, sighting, learnable, eligible=False)[0],
         means=b"" if learned is None else means_of_runs(connection, plan, tally, learned.run_ids),
     )
+
+
+def _first_run(
+    connection: Connection, sighting: Sighting, before: DetectorRow | None, held: Detector | None
+) -> FirstRun:
+    """Run that a guard compares this one with, which may be itself; no baseline stands."""
+    measured = sighting.observation.lost[sighting.observation.lost >= 0]
+    now = FirstRun(run_id=sighting.run_id, coverage=float(1 - measured.mean()) if measured.size else None)
+    if before is None or held is None or held.gauge != sighting.gauge:
+        return now
+    last = detection.detections_of(connection, [before.run_id]).get(before.run_id)
+    known = None if last is None else detected.first_run_of(last.body)
+    return first_run(known, now, keys_before=held.follower.state.keys, keys_now=sighting.members.keys)
 
 
 def _sighting(plan: Plan, tally: Tally, choice: ChoiceRow | None) -> Sighting:

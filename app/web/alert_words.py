@@ -29,6 +29,7 @@ RULE_KINDS: Final[Mapping[str, str]] = {
     "probe_errors": "probes fail",
     "no_data": "no run completes",
     "embedding": "the embedder answers as another one",
+    "guard": "coverage collapsed before a baseline stood",
 }
 _SUPPRESSED: Final = {
     "silenced": "Not sent: a silence keeps it back. What still fires when it is over is told then.",

@@ -131,7 +131,7 @@ def _page(
     yaml: str = "",
     status: int = 200,
 ) -> HTMLResponse:
-    placed = check_fields.placed(typed, problems)
+    placed = check_fields.placed(typed, definition.body if definition is not None else None, problems)
     return render(
         request,
         "check_form.html",

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.domain.errors import Problem
+from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import RuleKind
+from app.domain.rules import ALWAYS, is_silent_about_quality
 from app.formats.rule_documents import RuleDocument
 from app.formats.rule_yaml import read_rules, rules_yaml
 from app.web.forms import Typed, lines, number
@@ -18,7 +19,6 @@ DEFAULTS: Mapping[str, str] = {
     "k": "5",
     "enabled": "yes",
     "remind": "1d",
-    "rule.coverage": "yes",
     "rule.coverage.warning": "0.95",
     "rule.coverage.critical": "0.9",
     "rule.coverage.bad": "2",
@@ -65,6 +65,8 @@ _PLAIN = {
 }
 _KEYS = {COVERAGE: "threshold-coverage", LATENCY: "latency-p95", DETECTOR: "regression"}
 _RULE = re.compile(r"^rules\[([0-9]{1,9})\](.*?)(\.below|\.above)?$")
+_NOT_ABOUT_QUALITY = {*ALWAYS, RuleKind.GUARD}
+_NO_DETECTOR = {"kind": RuleKind.REGRESSION, "enabled": False}
 _SIDE = {COVERAGE: "below", LATENCY: "above"}
 
 
@@ -88,13 +90,18 @@ def texts_of(body: Mapping[str, Any]) -> dict[str, str]:
         "enabled": "yes" if body["enabled"] else "",
     }
     others = []
-    for rule in [RuleDocument.model_validate(one) for one in body["rules"]]:
+    rules = [RuleDocument.model_validate(one) for one in body["rules"]]
+    if is_silent_about_quality([rule.to_domain() for rule in rules]):
+        texts[f"rule.{DETECTOR}"] = "yes"
+    # What an empty tick says where nothing else is watched.
+    alone = is_silent_about_quality([rule.to_domain() for rule in rules if rule.kind is not RuleKind.REGRESSION])
+    for rule in rules:
         name = _simple(rule)
-        if name is None:
+        if name is not None:
+            texts[f"rule.{name}"] = "yes"
+            texts |= _bounds(name, rule)
+        elif rule.model_dump(exclude_defaults=True, exclude={"key"}) != _NO_DETECTOR or not alone:
             others.append(rule)
-            continue
-        texts[f"rule.{name}"] = "yes"
-        texts |= _bounds(name, rule)
     return {**texts, "rules": rules_yaml(others)}
 
 
@@ -113,19 +120,23 @@ def body_of(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, Any]:
         "hooks": list(typed.all("hooks")),
         "remind": typed.stripped("remind") or None,
         "enabled": bool(typed.get("enabled")),
-        "rules": [*_rules(typed), *read_rules(typed.get("rules"))],
+        "rules": _rules(typed, read_rules(typed.get("rules")), stored),
     }
     if typed.stripped("cutoffs"):
         body["cutoffs"] = [number(one) for one in lines(typed.get("cutoffs"))]
     return body
 
 
-def placed(typed: Typed, problems: Iterable[Problem]) -> list[Problem]:
+def placed(typed: Typed, stored: Mapping[str, Any] | None, problems: Iterable[Problem]) -> list[Problem]:
     """Put what is wrong with rules where the form has them: those with fields of their own, and the rest in YAML.
 
     `rules[0]` is, for example, the one on coverage, and `rules[2]` the first of the YAML.
     """
-    chosen = [name for name in (COVERAGE, LATENCY, DETECTOR) if typed.get(f"rule.{name}")]
+    try:
+        others = read_rules(typed.get("rules"))
+    except InvalidInputError:  # what is wrong with the YAML has no place among the rules
+        return list(problems)
+    chosen = _chosen(typed, others, stored)
     return [
         problem
         if problem.path is None
@@ -148,15 +159,36 @@ def _schedule(typed: Typed) -> dict[str, Any]:
     return {"every": typed.stripped("schedule.every")}
 
 
-def _rules(typed: Typed) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    if typed.get("rule.coverage"):
-        found.append({"kind": str(RuleKind.THRESHOLD), "measure": COVERAGE, **_written(typed, COVERAGE)})
-    if typed.get("rule.latency"):
-        found.append({"kind": str(RuleKind.LATENCY), **_written(typed, LATENCY)})
-    if typed.get("rule.regression"):
-        found.append({"kind": str(RuleKind.REGRESSION)})
-    return found
+def _chosen(typed: Typed, others: Sequence[Any], stored: Mapping[str, Any] | None) -> list[str]:
+    """Names of the ticked fields that write a rule, in the order of these rules.
+
+    The detector is the default where nothing else is watched: its tick writes none unless it was written out before.
+    """
+    chosen = [name for name in (COVERAGE, LATENCY, DETECTOR) if typed.get(f"rule.{name}")]
+    is_written_out = stored is not None and any(rule["kind"] == RuleKind.REGRESSION for rule in stored.get("rules", ()))
+    is_default = chosen == [DETECTOR] and _are_silent_about_quality(others) and not is_written_out
+    return [] if is_default else chosen
+
+
+def _rules(typed: Typed, others: Sequence[Any], stored: Mapping[str, Any] | None) -> list[Any]:
+    """Rules of a check: those of the fields, then `others`.
+
+    Without a rule on what is found a check has the detector by default, so an empty tick has to be written down.
+    """
+    written: Mapping[str, dict[str, Any]] = {
+        COVERAGE: {"kind": str(RuleKind.THRESHOLD), "measure": COVERAGE, **_written(typed, COVERAGE)},
+        LATENCY: {"kind": str(RuleKind.LATENCY), **_written(typed, LATENCY)},
+        DETECTOR: {"kind": str(RuleKind.REGRESSION)},
+    }
+    chosen = _chosen(typed, others, stored)
+    if not chosen and not typed.get(f"rule.{DETECTOR}") and _are_silent_about_quality(others):
+        return [*others, {"kind": str(RuleKind.REGRESSION), "enabled": False}]
+    return [*(written[name] for name in chosen), *others]
+
+
+def _are_silent_about_quality(rules: Sequence[Any]) -> bool:
+    """Whether rules, which need not be valid, leave what is found to the default."""
+    return all(isinstance(one, Mapping) and one.get("kind") in _NOT_ABOUT_QUALITY for one in rules)
 
 
 def _written(typed: Typed, name: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from app.domain.detection.values import (
     Signal,
     State,
 )
-from app.domain.detection.weighing import LOST, WORSE, Seen, age, standing_out, weigh
+from app.domain.detection.weighing import LOST, WORSE, Seen, age, standing_out, strongest_signal, weigh
 from app.domain.detection.wording import Why, reason_of, warming_note
 from app.domain.model import Severity
 
@@ -149,14 +149,16 @@ def _accused(state: State, seen: Seen, struck: NDArray[np.bool_]) -> State:
 
 
 def _severity(state: State, seen: Seen, baseline: Baseline | None) -> Severity:
-    """Say how bad a run is: a warning if all there is to it is that a single canary is `worse`."""
-    names = _names(state, seen)
-    named = names[names > 0]
-    if baseline is None or len(named) != 1 or named[0] != WORSE:
+    """Severity of a run: critical where canaries are `lost`, a warning where they are merely `worse`.
+
+    Where nobody is named, the account that holds the most decides.
+    """
+    named = _names(state, seen)
+    if baseline is None or (named == LOST).any() or (seen.now[0] == 1).sum() > baseline.usual[0]:
         return Severity.CRITICAL
-    lost, worse = (seen.now == 1).sum(axis=1)
-    spread = lost > baseline.usual[0] or worse > baseline.usual[1] + 1
-    return Severity.CRITICAL if spread else Severity.WARNING
+    if not named.any() and strongest_signal(state) is Signal.LOST:
+        return Severity.CRITICAL
+    return Severity.WARNING
 
 
 def _names(state: State, seen: Seen) -> NDArray[np.int8]:

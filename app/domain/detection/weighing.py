@@ -11,6 +11,7 @@ from app.domain.detection import warming
 from app.domain.detection.accounts import FORGETTING, bet, paid
 from app.domain.detection.learning import worse_than
 from app.domain.detection.values import (
+    SIGNALS,
     UNMEASURED,
     Baseline,
     Fails,
@@ -18,6 +19,7 @@ from app.domain.detection.values import (
     Level,
     Members,
     Observation,
+    Signal,
     State,
 )
 
@@ -97,16 +99,23 @@ def gathering(state: State, baseline: Baseline) -> float:
 
 def age(state: State) -> int:
     """Date the change: the runs since the account that holds the most was last at rest. At least 1."""
-    levels = (state.canaries, state.grouped, state.fleet)
-    most, since = 0.0, 1
-    for level in levels:
-        if level.accounts.size == 0:
-            continue
-        highest = int(level.accounts.argmax())
-        share = float(level.accounts.flat[highest]) / level.accounts.size
-        if share > most:
-            most, since = share, int(level.ages.flat[highest])
-    return max(since, 1)
+    level, highest = _strongest(state)
+    return max(int(level.ages.flat[highest]), 1)
+
+
+def strongest_signal(state: State) -> Signal:
+    """Signal of the account that holds the most."""
+    level, highest = _strongest(state)
+    return SIGNALS[int(np.unravel_index(highest, level.accounts.shape)[0])]
+
+
+def _strongest(state: State) -> tuple[Level, int]:
+    """Level and flat place of the account that holds the most, by its share in the average of its level."""
+    levels = [level for level in (state.canaries, state.grouped, state.fleet) if level.accounts.size]
+    places = [int(level.accounts.argmax()) for level in levels]
+    shares = [float(level.accounts.flat[at]) / level.accounts.size for level, at in zip(levels, places, strict=True)]
+    strongest = shares.index(max(shares))
+    return levels[strongest], places[strongest]
 
 
 def standing_out(state: State, baseline: Baseline, members: Members) -> tuple[str, ...]:
