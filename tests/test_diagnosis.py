@@ -57,9 +57,9 @@ def test_news_says_who_fell_of_what_and_since_when(store: Store) -> None:
         "text": f"since run {bad.id}, when index version v41 -> v42",
     }
     assert (news["fleet"]["shape"], news["fleet"]["causes"]) == ("one", {"missing": 1})
-    assert news["summary"].startswith(
-        "[OPENED] critical on watch: ticket, 1 of 6 (refunds): 1 missing; "
-        f"since run {bad.id}, when index version v41 -> v42; "
+    assert news["summary"] == (
+        f"watch: coverage 0.833, below 1 since run {bad.id} (index v42), "
+        "1 of 6 canaries (refunds) lost its expected chunk: chunks missing from the index"
     )
 
 
@@ -77,7 +77,8 @@ def test_what_all_lost_together_is_called_an_event_of_the_index(sqlite_store: St
     setting.run()
     news = _news(setting)
     assert (news["fleet"]["shape"], news["fleet"]["headline"]) == ("all", "3 of 6: 3 missing")
-    assert "index or encoder event, 3 of 6: 3 missing" in news["summary"]
+    assert news["summary"].endswith("3 of 6 canaries lost their expected chunk: chunks missing from the index")
+    assert news["causes"] == "chunks missing from the index"
 
 
 def test_an_outranked_canary_tells_how_far_its_chunk_fell(sqlite_store: Store) -> None:
@@ -224,7 +225,7 @@ def test_a_flip_that_did_not_persist_is_said_to_be_none(sqlite_store: Store) -> 
     assert (setting.why("refunds")["cause"], setting.why("refunds")["persistent"]) == ("unstable", False)
     news = _news(setting)
     assert news["degraded"][0]["persistent"] is False
-    assert "(None of 6 canaries newly degraded; 1 of 1 asked again was well: restless)" in news["summary"]
+    assert news["summary"].endswith("1 canary degraded and was healthy when asked again")
 
 
 def test_who_was_well_when_asked_again_is_told_last_and_not_in_the_headline(sqlite_store: Store) -> None:
@@ -240,7 +241,7 @@ def test_who_was_well_when_asked_again_is_told_last_and_not_in_the_headline(sqli
     assert told[0] == ("tokens", True)
     assert sorted(told[1:]) == [("limits", False), ("refunds", False)]
     assert news["fleet"]["headline"] == "1 of 6 (tokens): 1 missing; 2 of 3 asked again were well: restless"
-    assert "ticket, 1 of 6 (tokens): 1 missing; 2 of 3 asked again were well: restless; " in news["summary"]
+    assert "1 of 6 canaries (tokens) lost its expected chunk: chunks missing from the index" in news["summary"]
 
 
 def test_an_unknown_run_is_not_diagnosed(sqlite_store: Store) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from app.domain.detection import Baseline, unpack_baseline
 from app.formats import shapes
-from app.services import evidence, reading
+from app.services import evidence
+from app.services.changed_canaries import list_changed
 from app.store import detection
 from app.store.engine import Store
 from tests.conftest import Databases
@@ -34,8 +35,7 @@ def test_the_worst_canaries_stand_in_the_order_of_reports(world: World) -> None:
     }
     run = world.run()
     with world.store.read() as connection:
-        check = reading.find_check(connection, "watch")
-        named = evidence.worst_canaries(connection, check.id, run.id)
+        named = list_changed(connection, run.id, None).canaries
     assert [one["key"] for one in named] == ["dog", "cat", "bee", "ant"]
     reported = shapes.worst_first(list(world.results(run).values()))
     assert [one["key"] for one in named] == [one["key"] for one in reported]

@@ -66,7 +66,7 @@ def notice(kind: str = "alert.opened", **changes: Any) -> dict[str, Any]:
         "alert_id": "7",
         "dedupe_key": "coalmine/docs/threshold-coverage",
         "severity": "critical",
-        "summary": "[OPENED] critical on docs: coverage 0.5 is below 0.9",
+        "summary": "docs: coverage 0.5, below 0.9 since run 810, 11 of 40 canaries lost their expected chunk",
         "reason": "coverage 0.5 is below 0.9 in 2 of 3 runs.",
         "check": "docs",
         "suite": "suite",
@@ -86,6 +86,9 @@ def notice(kind: str = "alert.opened", **changes: Any) -> dict[str, Any]:
         "degraded_queries": [canary["query"]],
         "degraded": [canary],
         "degraded_total": 12,
+        "changed_total": 11,
+        "failing_before": 1,
+        "causes": "8 missing from the index, 3 outranked",
         "links": {
             "check": "https://coalmine.test/checks/docs",
             "run": "https://coalmine.test/runs/812",
@@ -175,11 +178,56 @@ def test_a_link_that_is_none_is_left_out() -> None:
 
 def test_what_there_is_to_know_is_told() -> None:
     story = story_of(notice())
-    assert story.facts[:3] == (("Coverage", "0.5 (bound 0.9)"), ("Health score", "0.71"), ("Degraded", "12"))
-    assert story.canaries == (
-        "retention “How long do we keep data?”: missing; rank 1 → none; rechunked: the text is found under another id",
+    assert story.facts[:6] == (
+        ("Severity", "critical"),
+        ("Event", "opened"),
+        ("Cause", "8 missing from the index, 3 outranked"),
+        ("Coverage", "0.5 (bound 0.9)"),
+        ("Health score", "0.71"),
+        ("Degraded", "12"),
     )
-    assert story.more == 11
+    assert story.canaries == ("retention “How long do we keep data?”: rank 1 → not found",)
+    assert story.remarks == ("and 10 more", "1 more was failing before")
+
+
+@pytest.mark.parametrize("kind", HookKind)
+def test_a_cause_is_said_once_however_many_canaries_share_it(kind: HookKind) -> None:
+    if kind is HookKind.WEBHOOK:  # whose canaries carry each its own, for programs
+        return
+    canary = {**notice()["data"]["degraded"][0], "cause": "missing", "cause_reason": "it is in no deep result"}
+    cause = "chunks missing from the index"
+    what = notice(degraded=[canary] * 10, causes=cause)
+    bodies = [body_of(HOOKS[kind], what, "msg_1").decode()]
+    if kind is HookKind.EMAIL:
+        bodies = [mailed(what).get_body((part,)).get_content() for part in ("plain", "html")]
+    for body in bodies:
+        assert body.count("it is in no deep result") == 0
+        assert body.count(cause) == 1
+
+
+@pytest.mark.parametrize("kind", HookKind)
+def test_every_kind_says_the_check_and_what_happened_in_its_title_and_how_grave_it_is_in_a_field(
+    kind: HookKind,
+) -> None:
+    summary = notice()["data"]["summary"]
+    if kind is HookKind.EMAIL:
+        message = mailed(notice())
+        assert message["Subject"] == summary
+        assert "Severity: critical" in message.get_body(("plain",)).get_content()
+        return
+    found: dict[HookKind, Callable[[Any], tuple[str, str]]] = {
+        HookKind.WEBHOOK: lambda body: (body["data"]["summary"], body["data"]["severity"]),
+        HookKind.SLACK: lambda body: (body["blocks"][0]["text"]["text"].removeprefix("🔴 "), _severity_field(body)),
+        HookKind.PAGERDUTY: lambda body: (body["payload"]["summary"], body["payload"]["severity"]),
+        HookKind.ALERTMANAGER: lambda body: (body[0]["annotations"]["summary"], body[0]["annotations"]["severity"]),
+        HookKind.APPRISE: lambda body: (body["title"], "critical" if "Severity: critical" in body["body"] else ""),
+    }
+    assert found[kind](written(kind, notice())) == (summary, "critical")
+
+
+def _severity_field(message: Mapping[str, Any]) -> str:
+    fields = [str(field["text"]) for block in message["blocks"] for field in block.get("fields", ())]
+    return next(text.removeprefix("Severity: ") for text in fields if text.startswith("Severity: "))
 
 
 # --- webhook -------------------------------------------------------------------------------------------------
@@ -209,12 +257,15 @@ def test_slack_links_are_ours() -> None:
 
 def test_slack_shows_what_happened_in_the_header() -> None:
     titles = [written(HookKind.SLACK, notice(kind))["blocks"][0]["text"]["text"] for kind in TYPES]
-    assert titles == [
-        "🔴 OPENED critical docs",
-        "🔴 ESCALATED critical docs",
-        "🔴 STILL FIRING critical docs",
-        "🟢 RESOLVED critical docs",
-    ]
+    summary = notice()["data"]["summary"]
+    assert titles == [f"🔴 {summary}", f"🔴 {summary}", f"🔴 {summary}", f"🟢 {summary}"]
+
+
+def test_slack_shows_a_summary_that_is_longer_than_a_header_in_full_below_it() -> None:
+    long = f"docs: {'word ' * 60}".strip()
+    blocks = written(HookKind.SLACK, notice(summary=long))["blocks"]
+    assert len(blocks[0]["text"]["text"]) <= 150
+    assert blocks[1]["text"]["text"] == long
 
 
 @pytest.mark.parametrize("limit", range(1, 30))
@@ -358,16 +409,16 @@ def test_the_head_of_an_email_is_ours_to_the_byte(before: str, text: str) -> Non
 
 def test_a_subject_of_encoded_words_is_shown_as_it_was_written() -> None:
     assert mailed(notice(summary="v1 -> =?utf-8?q?v2=0d=0aBcc:_x@e.com?="))["Subject"] == (
-        "Coalmine: v1 -> = ?utf-8?q?v2=0d=0aBcc:_x@e.com?="
+        "v1 -> = ?utf-8?q?v2=0d=0aBcc:_x@e.com?="
     )
 
 
 def test_an_email_says_the_same_twice() -> None:
     message = mailed(notice())
     texts = [message.get_body((kind,)).get_content() for kind in ("plain", "html")]
-    for said in ("coverage 0.5 is below 0.9", "How long do we keep data?", "rank 1 → none", "and 11 more"):
+    for said in ("coverage 0.5 is below 0.9", "How long do we keep data?", "rank 1 → not found", "and 10 more"):
         assert all(said in text for text in texts)
-    assert message["Subject"] == "Coalmine: [OPENED] critical on docs: coverage 0.5 is below 0.9"
+    assert message["Subject"] == notice()["data"]["summary"]
     assert message["Date"].datetime.isoformat() == "2026-03-02T12:00:05+00:00"
     assert message["Auto-Submitted"] == "auto-generated"
 

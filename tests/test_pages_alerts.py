@@ -23,6 +23,8 @@ CANARIES = [canary("ant", category="procedural"), canary("bee"), canary("cat")]
 AT_ONCE = {"open": {"bad": 1, "of": 1}}
 LOST = {"ant", "bee"}
 
+SUMMARY = "watch: coverage 0.333, below 0.5 since run 2 (index two), 2 of 3 canaries lost their expected chunk"
+
 
 @pytest.fixture
 def pages(sqlite_store: Store) -> Site:
@@ -66,7 +68,7 @@ def test_a_list_without_alerts_says_when_there_would_be_one(pages: Site) -> None
 
 def test_an_alert_is_listed_with_what_fell_since_when_and_who_was_told(firing: Site) -> None:
     (card,) = [element.text for element in firing.page("/alerts").all("article")]
-    assert card.startswith("2 of 3: not asked about yet critical firing")
+    assert card.startswith(f"{SUMMARY} critical firing")
     assert "Coverage 0.333 is below 0.5 (critical)" in card
     assert "1 delivery delivered" in card
 
@@ -140,7 +142,9 @@ def test_more_alerts_ask_no_more_of_the_database(pages: Site) -> None:
         asked: list[str] = []
         with statements(world.store, asked.append):
             lines = alert_lines.lines(world.store, AlertQuestion(), before=None, limit=20)
-        assert {line.headline for line in lines if line.alert["state"] == "firing"} == {"2 of 3: not asked about yet"}
+        assert {line.summary.partition(" since ")[0] for line in lines} == {
+            f"{one}: coverage 0.333, below 0.5" for one in slugs[: slugs.index(slug) + 1]
+        }
         seen.append(len(asked))
     assert len(set(seen)) == 1
 
@@ -192,7 +196,7 @@ def test_a_filter_there_is_not_is_refused_in_words(pages: Site, wrong: str) -> N
 
 def test_an_alert_says_what_fell_what_the_rule_saw_and_since_which_index(firing: Site) -> None:
     shown = firing.page("/alerts/1")
-    assert shown.one("h1").text == "2 of 3: not asked about yet"
+    assert shown.one("h1").text == SUMMARY
     headline = _section(shown, "title")
     assert "Coverage 0.333 is below 0.5 (critical)" in headline
     assert "when the index version changed from one to two" in headline
@@ -219,9 +223,9 @@ def test_an_alert_says_what_closes_it_and_counts_down(firing: Site) -> None:
 def test_degraded_canaries_are_told_with_their_ranks_and_lead_to_their_pages(firing: Site) -> None:
     shown = firing.page("/alerts/1")
     rows = [row.text for row in shown.all("tr") if row.text.startswith(("ant", "bee"))]
-    assert rows == ["ant ant missing 1 not found not asked yet", "bee bee missing 1 not found not asked yet"]
+    assert rows == ["ant ant missing 1 not found", "bee bee missing 1 not found"]
     assert shown.all("a", href="/checks/watch/canaries/ant")
-    assert "Degraded canaries now" in _section(shown, "degraded")
+    assert "Changed canaries now" in _section(shown, "degraded")
 
 
 def test_degraded_canaries_stay_told_while_runs_measure_nobody_and_the_run_they_are_of_is_named(firing: Site) -> None:
@@ -229,10 +233,10 @@ def test_degraded_canaries_stay_told_while_runs_measure_nobody_and_the_run_they_
     silent = firing.world.run()
     shown = firing.page("/alerts/1")
     told = _section(shown, "degraded")
-    assert told.startswith("Degraded canaries when it was known last By run 2, the worst first")
-    assert f"The newest run, {silent.id}, measured too little to tell." in told
+    assert told.startswith("Changed canaries in the last run with a verdict By run 2, sorted by severity")
+    assert f"The newest run, {silent.id}, measured too little for a verdict." in told
     rows = [row.text for row in shown.all("tr") if row.text.startswith(("ant", "bee"))]
-    assert rows == ["ant ant missing 1 not found not asked yet", "bee bee missing 1 not found not asked yet"]
+    assert rows == ["ant ant missing 1 not found", "bee bee missing 1 not found"]
 
 
 def test_a_resolved_alert_keeps_what_was_degraded_and_what_happened(firing: Site) -> None:
@@ -240,7 +244,7 @@ def test_a_resolved_alert_keeps_what_was_degraded_and_what_happened(firing: Site
     for _ in range(2):
         firing.world.run()
     shown = firing.page("/alerts/1")
-    assert "Degraded canaries when it was told last" in _section(shown, "degraded")
+    assert "Changed canaries at last notification" in _section(shown, "degraded")
     assert shown.all("a", href="/checks/watch/canaries/bee")
     happened = [item.text for item in shown.all("li") if item.text.startswith(("Opened", "Resolved"))]
     assert [item.split()[0] for item in happened] == ["Opened", "Resolved"]
@@ -277,7 +281,7 @@ def test_what_is_over_is_listed_by_what_had_fallen_and_not_by_what_is_well(firin
     firing.world.probe.all_answer()
     for _ in range(2):
         firing.world.run()
-    assert firing.page("/alerts").one("a", id="to-1").text == "Coverage 0.333 is below 0.5 (critical)"
+    assert firing.page("/alerts").one("a", id="to-1").text == SUMMARY
 
 
 def test_an_alert_leads_to_its_runs_their_difference_and_the_links_of_the_setup(firing: Site) -> None:

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.domain.model import Answer, Outcome, Ranking, Step
-from app.services.evidence import worst_canaries
+from app.services.changed_canaries import list_changed
 from app.services.gate import choose_targets, measure
 from app.store import history
 from app.store.engine import Store
@@ -233,15 +233,13 @@ def test_hits_that_changed_are_news_though_nobody_scored_them(world: World) -> N
     assert (result["reasons"], result["top_score"], result["since_run"]) == (["missing"], None, str(run.id))
 
 
-def test_worst_canaries_are_not_named_for_relevance_that_was_not_measured(world: World) -> None:
+def test_canaries_are_not_listed_for_relevance_that_was_not_measured(world: World) -> None:
     world.probe.answers["ant"] = _scored("ant", 0.1)
     first = world.run()
     world.probe.answers["ant"] = _unscored("ant")
     second = world.run()
     with world.store.read() as connection:
-        run = history.find_run(connection, first.id)
-        assert run is not None
-        named = [worst_canaries(connection, run.check_id, one.id) for one in (first, second)]
+        named = [list_changed(connection, one.id, None).canaries for one in (first, second)]
     assert [[worst["key"] for worst in one] for one in named] == [["ant"], []]
 
 

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from app.domain.counting import plural
-from app.domain.model import Bound, Rule, RuleKind, RunStatus, Severity
+from app.domain.model import Bound, Percentile, Rule, RuleKind, RunStatus, Severity
 from app.domain.rules import Condition
 from app.domain.schedules import Schedule, next_due
 
@@ -49,12 +49,13 @@ class Retirement(StrEnum):
     BASELINE_ACCEPTED = "baseline_accepted"
 
 
-_RETIRED: Final = {
+RETIRED: Final = {
     Retirement.RULE_REMOVED: "the rule was removed from the check",
     Retirement.CHECK_ARCHIVED: "the check was archived",
     Retirement.CHECK_DISABLED: "the check was disabled",
     Retirement.BASELINE_ACCEPTED: "baseline accepted, the present is the new normal",
 }
+"""Why, as part of a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +149,7 @@ def retire(alert: OpenAlert, why: Retirement, now: datetime) -> Decision:
         state=AlertState.RESOLVED if opened else AlertState.OK,
         severity=alert.severity if opened else None,
         transitions=(TransitionType.RESOLVED,) if opened else (),
-        reason=f"{why}: {_RETIRED[why]}.",
+        reason=f"{why}: {RETIRED[why]}.",
         evidence={"cause": why.value},
         at=now,
     )
@@ -284,6 +285,7 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> dict[str,
         "margin": rule.margin,
         "open": {"bad": rule.open_bad, "of": rule.open_of},
         "close": rule.close,
+        **({"percentile": rule.percentile or Percentile.P95} if rule.kind is RuleKind.LATENCY else {}),
         "bad": len(bad),
         "critical_runs": sum(one.condition.severity is Severity.CRITICAL for one in bad),
         "of": len(recent),

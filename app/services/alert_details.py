@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from app.domain.alert_summary import NOT_ABOUT_CANARIES
 from app.domain.alerting import AlertState, TransitionType
 from app.domain.announcing import TRIGGERS
-from app.domain.model import Verdict
+from app.domain.model import RuleKind, Verdict
 from app.services import alert_reading, why
-from app.services.alert_lines import told_reason
-from app.services.evidence import explain, worst_canaries
-from app.services.notices import NOT_ABOUT_CANARIES, Links, filled_links
+from app.services.alert_lines import summaries, told_reason
+from app.services.changed_canaries import list_changed
+from app.services.evidence import explain
+from app.services.notices import Links, filled_links
 from app.store import alerts, catalog, history
 from app.store.alerts import AlertRow
 from app.store.engine import Connection, Store
@@ -25,14 +27,17 @@ _LOOK_BACK: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Degraded:
-    """The degraded canaries of one run, the worst first."""
+    """The canaries of one run that degraded since before an alert began, the worst first."""
 
     run_id: str | None = None
     now: bool = False
     """Whether that is the newest run that can tell; else it is the one that was told of last."""
     silent_run: str | None = None
     """The newest run of the check, where it cannot tell: its verdict is unknown."""
-    total: int | None = None
+    changed: int | None = None
+    """How many changed since before the alert began; None = not known, as of alerts told by a release before."""
+    failing_before: int | None = None
+    """How many others are degraded as well, and were before."""
     canaries: Sequence[Mapping[str, Any]] = ()
     """`key, query, reasons, rank_before, rank_now, cause, cause_reason, persistent` each."""
 
@@ -48,6 +53,8 @@ class AlertDetails:
     """What its rule says now; None of one that is over."""
     fleet: Mapping[str, Any] | None
     """What the canaries that fell have in common, where the alert is about canaries."""
+    summary: str
+    """What happened, without a full stop."""
     told_reason: str
     """Why it opened or got worse; of one that has not opened, what its rule saw last."""
     seen: Mapping[str, Any]
@@ -89,6 +96,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
             retriever=check.body["retriever"],
             rule=next((one for one in rules if one["alert_id"] == alert["id"]), None),
             fleet=_fleet(alert) if about_canaries else None,
+            summary=summaries(connection, [(row, alerts.list_transitions(connection, [row.id])[row.id])])[row.id],
             told_reason=told_reason(alert),
             seen=seen,
             opening=_opening(alert),
@@ -155,14 +163,27 @@ def _degraded(connection: Connection, row: AlertRow, alert: Mapping[str, Any], *
     newest = history.ended_runs(connection, row.check_id, limit=1)
     if over or not newest:
         told = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
-        worst = told[-1]["evidence"].get("canaries", ()) if told else ()
-        return Degraded(run_id=told[-1]["run_id"] if told else None, canaries=worst)
+        found = told[-1]["evidence"] if told else {}
+        return Degraded(
+            run_id=told[-1]["run_id"] if told else None,
+            changed=found.get("changed"),
+            failing_before=found.get("failing_before"),
+            canaries=found.get("canaries", ()),
+        )
     run = history.newest_known(connection, row.check_id) or newest[-1]  # rules hear nothing of a run that is unknown
     silent = str(newest[-1].id) if run.id != newest[-1].id else None
-    found = explain(connection, run.id, first_run=row.first_run)
-    worst = worst_canaries(connection, row.check_id, run.id, limit=_MOST_DEGRADED)
-    named = [{**one, **found.of(one["key"])} for one in worst] if found is not None else worst
-    return Degraded(run_id=str(run.id), now=True, silent_run=silent, total=run.degraded, canaries=named)
+    why = explain(connection, run.id, first_run=row.first_run)
+    canary = row.scope if row.kind == RuleKind.CANARY else None
+    category = row.evidence.get("category")
+    listed = list_changed(connection, run.id, row.first_run, category=category, canary=canary, limit=_MOST_DEGRADED)
+    return Degraded(
+        run_id=str(run.id),
+        now=True,
+        silent_run=silent,
+        changed=listed.changed,
+        failing_before=listed.failing_before,
+        canaries=[one if why is None else {**one, **why.of(one["key"])} for one in listed.canaries],
+    )
 
 
 def _last_good(connection: Connection, row: AlertRow) -> str | None:

@@ -1,16 +1,18 @@
-"""Alerts as a list shows them: each with what fell and who was told, in a line. Nothing here writes."""
+"""Alerts as a list shows them: each with its summary and who was told, in a line. Nothing here writes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.domain.alert_summary import NOT_ABOUT_CANARIES, alert_summary
 from app.domain.alerting import AlertState
 from app.domain.announcing import TOLD_ONCE, TRIGGERS
 from app.services import alert_reading
+from app.services.alert_facts import facts_of, run_ids_of, run_of
 from app.services.alert_reading import AlertQuestion
-from app.services.evidence import explain_all
-from app.services.notices import NOT_ABOUT_CANARIES
-from app.store import tallies
+from app.services.evidence import explain_all, since_all
+from app.store import history, tallies
+from app.store.alerts import AlertRow, TransitionRow
 from app.store.engine import Connection, Store
 
 
@@ -19,8 +21,8 @@ class AlertLine:
     """An alert at a glance."""
 
     alert: Mapping[str, Any]
-    headline: str | None
-    """What fell, of one that is not over and is about canaries."""
+    summary: str
+    """What happened, as it was last announced or, before that, as its rule sees it; without a full stop."""
     told_reason: str
     """Why it opened or got worse; of one that has not opened, what its rule saw last."""
     told: Mapping[str, int]
@@ -31,19 +33,20 @@ class AlertLine:
 
 def lines(store: Store, asked: AlertQuestion, *, before: int | None, limit: int) -> list[AlertLine]:
     """List the alerts asked for, newest first. Raises NotFoundError for a check that never was."""
-    found = alert_reading.find_alerts(store, asked, before=before, limit=limit)
     with store.read() as connection:
-        told = tallies.by_alert(connection, [int(alert["id"]) for alert in found])
-        headlines = _headlines(connection, found)
+        rows = alert_reading.find_rows(connection, asked, before=before, limit=limit)
+        told = tallies.by_alert(connection, [row.id for row, _ in rows])
+        written = summaries(connection, rows)
+    shaped = {row.id: alert_reading.alert_shape(row, changes) for row, changes in rows}
     return [
         AlertLine(
             alert=alert,
-            headline=headlines.get(alert["id"]),
+            summary=written[number],
             told_reason=told_reason(alert),
-            told=told[int(alert["id"])],
+            told=told[number],
             suppressed=_suppressed(alert),
         )
-        for alert in found
+        for number, alert in shaped.items()
     ]
 
 
@@ -53,18 +56,38 @@ def told_reason(alert: Mapping[str, Any]) -> str:
     return news[-1] if news else str(alert["reason"])
 
 
-def _headlines(connection: Connection, found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Say by alert id what fell: of the run it was told of last, and since its first bad one."""
-    asked: dict[str, tuple[int, int | None]] = {}
-    for alert in found:
-        triggers = [change["run_id"] for change in alert["transitions"] if change["type"] in TRIGGERS]
-        if alert["state"] == AlertState.RESOLVED or alert["kind"] in NOT_ABOUT_CANARIES or not any(triggers[-1:]):
-            continue
-        first = int(alert["since_run"]) if alert["since_run"] is not None else None
-        asked[alert["id"]] = (int(triggers[-1]), first)
-    wanted = list(dict.fromkeys(asked.values()))
-    known = dict(zip(wanted, explain_all(connection, wanted), strict=True))
-    return {number: why.fleet.headline for number, one in asked.items() if (why := known[one]) is not None}
+def summaries(connection: Connection, rows: Sequence[tuple[AlertRow, Sequence[TransitionRow]]]) -> dict[int, str]:
+    """Write the summary of each alert, by its id, as of the newest transition that people are told of.
+
+    Of one that was not announced it is of what its rule saw last.
+    """
+    newest = {row.id: _newest_trigger(changes) for row, changes in rows}
+    about = {
+        row.id: (number, row.first_run)
+        for row, _ in rows
+        if row.kind not in NOT_ABOUT_CANARIES and (number := run_of(row, newest[row.id])) is not None
+    }
+    wanted = list(dict.fromkeys(about.values()))
+    explained = dict(zip(wanted, explain_all(connection, wanted), strict=True))
+    began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
+    runs = history.find_runs(connection, {number for row, _ in rows for number in run_ids_of(row, newest[row.id])})
+    return {
+        row.id: alert_summary(
+            facts_of(
+                row,
+                runs,
+                explained[about[row.id]] if row.id in about else None,
+                began.get(row.first_run or 0),
+                newest[row.id],
+                news=False,
+            )
+        )
+        for row, _ in rows
+    }
+
+
+def _newest_trigger(changes: Sequence[TransitionRow]) -> TransitionRow | None:
+    return next((change for change in reversed(changes) if change.type in TRIGGERS), None)
 
 
 def _suppressed(alert: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -46,18 +46,29 @@ def list_alerts(
 def find_alerts(store: Store, asked: AlertQuestion, *, before: int | None, limit: int) -> list[dict[str, Any]]:
     """List the alerts asked for, newest first. Raises NotFoundError for a check that never was."""
     with store.read() as connection:
-        wanted = AlertFilter(
-            check_id=_definition_id(connection, "check", asked.check),
-            states=asked.states,
-            severity=asked.severity,
-            kind=asked.kind,
-            unacknowledged=asked.unacknowledged,
-            since=to_us(asked.since) if asked.since is not None else None,
-            until=to_us(asked.until) if asked.until is not None else None,
-        )
-        found = alerts.list_alerts(connection, wanted, before=before, limit=limit)
-        changes = alerts.list_transitions(connection, [row.id for row in found])
-    return [_alert(row, changes[row.id]) for row in found]
+        found = find_rows(connection, asked, before=before, limit=limit)
+    return [alert_shape(row, changes) for row, changes in found]
+
+
+def find_rows(
+    connection: Connection, asked: AlertQuestion, *, before: int | None, limit: int
+) -> list[tuple[AlertRow, Sequence[TransitionRow]]]:
+    """Read the rows of the alerts asked for, newest first, each with its transitions, oldest first.
+
+    Raises NotFoundError for a check that never was.
+    """
+    wanted = AlertFilter(
+        check_id=_definition_id(connection, "check", asked.check),
+        states=asked.states,
+        severity=asked.severity,
+        kind=asked.kind,
+        unacknowledged=asked.unacknowledged,
+        since=to_us(asked.since) if asked.since is not None else None,
+        until=to_us(asked.until) if asked.until is not None else None,
+    )
+    found = alerts.list_alerts(connection, wanted, before=before, limit=limit)
+    changes = alerts.list_transitions(connection, [row.id for row in found])
+    return [(row, changes[row.id]) for row in found]
 
 
 def count_unresolved(store: Store, *, check: str | None = None) -> dict[str, int]:
@@ -84,14 +95,14 @@ def alert(store: Store, alert_id: int) -> dict[str, Any]:
         told = outbox.deliveries_of_alert(connection, alert_id)
         attempts = outbox.list_attempts(connection, [one.id for one in told])
         behind = backlog.waiting_behind(connection, [one.id for one in told])
-        began = since(connection, row.check_id, row.first_run)
+        began = since(connection, row.first_run)
         # Of many reminders the newest are explained: each explanation reads all canaries of its run.
         bad = [one.run_id for one in changes if _is_bad(one)]
         asked = [run_id for run_id in dict.fromkeys([*bad[:1], *bad[-_EXPLAINED:]]) if run_id is not None]
         found = explain_all(connection, [(run_id, row.first_run) for run_id in asked])
         known: dict[int | None, Explanation | None] = dict(zip(asked, found, strict=True))
         fell = [known.get(one.run_id) if _is_bad(one) else None for one in changes]
-    shape = {**_alert(row, changes), "since": None if began is None else began.told}
+    shape = {**alert_shape(row, changes), "since": None if began is None else began.told}
     shape["transitions"] = [_explained(one, why) for one, why in zip(shape["transitions"], fell, strict=True)]
     return {**shape, "deliveries": [_delivery(one, attempts[one.id], behind.get(one.id)) for one in told]}
 
@@ -146,7 +157,8 @@ def deliveries_by_id(connection: Connection, delivery_ids: Sequence[int]) -> dic
     return {row.id: _delivery(row, attempts[row.id], behind.get(row.id)) for row in rows}
 
 
-def _alert(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, Any]:
+def alert_shape(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, Any]:
+    """Shape an alert with its transitions."""
     return {
         "id": str(row.id),
         "check": row.check,

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from app.domain.alert_summary import NOT_ABOUT_CANARIES
 from app.domain.alerting import (
     OPEN,
     AlertState,
@@ -28,7 +29,7 @@ from app.formats.documents import CheckDocument
 from app.formats.rule_documents import rules_in_force
 from app.services import announcing, facts
 from app.services.announcing import Known
-from app.services.evidence import worst_canaries
+from app.services.changed_canaries import ChangedList, list_changed
 from app.store import alerts, catalog, history
 from app.store.alerts import AlertRow
 from app.store.catalog import Definition
@@ -140,7 +141,7 @@ class _Evaluation:
         self._rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id)}
         self._opening_runs = alerts.opening_runs(connection, [row.id for row in self._rows.values()])
         self._known: dict[int, Known] = {row.id: Known.of(row) for row in self._rows.values()}
-        self._worst: list[dict[str, Any]] | None = None
+        self._lists: dict[tuple[int | None, str | None, str | None], ChangedList] = {}
 
     def unresolved(self) -> Collection[str]:
         """Give the keys of the rules with an unresolved alert, pending ones included."""
@@ -173,9 +174,12 @@ class _Evaluation:
         )
         for transition in decision.transitions:
             known.change = transition
-            known.transition_id = self._append(
-                alert_id, transition, decision.severity, decision.reason, decision.evidence
-            )
+            first_run = decision.evidence.get("first_bad_run") if alert is None else alert.first_run
+            if alert is not None and alert.opened_at is None:
+                first_run = decision.evidence.get("first_bad_run")
+            changed = self._canaries(rule.kind, scope_of(rule), first_run, decision.evidence)
+            evidence = {**decision.evidence, **changed}
+            known.transition_id = self._append(alert_id, transition, decision.severity, decision.reason, evidence)
         self._known[alert_id] = known
 
     def remind(self) -> None:
@@ -186,7 +190,9 @@ class _Evaluation:
             reason = still_firing(row.reason, from_us(row.opened_at or row.created_at), self._now)
             known = self._known[row.id]
             known.change = TransitionType.REMINDED
-            known.transition_id = self._append(row.id, known.change, known.severity, reason, row.evidence)
+            changed = self._canaries(RuleKind(row.kind), row.scope, row.first_run, row.evidence)
+            evidence = {**row.evidence, **changed}
+            known.transition_id = self._append(row.id, known.change, known.severity, reason, evidence)
 
     def _append(
         self, alert_id: int, change: TransitionType, severity: Severity, reason: str, evidence: Mapping[str, Any]
@@ -199,7 +205,7 @@ class _Evaluation:
             severity=severity,
             reason=reason,
             run_id=self._run_id,
-            evidence={**evidence, "canaries": self._worst_canaries()},
+            evidence=evidence,
         )
 
     def retire_others(self, rules: Sequence[Rule], why: Retirement) -> None:
@@ -251,11 +257,17 @@ class _Evaluation:
             values["resolved_at"] = to_us(self._now)
         return alert.id if alerts.update_alert(self._connection, alert.id, was=alert.state, **values) else None
 
-    def _worst_canaries(self) -> list[dict[str, Any]]:
-        if self._worst is None:
-            run_id = self._run_id
-            self._worst = worst_canaries(self._connection, self._check.id, run_id) if run_id is not None else []
-        return self._worst
+    def _canaries(self, kind: RuleKind, scope: str, first_run: int | None, about: Mapping[str, Any]) -> dict[str, Any]:
+        """Write down which canaries changed since an alert began, where its rule is about canaries."""
+        if self._run_id is None or kind in NOT_ABOUT_CANARIES:
+            return {"canaries": []}
+        key = (first_run, about.get("category"), scope if kind is RuleKind.CANARY else None)
+        if key not in self._lists:
+            _, category, canary = key
+            found = list_changed(self._connection, self._run_id, first_run, category=category, canary=canary)
+            self._lists[key] = found
+        found = self._lists[key]
+        return {"canaries": found.canaries, "changed": found.changed, "failing_before": found.failing_before}
 
 
 def _gone(check: Definition) -> Retirement | None:

@@ -16,7 +16,7 @@ from app.domain.retrievers import Scorer
 from app.formats import shapes
 from app.formats.documents import CanaryDocument
 from app.services import charts, scoring
-from app.services.evidence import last_well
+from app.services.changed_canaries import last_well
 from app.services.reading import find_check
 from app.store import catalog, history, suites
 from app.store.catalog import Definition

@@ -12,7 +12,8 @@ from app.domain.judging import REGRESSED, pack_reasons
 from app.domain.matching import match
 from app.domain.model import Ranking, Reason
 from app.domain.retrievers import ScorerKind
-from app.services.evidence import badness, last_well, reported, standing
+from app.services.changed_canaries import badness, last_well
+from app.services.evidence import reported, standing
 from app.services.plans import Setup
 from app.services.run_causes import renaming_cause
 from app.store import diagnosis, history, suites

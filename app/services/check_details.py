@@ -12,6 +12,7 @@ from app.domain.model import RunStatus, Verdict
 from app.domain.schedules import next_due, spread
 from app.services import alert_reading, evidence, reading, scoring
 from app.services.alert_reading import AlertQuestion
+from app.services.changed_canaries import list_changed
 from app.services.scheduling import schedule_of, silence
 from app.store import alerts, catalog, history, rescored, rescoring
 from app.store.catalog import Definition
@@ -132,7 +133,7 @@ def one_check(store: Store, slug: str, now: datetime, *, version: str | None = N
         line = _line(connection, check, open_alerts(connection).get(check.id, {}), now)
     run = reading.run(store, line.newest.id) if line.newest else None
     unresolved = _unresolved(store, slug)
-    degraded, fleet = _degraded(store, check.id, run["id"], unresolved) if run else ([], None)
+    degraded, fleet = _degraded(store, run["id"], unresolved) if run else ([], None)
     return CheckDetail(
         line=line,
         definition=check.body,
@@ -216,13 +217,14 @@ def _unresolved(store: Store, slug: str) -> list[dict[str, Any]]:
 
 
 def _degraded(
-    store: Store, check_id: int, run_id: str, unresolved: Sequence[Mapping[str, Any]]
+    store: Store, run_id: str, unresolved: Sequence[Mapping[str, Any]]
 ) -> tuple[list[dict[str, Any]], Mapping[str, Any] | None]:
     """Give the worst degraded canaries of a run, and what those that fell since these alerts began have in common."""
     begun = [int(alert["since_run"]) for alert in unresolved if alert["since_run"] is not None]
     with store.read() as connection:
-        worst = evidence.worst_canaries(connection, check_id, int(run_id), limit=SHOWN_CANARIES)
-        why = evidence.explain(connection, int(run_id), first_run=min(begun, default=None)) if worst else None
+        first_run = min(begun, default=None)
+        worst = list_changed(connection, int(run_id), first_run, unchanged=True, limit=SHOWN_CANARIES).canaries
+        why = evidence.explain(connection, int(run_id), first_run=first_run) if worst else None
     keys = [canary["key"] for canary in worst]
     found = {result["key"]: result for result in reading.results(store, run_id, keys=keys)[0]} if keys else {}
     degraded = [

@@ -1,56 +1,27 @@
-"""What an alert can say beyond its rule: the worst canaries of a run, why they fell, and since when all is not well."""
+"""What an alert can say beyond its rule: what its canaries have in common, why each fell, and since when."""
 
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.domain.canary_changes import ChangedCanaries
 from app.domain.counting import counted
-from app.domain.detection import SIGNALS, Baseline, Signal, unpack_baseline
 from app.domain.diagnosis.fleet import Fleet, Group, GroupKind, Member, fleet
 from app.domain.diagnosis.run_causes import RunCause
 from app.domain.diagnosis.values import Cause
-from app.domain.judging import REGRESSED, RELEVANCE, unpack_reasons
-from app.domain.matching import Match
+from app.domain.judging import unpack_reasons
+from app.services.changed_canaries import ChangedRun, changed_all
 from app.services.run_causes import causes_of
 from app.services.scoring import without_relevance
-from app.store import detection, diagnosis, fallen, history, probed, suites
-from app.store.diagnosis import DiagnosisRow
+from app.store import diagnosis, fallen, history
+from app.store.diagnosis import DiagnosisRow, MarkRow
 from app.store.engine import Connection
 from app.store.fallen import FallenRow
 from app.store.history import RunRow, StateRow
-from app.store.probed import Unmeasured
 
-WORST = 10
-_LOOK_BACK = 20
 _NEAR_RUNS = 10
 """So many runs after a change of the index version, what begins may still come of it."""
-_AFTER_PASSING = 0
-"""On the second axis of a baseline's rates."""
-
-
-def worst_canaries(connection: Connection, check_id: int, run_id: int, *, limit: int = WORST) -> list[dict[str, Any]]:
-    """Name the most degraded canaries of a run: `key, query, reasons, rank_before, rank_now`.
-
-    `rank_before` is the rank of the first expected chunk when the canary was last healthy; None = not in the ranking,
-    or never healthy as far as is remembered.
-    """
-    run = history.find_run(connection, run_id)
-    if run is None or run.suite_version_id is None or not run.aggregates:  # one that could not ask tells nothing
-        return []
-    members = {member.canary_id: member for member in suites.suite_version(connection, run.suite_version_id)[1]}
-    degraded = reported(connection, run, {canary_id: position for position, canary_id in enumerate(members)})
-    degraded.sort(key=lambda state: badness(state, members[state.canary_id].key))
-    return [
-        {
-            "key": members[state.canary_id].key,
-            "query": members[state.canary_id].body["query"],
-            "reasons": [str(reason) for reason in unpack_reasons(state.reasons)],
-            "rank_before": _rank(_last_well(connection, check_id, state)),
-            "rank_now": _rank(state),
-        }
-        for state in degraded[:limit]
-    ]
 
 
 def reported(connection: Connection, run: RunRow, positions: Mapping[int, int]) -> list[StateRow]:
@@ -68,11 +39,6 @@ def reported(connection: Connection, run: RunRow, positions: Mapping[int, int]) 
     return [state for state in found if state.reasons]
 
 
-def badness(state: StateRow, key: str) -> tuple[int, float, str]:
-    """Order as reports do, see shapes.worst_first: most reasons first, then the lowest top score, unknown ones last."""
-    return -len(unpack_reasons(state.reasons)), 1.0 if state.top_score is None else state.top_score, key
-
-
 # --- why -----------------------------------------------------------------------------------------------------
 
 
@@ -86,6 +52,8 @@ class Explanation:
     """The one cause that explains the whole run, where there is one."""
     known: Mapping[str, DiagnosisRow]
     """The diagnosis of each degraded canary by key, where there is one that still stands."""
+    changed: ChangedCanaries
+    """Which canaries changed since before the alert's first bad run, for its summary."""
 
     def of(self, key: str) -> dict[str, Any]:
         """Say why a canary fell, as part of a notice: `cause, cause_reason, persistent`; None where nobody asked."""
@@ -126,102 +94,57 @@ def explain_all(connection: Connection, asked: Sequence[tuple[int, int | None]])
 
     However many runs they are, the database is asked as often.
     """
-    found = history.find_runs(connection, {run_id for run_id, _ in asked})
-    told = {run.id: run for run in found.values() if run.suite_version_id is not None and run.aggregates}
-    lists = suites.suite_versions_of(connection, [run.suite_version_id or 0 for run in told.values()])
-    members = {run.id: lists[run.suite_version_id or 0][1] for run in told.values()}
-    missing = probed.unmeasured(connection, told)
-    called = {run.id: [members[run.id][place].canary_id for place in run.degraded_places] for run in told.values()}
-    held = fallen.degraded_at(connection, called)
-    degraded = {run_id: _measured(held[run_id], members[run_id], missing[run_id]) for run_id in told}
-    begun = {(run_id, first): first or run_id for run_id, first in asked if degraded.get(run_id)}
-    earlier = fallen.ended_before(connection, set(begun.values()))
-    fell_since: dict[int, set[int]] = {run_id: set() for run_id in earlier.values()}
-    for (run_id, _), first in begun.items():
-        if first in earlier:
-            fell_since[earlier[first]] |= degraded[run_id].keys()
-    before = fallen.degraded_at(connection, fell_since)
-    known = _standing(connection, degraded)
-    chances = _chances(connection, [run_id for run_id in told if degraded[run_id]])
-    shared = causes_of(connection, told)
-    return [
-        _explanation(
-            members[one[0]],
-            missing[one[0]],
-            degraded[one[0]].keys(),
-            before[earlier[begun[one]]].keys() if begun[one] in earlier else None,
-            known[one[0]],
-            chances.get(one[0], {}),
-            shared.get(one[0]),
-        )
-        if one in begun
-        else None
-        for one in asked
-    ]
+    changes = changed_all(connection, asked)
+    by_run = {one.run.id: one for one in changes if one is not None}
+    known = _standing(connection, {run_id: one.degraded for run_id, one in by_run.items()})
+    shared = causes_of(connection, by_run)
+    return [None if one is None else _explanation(one, known[one.run.id], shared.get(one.run.id)) for one in changes]
 
 
-def _explanation(
-    members: Sequence[suites.Member],
-    missing: Unmeasured,
-    degraded: AbstractSet[int],
-    before: AbstractSet[int] | None,
-    known: Mapping[int, DiagnosisRow],
-    chances: Mapping[int, float],
-    cause: RunCause | None,
-) -> Explanation:
-    """Explain a run by who is degraded and who was so `before`; None = no run before measured anything."""
-    chronic = before or frozenset()
+def _explanation(changed: ChangedRun, known: Mapping[int, DiagnosisRow], cause: RunCause | None) -> Explanation:
     everyone = [
         Member(
             key=member.key,
             groups=_groups(member.body),
-            fallen=member.canary_id in degraded - chronic,
-            chronic=member.canary_id in chronic,
+            fallen=member.canary_id in changed.fell,
+            chronic=member.canary_id in changed.degraded.keys() - changed.fell,
             persistent=known[member.canary_id].evidence.get("persistent") if member.canary_id in known else None,
-            chance=chances.get(member.version_id),
+            chance=changed.chances.get(member.version_id),
             cause=Cause(known[member.canary_id].cause) if member.canary_id in known else None,
             rank_now=known[member.canary_id].evidence.get("rank_now") if member.canary_id in known else None,
         )
-        for position, member in enumerate(members)
-        if position not in missing.failures
+        for position, member in enumerate(changed.members)
+        if position not in changed.missing.failures
     ]
-    keys = {member.canary_id: member.key for member in members}
-    return Explanation(
-        fleet=fleet(everyone, cause=cause, first=before is None),
-        cause=cause,
-        known={keys[canary]: row for canary, row in known.items()},
+    keys = {member.canary_id: member.key for member in changed.members}
+    found = fleet(everyone, cause=cause, first=not changed.compared)
+    by_key = {keys[canary]: row for canary, row in known.items()}
+    return Explanation(fleet=found, cause=cause, known=by_key, changed=_summarized(changed, by_key, found, cause))
+
+
+def _summarized(
+    changed: ChangedRun, known: Mapping[str, DiagnosisRow], found: Fleet, cause: RunCause | None
+) -> ChangedCanaries:
+    """Say which canaries changed, less those that were well whenever they were asked again."""
+    keys = {member.canary_id: member.key for member in changed.members}
+    fell = [canary for canary in changed.fell if not _is_restless(known.get(keys[canary]))]
+    causes = Counter(Cause(known[keys[canary]].cause) for canary in fell if keys[canary] in known)
+    group = "" if found.group is None else found.group.name
+    return ChangedCanaries(
+        count=len(fell),
+        of=len(changed.members) - len(changed.missing.failures),
+        failing_before=len(changed.degraded) - len(changed.fell),
+        reasons=[unpack_reasons(changed.degraded[canary].reasons) for canary in fell],
+        name=keys[fell[0]] if len(fell) == 1 else group,
+        causes=causes,
+        shared_cause="" if cause is None else cause.phrase,
+        compared=changed.compared,
+        restless=len(changed.fell) - len(fell),
     )
 
 
-def _measured(
-    held: Mapping[int, FallenRow], members: Sequence[suites.Member], missing: Unmeasured
-) -> dict[int, FallenRow]:
-    """Leave out of what held at a run, as `reported` does, what it did not measure."""
-    found = {}
-    for position, member in enumerate(members):
-        row = held.get(member.canary_id)
-        if row is None or position in missing.failures:
-            continue
-        if row.reasons & ~RELEVANCE or position not in missing.unscored:
-            found[row.canary_id] = row
-    return found
-
-
-def _chances(connection: Connection, run_ids: Sequence[int]) -> dict[int, dict[int, float]]:
-    """Read how often canaries lose what they expect right after having found it, by run id and version id.
-
-    As learned by the baseline that a run was compared with, of those it knows; none where there was no baseline yet.
-    """
-    seen = detection.detections_of(connection, run_ids)
-    compared = {run_id: one.baseline_id for run_id, one in seen.items() if one.baseline_id is not None}
-    bodies = detection.bodies_of_baselines(connection, set(compared.values()))
-    rates = {baseline_id: _rates(unpack_baseline(body, None)) for baseline_id, body in bodies.items()}
-    return {run_id: rates[baseline_id] for run_id, baseline_id in compared.items() if baseline_id in rates}
-
-
-def _rates(baseline: Baseline) -> dict[int, float]:
-    rates = baseline.rates[SIGNALS.index(Signal.LOST), _AFTER_PASSING].tolist()
-    return {int(key): rate for key, rate, known in zip(baseline.keys, rates, baseline.known, strict=True) if known}
+def _is_restless(row: DiagnosisRow | None) -> bool:
+    return row is not None and row.evidence.get("persistent") is False
 
 
 def _groups(body: Mapping[str, Any]) -> tuple[Group, ...]:
@@ -290,37 +213,24 @@ class Since:
         }
 
 
-def since(connection: Connection, check_id: int, first_run: int | None) -> Since | None:
+def since(connection: Connection, first_run: int | None) -> Since | None:
     """Say since when an alert's check is not well, given its first bad run; None = no run began it."""
-    if first_run is None:
-        return None
-    mark = diagnosis.mark_before(connection, check_id, first_run)
-    if mark is None or mark[2] is None:  # the first version there ever was is no change
-        return Since(run_id=first_run)
-    after = diagnosis.count_runs(connection, check_id, mark[0], first_run)
-    if after > _NEAR_RUNS:
-        return Since(run_id=first_run)
-    return Since(run_id=first_run, index_version=mark[1], index_version_before=mark[2], runs_after=after)
+    return None if first_run is None else since_all(connection, [first_run])[first_run]
 
 
-def last_well(connection: Connection, now: StateRow | None, past: Sequence[StateRow]) -> StateRow | None:
-    """Give the newest of these states, newest first, in which a canary was well; None = there is none.
-
-    Where it is the detector that names it now, that is one of before the fault, with another answer: a fault that no
-    limit catches is told healthy until enough runs have shown it.
-    """
-    healthy = (state for state in past if not state.reasons)
-    if now is None or not now.reasons & REGRESSED:
-        return next(healthy, None)
-    named = detection.detections_of(connection, [now.first_run]).get(now.first_run)
-    since = now.first_run if named is None or named.since_run is None else named.since_run
-    return next((one for one in healthy if one.first_run < since and one.ranking_id != now.ranking_id), None)
+def since_all(connection: Connection, first_runs: Collection[int]) -> dict[int, Since]:
+    """Say since when checks are not well, by the first bad run of each alert, in one look."""
+    marks = diagnosis.marks_before(connection, first_runs)
+    return {run_id: _since(run_id, marks.get(run_id)) for run_id in first_runs}
 
 
-def _last_well(connection: Connection, check_id: int, now: StateRow) -> StateRow | None:
-    past = history.timeline(connection, check_id, now.canary_id, limit=_LOOK_BACK)
-    return last_well(connection, now, [state for state in past if state.first_run < now.first_run])
-
-
-def _rank(state: StateRow | None) -> int | None:
-    return Match.from_bytes(state.matched).first_relevant if state is not None else None
+def _since(run_id: int, mark: MarkRow | None) -> Since:
+    # The first version there ever was is no change.
+    if mark is None or mark.index_version_before is None or mark.runs_after > _NEAR_RUNS:
+        return Since(run_id=run_id)
+    return Since(
+        run_id=run_id,
+        index_version=mark.index_version,
+        index_version_before=mark.index_version_before,
+        runs_after=mark.runs_after,
+    )

@@ -1,4 +1,4 @@
-"""What a notice says: one mapping a delivery, read from rows. How a hook kind writes it stands in formats.notices."""
+"""What a notification says: one mapping a delivery, read from rows; how a hook kind writes it is formats.notices'."""
 
 import re
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from app.domain.counting import counted
-from app.domain.diagnosis.fleet import Shape
+from app.domain.alert_summary import NOT_ABOUT_CANARIES, alert_summary
 from app.formats import shapes
-from app.services.evidence import Explanation, Since, explain, since
+from app.services.alert_facts import facts_of, run_ids_of
+from app.services.evidence import Explanation, explain, since
 from app.store import alerts, catalog, history
 from app.store.alerts import AlertRow
 from app.store.engine import Connection, from_us
@@ -17,10 +17,6 @@ from app.store.outbox import DeliveryRow
 
 _LONGEST_QUERY = 300
 _RESOLVED = "alert.resolved"
-_EVENTS = {Shape.ALL: "index or encoder event", Shape.FEW: "relevance event", Shape.ONE: "ticket"}
-"""What kind of event it looks like, by who fell."""
-NOT_ABOUT_CANARIES = frozenset({"probe_errors", "no_data", "latency", "embedding"})
-"""Kinds of rules whose alerts say nothing of single canaries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,26 +49,22 @@ def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind:
     assert alert is not None  # noqa: S101 - the delivery's foreign key
     transition = alerts.find_transition(connection, transition_id)
     check = catalog.definition_by_id(connection, alert.check_id)
-    run = history.find_run(connection, transition.run_id) if transition.run_id is not None else None
+    runs = history.find_runs(connection, run_ids_of(alert, transition))
+    run = None if transition.run_id is None else runs.get(transition.run_id)
     seen = transition.evidence.get("window") or [{}]
-    bad = kind != _RESOLVED
-    found = explain(connection, transition.run_id, first_run=alert.first_run) if bad else None
-    began = since(connection, alert.check_id, alert.first_run) if bad else None
-    degraded = [_worst(canary, found) for canary in transition.evidence.get("canaries", [])]
-    degraded.sort(key=lambda canary: canary["persistent"] is False)  # who was well when asked again comes last
-    total = run.degraded if run is not None else None
     about_canaries = alert.kind not in NOT_ABOUT_CANARIES
+    found = explain(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
+    began = since(connection, alert.first_run)
+    listed = transition.evidence.get("canaries", []) if about_canaries else []
+    degraded = [_worst(canary, found) for canary in listed]
+    degraded.sort(key=lambda canary: canary["persistent"] is False)  # who was well when asked again comes last
+    bad = kind != _RESOLVED
+    facts = facts_of(alert, runs, found, began, transition)
     return {
         "alert_id": str(alert.id),
         "dedupe_key": alert.dedupe_key,
         "severity": transition.severity,
-        "summary": _summary(
-            f"[{kind.removeprefix('alert.').upper()}] {transition.severity} on {alert.check}",
-            transition.reason,
-            found if about_canaries else None,
-            began,
-            total,
-        ),
+        "summary": alert_summary(facts),
         "reason": transition.reason,
         "check": alert.check,
         "suite": check.body["suite"],
@@ -91,9 +83,12 @@ def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind:
         "baseline": shapes.number(seen[-1].get("baseline")),
         "degraded_queries": [canary["query"] for canary in degraded],
         "degraded": degraded,
-        "degraded_total": total,
-        "fleet": found.told if found is not None and about_canaries else None,
-        "since": began.told if began is not None else None,
+        "degraded_total": run.degraded if run is not None else None,
+        "changed_total": transition.evidence.get("changed") if about_canaries else None,
+        "failing_before": transition.evidence.get("failing_before") if about_canaries else None,
+        "causes": (facts.changed.cause or None) if facts.changed is not None and bad else None,
+        "fleet": found.told if found is not None and bad else None,
+        "since": began.told if began is not None and bad else None,
         "links": filled_links(links, alert, transition.run_id),
     }
 
@@ -104,18 +99,6 @@ def _worst(canary: Mapping[str, Any], found: Explanation | None) -> dict[str, An
     known = None if found is None else found.known.get(canary["key"])
     rank = canary["rank_now"] if canary["rank_now"] is not None or known is None else known.evidence.get("rank_now")
     return {**canary, "query": canary["query"][:_LONGEST_QUERY], "rank_now": rank, **why}
-
-
-def _summary(said: str, reason: str, found: Explanation | None, began: Since | None, degraded: int | None) -> str:
-    """Say it in one line, the most telling first: who fell and of what, since when, and what the rule saw."""
-    told = reason.rstrip(".")
-    if found is not None and found.fleet.shape is not Shape.NONE:
-        fell = f"{_EVENTS[found.fleet.shape]}, {found.fleet.headline}"
-        return f"{said}: {'; '.join([fell, *([str(began)] if began is not None else []), told])}"
-    count = f" ({counted(degraded, 'degraded canary')})" if degraded else ""
-    if found is not None and found.fleet.restless:
-        count = f" ({found.fleet.headline})"
-    return f"{said}: {told}{count}" + (f"; {began}" if began is not None else "")
 
 
 def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> dict[str, str | None]:

@@ -114,19 +114,40 @@ def retrievers_of_runs(connection: Connection, run_ids: Collection[int]) -> dict
     return found
 
 
-def mark_before(connection: Connection, check_id: int, run_id: int) -> tuple[int, str, str | None] | None:
-    """Read the last change of the index version up to a run: (run id, version, the version before)."""
-    mine = sa.and_(marks.c.check_id == check_id, marks.c.run_id <= run_id)
-    statement = sa.select(marks.c.run_id, marks.c.index_version).where(mine).order_by(marks.c.run_id.desc()).limit(2)
-    rows = connection.execute(statement).all()
-    return (rows[0].run_id, rows[0].index_version, rows[1].index_version if len(rows) > 1 else None) if rows else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkRow:
+    """The last change of the index version up to a run."""
+
+    run_id: int
+    """The run that came with it."""
+    index_version: str
+    index_version_before: str | None
+    """None = the first version there ever was."""
+    runs_after: int
+    """How many runs ended behind that run, up to the one asked about."""
 
 
-def count_runs(connection: Connection, check_id: int, after: int, until: int) -> int:
-    """Count the ended runs of a check behind one run, up to another."""
-    between = sa.and_(runs.c.check_id == check_id, runs.c.id > after, runs.c.id <= until)
-    statement = sa.select(sa.func.count()).where(between, runs.c.status.in_(("finished", "partial")))
-    return int(connection.execute(statement).scalar_one())
+def marks_before(connection: Connection, run_ids: Collection[int]) -> dict[int, MarkRow]:
+    """Read the last change of the index version up to each of these runs, by run id; those without one are left out."""
+    between = runs.alias("between")
+    mine = sa.and_(marks.c.check_id == runs.c.check_id, marks.c.run_id <= runs.c.id)
+    newest = marks.c.run_id.desc()
+    changed = sa.select(marks.c.run_id).where(mine).order_by(newest).limit(1).scalar_subquery()
+    version = sa.select(marks.c.index_version).where(mine).order_by(newest)
+    behind = sa.and_(between.c.check_id == runs.c.check_id, between.c.id > changed, between.c.id <= runs.c.id)
+    ended = between.c.status.in_(("finished", "partial"))
+    statement = sa.select(
+        runs.c.id,
+        changed.label("run_id"),
+        version.limit(1).scalar_subquery().label("index_version"),
+        version.limit(1).offset(1).scalar_subquery().label("index_version_before"),
+        sa.select(sa.func.count()).select_from(between).where(behind, ended).scalar_subquery().label("runs_after"),
+    ).where(runs.c.id.in_(sorted(set(run_ids))))
+    return {
+        row.id: MarkRow(**{name: getattr(row, name) for name in MarkRow.__dataclass_fields__})
+        for row in connection.execute(statement)
+        if row.run_id is not None
+    }
 
 
 # --- proposals -----------------------------------------------------------------------------------------------

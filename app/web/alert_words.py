@@ -1,11 +1,13 @@
 """What our closed words for alerts, deliveries and silences mean to people who read them for the first time."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from app.domain.alerting import Retirement
+from app.domain.canary_changes import CAUSE_WORDS
 from app.domain.counting import counted
+from app.domain.diagnosis.values import Cause
 from app.web.wording import ABSENT, bound, capitalize_first, evidence, score, seconds, spoken
 
 ALERT_STATES: Final[Mapping[str, str]] = {
@@ -113,6 +115,24 @@ def seen_first(reason: str) -> str:
     return seen or told(reason).rstrip(".")
 
 
+def by_cause(canaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Group canaries by their cause, in the order in which the causes come first: `title, detail, canaries` each.
+
+    The detail is why, where all of a group were told the same.
+    """
+    groups: dict[str | None, list[Mapping[str, Any]]] = {}
+    for canary in canaries:
+        groups.setdefault(canary.get("cause"), []).append(canary)
+    return [
+        {
+            "title": f"{len(group)} {CAUSE_WORDS[Cause(cause)] if cause else 'not diagnosed'}",
+            "detail": group[0].get("cause_reason") if len({one.get("cause_reason") for one in group}) == 1 else None,
+            "canaries": group,
+        }
+        for cause, group in groups.items()
+    ]
+
+
 def value(number: float | None, kind: str) -> str:
     """Write what a rule of a kind looks at: a share, seconds, or the evidence of the detector."""
     if number is None:
@@ -165,5 +185,6 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "rule_value": value,
     "limits": limits,
     "pace": pace,
+    "by_cause": by_cause,
 }
 """For templates."""

@@ -51,13 +51,12 @@ def _labels(story: Story, data: Mapping[str, Any], message_id: str) -> dict[str,
 
 def _annotations(story: Story) -> dict[str, str]:
     links = dict(story.links)
-    more = f"\nand {story.more} more" if story.more else ""
     return {
         "summary": story.summary,
         "description": story.reason,
         "severity": story.severity,
         "facts": "\n".join(f"{name}: {value}" for name, value in story.facts),
-        "canaries": "\n".join(story.canaries) + more if story.canaries else "",
+        "canaries": "\n".join([*story.canaries, *story.remarks]),
         "run_url": links.get("Run", ""),
         "dashboard_url": links.get("Dashboard", ""),
         "runbook_url": links.get("Runbook", ""),

@@ -28,7 +28,7 @@ def email_body(hook: Hook, notice: Mapping[str, Any], message_id: str) -> bytes:
     message = EmailMessage(policy=SMTP)
     message["From"] = mail.sender
     message["To"] = ", ".join(mail.recipients)
-    message["Subject"] = _literal(f"Coalmine: {story.summary}", _LONGEST_SUBJECT)
+    message["Subject"] = _literal(story.summary, _LONGEST_SUBJECT)
     message["Date"] = format_datetime(datetime.fromisoformat(notice["timestamp"]))
     message["Message-ID"] = f"<{_digest(message_id)}@{domain}>"
     if story.dedupe_key:
@@ -69,7 +69,7 @@ def _facts(story: Story) -> list[str]:
 
 
 def _canaries(story: Story) -> list[str]:
-    return [*(f"- {line}" for line in story.canaries), *([f"and {story.more} more"] if story.more else [])]
+    return [*(f"- {line}" for line in story.canaries), *story.remarks]
 
 
 def _links(story: Story) -> list[str]:
@@ -82,17 +82,15 @@ def _html(story: Story) -> str:
 
 def _elements(story: Story) -> Iterator[str]:
     colour = "#15803d" if story.resolved else _COLOURS.get(story.severity, "#374151")
-    title = " ".join(part for part in (story.headline, story.severity, story.check) if part)
     yield f'<!DOCTYPE html>\n<html lang="en"><body style="{_STYLE}">'
-    yield f'<h1 style="font-size:18px;color:{colour}">{escape(title)}</h1>'
-    yield from (f"<p>{escape(line)}</p>" for line in _head(story))
+    yield f'<h1 style="font-size:18px;color:{colour}">{escape(story.summary)}</h1>'
+    yield from (f"<p>{escape(line)}</p>" for line in _head(story)[1:])
     if story.facts:
         rows = (f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in story.facts)
         yield f'<table cellpadding="4">{"".join(rows)}</table>'
     if story.canaries:
         yield f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in story.canaries)}</ul>"
-    if story.more:
-        yield f"<p>and {story.more} more</p>"
+    yield from (f"<p>{escape(line)}</p>" for line in story.remarks)
     if story.links:
         links = (f'<a href="{escape(url)}">{escape(name)}</a>' for name, url in story.links)
         yield f"<p>{' · '.join(links)}</p>"

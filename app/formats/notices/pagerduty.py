@@ -48,7 +48,7 @@ def _trigger(story: Story, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _details(story: Story) -> dict[str, Any]:
-    details: dict[str, Any] = {"what": story.headline.lower()}
+    details: dict[str, Any] = {"what": story.headline}
     if story.reason:
         details["reason"] = story.reason
     details |= {name.lower(): value for name, value in story.facts}
@@ -56,4 +56,6 @@ def _details(story: Story) -> dict[str, Any]:
         details["canaries"] = list(story.canaries)
     if story.more:
         details["more canaries"] = story.more
+    if story.before:
+        details["failing before"] = story.before
     return details

@@ -49,13 +49,16 @@ def escaped(text: str, limit: int) -> str:
 
 
 def _blocks(story: Story) -> Iterator[dict[str, Any]]:
-    title = " ".join(part for part in (_mark(story), story.headline, story.severity, story.check) if part)
+    title = f"{_mark(story)} {story.summary}"
     yield {"type": "header", "text": _plain(title, _HEADER)}
-    yield _section(story.reason or story.summary)
+    if len(title.translate(_ESCAPES)) > _HEADER:
+        yield _section(story.summary)
+    if story.reason:
+        yield _section(story.reason)
     fields = [_plain(f"{name}: {value}", _FIELD) for name, value in story.facts[:_FIELDS]]
     if fields:
         yield {"type": "section", "fields": fields}
-    if story.canaries:
+    if story.canaries or story.remarks:
         yield _section("\n".join(_listed(story)))
     if story.links:
         yield {"type": "context", "elements": [_links(story.links)]}
@@ -63,15 +66,14 @@ def _blocks(story: Story) -> Iterator[dict[str, Any]]:
 
 def _listed(story: Story) -> Iterator[str]:
     """Give a line for each canary, as many as there is room for, and say how many there are besides."""
-    room = _TEXT - len("and 1,000,000 more")
+    room = _TEXT - len("and 1,000,000 more\n1,000,000 more were failing before")
     for number, line in enumerate(story.canaries):
         room -= len(f"• {line}\n".translate(_ESCAPES))
         if room < 0:
-            yield f"and {len(story.canaries) - number + story.more:,} more"
+            yield from [*story.unlisted(len(story.canaries) - number + story.more), *story.failing_before]
             return
         yield f"• {line}"
-    if story.more:
-        yield f"and {story.more:,} more"
+    yield from story.remarks
 
 
 def _section(text: str) -> dict[str, Any]:

@@ -9,6 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from app.domain.model import Reason
+from app.domain.number_text import ratio_text
+
 LONGEST_TITLE: Final = 600
 LONGEST_REASON: Final = 1_000
 _LONGEST_FACT = 200
@@ -24,12 +27,13 @@ _HALVES = re.compile("[\ud800-\udfff]")
 _LINK = re.compile(r"https?://[!-~]{1,1900}")
 
 _HEADLINES: Mapping[str, str] = {
-    "alert.opened": "OPENED",
-    "alert.escalated": "ESCALATED",
-    "alert.reminded": "STILL FIRING",
-    "alert.acknowledged": "ACKNOWLEDGED",
-    "alert.resolved": "RESOLVED",
-    "hook.test": "TEST",
+    "alert.opened": "opened",
+    "alert.escalated": "escalated",
+    "alert.updated": "updated",
+    "alert.reminded": "still firing",
+    "alert.acknowledged": "acknowledged",
+    "alert.resolved": "resolved",
+    "hook.test": "test",
 }
 _LINKS: Mapping[str, str] = {"check": "Check", "run": "Run", "dashboard": "Dashboard", "runbook": "Runbook"}
 
@@ -40,22 +44,43 @@ class Story:
 
     type: str
     headline: str
-    """What happened to the alert, a word or two in capitals."""
+    """What happened to the alert, a word or two: `opened`."""
     severity: str
     """Empty for a test."""
     summary: str
+    """The title: check, what happened, how much, since when, and the cause."""
     reason: str
+    """What the rule saw, and what that did to the alert."""
     check: str
     dedupe_key: str
     at: str
     facts: tuple[tuple[str, str], ...]
     """(name, value), the most telling first."""
     canaries: tuple[str, ...]
-    """A line for each of the worst."""
+    """A line for each of the worst of those that changed."""
     more: int
-    """Degraded canaries beyond those."""
+    """Changed canaries beyond those."""
+    before: int
+    """Canaries that are degraded too and were before the alert began."""
     links: tuple[tuple[str, str], ...]
     """(name, http or https URL)."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Lines that follow those of the canaries."""
+        return (*self.unlisted(self.more), *self.failing_before)
+
+    def unlisted(self, count: int) -> list[str]:
+        """Say how many canaries changed that are not listed, where there are any."""
+        return [f"and {count:,} more"] if count else []
+
+    @property
+    def failing_before(self) -> list[str]:
+        """Say how many others were failing before, where there are any."""
+        if not self.before:
+            return []
+        others = "more " if self.canaries else ""
+        return [f"{self.before:,} {others}{'was' if self.before == 1 else 'were'} failing before"]
 
     @property
     def resolved(self) -> bool:
@@ -73,7 +98,7 @@ def story_of(notice: Mapping[str, Any]) -> Story:
     data: Mapping[str, Any] = notice["data"]
     degraded = list(data.get("degraded") or [])
     canaries = tuple(map(_canary, degraded[:_MOST_CANARIES]))
-    headline = _HEADLINES.get(notice["type"], clean(notice["type"], 40).upper())
+    headline = _HEADLINES.get(notice["type"], clean(notice["type"], 40).removeprefix("alert."))
     check = clean(data.get("check"), _LONGEST_FACT)
     return Story(
         type=notice["type"],
@@ -84,9 +109,10 @@ def story_of(notice: Mapping[str, Any]) -> Story:
         check=check,
         dedupe_key=clean(data.get("dedupe_key"), 255),
         at=clean(notice["timestamp"], 40),
-        facts=tuple(_facts(data)),
+        facts=tuple(_facts(data, headline)),
         canaries=canaries,
-        more=max((data.get("degraded_total") or 0) - len(canaries), 0),
+        more=max((data.get("changed_total") or 0) - len(canaries), 0),
+        before=data.get("failing_before") or 0,
         links=tuple(_links(data.get("links") or {})),
     )
 
@@ -100,7 +126,12 @@ def clean(value: object, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
 
 
-def _facts(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(data: Mapping[str, Any], headline: str) -> Iterator[tuple[str, str]]:
+    if data.get("severity"):
+        yield "Severity", clean(data["severity"], 40)
+        yield "Event", headline
+    if data.get("causes"):
+        yield "Cause", clean(data["causes"], _LONGEST_FACT)
     measure, value, threshold = data.get("measure"), data.get("value"), data.get("threshold")
     if measure is not None and value is not None:
         bound = f" (bound {_number(threshold)})" if threshold is not None else ""
@@ -116,21 +147,25 @@ def _facts(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _number(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else clean(value, 40)
+    return ratio_text(value) if isinstance(value, float) else clean(value, 40)
 
 
 def _canary(canary: Mapping[str, Any]) -> str:
-    reasons = ", ".join(map(str, canary.get("reasons") or []))
+    """Write one canary in a line; causes are said once for all of them, and that a chunk is gone by its rank."""
+    reasons = ", ".join(str(one).replace("_", " ") for one in canary.get("reasons") or [] if one not in _SEEN_BY_RANK)
     ranks = [canary.get("rank_before"), canary.get("rank_now")]
     moved = "" if ranks == [None, None] else f"rank {_rank(ranks[0])} → {_rank(ranks[1])}"
-    cause = ": ".join(part for part in (clean(canary.get("cause"), 40), clean(canary.get("cause_reason"), 120)) if part)
-    told = "; ".join(part for part in (clean(reasons, 80), moved, cause) if part)
+    again = "well when asked again" if canary.get("persistent") is False else ""
+    told = "; ".join(part for part in (clean(reasons, 80), moved, again) if part)
     name = f"{clean(canary.get('key'), 60)} “{clean(canary.get('query'), 80)}”"
     return clean(name + (f": {told}" if told else ""), _LONGEST_CANARY)
 
 
+_SEEN_BY_RANK: Final = frozenset({Reason.MISSING, Reason.REGRESSED})
+
+
 def _rank(rank: object) -> str:
-    return "none" if rank is None else clean(rank, 10)
+    return "not found" if rank is None else clean(rank, 10)
 
 
 def _links(links: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

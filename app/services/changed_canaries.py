@@ -1,0 +1,259 @@
+"""Which degraded canaries of a run changed since before an alert began, and which of them lists name first.
+
+A canary has changed that was well in the run before the first bad one, and does not fail most of the time while all is
+well; and every canary that the detector names. The others were failing before, and are counted only.
+"""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+from app.domain.detection import SIGNALS, Baseline, Signal, unpack_baseline
+from app.domain.judging import REGRESSED, RELEVANCE, unpack_reasons
+from app.domain.matching import Match
+from app.services.scoring import without_relevance
+from app.store import detection, fallen, history, probed, suites
+from app.store.detection import DetectionRow
+from app.store.engine import Connection
+from app.store.fallen import FallenRow
+from app.store.history import RunRow, StateRow
+from app.store.probed import Unmeasured
+
+WORST = 10
+_LOOK_BACK = 20
+_AFTER_PASSING, _AFTER_FAILING = 0, 1
+"""On the second axis of a baseline's rates."""
+_CHRONIC = 0.5
+"""A canary that fails in more of the baseline's runs was failing before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedRun:
+    """The degraded canaries of a run with something measured, seen from the first bad run of an alert."""
+
+    run: RunRow
+    members: Sequence[suites.Member]
+    missing: Unmeasured
+    degraded: Mapping[int, FallenRow]
+    """Of all that were measured, by canary id."""
+    fell: AbstractSet[int]
+    """The ids of those that changed."""
+    named: Sequence[str]
+    """The keys of the canaries that an open alarm of the detector names, the strongest evidence first."""
+    chances: Mapping[int, float]
+    """By version id, how likely a canary that passed was to fail in the next run while all was well."""
+    compared: bool
+    """Whether a run ended before the first bad one."""
+
+
+def changed_all(connection: Connection, asked: Sequence[tuple[int, int | None]]) -> list[ChangedRun | None]:
+    """Read what changed in several runs, each given with the first bad run of an alert; None = there it is the first.
+
+    None for a run that is not there, measured nothing, or degraded nobody. However many runs they are, the database is
+    asked as often.
+    """
+    found = history.find_runs(connection, {run_id for run_id, _ in asked})
+    told = {run.id: run for run in found.values() if run.suite_version_id is not None and run.aggregates}
+    lists = suites.suite_versions_of(connection, [run.suite_version_id or 0 for run in told.values()])
+    members = {run.id: lists[run.suite_version_id or 0][1] for run in told.values()}
+    missing = probed.unmeasured(connection, told)
+    called = {run.id: [members[run.id][place].canary_id for place in run.degraded_places] for run in told.values()}
+    held = fallen.degraded_at(connection, called)
+    degraded = {run_id: _measured(held[run_id], members[run_id], missing[run_id]) for run_id in told}
+    begun = {(run_id, first): first or run_id for run_id, first in asked if degraded.get(run_id)}
+    earlier = fallen.ended_before(connection, set(begun.values()))
+    asked_before: dict[int, set[int]] = {run_id: set() for run_id in earlier.values()}
+    for (run_id, _), first in begun.items():
+        if first in earlier:
+            asked_before[earlier[first]] |= degraded[run_id].keys()
+    before = fallen.degraded_at(connection, asked_before)
+    seen = detection.detections_of(connection, [run_id for run_id in told if degraded[run_id]])
+    chances, chronic = _rates_of(connection, seen)
+    return [
+        ChangedRun(
+            run=told[one[0]],
+            members=members[one[0]],
+            missing=missing[one[0]],
+            degraded=degraded[one[0]],
+            fell=_fell(
+                members[one[0]],
+                degraded[one[0]],
+                before.get(earlier.get(begun[one], 0), {}).keys(),
+                chronic.get(one[0], frozenset()),
+            ),
+            named=_named(seen.get(one[0])),
+            chances=chances.get(one[0], {}),
+            compared=begun[one] in earlier,
+        )
+        if one in begun
+        else None
+        for one in asked
+    ]
+
+
+def _fell(
+    members: Sequence[suites.Member],
+    degraded: Mapping[int, FallenRow],
+    before: AbstractSet[int],
+    chronic: AbstractSet[int],
+) -> set[int]:
+    versions = {member.canary_id: member.version_id for member in members}
+    return {
+        canary
+        for canary, row in degraded.items()
+        if row.reasons & REGRESSED or (canary not in before and versions[canary] not in chronic)
+    }
+
+
+def _named(seen: DetectionRow | None) -> list[str]:
+    if seen is None or not seen.open:
+        return []
+    return [str(one["key"]) for one in seen.body.get("culprits", {}).get("named", ())]
+
+
+def _measured(
+    held: Mapping[int, FallenRow], members: Sequence[suites.Member], missing: Unmeasured
+) -> dict[int, FallenRow]:
+    """Leave out of what held at a run, as `reported` does, what it did not measure."""
+    found = {}
+    for position, member in enumerate(members):
+        row = held.get(member.canary_id)
+        if row is None or position in missing.failures:
+            continue
+        if row.reasons & ~RELEVANCE or position not in missing.unscored:
+            found[row.canary_id] = row
+    return found
+
+
+def _rates_of(
+    connection: Connection, seen: Mapping[int, DetectionRow]
+) -> tuple[dict[int, dict[int, float]], dict[int, frozenset[int]]]:
+    """Read how often canaries fail while all is well, by run id: chances by version id, and who fails mostly.
+
+    As learned by the baseline that a run was compared with, of those it knows; none where there was no baseline yet.
+    """
+    compared = {run_id: one.baseline_id for run_id, one in seen.items() if one.baseline_id is not None}
+    bodies = detection.bodies_of_baselines(connection, set(compared.values()))
+    known = {baseline_id: unpack_baseline(body, None) for baseline_id, body in bodies.items()}
+    chances = {number: _chances(baseline) for number, baseline in known.items()}
+    chronic = {number: _chronic(baseline) for number, baseline in known.items()}
+    of = {run_id: number for run_id, number in compared.items() if number in known}
+    return (
+        {run_id: chances[number] for run_id, number in of.items()},
+        {run_id: chronic[number] for run_id, number in of.items()},
+    )
+
+
+def _chances(baseline: Baseline) -> dict[int, float]:
+    rates = baseline.rates[SIGNALS.index(Signal.LOST), _AFTER_PASSING].tolist()
+    return {int(key): rate for key, rate, known in zip(baseline.keys, rates, baseline.known, strict=True) if known}
+
+
+def _chronic(baseline: Baseline) -> frozenset[int]:
+    """Give the versions that are lost in most runs: the stationary share of a chain with these two rates."""
+    newly, again = baseline.rates[SIGNALS.index(Signal.LOST)].astype(float)
+    lost = newly / (newly + 1 - again) > _CHRONIC
+    return frozenset(int(key) for key, mostly in zip(baseline.keys, lost & baseline.known, strict=True) if mostly)
+
+
+# --- lists ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedList:
+    """The canaries that a list about an alert names, and how many it does not."""
+
+    canaries: Sequence[dict[str, Any]] = ()
+    """`key, query, reasons, rank_before, rank_now` each."""
+    changed: int = 0
+    """How many changed, those beyond the list included."""
+    failing_before: int = 0
+    """How many others are degraded too."""
+
+
+def list_changed(
+    connection: Connection,
+    run_id: int,
+    first_run: int | None,
+    *,
+    category: str | None = None,
+    canary: str | None = None,
+    unchanged: bool = False,
+    limit: int = WORST,
+) -> ChangedList:
+    """Name the canaries of a run that changed since before a first bad run, of a category or a single one only.
+
+    Those that the detector names come first, then the most degraded; with `unchanged` those that were failing before
+    follow. `rank_before` is the rank of the first expected
+    chunk when the canary was last healthy; None = not in the ranking, or never healthy as far as is remembered.
+    """
+    (found,) = changed_all(connection, [(run_id, first_run)])
+    if found is None:
+        return ChangedList()
+    members = {
+        member.canary_id: member
+        for member in found.members
+        if (category is None or member.body["category"] == category) and (canary is None or member.key == canary)
+    }
+    concerned = found.degraded.keys() & members.keys()
+    fell = concerned if canary is not None else concerned & found.fell
+    order = {key: place for place, key in enumerate(found.named)}
+    states = history.states_at(connection, found.run.check_id, run_id, only_degraded=True)
+    unscored = {found.members[place].canary_id for place in found.missing.unscored}
+    worst = sorted(
+        (
+            without_relevance(states[one]) if one in unscored else states[one]
+            for one in (concerned if unchanged else fell)
+            if one in states
+        ),
+        key=lambda state: (
+            state.canary_id not in fell,
+            order.get(members[state.canary_id].key, len(order)),
+            not state.reasons & REGRESSED,
+            badness(state, members[state.canary_id].key),
+        ),
+    )
+    return ChangedList(
+        canaries=[_listed(connection, found.run, members[state.canary_id], state) for state in worst[:limit]],
+        changed=len(fell),
+        failing_before=len(concerned) - len(fell),
+    )
+
+
+def _listed(connection: Connection, run: RunRow, member: suites.Member, state: StateRow) -> dict[str, Any]:
+    return {
+        "key": member.key,
+        "query": member.body["query"],
+        "reasons": [str(reason) for reason in unpack_reasons(state.reasons)],
+        "rank_before": _rank(_last_well(connection, run.check_id, state)),
+        "rank_now": _rank(state),
+    }
+
+
+def badness(state: StateRow, key: str) -> tuple[int, float, str]:
+    """Order as reports do, see shapes.worst_first: most reasons first, then the lowest top score, unknown ones last."""
+    return -len(unpack_reasons(state.reasons)), 1.0 if state.top_score is None else state.top_score, key
+
+
+def last_well(connection: Connection, now: StateRow | None, past: Sequence[StateRow]) -> StateRow | None:
+    """Give the newest of these states, newest first, in which a canary was well; None = there is none.
+
+    Where it is the detector that names it now, that is one of before the fault, with another answer: a fault that no
+    limit catches is told healthy until enough runs have shown it.
+    """
+    healthy = (state for state in past if not state.reasons)
+    if now is None or not now.reasons & REGRESSED:
+        return next(healthy, None)
+    named = detection.detections_of(connection, [now.first_run]).get(now.first_run)
+    since = now.first_run if named is None or named.since_run is None else named.since_run
+    return next((one for one in healthy if one.first_run < since and one.ranking_id != now.ranking_id), None)
+
+
+def _last_well(connection: Connection, check_id: int, now: StateRow) -> StateRow | None:
+    past = history.timeline(connection, check_id, now.canary_id, limit=_LOOK_BACK)
+    return last_well(connection, now, [state for state in past if state.first_run < now.first_run])
+
+
+def _rank(state: StateRow | None) -> int | None:
+    return Match.from_bytes(state.matched).first_relevant if state is not None else None
