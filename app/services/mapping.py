@@ -11,12 +11,11 @@ from app.domain.counting import counted
 from app.domain.matching import LEVELS, match, missing, prepare
 from app.domain.model import Judgment, Outcome, Ranking
 from app.domain.retrievers import Retriever, ScorerKind
-from app.domain.suggesting import likely_scale, suggest
+from app.domain.suggesting import likely_scale
 from app.formats.canary_documents import CanaryDocument
 from app.formats.complaints import parse_document
 from app.formats.cut_json import parse_cut
 from app.formats.documents import RetrieverDocument
-from app.formats.mapping_yaml import suggestion_shape
 from app.services import definitions
 from app.services.trying import SUGGESTED_FROM, Read, try_answer
 from app.store.engine import Store
@@ -59,11 +58,6 @@ def preview(
     matches = None if canary is None else _matched(trial["hits"], canary)
     warnings = _warnings(document.to_domain(), trial, relevance_from)
     return {**trial, "refused": refused, "warnings": warnings, "matches": matches}
-
-
-def suggestions(document: RetrieverDocument, answer: Any, query: str) -> list[dict[str, Any]]:
-    """Suggest mappings for a parsed answer, see `suggestion_shape`."""
-    return [suggestion_shape(one, document) for one in suggest(answer, query=query)]
 
 
 def scale_of(path: str, preview: Mapping[str, Any]) -> str:

@@ -96,6 +96,12 @@ def stored_retriever(store: Store, vault: Vault, slug: str, overrides: Mapping[s
     return document
 
 
+def suggested_shapes(document: RetrieverDocument, answer: Any, query: str) -> list[dict[str, Any]]:
+    """Suggest mappings for a parsed answer, best first, each applied to it; see `suggestion_shape`."""
+    shaped = [suggestion_shape(one, document, answer) for one in suggest(answer, query=query)]
+    return [one for one in shaped if one is not None]
+
+
 def asks_otherwise(overrides: Mapping[str, Any]) -> bool:
     """Whether these change more than how an answer is read: where requests go, what they say or prove."""
     for name, value in overrides.items():
@@ -233,4 +239,4 @@ def _suggestions(document: RetrieverDocument, exchange: Exchange, query: str) ->
         answer = json.loads(exchange.response_body or "")
     except (ValueError, RecursionError):
         answer = parse_cut(exchange.response_body or "")
-    return [suggestion_shape(suggestion, document) for suggestion in suggest(answer, query=query)]
+    return suggested_shapes(document, answer, query)

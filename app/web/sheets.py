@@ -17,7 +17,7 @@ from app.formats.documents import RetrieverDocument
 from app.formats.presets import PRESETS
 from app.services import mapping
 from app.services.references import FILE
-from app.services.trying import Read
+from app.services.trying import Read, suggested_shapes
 from app.store.catalog import Definition
 from app.store.engine import Store
 from app.web import retriever_fields
@@ -95,7 +95,7 @@ def read_sheet(read: Read, store: Store, sheet: Sheet) -> None:
     if sheet.unreadable:
         return
     draft = parse_document(RetrieverDocument, {**_READING, "response": {"text": "@"}})
-    sheet.suggestions = mapping.suggestions(draft, sheet.answer, sheet.typed.stripped("query"))
+    sheet.suggestions = suggested_shapes(draft, sheet.answer, sheet.typed.stripped("query"))
     _point(sheet)
     _use(sheet)
     try:
