@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.model import Outcome
 from app.formats.differences import Said, Way, said
-from app.services import baselines
+from app.services import baselines, reading
 from app.store.engine import Store
 from tests.fakes import answered, failed, hits
 from tests.html_pages import Page
@@ -65,6 +65,20 @@ def test_results_are_filtered_by_whatever_is_chosen(pages: Site) -> None:
         assert any("No result like that" in one.text for one in told) is (not found), asked
         chosen = [one.get("value") for one in shown.all("option") if "selected" in one.attributes]
         assert asked.partition("&")[0].partition("=")[2] in chosen, "the choice is kept"
+
+
+def test_a_run_shows_degraded_results_first_then_failed_ones(pages: Site) -> None:
+    order = (*KEYS[:6], "c13", *KEYS[6:13])
+    assert tuple(shown_keys(pages.page("/runs/3"))) == order
+    assert tuple(shown_keys(pages.page("/runs/3?tag=odd"))) == tuple(key for key in order if int(key[1:]) % 2)
+    found: list[str] = []
+    after: int | None = -1
+    while after is not None:  # page by page, as the links lead
+        part, after = reading.results(pages.world.store, "3", after=after, limit=4, worst_first=True)
+        found += [one["key"] for one in part]
+    assert tuple(found) == order
+    plainly, _ = reading.results(pages.world.store, "3", limit=100)
+    assert tuple(one["key"] for one in plainly) == KEYS  # the API's order is the suite's
 
 
 def test_what_no_filter_knows_is_refused(pages: Site) -> None:

@@ -23,6 +23,7 @@ from app.store.history import RunRow, StateRow
 from app.store.queue import Failure
 
 _MEASURED = Failure(outcome=str(Outcome.OK))
+_WORST_FIRST = {Verdict.DEGRADED: 0, Verdict.UNKNOWN: 1, Verdict.HEALTHY: 2}
 
 
 def find_check(connection: Connection, slug: str) -> Definition:
@@ -117,6 +118,17 @@ def list_runs(
         return found
 
 
+def _page_of(
+    wanted: Sequence[tuple[Verdict, int]], after: int, limit: int, *, worst_first: bool
+) -> tuple[list[int], int | None]:
+    """Give the positions of one page, and the position to go on after; None = it is the last page."""
+    ranked = sorted(wanted, key=lambda one: (_WORST_FIRST[one[0]], one[1])) if worst_first else wanted
+    ordered = [position for _, position in ranked]
+    if worst_first and after in ordered:
+        ordered = ordered[ordered.index(after) + 1 :]
+    return ordered[:limit], ordered[limit - 1] if len(ordered) > limit else None
+
+
 def results(  # noqa: PLR0913 - whatever results are filtered by
     store: Store,
     run_id: str,
@@ -130,8 +142,12 @@ def results(  # noqa: PLR0913 - whatever results are filtered by
     after: int = -1,
     limit: int = 100,
     version: str | None = None,
+    worst_first: bool = False,
 ) -> tuple[list[dict[str, Any]], int | None]:
-    """Read results of an ended run in suite order with their evidence, and the position to go on after."""
+    """Read results of an ended run in suite order with their evidence, and the position to go on after.
+
+    `worst_first` puts degraded results before failed ones and those before healthy ones, each in suite order.
+    """
     with store.read() as connection:
         row = find_run(connection, run_id)
         if row.suite_version_id is None or not row.aggregates:
@@ -141,28 +157,28 @@ def results(  # noqa: PLR0913 - whatever results are filtered by
         states = scoring.states_of(connection, row, setting, anew)
         latencies, failures = history.probes_of(connection, row.id)
         unscored = set(history.unscored_at(connection, row.id))
-        wanted: list[int] = []
+        wanted: list[tuple[Verdict, int]] = []
         for position, canary in enumerate(setting.canaries):
-            if position <= after or not _is_of(canary, category, tag, keys):
+            if (position <= after and not worst_first) or not _is_of(canary, category, tag, keys):
                 continue
             state = states.get(setting.members[position].canary_id)
-            if verdict and verdict is not _verdict(position, state, failures):
+            own = _verdict(position, state, failures)
+            if verdict and verdict is not own:
                 continue
             if outcome and outcome != failures.get(position, _MEASURED).outcome:
                 continue
             if reason and (position in failures or state is None or not state.reasons & pack_reasons([reason])):
                 continue
-            wanted.append(position)
-            if len(wanted) > limit:
+            wanted.append((own, position))
+            if len(wanted) > limit and not worst_first:
                 break
-        following = wanted[limit - 1] if len(wanted) > limit else None
-        wanted = wanted[:limit]
-        found = [states.get(setting.members[position].canary_id) for position in wanted]
+        ordered, following = _page_of(wanted, after, limit, worst_first=worst_first)
+        found = [states.get(setting.members[position].canary_id) for position in ordered]
         rankings = history.read_rankings(connection, [state.ranking_id for state in found if state])
         names = {layout: history.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
         alike = likeness(connection, row, [state for state in found if state], rankings)
     shaped: list[dict[str, Any]] = []
-    for position, state in zip(wanted, found, strict=True):
+    for position, state in zip(ordered, found, strict=True):
         canary = setting.canaries[position]
         failure = failures.get(position, _MEASURED)
         known = failure.outcome != Outcome.SKIPPED and len(latencies)

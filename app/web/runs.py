@@ -64,6 +64,7 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
         after=after,
         limit=_RESULTS,
         version=version or None,
+        worst_first=True,
     )
     wanted = {"verdict": verdict, "category": category, "tag": tag, "reason": reason, "outcome": outcome}
     return render(
