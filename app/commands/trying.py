@@ -23,6 +23,7 @@ from app.domain.retrievers import Scale, ScorerKind
 from app.formats.documents import RetrieverDocument
 from app.formats.fields import suggestion
 from app.formats.reports import Table, plain, shorten
+from app.formats.shown_json import shown_json
 from app.main import real_probe
 from app.services import trying
 
@@ -192,11 +193,8 @@ def _response_lines(response: Mapping[str, Any]) -> list[str]:
 
 
 def _body_lines(body: str | None) -> list[str]:
-    """Lay out a body, JSON with line breaks where it is whole, and cut it for a screen."""
-    try:
-        text = json.dumps(json.loads(body or ""), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        text = body or ""
+    """Lay out a body, see `shown_json`, and cut it for a screen."""
+    text = shown_json(body or "")
     lines = [" " * (len(line) - len(line.lstrip(" "))) + shorten(line, _WIDEST) for line in text.splitlines()]
     more = len(lines) - _SHOWN_LINES
     return [*lines[:_SHOWN_LINES], f"... {counted(more, 'more line')}; --format json has more"] if more > 0 else lines

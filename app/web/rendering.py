@@ -14,6 +14,7 @@ from app import __version__
 from app.api.deps import csrf_token
 from app.domain.counting import counted
 from app.formats import explanations
+from app.formats.shown_json import shown_json
 from app.services.keys import Identity, Scope
 from app.web import alert_words, wording
 
@@ -75,6 +76,7 @@ def _environment() -> Environment:
         absent=explanations.not_returned,
         bound=wording.bound,
         counted=counted,
+        shown_json=shown_json,
         **alert_words.FILTERS,
     )
     return environment

@@ -1,6 +1,5 @@
 """The page on which a retriever is tried, until its mapping finds what it should. Stores nothing."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.domain.retrievers import Scale
 from app.formats.complaints import parse_document
 from app.formats.mapping_yaml import parts_yaml, response_part
+from app.formats.shown_json import shown_json
 from app.services import definitions, trying
 from app.services.vault import Vault
 from app.store.engine import Store
@@ -147,11 +147,8 @@ def _request(wish: Wish, stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _laid_out(trial: Mapping[str, Any] | None, side: str) -> str:
-    """Lay out a body for reading: JSON that is whole with line breaks."""
+    """Lay out a body for reading, see `shown_json`."""
     exchange = trial and trial[side]
     if not exchange or exchange["body"] is None:
         return ""
-    try:
-        return json.dumps(json.loads(exchange["body"]), indent=2, ensure_ascii=False)[: 2 * trying.SHOWN_CHARACTERS]
-    except (ValueError, RecursionError):
-        return str(exchange["body"])
+    return shown_json(exchange["body"])[: 2 * trying.SHOWN_CHARACTERS]
