@@ -51,7 +51,7 @@ def test_a_baseline_says_how_many_would_have_fallen_by_chance(databases: Databas
     rates = [float(rate) for rate in baseline.rates[0, 0]]  # lost, right after having passed
     assert why is not None
     assert why.told["expected_by_chance"] == round(sum(rates), 3)
-    assert why.fleet.headline == f"3 of 20: not asked about yet; expected {sum(rates):.1f} by chance"
+    assert why.fleet.headline == f"3 of 20: not asked about yet; expected at most {sum(rates):.1f} by chance"
 
 
 def test_of_a_canary_the_baseline_does_not_know_nothing_is_said_of_chance(

@@ -113,19 +113,19 @@ def test_without_a_baseline_nothing_is_said_of_chance() -> None:
 
 def test_the_headline_says_how_many_would_have_fallen_by_chance() -> None:
     told = fleet(suite({1: (Cause.MISSING, None), 60: (Cause.MISSING, None)}, chance=0.005))
-    assert (told.expected, told.headline) == (1.0, "2 of 200: 2 missing; expected 1.0 by chance")
+    assert (told.expected, told.headline) == (1.0, "2 of 200: 2 missing; expected at most 1.0 by chance")
 
 
 def test_what_chance_explains_is_no_news_and_is_said_so() -> None:
     told = fleet(suite({1: (Cause.MISSING, None), 60: (Cause.MISSING, None)}, chance=0.01))
     assert (told.expected, told.headline) == (2.0, "2 of 200: 2 missing")
-    assert told.sentence == "Not more fell than chance explains: 2.0 were to be expected"
+    assert told.sentence == "Not more fell than chance may explain, which is at most 2.0"
 
 
 def test_who_was_degraded_before_could_not_fall_by_chance() -> None:
     chronic = [Member(key=f"never-{place}", fallen=False, chronic=True, chance=0.9) for place in range(30)]
     told = fleet([*suite({1: (Cause.MISSING, None), 60: (Cause.MISSING, None)}, size=83, chance=0.002), *chronic])
-    assert told.headline == "2 of 113: 2 missing; expected 0.2 by chance"
+    assert told.headline == "2 of 113: 2 missing; expected at most 0.2 by chance"
 
 
 def test_nothing_fell_where_no_run_was_measured_before() -> None:

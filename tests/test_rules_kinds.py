@@ -105,6 +105,11 @@ def test_a_drop_tells_what_it_compared() -> None:
     )
 
 
+def test_what_rounding_leaves_of_a_difference_is_not_told() -> None:
+    found = condition(DROP, RUN, unknown=False, facts=fell(-3.98e-10, low=-3.98e-10, high=3.98e-10))
+    assert found.reason.startswith("NDCG@10 0.8 against 0.8 in the baseline, +0 (0.95 interval +0 to +0)")
+
+
 def test_a_drop_nobody_could_measure_says_nothing_and_why() -> None:
     known = RunFacts(drops={DROP.key: NO_BASELINE})
     found = condition(DROP, RUN, unknown=False, facts=known)

@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.domain.diagnosis.causes import classify
 from app.domain.diagnosis.run_causes import Pair, RunCause, RunCauseKind, read_run_cause, recognise
+from app.domain.diagnosis.values import Case, Cause
 from app.domain.model import Canary, Judgment, Outcome, Ranking
 from app.domain.retrievers import Scale
 from app.services import baselines, reanchoring
@@ -96,6 +99,7 @@ def test_a_new_cut_is_recognised_though_judgments_by_document_are_all_found() ->
     cause = found(pairs(halves, judgment=lambda _: Judgment(document="a.md")))
     assert cause is not None
     assert (cause.kind, cause.affected) == (RunCauseKind.RECHUNKED, 0)
+    assert cause.phrase == "chunks re-cut under other ids (100 % of the retrieved ids were not there in run 7)"
     assert not cause.is_harmful
 
 
@@ -244,6 +248,25 @@ def test_a_passage_that_the_new_cut_splits_is_told_as_re_cut_with_both_parts_pro
     assert {one["key"] for one in waiting} == set(TEXTS)
     split = {one["key"]: len(one["proposals"]) for one in waiting}
     assert max(split.values()) == 2
+
+
+def test_a_document_that_the_new_cut_ranks_lower_is_told_as_re_cut() -> None:
+    canary = Canary(key="q", query="?", judgments=(Judgment(document="a.md"),))
+    before = ranking(("old-0", words(0)), document="a.md")
+    others = ranking(*((f"n-{rank}", words(100 + rank)) for rank in range(8)), document="b.md")
+    last = ranking(("n-9", words(0, 30)), document="a.md", score=0.1)
+    now = replace(
+        others,
+        ids=others.ids + last.ids,
+        documents=others.documents + last.documents,
+        texts=others.texts + last.texts,
+        scores=others.scores + last.scores,
+    )
+    case = Case(canary=canary, k=5, fetch_k=10, now=now, healthy=before, ever_passed=True, renamed=True)
+    found = classify(case, (), ())
+    assert (found.cause, found.reanchors) == (Cause.RECHUNKED, ())
+    assert found.reason == "The documents were cut anew, and the new cut ranks lower: it fell from rank 1 to rank 9"
+    assert classify(replace(case, renamed=False), (), ()).cause is Cause.OUTRANKED
 
 
 def test_what_was_diagnosed_from_rows_is_not_diagnosed_again(sqlite_store: Store) -> None:

@@ -76,6 +76,7 @@ def test_a_fault_opens_an_alert_that_names_who_fell_and_recovery_closes_it(learn
     (alert,) = learned.alerts()
     assert alert["state"] == "resolved"
     assert learned.alerts()[0]["transitions"][-1]["run_id"] == str(healed[-1].id)
+    assert f"2 good runs in a row end the alarm of {len(broken) + 5} runs; the alert is resolved." in alert["reason"]
     expect_retraced(learned)
 
 

@@ -248,7 +248,8 @@ def _open(rule: Rule, alert: OpenAlert, current: Condition | None, worst: Severi
             return AlertState.FIRING, worst, (TransitionType.ESCALATED,), why
         return AlertState.FIRING, alert.severity, (), "the alert is firing"
     if good >= rule.close:
-        why = f"{good} good {plural(good, 'run')} in a row, enough to resolve"
+        counts = rule.kind is not RuleKind.REGRESSION  # there the detector counts, and has said how many
+        why = f"{good} good {plural(good, 'run')} in a row, enough to resolve" if counts else "the alert is resolved"
         return AlertState.RESOLVED, alert.severity, (TransitionType.RESOLVED,), why
     if good or current.recovering:
         counted = f"{good} good {plural(good, 'run')} in a row, {rule.close} resolve"

@@ -87,6 +87,7 @@ def unsaid(rules: Iterable[Rule], facts: RunFacts) -> list[str]:
     return [f"rule '{key}' says nothing: {one.reason}" for key, one in found if not one.measured]
 
 
+_SHOWN_DIGITS: Final = 4
 _KINDS: Final = frozenset({RuleKind.DROP, RuleKind.REGRESSION, RuleKind.CANARY, RuleKind.LATENCY})
 
 
@@ -96,8 +97,10 @@ def _drop(rule: Rule, found: Difference | str) -> Condition:
         return silent(found)
     name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
     fell = -found.difference
-    interval = f"{found.confidence:.3g} interval {found.low:+.3g} to {found.high:+.3g}"
-    moved = f"{name} {found.now:.4g} against {found.before:.4g} in the baseline, {found.difference:+.3g} ({interval})"
+    interval = f"{found.confidence:.3g} interval {_signed(found.low)} to {_signed(found.high)}"
+    moved = (
+        f"{name} {found.now:.4g} against {found.before:.4g} in the baseline, {_signed(found.difference)} ({interval})"
+    )
     shown = f"{moved}, over {counted(found.pairs, 'canary')}"
     sure = found.high < 0
     for severity, bound in ((Severity.CRITICAL, rule.critical), (Severity.WARNING, rule.warning)):
@@ -112,6 +115,11 @@ def _drop(rule: Rule, found: Difference | str) -> Condition:
     clear = fell <= least - rule.margin + ROUNDING
     reason = shown if clear else f"{shown}: no drop of {least:g}, but within the margin of {rule.margin:g}"
     return _against(good(found.now, threshold, reason, beyond_margin=clear), found)
+
+
+def _signed(difference: float) -> str:
+    """Write a difference of means with its sign; what is left of rounding is no difference."""
+    return f"{round(difference, _SHOWN_DIGITS) + 0.0:+.3g}"
 
 
 def _least(rule: Rule) -> float:

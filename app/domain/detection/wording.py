@@ -34,7 +34,7 @@ def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings) -
         Why.TAIL: lambda: _newly(reading),
         Why.STANDS: lambda: f"not as before the alarm, {since}{_named(reading)}",
         Why.RECOVERING: lambda: f"{good} in a row, {settings.close} close the alarm",
-        Why.CLOSED: lambda: f"{good} in a row: the alarm closes after {counted(reading.since, 'run')}",
+        Why.CLOSED: lambda: f"{good} in a row end the alarm of {counted(reading.since, 'run')}",
     }
     return f"{failing}; {told[why]()}."
 

@@ -1,4 +1,4 @@
-"""The cause of a degraded canary: ten rules in a fixed order, over what the extra probes brought.
+"""The cause of a degraded canary: eleven rules in a fixed order, over what the extra probes brought.
 
 The rules and their limits were measured (see benchmarks/diagnosis.py). What to ask is asking's.
 """
@@ -248,6 +248,21 @@ def _never_passed(seen: Evidence) -> _Finding | None:
     return _Finding(cause=Cause.VOCABULARY_MISMATCH, reason=reason, evidence={"shared_words": shared})
 
 
+def _cut_worse(seen: Evidence) -> _Finding | None:
+    """Find that a new cut of the whole index ranks what is expected lower, though its document or text is there."""
+    healthy = seen.case.healthy
+    if not seen.case.renamed or healthy is None or not seen.targets or seen.before is None:
+        return None
+    if _rank_now(seen) is None:
+        return None  # where it is gone from what was retrieved, asking deeper may still find it under another name
+    stood = healthy.ids[seen.before - 1], healthy.texts[seen.before - 1]
+    if any(stood in zip(ranking.ids, ranking.texts, strict=True) for ranking in seen.today):
+        return None
+    return _Finding(
+        cause=Cause.RECHUNKED, reason=f"The documents were cut anew, and the new cut ranks lower{_fell(seen)}"
+    )
+
+
 def _duplicated(seen: Evidence) -> _Finding | None:
     """Find that near copies of one another take the places."""
     pairs = near_copies(seen.shown, seen.case.healthy) if seen.shown is not None else ()
@@ -313,6 +328,7 @@ RULES: tuple[Callable[[Evidence], _Finding | None], ...] = (
     _gone,
     _scored_low,
     _never_passed,
+    _cut_worse,
     _duplicated,
     _unstable,
     _outranked,

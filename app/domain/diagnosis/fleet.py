@@ -78,7 +78,7 @@ class Fleet:
     of: int
     """How many canaries that group, or the whole, has."""
     expected: float | None
-    """How many of them that were well before would have fallen by chance; None = of one of these that is not known."""
+    """How many of them that were well before would have fallen by chance, at most; None = of one that is not known."""
     restless: int
     """How many degraded in the run but were well whenever they were asked again."""
     causes: Mapping[Cause, int]
@@ -247,7 +247,7 @@ def _sentence(
     if expected is None:
         return text
     if expected >= len(down):
-        return f"Not more fell than chance explains: {_number(expected)} were to be expected"
+        return f"Not more fell than chance may explain, which is {_number(expected)}"
     return f"{text}; {_number(expected)} would have by chance"
 
 
@@ -258,7 +258,8 @@ def _expected(inside: Sequence[Member]) -> float | None:
 
 
 def _number(expected: float) -> str:
-    return "fewer than 0.1" if expected < _SHOWN else f"{expected:.1f}"
+    """Write an expectation; the rates it is made of are rounded up, see learning."""
+    return "fewer than 0.1" if expected < _SHOWN else f"at most {expected:.1f}"
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -88,8 +88,8 @@ class RunCause:
     @property
     def phrase(self) -> str:
         """Name it with its figures, for the first line of an alert: `chunks re-cut under other ids (...)`."""
-        figures = [text for text in (self._recall, self._score) if text]
-        return f"{self._name} ({', '.join(figures)})" if figures else self._name
+        figures = self._recall or self._score or self._unseen
+        return f"{self._name} ({figures})" if figures else self._name
 
     @property
     def reason(self) -> str:
@@ -119,6 +119,9 @@ class RunCause:
     def _recall(self) -> str:
         by_id = _moved("recall by id", self.recall_by_id_before, self.recall_by_id_now)
         by_passage = _moved("by passage", self.recall_by_passage_before, self.recall_by_passage_now)
+        told = (self.recall_by_id_before, self.recall_by_passage_before)
+        if _shown(told) == _shown((self.recall_by_id_now, self.recall_by_passage_now)):
+            return ""  # what is expected by document, or by a text that is still whole, suffers little
         return ", ".join(
             one for one in (by_id, by_passage if by_id or not by_passage else f"recall {by_passage}") if one
         )
@@ -334,6 +337,10 @@ def _share(values: Iterable[bool]) -> float | None:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
+
+
+def _shown(values: Iterable[float | None]) -> list[str]:
+    return ["" if value is None else f"{value:.2f}" for value in values]
 
 
 def _moved(name: str, before: float | None, now: float | None) -> str:
