@@ -23,6 +23,8 @@ from typing import Any, NoReturn
 import uvicorn
 from fastapi import FastAPI
 
+from app.adapters.connections import bounded_protocol
+from app.adapters.descriptors import raise_descriptor_limit
 from app.adapters.transport import send_one
 from app.adapters.wire import Request
 from app.api.streams import Streams
@@ -79,6 +81,7 @@ def serve_app(
     """
     config = uvicorn.Config(
         app,
+        http=bounded_protocol(raise_descriptor_limit()),
         log_config=None,
         access_log=log_requests,
         server_header=False,

@@ -17,7 +17,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from app import metrics
 from app.domain.embeddings import Embed
-from app.domain.errors import StoreUnavailableError
+from app.domain.errors import LocalResourceError, StoreUnavailableError
 from app.domain.hooks import Send
 from app.domain.retrievers import Probe
 from app.domain.schedules import trigger
@@ -30,6 +30,7 @@ from app.services.overload import report_overload
 from app.services.plans import Planner
 from app.services.runs import EndedRun
 from app.services.scheduling import ScheduledCheck
+from app.services.self_monitor import Issue
 from app.services.vault import Vault
 from app.services.work_queue import has_work
 from app.services.worker_clock import WorkerClock
@@ -42,6 +43,8 @@ _LOOK_SECONDS = 1.0
 _SYNC_SECONDS = 5
 _LEASE = timedelta(seconds=30)
 _RETENTION_SECONDS = 600
+_LOCAL_PAUSE_SECONDS = 5.0
+"""How long a run waits that this process has no descriptors or memory for."""
 
 Trace = Callable[[ClaimedRun, Callable[[], EndedRun | None]], EndedRun | None]
 """Has a claimed run carried out, and follows it where traces are wanted."""
@@ -189,7 +192,10 @@ class Worker:
         try:
             self._tick(check.id)
             now = self._now()
-            if scheduling.watch_for_silence(store, check.id, started_at=now - self._now.steady_for, now=now):
+            own = self._process.monitor.has(Issue.RESOURCES)  # it cannot ask: that is no silence of the check
+            if not own and scheduling.watch_for_silence(
+                store, check.id, started_at=now - self._now.steady_for, now=now
+            ):
                 self.wake()
             if firing and alerting.at_tick(store, check.id, now=now):  # a silence is over, a reminder is due
                 self.wake()
@@ -326,6 +332,11 @@ class Worker:
             )
         except StoreUnavailableError:
             raise
+        except LocalResourceError as error:
+            self._process.monitor.report(Issue.RESOURCES, str(error))
+            runs.restart(engine.store, claimed, owner=owner)
+            self._stopping.wait(_LOCAL_PAUSE_SECONDS)
+            return None
         except Exception:
             logger.exception("bug", extra={"run": claimed.id, "check": claimed.check})
             return runs.give_up(engine.store, claimed, owner=owner, clock=self._now)

@@ -1,5 +1,6 @@
 """One HTTP request through libcurl: a reusable easy handle, its options, and what its failures mean."""
 
+import errno
 import math
 import os
 import re
@@ -13,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 import pycurl
 
+from app.adapters.descriptors import LOCAL_ERRORS, are_exhausted
 from app.adapters.wire import NO_HEADERS, NOBODY, Failure, Identity, Request, Response, header_fields, header_line
 from app.domain.addresses import AddressPolicy
 
@@ -28,6 +30,7 @@ class Transfer:
         "_chunks",
         "_identity",
         "_lines",
+        "_local_error",
         "_oversize",
         "_permitted",
         "_policy",
@@ -70,6 +73,7 @@ class Transfer:
         curl, before = self.curl, self.request
         self.request, self.retries = request, retries
         self._chunks, self._size, self._refused = [], 0, None
+        self._local_error = 0
         self._oversize = self._permitted = False
         if request.url != before.url:
             curl.setopt(pycurl.URL, self._located(request.url))
@@ -115,6 +119,19 @@ class Transfer:
             detail=detail,
             retry_after_seconds=wait,
         )
+
+    def local_error(self, code: int) -> str | None:
+        """Say what this process ran out of, where that is why the request failed; `code` is libcurl's."""
+        number = self._local_error
+        if code in {pycurl.E_COULDNT_CONNECT, pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR}:
+            number = number or self.curl.getinfo(pycurl.OS_ERRNO)
+        if number in LOCAL_ERRORS:
+            return os.strerror(number)
+        if code in {pycurl.E_OUT_OF_MEMORY, pycurl.E_FAILED_INIT}:
+            return "out of memory or file descriptors"
+        if code in {pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_COULDNT_CONNECT} and are_exhausted():
+            return os.strerror(errno.EMFILE)
+        return None
 
     def unwatch(self) -> None:
         """Stop listening to handshakes; to be called before the handle is let go."""
@@ -193,7 +210,8 @@ class Transfer:
         self._permitted = True
         try:
             return _Socket(place.family, place.socktype, place.protocol)
-        except OSError:
+        except OSError as error:
+            self._local_error = error.errno or 0
             return pycurl.SOCKET_BAD
 
 

@@ -17,10 +17,12 @@ from typing import Any
 
 import pycurl
 
+from app.adapters.descriptors import LOCAL_ERRORS
 from app.adapters.limits import Limits, Share
 from app.adapters.transfer import Transfer, blocked, host_of
 from app.adapters.wire import NOBODY, Failure, Identity, Request, Response
 from app.domain.addresses import AddressPolicy
+from app.domain.errors import LocalResourceError
 
 RETRY_SECONDS = 0.2
 """How long a transport failure is left alone before it is tried again."""
@@ -52,7 +54,8 @@ def exchange(
     """Send every request and yield batches of (tag, response) as they come in, each request once.
 
     One loop in a thread of its own does the talking (and draws from `requests`), so that latencies do not contain what
-    the consumer does in between. Peers' failures are responses, never exceptions. Closing the iterator cancels the
+    the consumer does in between. Peers' failures are responses, never exceptions;
+    LocalResourceError says that this process could not ask. Closing the iterator cancels the
     rest; where nothing comes for a while, an empty batch gives the consumer the chance to. Connections are reused
     within one call only, hence never across policies or identities. `identity` is added to every request. `proxy` ""
     means none, whatever the environment says; a proxy resolves names itself, so through one only literal addresses can
@@ -64,8 +67,13 @@ def exchange(
     A peer that answers 429 or 503 with `Retry-After` is left alone for so long, but not longer than PAUSE_SECONDS:
     nothing new is started, what is under way goes on.
     """
-    transfers = [Transfer(policy, proxy, identity) for _ in range(concurrency)]
-    loop = _Loop(iter(requests), policy, transfers, proxy)
+    try:
+        transfers = [Transfer(policy, proxy, identity) for _ in range(concurrency)]
+        loop = _Loop(iter(requests), policy, transfers, proxy)
+    except OSError as error:
+        if error.errno not in LOCAL_ERRORS:
+            raise
+        raise LocalResourceError(f"nothing could be asked from here: {error.strerror}") from error
     loop.share = (limits or Limits()).share(
         name, concurrency=concurrency, requests_per_second=requests_per_second, wake=loop.wake
     )
@@ -276,6 +284,8 @@ class _Loop:
         self._multi.remove_handle(curl)
         self._idle.append(transfer)
         self.share.end()
+        if code and (what := transfer.local_error(code)) is not None:
+            raise LocalResourceError(f"nothing could be asked from here: {what}")
         response = transfer.response(code)
         request = transfer.request
         if response.retry_after_seconds is not None:

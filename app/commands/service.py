@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from app import __version__, serving, terminal
+from app.adapters.descriptors import raise_descriptor_limit
 from app.commands.base import DataDir, examples
 from app.commands.resources import expect_own_key
 from app.config import Settings, load_settings
@@ -93,6 +94,7 @@ def work() -> None:
             stack.callback(service.tracing.close)
         if service.worker is None:
             raise CoalmineError("there is no worker")
+        raise_descriptor_limit()
         service.worker.start()
         stack.callback(service.worker.stop)
         logger.info("working", extra={"database": service.store.place})

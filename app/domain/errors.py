@@ -10,6 +10,7 @@ CoalmineError
 ├── UnauthorizedError      no key, or a key we do not know
 ├── ForbiddenError         a key without the scope
 ├── BusyError              as many of it as this process takes are under way
+│   └── LocalResourceError this process or machine is out of descriptors or memory
 ├── StoreUnavailableError  the database is locked, gone or unreachable
 └── ConfigurationError     the process must not start like this
 """
@@ -75,6 +76,10 @@ class ForbiddenError(CoalmineError):
 
 class BusyError(CoalmineError):
     """As many of it as this process takes are under way; later, or elsewhere."""
+
+
+class LocalResourceError(BusyError):
+    """Out of file descriptors or memory, here: nothing is known about the peer that was to be asked."""
 
 
 class StoreUnavailableError(CoalmineError):

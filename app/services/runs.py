@@ -113,6 +113,12 @@ def release(store: Store, *, owner: str) -> None:
         queue.release_runs(connection, owner=owner)
 
 
+def restart(store: Store, claimed: ClaimedRun, *, owner: str) -> None:
+    """Let a run begin anew: this process could not ask, so nothing is known about the retriever."""
+    with store.write() as connection:
+        queue.restart_run(connection, claimed.id, owner=owner)
+
+
 def give_up(store: Store, claimed: ClaimedRun, *, owner: str, clock: Callable[[], datetime]) -> EndedRun | None:
     """End a run that an error of our own keeps from being carried out, once it has been tried for long enough.
 

@@ -249,6 +249,14 @@ def release_runs(connection: Connection, *, owner: str) -> None:
     )
 
 
+def restart_run(connection: Connection, run_id: int, *, owner: str) -> None:
+    """Let a run begin anew with whoever claims it next: what it was answered is forgotten, and when it began."""
+    if not holds(connection, run_id, owner):
+        return
+    drop_shards(connection, run_id)
+    connection.execute(sa.update(runs).where(runs.c.id == run_id).values(lease_until=0, started_at=None))
+
+
 def holds(connection: Connection, run_id: int, owner: str) -> bool:
     """Whether this worker still holds the run; locks its row for the rest of the transaction."""
     statement = (

@@ -12,7 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Seque
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
+from app.adapters.descriptors import LOCAL_ERRORS
 from app.adapters.limits import Limits
+from app.domain.errors import LocalResourceError
 from app.domain.model import Answer, Outcome
 from app.domain.retrievers import Ask, Retriever
 
@@ -46,7 +48,12 @@ def in_background(work: Callable[[Hand], Awaitable[None]], name: str) -> Generat
     Closing the iterator cancels the work. What the work raises is raised here.
     """
     done: queue.SimpleQueue[tuple[int, Answer] | BaseException | None] = queue.SimpleQueue()
-    loop = asyncio.new_event_loop()
+    try:
+        loop = asyncio.new_event_loop()
+    except OSError as error:
+        if error.errno not in LOCAL_ERRORS:
+            raise
+        raise LocalResourceError(f"nothing could be asked from here: {error.strerror}") from error
     task = loop.create_task(_hold(work, done))
     thread = threading.Thread(target=_run, args=(loop, task, done), name=name, daemon=True)
     thread.start()
@@ -74,10 +81,15 @@ async def in_lanes(
             for ask in waiting:
                 hand(ask.position, await _asked(ask_one, ask, retriever.retries, turns))
 
-    with contextlib.closing(turns):
-        async with asyncio.TaskGroup() as lanes:
-            for _ in range(min(retriever.concurrency, len(asks))):
-                lanes.create_task(walk())
+    try:
+        with contextlib.closing(turns):
+            async with asyncio.TaskGroup() as lanes:
+                for _ in range(min(retriever.concurrency, len(asks))):
+                    lanes.create_task(walk())
+    except BaseExceptionGroup as group:
+        if (local := group.subgroup(LocalResourceError)) is not None:
+            raise LocalResourceError(str(local.exceptions[0])) from group
+        raise
 
 
 class _Turns:

@@ -25,7 +25,7 @@ from app.adapters.retrievers.redaction import Redaction, credential_headers
 from app.adapters.transport import exchange
 from app.adapters.wire import NOBODY, Failure, Request, Response, header_line
 from app.domain.addresses import AddressPolicy
-from app.domain.errors import InvalidInputError, Problem
+from app.domain.errors import InvalidInputError, LocalResourceError, Problem
 from app.domain.model import EMPTY, Answer, Exchange, Outcome, Step
 from app.domain.retrievers import Ask, Asking
 
@@ -82,6 +82,8 @@ class McpProbe:
         try:
             if asks:
                 await run.ask_all(asks, vectors, answered)
+        except LocalResourceError:
+            raise
         except (NoAnswerError, CredentialError) as error:
             outcome, detail, status = error.outcome, error.detail, error.http_status
             step = Step.AUTHENTICATION if isinstance(error, CredentialError) else step

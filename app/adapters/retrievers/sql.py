@@ -22,6 +22,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 from app.adapters.credentials import masked
+from app.adapters.descriptors import are_exhausted
 from app.adapters.limits import Limits
 from app.adapters.retrievers.answering import SHOWN_CHARACTERS, answer_of, failed
 from app.adapters.retrievers.compiling import Attempts, reader_of
@@ -34,7 +35,7 @@ from app.adapters.retrievers.statements import compile_statement
 from app.adapters.transfer import CONNECT_SECONDS
 from app.adapters.wire import Identity, Response
 from app.domain.addresses import AddressPolicy
-from app.domain.errors import InvalidInputError, Problem
+from app.domain.errors import InvalidInputError, LocalResourceError, Problem
 from app.domain.model import EMPTY, Answer, Exchange, Outcome
 from app.domain.retrievers import Ask, Asking, Basic, Retriever
 
@@ -155,7 +156,11 @@ class _Line:
                 )
         except TimeoutError:
             raise NoAnswerError(Outcome.TIMEOUT, f"no connection within {limit:g} s") from None
-        except psycopg.OperationalError as error:
+        except (psycopg.OperationalError, OSError) as error:
+            if are_exhausted():
+                raise LocalResourceError(f"nothing could be asked from here: {os.strerror(errno.EMFILE)}") from None
+            if isinstance(error, OSError):
+                raise
             raise NoAnswerError(*_not_connected(str(error))) from None
         return self._connection
 
