@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+import sqlalchemy as sa
 from anyio.to_thread import current_default_thread_limiter
 from cryptography.fernet import Fernet
 from fastapi import FastAPI, Request
@@ -23,6 +24,8 @@ from app.domain.hooks import Receipt
 from app.main import open_service
 from app.services import definitions, keys
 from app.services.keys import Scope
+from app.store.engine import from_us
+from app.store.tables import ended_sessions
 from tests.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api, bearer
 from tests.living import coalmine
 
@@ -424,6 +427,32 @@ def test_a_revoked_key_is_refused_at_once(service: Api) -> None:
     assert service.client.get("/v1/checks", headers=bearer(key)).status_code == 401
     assert service.client.get("/metrics", headers=bearer(key)).status_code == 401
     assert _with_cookie(service, session).status_code == 401
+
+
+def test_a_session_that_was_signed_out_of_answers_no_more_though_its_cookie_was_kept(service: Api) -> None:
+    session, other = _session(service, KEYS[READ]), _session(service, KEYS[READ])
+    assert _with_cookie(service, session).status_code == 200
+    headers = {"x-csrf-token": _csrf(service, session)}
+    left = _with_cookie(service, session, "POST", "/logout", headers=headers, follow_redirects=False)
+    assert left.status_code == 303
+    for path in ("/v1/checks", "/metrics", "/"):
+        assert _with_cookie(service, session, path=path).status_code == 401, path
+    assert _with_cookie(service, other).status_code == 200, "another browser stays signed in"
+    (row,) = _ended_sessions(service)
+    assert timedelta(hours=11) < from_us(row.expires_at) - datetime.now(UTC) < timedelta(hours=13)
+
+
+def test_ended_sessions_are_forgotten_once_their_cookies_have_expired(service: Api) -> None:
+    store, now = service.service.store, datetime.now(UTC)
+    keys.end_session(store, "of old", expires_at=now - timedelta(hours=1), now=now - timedelta(hours=13))
+    assert len(_ended_sessions(service)) >= 1
+    keys.end_session(store, "of now", expires_at=now + timedelta(hours=12), now=now)
+    assert all(from_us(row.expires_at) > now for row in _ended_sessions(service))
+
+
+def _ended_sessions(service: Api) -> list[Any]:
+    with service.service.store.read() as connection:
+        return list(connection.execute(sa.select(ended_sessions)))
 
 
 def _session(service: Api, key: str) -> str:

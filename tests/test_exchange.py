@@ -1,5 +1,7 @@
 """Suites from and to other tools' files: what a format holds comes back, what it cannot is said, broken lines too."""
 
+import csv
+import io
 import json
 from collections.abc import Mapping
 from io import StringIO
@@ -108,17 +110,37 @@ RICH: dict[str, Any] = {
 }
 
 
+FORMULAS = ["=1+1", "+49 30 1234", "-x", "@SUM(A1)", "'=quoted", "''-twice", "'plain", '=HYPERLINK("http://x")']
+
+
 def odd(text: str) -> dict[str, Any]:
     canary = {"query": text, "expected_chunks": [{"id": "a", "text": text}, {"document": "d"}], "tags": ["x;y", "[z]"]}
     return {"slug": "suite", "canaries": [{"key": "a", **canary}]}
 
 
-@pytest.mark.parametrize("whole", [RICH, odd("a\rb"), odd("a\r\nb"), odd('a"b,c'), odd("a\u2028b\x85c")])
+@pytest.mark.parametrize(
+    "whole", [RICH, odd("a\rb"), odd("a\r\nb"), odd('a"b,c'), odd("a\u2028b\x85c"), *map(odd, FORMULAS)]
+)
 def test_csv_loses_nothing_at_all(whole: dict[str, Any]) -> None:
     suite = SuiteDocument.model_validate(whole)
     written = FORMATS["csv"].write(suite)
     assert not written.notes
     assert read("csv", written.files).suite == suite
+
+
+@pytest.mark.parametrize("form", ["csv", "quepid"])
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_no_cell_of_a_csv_begins_as_a_formula_and_it_reads_back_as_it_was(form: str, formula: str) -> None:
+    canary = {"key": "a", "query": formula, "expected_chunks": [formula.strip(), "c2"]}
+    suite = SuiteDocument.model_validate({"slug": "suite", "canaries": [canary]})
+    files = FORMATS[form].write(suite).files
+    (text,) = files.values()
+    cells = [cell for row in csv.reader(io.StringIO(text, newline="")) for cell in row]
+    assert [cell for cell in cells if cell[:1] in {"=", "+", "-", "@", "\t", "\r", "\n"}] == []
+    assert any(formula.strip() in cell for cell in cells)
+    (back,) = canaries(read(form, files)).values()
+    assert back.query == formula
+    assert [chunk.id for chunk in back.expected_chunks] == [formula.strip(), "c2"]
 
 
 def test_beir_keeps_what_is_not_a_judgment_in_its_metadata() -> None:

@@ -53,12 +53,12 @@ def test_a_revoked_key_and_its_sessions_end_at_once(store: Store) -> None:
     key = keys.create_key(store, name="ci", scope=Scope.READ, now=START)
     prefix = keys.identify(store, key, now=START).key_prefix
     assert prefix is not None
-    assert keys.identify_prefix(store, prefix).name == "ci"
+    assert keys.identify_session(store, prefix, "s").name == "ci"
     keys.revoke_key(store, prefix, now=START)
     with pytest.raises(UnauthorizedError):
         keys.identify(store, key, now=START)
     with pytest.raises(UnauthorizedError):
-        keys.identify_prefix(store, prefix)
+        keys.identify_session(store, prefix, "s")
     with pytest.raises(NotFoundError):
         keys.revoke_key(store, prefix, now=START)
     assert keys.any_key_ever(store)  # revoking the last key opens nothing

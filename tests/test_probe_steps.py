@@ -189,13 +189,18 @@ def echo_all(seen: Seen) -> Reply:
 
 @pytest.mark.parametrize("shows", [True, False])
 @pytest.mark.parametrize(
-    "by", [{"auth": Bearer(token="s3cret-token-1234")}, {"headers": {"Authorization": "Bearer s3cret-token-1234"}}]
+    "by",
+    [
+        {"auth": Bearer(token="s3cret-token-1234")},
+        {"headers": {"Authorization": "Bearer s3cret-token-1234"}},
+        {"headers": {"X-Region": "s3cret-token-1234"}, "response": replace(ECHO, id='"x-region"', text='"x-region"')},
+    ],
 )
 def test_an_answer_that_echoes_a_secret_is_read_without_it_whatever_the_mapping_does(
     by: dict[str, Any], *, shows: bool
 ) -> None:
     with peer(echo_all) as server:
-        (answer,) = asked(retriever(server.url, response=ECHO, **by), "why?", shows=shows)
+        (answer,) = asked(retriever(server.url, **{"response": ECHO, **by}), "why?", shows=shows)
     assert answer.ranking is not None
     told = f"{answer.ranking.ids} {answer.ranking.texts} {answer.index_version}"
     assert "s3cret" not in told

@@ -7,7 +7,7 @@ import ipaddress
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
 from secrets import token_urlsafe
 from typing import Annotated, Any, TypeVar
@@ -105,7 +105,7 @@ def visitor(request: Request) -> Identity | None:
     access: Access = request.app.state.access
     session = read_session(request, access)
     try:
-        return keys.identify_prefix(access.store, session["key"]) if session is not None else None
+        return keys.identify_session(access.store, session["key"], session["csrf"]) if session is not None else None
     except UnauthorizedError:
         return None
 
@@ -180,13 +180,22 @@ def _session_identity(request: Request, access: Access, session: Mapping[str, An
         given = request.headers.get(CSRF_HEADER) or request.query_params.get(CSRF_FIELD) or ""
         if not compare_digest(given.encode(), str(session["csrf"]).encode()):
             raise ForbiddenError("the CSRF token of the page is missing or old; load the page again")
-    return keys.identify_prefix(access.store, session["key"])
+    return keys.identify_session(access.store, session["key"], session["csrf"])
 
 
 def open_session(access: Access, identity: Identity) -> str:
     """Make the cookie of a signed-in browser: encrypted, so nobody else can make one."""
     content = {"key": identity.key_prefix, "csrf": token_urlsafe(16), "at": int(time.time())}
     return (access.vault.encrypt(content) or b"").decode()
+
+
+def close_session(request: Request, access: Access) -> None:
+    """End the session of a browser for good: its cookie is of no use any more, wherever it is kept."""
+    session = read_session(request, access)
+    if session is not None:
+        now = datetime.now(UTC)
+        expires_at = datetime.fromtimestamp(session["at"], UTC) + timedelta(seconds=_SESSION_SECONDS)
+        keys.end_session(access.store, session["csrf"], expires_at=expires_at, now=now)
 
 
 def read_session(request: Request, access: Access) -> dict[str, Any] | None:

@@ -98,13 +98,25 @@ def identify(store: Store, presented: str, *, now: datetime) -> Identity:
     return Identity(name=row.name, scope=Scope(row.scope), key_prefix=row.prefix)
 
 
-def identify_prefix(store: Store, prefix: str) -> Identity:
-    """Say whose session this is, by the prefix of the key it was opened with; a revoked key ends its sessions."""
+def identify_session(store: Store, prefix: str, session: str) -> Identity:
+    """Say whose session this is, by the prefix of the key it was opened with; a revoked key ends its sessions.
+
+    `session` is what is random in its cookie. Raises UnauthorizedError for one that has ended.
+    """
     with store.read() as connection:
         row = rows.find_key(connection, prefix)
+        ended = rows.is_ended(connection, _session_digest(session))
+    if ended:
+        raise UnauthorizedError("this session has ended; sign in again")
     if row is None or row.revoked_at is not None:
         raise UnauthorizedError("the key of this session has been revoked")
     return Identity(name=row.name, scope=Scope(row.scope), key_prefix=row.prefix)
+
+
+def end_session(store: Store, session: str, *, expires_at: datetime, now: datetime) -> None:
+    """End a session on every replica; `expires_at` is when its cookie holds no more by itself."""
+    with store.write() as connection:
+        rows.end_session(connection, _session_digest(session), expires_at=to_us(expires_at), now=to_us(now))
 
 
 def require(identity: Identity, needed: Scope) -> None:
@@ -124,6 +136,10 @@ def revoke_key(store: Store, prefix: str, *, now: datetime) -> None:
     with store.write() as connection:
         if not rows.revoke_key(connection, prefix, to_us(now)):
             raise NotFoundError(f"there is no key {prefix} in force; `coalmine keys list` shows them")
+
+
+def _session_digest(session: str) -> bytes:
+    return sha256(b"session:" + session.encode()).digest()
 
 
 def _prefix(key: str) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_one
-from app.store.tables import api_keys
+from app.store.engine import insert_new, insert_one
+from app.store.tables import api_keys, ended_sessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,18 @@ def revoke_key(connection: Connection, prefix: str, now: int) -> bool:
     """Revoke a key; False where there is none with this prefix in force."""
     live = sa.and_(api_keys.c.prefix == prefix, api_keys.c.revoked_at.is_(None))
     return connection.execute(sa.update(api_keys).where(live).values(revoked_at=now)).rowcount == 1
+
+
+def end_session(connection: Connection, digest: bytes, *, expires_at: int, now: int) -> None:
+    """Remember that a session was signed out of, and forget those whose cookies have expired."""
+    connection.execute(sa.delete(ended_sessions).where(ended_sessions.c.expires_at < now))
+    insert_new(connection, ended_sessions, ("digest", "expires_at"), [(digest, expires_at)])
+
+
+def is_ended(connection: Connection, digest: bytes) -> bool:
+    """Whether a session was signed out of."""
+    found = connection.execute(sa.select(ended_sessions.c.digest).where(ended_sessions.c.digest == digest))
+    return found.one_or_none() is not None
 
 
 def _key(row: Any) -> KeyRow:

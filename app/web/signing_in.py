@@ -11,7 +11,7 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from app.api.deps import SESSION_COOKIE, Access, needs, open_session, visitor
+from app.api.deps import SESSION_COOKIE, Access, close_session, needs, open_session, visitor
 from app.domain.errors import ForbiddenError, InvalidInputError, Problem, UnauthorizedError
 from app.services import keys
 from app.services.keys import Identity, Scope
@@ -92,8 +92,9 @@ async def log_in(request: Request) -> Response:
 
 @router.post("/logout")
 @needs(Scope.READ)
-def log_out() -> Response:
+def log_out(request: Request) -> Response:
     """End the browser's session."""
+    close_session(request, request.app.state.access)
     response = RedirectResponse("/login", status_code=303)
     response.delete_cookie(SESSION_COOKIE, path="/", httponly=True, samesite="strict")
     return response

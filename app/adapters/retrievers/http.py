@@ -20,7 +20,7 @@ from app.adapters.retrievers.answering import (
     shown_exchange,
 )
 from app.adapters.retrievers.compiling import Plan, compile_retriever, lookup_request, requests_of
-from app.adapters.retrievers.redaction import Redaction, credential_headers
+from app.adapters.retrievers.redaction import Redaction, secret_headers
 from app.adapters.transport import exchange
 from app.adapters.wire import NOBODY, Identity, Request, Response
 from app.domain.addresses import AddressPolicy
@@ -183,7 +183,7 @@ class _Standing:
 
     def _identify(self) -> Identity:
         retriever = self._asking.retriever
-        headers = retriever.headers if self._asking.shows else credential_headers(retriever.headers)
+        headers = retriever.headers if self._asking.shows else secret_headers(retriever.headers)
         if retriever.auth is None and retriever.tls is None and not headers:
             return NOBODY
         return self._keyring.identity(retriever.auth, retriever.tls, headers)

@@ -21,7 +21,7 @@ from app.adapters.limits import Limits
 from app.adapters.retrievers.answering import SHOWN_CHARACTERS, answer_of, failed
 from app.adapters.retrievers.compiling import Plan, compile_retriever, headers_of
 from app.adapters.retrievers.lanes import RETRY_SECONDS, Batch, Hand, NoAnswerError, in_background, in_lanes
-from app.adapters.retrievers.redaction import Redaction, credential_headers
+from app.adapters.retrievers.redaction import Redaction, secret_headers
 from app.adapters.transport import exchange
 from app.adapters.wire import NOBODY, Failure, Request, Response, header_line
 from app.domain.addresses import AddressPolicy
@@ -113,7 +113,7 @@ class _Run:
 
         retriever = self._asking.retriever
         shows = self._asking.shows
-        secret = retriever.headers if shows else credential_headers(retriever.headers)
+        secret = retriever.headers if shows else secret_headers(retriever.headers)
         who = partial(self._probe.keyring.identity, retriever.auth, retriever.tls, secret)
         self._identity = await self._in_thread(who)
         self._redaction = Redaction.of(self._identity, thorough=shows)

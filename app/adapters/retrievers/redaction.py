@@ -13,6 +13,9 @@ from app.adapters.wire import Identity, Response
 
 LEAST = 12
 """Shorter secrets are left alone in runs: they may well be words of a text, which must stay what it is."""
+_PUBLIC = frozenset({"accept", "accept-charset", "accept-language", "cache-control", "content-type", "user-agent"})
+"""Names, in lower case, of headers whose values everybody sends."""
+_WORDS = re.compile(r"[A-Za-z]{1,15}(?:[-_./ ][A-Za-z]{1,15})*")
 _CREDENTIAL = re.compile(r"auth|key|token|secret|cookie|passw|credential|session|signature", re.IGNORECASE)
 
 
@@ -51,6 +54,13 @@ class Redaction:
         return response if body is response.body and not headers else replace(response, body=body, headers=headers)
 
 
-def credential_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers that are credentials by their names; `x-tenant: docs` says nothing secret."""
-    return {name: value for name, value in headers.items() if _CREDENTIAL.search(name)}
+def secret_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers whose values are taken for secrets: those of telling names, and whatever is no plain words.
+
+    `x-tenant: acme-corporation` says nothing secret, `x-tenant: 7f3c-41d9-aa02` may: nobody can tell it from a key.
+    """
+    return {
+        name: value
+        for name, value in headers.items()
+        if _CREDENTIAL.search(name) or not (name.lower() in _PUBLIC or _WORDS.fullmatch(value))
+    }

@@ -14,7 +14,7 @@ from typing import Any
 from app.formats.documents import SuiteDocument
 from app.formats.exchange.gathering import Gathering, Source, Written, objects_in
 from app.formats.exchange.losses import losses
-from app.formats.exchange.tabular import rows
+from app.formats.exchange.tabular import harmless, rows
 
 _ALIASES = {"doc_id": "docid", "document_id": "docid", "query_text": "query"}
 _DETAIL = {"team_name", "case_name", "case_id", "doc_position", "title"}
@@ -47,7 +47,7 @@ def write(suite: SuiteDocument) -> Written:
             if name is None:
                 notes.append("judgments by text alone")
             else:
-                writer.writerow([canary.query, name, chunk.grade])
+                writer.writerow([harmless(canary.query), harmless(name), chunk.grade])
         notes.append("keys")
     lost = losses(suite, keeps=(), also=notes, texts=False, one_identity=True)
     return Written(files={f"{suite.slug}.csv": text.getvalue()}, notes=lost)

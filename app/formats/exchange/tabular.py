@@ -6,6 +6,7 @@ The only format besides our own that holds everything.
 import csv
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,8 @@ _ALIASES = {
     "url": "document",
     "source": "document",
 }
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+"""What spreadsheets begin to compute at, behind however many apostrophes, so that those are told from ours."""
 _TRUE, _FALSE = {"true", "1", "yes", "x"}, {"", "false", "0", "no"}
 
 
@@ -62,8 +65,18 @@ def write(suite: SuiteDocument) -> Written:
         chunks += [{**chunk.data(), "forbidden": "true"} for chunk in canary.forbidden_chunks]
         for chunk in chunks or [{}]:
             cells = {name: value for name, value in chunk.items() if value is not None}
-            writer.writerow({"key": canary.key, **own, **cells})
+            row = {"key": canary.key, **own, **cells}
+            writer.writerow({name: harmless(value) for name, value in row.items()})
     return Written(files={f"{suite.slug}.csv": text.getvalue()}, notes=())
+
+
+def harmless(value: Any) -> Any:
+    """Write a cell so that no spreadsheet takes it for a formula: an apostrophe before it, which `rows` takes away."""
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+
+def _as_it_was(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def rows(
@@ -91,7 +104,7 @@ def rows(
                 into.problem(source.name, begun, f"has {len(cells)} cells, the header names {len(names)}")
             elif cells:
                 pairs = zip(names, cells, strict=False)
-                yield begun, {name: cell for name, cell in pairs if cell.strip()}
+                yield begun, {name: _as_it_was(cell) for name, cell in pairs if cell.strip()}
     except csv.Error as error:
         into.problem(source.name, reader.line_num, f"is not CSV: {error}")
 

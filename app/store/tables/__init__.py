@@ -11,6 +11,7 @@ from app.store.tables.catalog import (
     canary_versions,
     definition_versions,
     definitions,
+    ended_sessions,
     suite_versions,
 )
 from app.store.tables.detection import baseline_choices, baselines, detections, detectors
@@ -49,6 +50,7 @@ __all__ = [
     "diagnoses",
     "embedder_findings",
     "embedders",
+    "ended_sessions",
     "idempotency_keys",
     "latest",
     "layouts",

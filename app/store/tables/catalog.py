@@ -71,6 +71,14 @@ suite_versions = Table(
     UniqueConstraint("suite_id", "revision"),
 )
 
+# Sessions that were signed out of before their time: a cookie is encrypted, so only a row can take it back.
+ended_sessions = Table(
+    "ended_sessions",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),  # of what is random in the cookie
+    Column("expires_at", BigInteger, nullable=False),  # from then on the cookie holds no more by itself
+)
+
 api_keys = Table(
     "api_keys",
     metadata,
