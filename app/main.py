@@ -43,7 +43,7 @@ from app.api.openapi import install_openapi
 from app.api.problems import install_problems
 from app.api.streams import Streams
 from app.config import Settings, read_collector
-from app.domain.addresses import hook_policy, parse_allow, retriever_policy
+from app.domain.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
 from app.domain.errors import CoalmineError, ConfigurationError, StoreUnavailableError
 from app.domain.hooks import Send
 from app.domain.retrievers import Probe
@@ -53,6 +53,7 @@ from app.formats.stored_bodies import read_body
 from app.services import applying, keys
 from app.services.agreement import config_hash
 from app.services.diagnosis import OnDemand
+from app.services.hook_reading import hook_warnings
 from app.services.notices import Links
 from app.services.references import FILE
 from app.services.vault import Vault, expect_key, open_vault
@@ -128,6 +129,7 @@ def create_app(service_: Service) -> FastAPI:
     app.state.diagnoses = OnDemand()
     app.state.streams = Streams(service_.store)
     app.state.links = links_of(service_.settings)
+    app.state.hook_policy = hooks_of(service_.settings)
     install_problems(app)
     app.add_middleware(Gate)
     for router in (
@@ -177,6 +179,7 @@ def open_service(
         applied = None
         if settings.canaries is not None:
             applied = apply_canaries(settings.canaries, store, vault, environment)
+            _warn_of_hooks(settings, applied)
     except BaseException:
         store.close()
         raise
@@ -264,8 +267,12 @@ def real_probe(settings: Settings) -> Probe:
 
 def real_send(settings: Settings) -> Send:
     """Make the sender that talks to receivers."""
-    allow = parse_allow(settings.hook_allow) if settings.hook_allow else ()
-    return Sender(policy=hook_policy(allow), user_agent=USER_AGENT)
+    return Sender(policy=hooks_of(settings), user_agent=USER_AGENT)
+
+
+def hooks_of(settings: Settings) -> AddressPolicy:
+    """Return where hooks may go."""
+    return hook_policy(parse_allow(settings.hook_allow) if settings.hook_allow else ())
 
 
 def real_tracing(environment: Mapping[str, str]) -> "Tracing | None":
@@ -293,6 +300,12 @@ def apply_canaries(path: Path, store: Store, vault: Vault, environment: Mapping[
     changes = applying.apply(store, vault, documents, managed_by=FILE, now=datetime.now(UTC))
     logger.info("canaries_applied", extra={"path": str(path), "changes": len(changes)})
     return documents
+
+
+def _warn_of_hooks(settings: Settings, applied: Documents) -> None:
+    for hook in applied.hooks:
+        for warning in hook_warnings(hooks_of(settings), hook.data()):
+            logger.warning("hook_not_reachable", extra={"hook": hook.slug, "detail": warning})
 
 
 def _agreed(settings: Settings, applied: Documents | None) -> str:
@@ -338,6 +351,7 @@ def _reload(service_: Service, path: Path) -> None:
         service_.exposition.process.config_reloaded(successful=False)
         logger.error("canaries_not_applied", extra={"path": str(path), "detail": str(error)})  # noqa: TRY400 - expected, no trace
         return
+    _warn_of_hooks(service_.settings, applied)
     service_.exposition.process.config_in_force(_agreed(service_.settings, applied))
     service_.exposition.process.config_reloaded(successful=True)
     if service_.worker is not None:

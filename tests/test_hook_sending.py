@@ -100,7 +100,8 @@ def test_no_kind_reaches_an_address_that_is_not_allowed(kind: HookKind) -> None:
         receipt = Sender(policy=hook_policy())(hook, message_for(hook), NOW)
         assert server.connections == 0
     assert (receipt.error, receipt.permanent) == (HookError.BLOCKED, False)
-    assert receipt.detail == "not allowed to connect: loopback address 127.0.0.1"
+    assert str(receipt.detail).startswith("not allowed to connect: loopback address 127.0.0.1. ")
+    assert "COALMINE_HOOK_ALLOW" in str(receipt.detail)
 
 
 # --- email ---------------------------------------------------------------------------------------------------

@@ -276,7 +276,7 @@ def test_a_hook_that_may_not_go_there_says_so_once_and_what_would_let_it(
 ) -> None:
     for told in _blocked(pages, url):
         assert told.count("not allowed to connect") == 1
-        assert f"not allowed to connect: {refused} " in told
+        assert f"not allowed to connect: {refused}. If it may be reached" in told
         assert f"If it may be reached, {remedy} the setting COALMINE_HOOK_ALLOW and start Coalmine again." in told
 
 

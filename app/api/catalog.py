@@ -33,6 +33,7 @@ from app.formats.fields import Document
 from app.formats.inline_checks import inline_kinds
 from app.formats.secret_fields import public_json
 from app.services import definitions, hook_reading, inline_checks, keys
+from app.services.hook_reading import hook_warnings
 from app.services.keys import Identity, Scope
 from app.store.catalog import Definition
 from app.store.suites import CanaryRow
@@ -70,6 +71,7 @@ _READ_ONLY = frozenset(
         "coverage_note",
         "reach",
         "given",
+        "warnings",
         "changed",
     }
 )
@@ -207,9 +209,15 @@ def get_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
 
 @router.put("/hooks/{slug}", responses=PUT, openapi_extra=describes(HookDocument))
 @needs(Scope.ADMIN)
-def put_hook(store: StoreDep, vault: VaultDep, response: Response, slug: str, body: Content) -> dict[str, Any]:
-    """Create or change a hook. A secret of null keeps the one that is stored."""
-    return _put(store, vault, "hook", HookDocument, slug, body, response)
+def put_hook(
+    store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
+) -> dict[str, Any]:
+    """Create or change a hook. A secret of null keeps the one that is stored.
+
+    `warnings` says where it may not reach the address it was given, and the setting that lets it.
+    """
+    saved = _put(store, vault, "hook", HookDocument, slug, body, response)
+    return {**saved, "warnings": hook_warnings(request.app.state.hook_policy, saved)}
 
 
 @router.delete("/hooks/{slug}", status_code=204)

@@ -160,6 +160,8 @@ def _identify_scraper(request: Request, access: Access, presented: str | None) -
     """Identify who asks for metrics. While the store is gone, who was known before is told so by the metrics."""
     if presented is None and SESSION_COOKIE in request.cookies:
         return _identify(request, access, presented)
+    if presented is not None and access.loopback and access.metrics_token is None and not _any_key(access):
+        presented = None  # open to everybody on this machine: a scraper configured with a token is no stranger
     scraper = (presented, request.headers.get("host"))
     try:
         identity = _identify(request, access, presented)
@@ -173,6 +175,13 @@ def _identify_scraper(request: Request, access: Access, presented: str | None) -
     if len(access.scrapers) < _MOST_SCRAPERS:
         access.scrapers[scraper] = identity
     return identity
+
+
+def _any_key(access: Access) -> bool:
+    try:
+        return keys.any_key_ever(access.store)
+    except StoreUnavailableError:
+        return True  # nobody knows, so the token is judged
 
 
 def _session_identity(request: Request, access: Access, session: Mapping[str, Any]) -> Identity:

@@ -4,6 +4,7 @@ Pure: it resolves and connects nothing. The transport asks `AddressPolicy.check`
 that neither a rebinding name nor an exotic spelling of an address gets past it.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -80,6 +81,32 @@ def retriever_policy(allow: tuple[Network | str, ...] = ()) -> AddressPolicy:
 def hook_policy(allow: tuple[Network | str, ...] = ()) -> AddressPolicy:
     """Let hooks go to public addresses, and to private ones that are listed."""
     return AddressPolicy(name="hook", allow=allow, deny_private=True)
+
+
+def hook_remedy(refusal: str) -> str:
+    """Return the sentence that names the setting which opens a refused address to hooks; "" where no setting does."""
+    found = _REFUSED.search(refusal)
+    if found is None:
+        return ""
+    only = found["kind"] in _GUARDED_KINDS  # neither a network nor a name opens these, see AddressPolicy
+    what = "this very address" if only else "this address, its network or the host"
+    return f"If it may be reached, name {what} in the setting COALMINE_HOOK_ALLOW and start Coalmine again."
+
+
+def hook_warning(policy: AddressPolicy, host: str) -> str | None:
+    """Return why a hook cannot reach a host that is written as an address, and the setting; None where it can.
+
+    Nothing is resolved: where a name leads is judged whenever it is connected to.
+    """
+    ip = literal(host)
+    reason = policy.check_unresolved(host) if ip is not None else None
+    if ip is None or reason is None:
+        return None
+    network = f"{ip}/{ip.max_prefixlen}"
+    return (
+        f"{host} is a {reason.partition(' address')[0]} address; hooks may not reach it unless COALMINE_HOOK_ALLOW "
+        f"includes {network}, and Coalmine is started again"
+    )
 
 
 def parse_allow(text: str) -> tuple[Network | str, ...]:
@@ -172,6 +199,8 @@ def _shown(face: Address, ip: Address) -> str:
     return str(ip) if face == ip else f"{face} (inside {ip})"
 
 
+_REFUSED = re.compile(r"(?:^|: )(?P<kind>[A-Za-z -]+) address [0-9a-f:]")
+_GUARDED_KINDS = ("cloud metadata", "link-local")
 _NAME_LENGTH, _LABEL_LENGTH = 253, 63
 _MAPPED, _TRANSLATED, _NAT64 = IPv6Network("::ffff:0:0/96"), IPv6Network("::ffff:0:0:0/96"), IPv6Network("64:ff9b::/96")
 _LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")

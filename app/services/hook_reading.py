@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from app.domain.addresses import AddressPolicy, hook_warning
 from app.domain.hooks import HookKind
 from app.formats.hook_documents import PAGERDUTY_URL
 from app.formats.secret_fields import hook_for_readers
@@ -95,3 +96,10 @@ def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime, *
         )
         for hook in hooks
     ]
+
+
+def hook_warnings(policy: AddressPolicy, hook: Mapping[str, Any]) -> list[str]:
+    """Return why a hook, as its JSON says it, cannot be delivered to as the settings are."""
+    host = hook.get("host") or urlsplit(hook.get("url") or "").hostname
+    warning = hook_warning(policy, str(host)) if host else None
+    return [warning] if warning is not None else []

@@ -1,9 +1,9 @@
 """What our closed words for alerts, deliveries and silences mean to people who read them for the first time."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from app.domain.addresses import hook_remedy
 from app.domain.alerting import Retirement
 from app.domain.canary_changes import CAUSE_WORDS
 from app.domain.counting import counted
@@ -60,8 +60,6 @@ _ERRORS: Final = {
     "configuration": "could not be prepared",
     "bug": "an error in Coalmine",
 }
-_ADDRESS: Final = re.compile(r": (?P<kind>[a-z -]+) address [0-9a-f:]")
-_GUARDED: Final = ("cloud metadata", "link-local")
 _TIMES: Final = {"latency": seconds, "regression": evidence}
 _RETIRED: Final = tuple(f"{word}: " for word in Retirement)
 
@@ -96,11 +94,10 @@ def failure(attempt: Mapping[str, Any]) -> str:
 
 def remedy(attempt: Mapping[str, Any]) -> str:
     """Say what lets a hook reach an address that it may not, where a setting does; nothing of any other attempt."""
-    if attempt["error"] != "blocked" or (found := _ADDRESS.search(attempt["detail"] or "")) is None:
+    detail = attempt["detail"] or ""
+    if attempt["error"] != "blocked" or "COALMINE_HOOK_ALLOW" in detail:  # newer attempts say it themselves
         return ""
-    only = found["kind"] in _GUARDED  # neither a network nor a name opens these, see AddressPolicy
-    what = "this very address" if only else "this address, its network or the host"
-    return f"If it may be reached, name {what} in the setting COALMINE_HOOK_ALLOW and start Coalmine again."
+    return hook_remedy(detail)
 
 
 def told(reason: str) -> str:

@@ -184,6 +184,7 @@ def _hook(
         look_again=_look_again([*recent, *([tested] if tested else [])], _now()),
         meanings=alert_words.DELIVERY_STATES,
         refused=refused,
+        warnings=hook_reading.hook_warnings(request.app.state.hook_policy, line.definition.body),
         replayed=replayed,
     )
 

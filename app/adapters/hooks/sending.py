@@ -1,13 +1,14 @@
 """The real `Send`: to each hook in the way of its kind."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from app.adapters.hooks.answers import HookError
 from app.adapters.hooks.apprise import send_apprise
 from app.adapters.hooks.mail import send_mail
 from app.adapters.hooks.services import send_alertmanager, send_pagerduty, send_slack
 from app.adapters.hooks.webhook import send_webhook
-from app.domain.addresses import AddressPolicy
+from app.domain.addresses import AddressPolicy, hook_remedy
 from app.domain.hooks import Hook, HookKind, Message, Receipt
 
 
@@ -19,7 +20,12 @@ class Sender:
     user_agent: str = "coalmine"
 
     def __call__(self, hook: Hook, message: Message, now: datetime) -> Receipt:
-        """Attempt once; see `Send`."""
+        """Attempt once; see `Send`. A refused address comes with the setting that would open it."""
+        receipt = self._send(hook, message, now)
+        remedy = hook_remedy(receipt.detail or "") if receipt.error == HookError.BLOCKED else ""
+        return replace(receipt, detail=f"{receipt.detail}. {remedy}") if remedy else receipt
+
+    def _send(self, hook: Hook, message: Message, now: datetime) -> Receipt:
         policy, user_agent = self.policy, self.user_agent
         match HookKind(hook.kind):
             case HookKind.WEBHOOK:
