@@ -116,7 +116,7 @@ def test_chunks_that_came_back_under_other_ids_are_found_and_said_to_be(tmp_path
         (tmp_path / "small.yaml").write_text(json.dumps(suite), encoding="utf-8")
         shown = run(tmp_path, "--url", url)
     assert shown.exit_code == 0, shown.output
-    assert "  recall by id 0.00, by passage 1.00: the chunks were re-indexed under other ids\n" in shown.stdout
+    assert "  recall by id 0.00, by passage 1.00: the expected texts stand under other ids\n" in shown.stdout
 
 
 def test_the_gate_and_the_service_say_the_same_of_the_same_answers(tmp_path: Path) -> None:

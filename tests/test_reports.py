@@ -223,7 +223,7 @@ def test_chunks_that_came_back_under_other_ids_are_worth_a_word(
 
 def test_the_note_on_other_ids_names_both_recalls() -> None:
     measures = {"R_id@5": 0.2, "R_passage@5": 0.95}
-    note = "recall by id 0.20, by passage 0.95: the chunks were re-indexed under other ids"
+    note = "recall by id 0.20, by passage 0.95: the expected texts stand under other ids"
     assert note_lines(report(measures=measures)) == [note]
     assert f"- {note}\n" in report_markdown(report(measures=measures))
 

@@ -152,7 +152,7 @@ def _moved_lines(measures: Mapping[str, Any]) -> list[str]:
     by_id, by_passage = measures[f"R_id@{deepest}"], measures.get(f"R_passage@{deepest}")
     if by_passage is None or by_passage - by_id < _MOVED - ROUNDING:
         return []
-    return [f"recall by id {by_id:.2f}, by passage {by_passage:.2f}: the chunks were re-indexed under other ids"]
+    return [f"recall by id {by_id:.2f}, by passage {by_passage:.2f}: the expected texts stand under other ids"]
 
 
 def _minimum_lines(report: Mapping[str, Any]) -> list[str]:
