@@ -87,6 +87,23 @@ def test_the_compose_file_follows_its_published_schema() -> None:
     _checked(_found("check-jsonschema", "a development requirement"), *schema, "docker-compose.yml")
 
 
+def test_the_lean_variant_is_the_service_alone_with_the_readers_own_canaries() -> None:
+    schema = ("--builtin-schema", "vendor.compose-spec")
+    _checked(_found("check-jsonschema", "a development requirement"), *schema, "docker-compose.lean.yml")
+    lean = yaml.safe_load((ROOT / "docker-compose.lean.yml").read_text(encoding="utf-8"))
+    (app,) = lean["services"].values()
+    full = _compose()["services"]["app"]
+    for key in ("image", "build", "command", "ports", "read_only", "cap_drop", "security_opt", "tmpfs", "restart"):
+        assert app[key] == full[key], key
+    assert set(app["volumes"]) == {"data:/data", "./my-canaries:/canaries:ro"}
+    environment = app["environment"]
+    assert environment["COALMINE_CANARIES"] == "/canaries"
+    assert not {name for name in environment if "DATABASE" in name or name == "DEMO_URL"}
+    assert set(app["secrets"]) == set(lean["secrets"]) <= set(SECRETS)
+    named = {Path(value).name for name, value in environment.items() if name.endswith("_FILE")}
+    assert named == set(app["secrets"])
+
+
 def test_prometheus_accepts_its_configuration(tmp_path: Path) -> None:
     promtool = _found("promtool", "Debian package prometheus")
     token = tmp_path / "token"
