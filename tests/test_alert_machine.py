@@ -30,7 +30,7 @@ from app.services import acknowledging, definitions, replaying, scheduling
 from app.services import deliveries as delivering
 from app.store import catalog
 from app.store.engine import Store, from_us
-from app.store.tables import alerts, deliveries, transitions
+from app.store.tables import alerts, deliveries, incidents, transitions
 from tests.conftest import Databases
 from tests.fakes import DELIVERED, START, Crash, answered, hits
 from tests.world import CHECK, COVERAGE, HOOK, LEASE, World, canary, page
@@ -106,6 +106,7 @@ class Seen:
     alerts: Sequence[Any] = ()
     changes: Sequence[Any] = ()
     told: Sequence[Any] = ()
+    incidents: Sequence[Any] = ()
 
 
 class AlertMachine(RuleBasedStateMachine):
@@ -129,7 +130,7 @@ class AlertMachine(RuleBasedStateMachine):
         self.replays: list[tuple[int, frozenset[tuple[str, str]]]] = []
         """How much was taken when these dead messages, by hook, were told anew."""
         self.opened_to_nobody: set[int] = set()
-        """Alerts of which there was news while every hook was disabled."""
+        """Incidents of which there was news while every hook was disabled."""
 
     @initialize()
     def define(self) -> None:
@@ -266,8 +267,14 @@ class AlertMachine(RuleBasedStateMachine):
     @invariant()
     def promises_are_kept(self) -> None:
         """Read the rows once, and hold every promise against them."""
-        self.seen = Seen(alerts=self._rows(alerts), changes=self._rows(transitions), told=self._rows(deliveries))
+        self.seen = Seen(
+            alerts=self._rows(alerts),
+            changes=self._rows(transitions),
+            told=self._rows(deliveries),
+            incidents=self._rows(incidents),
+        )
         self._one_open_alert_for_a_rule_and_scope()
+        self._an_incident_is_open_while_one_of_its_alerts_is_and_as_grave()
         self._news_is_either_on_its_way_or_says_why_not()
         self._what_is_silenced_is_not_told_and_nothing_else_is_silenced()
         self._an_end_is_told_only_to_who_may_have_heard_the_beginning()
@@ -279,9 +286,24 @@ class AlertMachine(RuleBasedStateMachine):
         names = [(row.check_id, row.rule_key, row.scope) for row in self.seen.alerts if row.state != "resolved"]
         assert len(names) == len(set(names))
         for row in self.seen.alerts:
-            said = [one.type for one in self.seen.changes if one.alert_id == row.id]
-            newest = next((one for one in reversed(said) if one in {"acknowledged", "escalated"}), None)
-            assert (row.acknowledged_at is not None) == (newest == "acknowledged")
+            if row.state in {"firing", "recovering"} and row.acknowledged_at is not None:
+                mine = {one.id for one in self.seen.alerts if one.id == row.id or _together(one, row)}
+                assert any(one.type == "acknowledged" and one.alert_id in mine for one in self.seen.changes)
+
+    def _an_incident_is_open_while_one_of_its_alerts_is_and_as_grave(self) -> None:
+        open_ = [(row.check_id, row.incident_class) for row in self.seen.incidents if row.resolved_at is None]
+        assert len(open_) == len(set(open_))
+        for row in self.seen.incidents:
+            mine = [one for one in self.seen.alerts if one.incident_id == row.id]
+            assert row.alert_id in {one.id for one in mine}
+            assert (row.resolved_at is None) == any(one.state in {"firing", "recovering"} for one in mine)
+            told = [one.type for one in self.seen.told if one.incident_id == row.id]
+            assert len({one for one in told if one == "alert.opened"}) <= 1
+            if "alert.escalated" in told:
+                assert row.severity == "critical"
+        for one in self.seen.alerts:
+            if one.state == "firing" and one.incident_id is None:
+                assert one.opened_at is not None
 
     def _news_is_either_on_its_way_or_says_why_not(self) -> None:
         written = defaultdict(set)
@@ -293,10 +315,11 @@ class AlertMachine(RuleBasedStateMachine):
                 continue
             if row.type in NEWS and row.suppressed is None and not written[row.id]:
                 assert not reachable
-                self.opened_to_nobody.add(row.alert_id)
+                self.opened_to_nobody |= {one.incident_id for one in self.seen.alerts if one.id == row.alert_id}
             if row.type in NEWS - {"reminded"} and row.suppressed is None:
                 assert written[row.id] >= reachable
             assert row.suppressed is None or not written[row.id]
+            assert row.suppressed in {None, "silenced", "incident_open", "recent_update"}
             assert row.suppressed != "silenced" or row.silence is not None
 
     def _what_is_silenced_is_not_told_and_nothing_else_is_silenced(self) -> None:
@@ -310,24 +333,26 @@ class AlertMachine(RuleBasedStateMachine):
         for row in told:
             change = changes[row.transition_id]
             if row.id > self.newest_told:
-                assert not self._is_silenced(rules[row.alert_id], change.severity, row.created_at)
+                assert not self._is_silenced(rules[change.alert_id], change.severity, row.created_at)
             if change.type == "reminded":
-                earlier = [one.created_at for one in told if one.alert_id == row.alert_id and one.id < row.id]
+                earlier = [one.created_at for one in told if one.incident_id == row.incident_id and one.id < row.id]
                 others = [at for at in earlier if at != row.created_at]  # not those of the same reminder
                 assert row.created_at - max(others) >= 3_600_000_000
-                before = [one.type for one in changes.values() if one.alert_id == row.alert_id and one.id < change.id]
+                before = [
+                    one.type for one in changes.values() if one.alert_id == change.alert_id and one.id < change.id
+                ]
                 assert before[-1] != "acknowledged"
 
     def _an_end_is_told_only_to_who_may_have_heard_the_beginning(self) -> None:
         begun: set[tuple[int, int]] = set()
         for row in self.seen.told:
             if row.type == "alert.resolved":
-                assert (row.alert_id, row.hook_id) in begun
+                assert (row.incident_id, row.hook_id) in begun
             elif row.attempts > 0 or row.body is not None:  # replayed: counted anew
-                begun.add((row.alert_id, row.hook_id))
+                begun.add((row.incident_id, row.hook_id))
 
     def _every_hook_hears_of_an_alert_in_order_and_the_same_bytes_again(self) -> None:
-        numbers = {row.message_id: (row.alert_id, row.id) for row in self.seen.told}
+        numbers = {row.message_id: (row.incident_id, row.id) for row in self.seen.told}
         newest: dict[tuple[str, int], int] = {}
         bodies: dict[tuple[str, str], bytes] = {}
         replays = list(self.replays)
@@ -336,11 +361,11 @@ class AlertMachine(RuleBasedStateMachine):
                 for slug, name in replays.pop(0)[1]:  # from there on it is told anew
                     about = slug, numbers[name][0]
                     newest[about] = min(newest.get(about, 0), numbers[name][1])
-            alert, number = numbers[message.id]
-            assert number >= newest.get((hook, alert), 0)
-            newest[hook, alert] = number
+            incident, number = numbers[message.id]
+            assert number >= newest.get((hook, incident), 0)
+            newest[hook, incident] = number
             assert bodies.setdefault((hook, message.id), message.body) == message.body
-            assert json.loads(message.body)["data"]["alert_id"] == str(alert)
+            assert json.loads(message.body)["data"]["incident_id"] == str(incident)
 
     # --- in the end --------------------------------------------------------------------------------------
 
@@ -357,16 +382,16 @@ class AlertMachine(RuleBasedStateMachine):
     def _everything_was_heard(self) -> None:
         taken = {(hook, message.id) for hook, message in self.receivers.taken}
         names = {row.id: row.slug for row in self._hooks()}
-        faults = {row.id: row.dedupe_key for row in self._rows(alerts)}
+        faults = {row.id: row.dedupe_key for row in self._rows(incidents)}
         heard: set[tuple[int, int]] = set()
         dead: set[tuple[int, int]] = set()
         newest: dict[tuple[int, str], tuple[int, str]] = {}
         unwanted: set[tuple[int, str]] = set()
         for row in self._rows(deliveries):
-            about = (row.alert_id, row.hook_id)
+            about = (row.incident_id, row.hook_id)
             if row.state == "delivered":
                 assert (names[row.hook_id], row.message_id) in taken
-                newest[row.hook_id, faults[row.alert_id]] = (row.alert_id, row.type)
+                newest[row.hook_id, faults[row.incident_id]] = (row.incident_id, row.type)
                 if row.type != "alert.resolved":
                     heard.add(about)
             elif row.state == "cancelled":
@@ -375,15 +400,15 @@ class AlertMachine(RuleBasedStateMachine):
                 assert row.state == "dead"
                 dead.add(about)
                 if row.type == "alert.resolved" and "gave up" in str(row.reason):
-                    unwanted.add((row.hook_id, faults[row.alert_id]))
-        rows = self._rows(alerts)
-        resolved = {row.id for row in rows if row.state == "resolved"}
-        lasting = {about for about, (alert, said) in newest.items() if said != "alert.resolved" and alert in resolved}
-        still = {row.dedupe_key for row in rows if row.state in {"firing", "recovering"}}
+                    unwanted.add((row.hook_id, faults[row.incident_id]))
+        rows = self._rows(incidents)
+        resolved = {row.id for row in rows if row.resolved_at is not None}
+        lasting = {about for about, (which, said) in newest.items() if said != "alert.resolved" and which in resolved}
+        still = {row.dedupe_key for row in rows if row.resolved_at is None}
         assert {about for about in lasting if about[1] not in still} <= unwanted
-        critical = any(row.state in {"firing", "recovering"} and row.severity == "critical" for row in rows)
-        firing = {row.id for row in rows if row.state == "firing" and not (row.severity == "warning" and critical)}
-        assert firing <= {alert for alert, _ in heard | dead} | self.opened_to_nobody
+        firing = {row.incident_id for row in self._rows(alerts) if row.state == "firing"}
+        assert None not in firing
+        assert firing <= {incident for incident, _ in heard | dead} | self.opened_to_nobody
 
     def _run(self, kind: str) -> None:
         self.world.probe.all_answer()
@@ -428,6 +453,11 @@ class AlertMachine(RuleBasedStateMachine):
 
     def _hooks(self) -> list[catalog.Definition]:
         return definitions.list_all(self.store, "hook")
+
+
+def _together(one: Any, other: Any) -> bool:
+    """Whether two alerts are of one incident."""
+    return one.incident_id is not None and one.incident_id == other.incident_id
 
 
 def _drive(make_url: Callable[[], str], *, examples: int, steps: int) -> None:

@@ -1,5 +1,6 @@
 """Alerts as services write them: opened, escalated and resolved with the run, and told of once."""
 
+import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -142,6 +143,7 @@ def test_unknown_runs_neither_open_nor_close_a_threshold(world: World) -> None:
 
 # --- one fault, one page -------------------------------------------------------------------------------------
 
+NAMES = ("incident_id", "alert_id", "dedupe_key", "check")
 TWO_RULES = [
     {**COVERAGE, "key": "mild", "critical": None},
     {"key": "harsh", "kind": "threshold", "measure": "health_score", "critical": {"below": 0.85}},
@@ -149,7 +151,7 @@ TWO_RULES = [
 
 
 def test_one_fault_makes_one_page(world: World) -> None:
-    """While a critical alert of a check fires, its warnings are recorded and not sent."""
+    """Alerts that open by one run are one incident: the gravest speaks, and the last to resolve ends it."""
     _define(world, rules=TWO_RULES)
     world.probe.otherwise = lambda ask: answered(
         hits("noise" if ask.query < "q3" else f"doc-{ask.query}", scores=[0.8])
@@ -161,19 +163,27 @@ def test_one_fault_makes_one_page(world: World) -> None:
         "mild": ("firing", "warning"),
         "harsh": ("firing", "critical"),
     }
-    assert alerts["mild"]["transitions"][0]["suppressed"] == "critical_firing"
+    assert alerts["mild"]["transitions"][0]["suppressed"] == "incident_open"
+    assert {alert["incident_id"] for alert in alerts.values()} == {alerts["harsh"]["incident_id"]}
     assert [item["alert_id"] for item in world.deliveries()] == [alerts["harsh"]["id"]]
-    # The critical one resolves, the warning still fires: now it is announced, once.
+    world.deliver_all()
+    # The critical one resolves, the warning still fires: the incident goes on, and nothing is to be told.
     world.probe.otherwise = lambda ask: answered(hits("noise" if ask.query < "q3" else f"doc-{ask.query}"))
     for _ in range(4):
         world.run()
+    assert {alert["rule"]: alert["state"] for alert in world.alerts()} == {"mild": "firing", "harsh": "resolved"}
+    assert _told(world) == [("alert.opened", "delivered")]
+    world.probe.all_answer()
+    world.run()
+    world.run()
     world.deliver_all()
-    mild, harsh = alerts["mild"]["id"], alerts["harsh"]["id"]
-    assert [(item["alert_id"], item["type"], item["state"]) for item in world.deliveries()] == [
-        (harsh, "alert.opened", "cancelled"),  # it resolved before anybody had tried to send it
-        (mild, "alert.opened", "delivered"),
-    ]
-    assert next(alert for alert in world.alerts() if alert["rule"] == "mild")["transitions"][0]["suppressed"] is None
+    assert _told(world) == [("alert.opened", "delivered"), ("alert.resolved", "delivered")]
+    opened, resolved = (json.loads(message.body)["data"] for _, message in world.send.sent)
+    assert [opened[name] for name in NAMES] == [resolved[name] for name in NAMES]
+    assert opened["alert_id"] == alerts["harsh"]["id"]
+    assert resolved["severity"] == "critical"
+    states = {one["rule"]: (one["severity"], one["state"]) for one in resolved["alerts"]}
+    assert states == {"mild": ("warning", "resolved"), "harsh": ("critical", "resolved")}
 
 
 def test_a_resolve_is_never_sent_for_what_was_never_announced(world: World) -> None:

@@ -24,13 +24,21 @@ HOUR = 3600
 
 
 def _page(**hook: Any) -> dict[str, Any]:
-    rules = [{"kind": "canary", "canary": key, "open": {"bad": 1, "of": 1}, "close": 1} for key in KEYS]
-    return {**page([canary(key) for key in KEYS], rules=rules), "hooks": [{**HOOK, **hook}]}
+    one = page([canary(key) for key in KEYS])
+    checks = [
+        {
+            **one["checks"][0],
+            "slug": key,
+            "rules": [{"kind": "canary", "canary": key, "open": {"bad": 1, "of": 1}, "close": 1}],
+        }
+        for key in KEYS
+    ]
+    return {**one, "checks": checks, "hooks": [{**HOOK, **hook}]}
 
 
 @pytest.fixture
 def world(store: Store) -> World:
-    """Give a world in which each canary has an alert of its own, opened and closed by one run."""
+    """Give a world in which each canary has a check of its own, whose incident opens and ends by one run."""
     world = World(store=store)
     world.apply(_page())
     return world
@@ -39,7 +47,8 @@ def world(store: Store) -> World:
 def _break(world: World, *keys: str) -> None:
     world.probe.all_answer()
     world.probe.answers |= {key: answered(hits("noise")) for key in keys}
-    world.run()
+    for key in KEYS:
+        world.run(key)
 
 
 def _fail(world: World, receipt: Receipt, hours: int = 8) -> None:
@@ -170,10 +179,10 @@ def test_what_somebody_else_holds_is_passed_over_not_waited_for(postgresql_store
     with postgresql_store.read() as connection:
         row = outbox.find_delivery(connection, int(soonest["id"]))
     assert row is not None
-    assert row.alert_id is not None
+    assert row.incident_id is not None
     now = to_us(world.clock())
     with postgresql_store.write() as ending, postgresql_store.write() as settling:
-        outbox.deliveries_of_alert(ending, row.alert_id, hold=True)
+        outbox.deliveries_of_incident(ending, row.incident_id, hold=True)
         settling.exec_driver_sql("SET LOCAL lock_timeout = 100")
         assert backlog.bring_forward(settling, row.hook_id, now=now, errors=OUT_OF_REACH)
         assert not backlog.bring_forward(settling, row.hook_id, now=now, errors=OUT_OF_REACH)

@@ -28,7 +28,7 @@ HOOKS = {
     kind: Hook(slug="ops", kind=kind, url="https://hook.test/", mail=MAIL if kind is HookKind.EMAIL else None)
     for kind in HookKind
 }
-TYPES = ("alert.opened", "alert.escalated", "alert.reminded", "alert.resolved")
+TYPES = ("alert.opened", "alert.escalated", "alert.updated", "alert.reminded", "alert.resolved")
 
 HOSTILE = {
     "script": "<script>alert(1)</script><img src=x onerror=alert(1)>",
@@ -63,8 +63,21 @@ def notice(kind: str = "alert.opened", **changes: Any) -> dict[str, Any]:
         "cause_reason": "the text is found under another id",
     }
     data = {
+        "incident_id": "3",
+        "class": "quality",
+        "alerts": [
+            {
+                "alert_id": "7",
+                "rule": "threshold-coverage",
+                "kind": "threshold",
+                "scope": "",
+                "severity": "critical",
+                "state": "firing",
+                "reason": "coverage 0.5 is below 0.9 in 2 of 3 runs.",
+            }
+        ],
         "alert_id": "7",
-        "dedupe_key": "coalmine/docs/threshold-coverage",
+        "dedupe_key": "coalmine/docs/quality",
         "severity": "critical",
         "summary": "docs: coverage 0.5, below 0.9 since run 810, 11 of 40 canaries lost their expected chunk",
         "reason": "coverage 0.5 is below 0.9 in 2 of 3 runs.",
@@ -258,7 +271,7 @@ def test_slack_links_are_ours() -> None:
 def test_slack_shows_what_happened_in_the_header() -> None:
     titles = [written(HookKind.SLACK, notice(kind))["blocks"][0]["text"]["text"] for kind in TYPES]
     summary = notice()["data"]["summary"]
-    assert titles == [f"🔴 {summary}", f"🔴 {summary}", f"🔴 {summary}", f"🟢 {summary}"]
+    assert titles == [*[f"🔴 {summary}"] * 4, f"🟢 {summary}"]
 
 
 def test_slack_shows_a_summary_that_is_longer_than_a_header_in_full_below_it() -> None:
@@ -287,9 +300,13 @@ def test_pagerduty_takes_every_event(text: str) -> None:
 
 def test_pagerduty_hears_of_one_alert_under_one_key() -> None:
     events = [written(HookKind.PAGERDUTY, notice(kind)) for kind in (*TYPES, "alert.acknowledged")]
-    assert [event["event_action"] for event in events] == ["trigger", "trigger", "trigger", "resolve", "acknowledge"]
-    assert {event["dedup_key"] for event in events} == {"coalmine/docs/threshold-coverage"}
-    assert events[3].keys() == {"event_action", "dedup_key"}
+    assert [event["event_action"] for event in events] == [
+        *["trigger"] * 4,
+        "resolve",
+        "acknowledge",
+    ]
+    assert {event["dedup_key"] for event in events} == {"coalmine/docs/quality"}
+    assert events[4].keys() == {"event_action", "dedup_key"}
 
 
 def test_pagerduty_severities_are_those_it_has() -> None:
@@ -305,15 +322,15 @@ def test_pagerduty_severities_are_those_it_has() -> None:
 
 def test_alertmanager_labels_never_change_while_an_alert_is_open() -> None:
     told = [written(HookKind.ALERTMANAGER, notice(kind, reason=kind, coverage=0.1)) for kind in TYPES]
+    told.append(written(HookKind.ALERTMANAGER, notice(rule="regression", kind="regression", alerts=[])))
     told.append(written(HookKind.ALERTMANAGER, notice(severity="warning", suite="other", retriever="other")))
     labels = {json.dumps(alerts[0]["labels"]) for alerts in told}
     assert [json.loads(one) for one in labels] == [
         {
-            "alertname": "CoalmineThreshold",
+            "alertname": "CoalmineQuality",
             "service": "coalmine",
             "check": "docs",
-            "rule": "threshold-coverage",
-            "dedupe_key": "coalmine/docs/threshold-coverage",
+            "dedupe_key": "coalmine/docs/quality",
         }
     ]
     assert told[-1][0]["annotations"]["severity"] == "warning"
@@ -321,15 +338,30 @@ def test_alertmanager_labels_never_change_while_an_alert_is_open() -> None:
 
 def test_alertmanager_is_told_of_an_end_only_when_there_is_one() -> None:
     ends = [written(HookKind.ALERTMANAGER, notice(kind))[0].get("endsAt") for kind in TYPES]
-    assert ends == [None, None, None, "2026-03-02T12:30:00Z"]
+    assert ends == [None, None, None, None, "2026-03-02T12:30:00Z"]
     (alert,) = written(HookKind.ALERTMANAGER, notice("alert.resolved"))
     assert alert["startsAt"] == "2026-03-02T12:00:00Z"
     assert alert["generatorURL"] == "https://coalmine.test/checks/docs"
 
 
+def test_what_alertmanager_knew_before_there_were_incidents_ends_under_the_labels_it_has_there() -> None:
+    first = {**notice()["data"]["alerts"][0], "scope": "billing"}
+    later = {"alert_id": "8", "rule": "regression", "kind": "regression", "scope": "", "severity": "critical"}
+    told = notice("alert.resolved", alerts=[first, later], dedupe_key="coalmine/docs/threshold-coverage/billing")
+    (alert,) = written(HookKind.ALERTMANAGER, told)
+    assert alert["labels"] == {
+        "alertname": "CoalmineThreshold",
+        "service": "coalmine",
+        "check": "docs",
+        "rule": "threshold-coverage",
+        "scope": "billing",
+        "dedupe_key": "coalmine/docs/threshold-coverage/billing",
+    }
+
+
 def test_alertmanager_gets_the_labels_of_its_hook_too() -> None:
-    (alert,) = written(HookKind.ALERTMANAGER, notice(scope="billing"), labels={"team": "search", "check": "mine"})
-    assert (alert["labels"]["team"], alert["labels"]["scope"]) == ("search", "billing")
+    (alert,) = written(HookKind.ALERTMANAGER, notice(), labels={"team": "search", "check": "mine"})
+    assert alert["labels"]["team"] == "search"
     assert alert["labels"]["check"] == "docs"
     (test,) = written(HookKind.ALERTMANAGER, test_message())
     assert test["labels"] == {"alertname": "CoalmineTest", "service": "coalmine", "dedupe_key": "msg_1"}
@@ -426,7 +458,7 @@ def test_an_email_says_the_same_twice() -> None:
 def test_emails_about_one_fault_are_one_thread_of_messages_of_their_own() -> None:
     told = [mailed(notice(kind), f"msg_{number}") for number, kind in enumerate(TYPES)]
     other = mailed(notice(dedupe_key="coalmine/docs/other"), "msg_9")
-    assert len({message["Message-ID"] for message in told}) == 4
+    assert len({message["Message-ID"] for message in told}) == len(TYPES)
     assert len({message["References"] for message in told}) == 1
     assert all(message["References"] == message["In-Reply-To"] for message in told)
     assert other["References"] != told[0]["References"]

@@ -128,10 +128,9 @@ def test_an_alert_is_one_alert_until_it_ends_and_is_told_once_each_way(sqlite_st
             until(lambda: receiver.seen)
             assert heard(receiver) == [("firing", "warning")]
             assert alert["labels"] == {
-                "alertname": "CoalmineThreshold",
+                "alertname": "CoalmineQuality",
                 "service": "coalmine",
                 "check": "watch",
-                "rule": "threshold-coverage",
                 "dedupe_key": world.alerts()[0]["dedupe_key"],
                 "team": "search",
             }

@@ -177,13 +177,13 @@ def _check(slug: str) -> dict[str, Any]:
     return described if slug == "c0" else {**described, "retrievers": [], "hooks": []}
 
 
-def test_a_held_back_warning_says_why_nobody_heard(pages: Site) -> None:
+def test_a_warning_beside_a_critical_alert_says_that_its_incident_was_open(pages: Site) -> None:
     warning = {**COVERAGE, **AT_ONCE, "key": "soft", "warning": {"below": 0.9}, "critical": {"below": 0.1}}
     pages.world.apply(canary_page(CANARIES, rules=[{**COVERAGE, **AT_ONCE}, warning]))
     _lose(pages)
     pages.world.run()
     shown = pages.page("/alerts?severity=warning").one("article").text
-    assert "Not sent: a critical alert of this check was open, and one fault makes one page." in shown
+    assert "No message of its own: its incident was open already." in shown
 
 
 @pytest.mark.parametrize("wrong", ["severity=loud", "kind=none", "within=ever", "state=ok"])

@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from app.domain.facts import RunFacts
 from app.domain.guard import FirstRun, WarmUp, first_run
 from app.domain.model import Aggregates, Bound, EmbedderChange, Rule, RuleKind, Severity, Slice
 from app.domain.rules import (
     condition,
-    dedupe_key,
     default_rule_key,
     measure_value,
     with_default_rules,
@@ -323,33 +320,3 @@ def test_probe_errors_says_why_a_run_is_unknown_though_its_probes_measured() -> 
 def test_an_embedder_that_did_not_answer_neither_opens_nor_closes() -> None:
     seen = condition(EMBEDDING, replace(run(), embedder_reason="answered 500"), unknown=False)
     assert (seen.measured, seen.severity, seen.good_beyond_margin) == (False, None, False)
-
-
-def test_a_dedupe_key_reads_as_what_it_names() -> None:
-    assert dedupe_key("docs", "threshold-R@5") == "coalmine/docs/threshold-R@5"
-    assert dedupe_key("docs", "canary", "data retention") == "coalmine/docs/canary/data%20retention"
-
-
-TEXTS = st.text(min_size=1, max_size=400)
-
-
-@settings(deadline=None)
-@given(check=TEXTS, rule=TEXTS, scope=TEXTS)
-def test_a_dedupe_key_is_steady_short_and_plain(check: str, rule: str, scope: str) -> None:
-    key = dedupe_key(check, rule, scope)
-    assert key == dedupe_key(check, rule, scope)
-    assert len(key) <= 255
-    assert key.isascii()
-    assert key.isprintable()
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.text("a/%", min_size=1), st.text("a/%", min_size=1), st.text("a/%")), unique=True))
-def test_different_faults_never_share_a_dedupe_key(parts: list[tuple[str, str, str]]) -> None:
-    assert len({dedupe_key(*part) for part in parts}) == len(parts)
-
-
-def test_long_keys_differ_even_where_they_begin_alike() -> None:
-    keys = {dedupe_key("docs", "canary", "x" * 300 + str(number)) for number in range(50)}
-    assert len(keys) == 50
-    assert {len(key) for key in keys} == {255}

@@ -740,19 +740,20 @@ def test_why_an_alert_that_fires_was_not_told(world: World) -> None:
     assert firing["next_reminder_at"] is not None
 
 
-def test_why_nobody_hears_of_a_warning_beside_a_silenced_critical_alert(world: World) -> None:
+def test_a_warning_beside_a_silenced_critical_alert_is_an_incident_that_the_other_escalates(world: World) -> None:
     damage = {"kind": "threshold", "measure": "degraded_share", "warning": {"above": 0.1}}
     world.apply(page([canary(key) for key in KEYS], rules=[COVERAGE, damage]))
     silence(world, minutes=30, rules=["threshold-coverage"])
     for _ in range(2):
         miss(world, len(KEYS))
-    warning = _why(world, "threshold-degraded_share")
-    assert (warning["state"], warning["held_back"]) == ("firing", "critical_firing")
-    assert warning["held_back_reason"] == (
-        "A critical alert of this check is open, and one fault makes one page. That critical alert is kept back "
-        "itself, by the silence 'quiet', so nobody hears of either until it is over."
-    )
+    assert told(world) == ["opened"]
+    assert _why(world, "threshold-degraded_share")["held_back"] is None
     assert _why(world)["held_back_reason"].startswith("A silence keeps it back")
+    assert [alert["incident_id"] is None for alert in world.alerts()].count(True) == 1
+    lift(world)
+    world.tick()
+    assert told(world) == ["opened", "escalated"]
+    assert len({alert["incident_id"] for alert in world.alerts()}) == 1
 
 
 def test_a_rule_that_could_not_be_measured_is_unknown_and_not_ok(world: World) -> None:

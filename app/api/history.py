@@ -208,11 +208,14 @@ def list_alerts(
     store: StoreDep,
     check: Slug = None,
     state: Literal["pending", "firing", "recovering", "resolved"] | None = None,
+    incident_id: Annotated[int | None, Query(ge=1, le=_LARGEST)] = None,
     before: Before = None,
     limit: Limit = 50,
 ) -> dict[str, Any]:
     """List alerts with their transitions, newest first."""
-    found = alert_reading.list_alerts(store, check=check, state=state, before=before, limit=limit + 1)
+    found = alert_reading.list_alerts(
+        store, check=check, state=state, incident_id=incident_id, before=before, limit=limit + 1
+    )
     return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
 
 

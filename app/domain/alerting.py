@@ -1,6 +1,6 @@
 """Alerting: when a rule opens, escalates and resolves its alert, decided from rows alone.
 
-What a rule says about one run stands in rules; whom to tell of a change, in announcing. A decision depends on
+What a rule says about one run stands in rules; who is notified of a change, in incidents. A decision depends on
 nothing but its arguments, so a restart, a reload or another replica decides the same.
 """
 
@@ -35,6 +35,8 @@ class TransitionType(StrEnum):
 
     OPENED = "opened"
     ESCALATED = "escalated"
+    UPDATED = "updated"
+    """The detector names further canaries."""
     ACKNOWLEDGED = "acknowledged"
     REMINDED = "reminded"
     RESOLVED = "resolved"

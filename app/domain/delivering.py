@@ -1,4 +1,4 @@
-"""Delivering: what follows from one attempt to deliver a message. Who is told what at all is decided in announcing."""
+"""Delivering: what follows from one attempt to deliver a message. Who is notified of what is decided in incidents."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -70,16 +70,16 @@ def after_attempt(receipt: Receipt, attempts: int, first_at: datetime, now: date
     )
 
 
-def is_forgotten(hook_kind: str, *, resolves: bool, delivered_at: datetime, alert_open: bool, now: datetime) -> bool:
+def is_forgotten(hook_kind: str, *, resolves: bool, delivered_at: datetime, is_open: bool, now: datetime) -> bool:
     """Whether what was delivered has to be told once more, or the receiver takes it for over.
 
-    It is told every minute while the alert is open, and its end for five minutes more, as Prometheus does, since one
-    taken request proves nothing about what became of it there. Once the alert is resolved its trigger is not told
+    It is told every minute while the incident is open, and its end for five minutes more, as Prometheus does, since one
+    taken request proves nothing about what became of it there. Once the incident is resolved its trigger is not told
     again: it would open there what has ended.
     """
     if hook_kind not in FORGETFUL:
         return False
-    return now <= delivered_at + REFRESH_AFTER_RESOLVE if resolves else alert_open
+    return now <= delivered_at + REFRESH_AFTER_RESOLVE if resolves else is_open
 
 
 def backoff(attempts: int, retry_after: float | None, jitter: float) -> float:

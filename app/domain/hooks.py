@@ -1,6 +1,6 @@
 """Where news goes, as values; and `Send`, the seam through which it does.
 
-What is told to whom is decided in announcing, what follows from an attempt in delivering.
+Who is notified of what is decided in incidents, what follows from an attempt in delivering.
 """
 
 from collections.abc import Mapping

@@ -1,13 +1,11 @@
-"""Rules: what one says about a single run, which a check has by default, and the keys by which alerts are known.
+"""Rules: what one says about a single run, which a check has by default, and the keys by which they are known.
 
 How many runs it takes to open or close an alert is decided in alerting.
 """
 
-import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
-from urllib.parse import quote
 
 from app.domain.conditions import ROUNDING, Condition, bad, bounded, good, mildest, silent
 from app.domain.counting import plural
@@ -21,11 +19,9 @@ __all__ = [
     "ANSWERED_RATIO",
     "COVERAGE",
     "DEGRADED_SHARE",
-    "LONGEST_KEY",
     "ROUNDING",
     "Condition",
     "condition",
-    "dedupe_key",
     "default_rule_key",
     "is_silent_about_quality",
     "measure_value",
@@ -40,7 +36,6 @@ ANSWERED_RATIO: Final = "answered_ratio"
 """Of the measured negative canaries of which it can be told, those answered with confidence or, where nothing may be
 returned, at all; an entry of the category `negative` alone."""
 
-LONGEST_KEY: Final = 255
 GATE_COVERAGE: Final = 0.9
 """Least coverage of a single run of a check without rules, where there is nothing to compare it with."""
 GATE_DROP: Final = 0.05
@@ -163,19 +158,6 @@ def _bounds_coverage(rule: Rule) -> bool:
     if rule.kind is not RuleKind.THRESHOLD or rule.measure != COVERAGE or rule.category is not None:
         return False
     return any(bound is not None and bound.below is not None for bound in (rule.warning, rule.critical))
-
-
-def dedupe_key(check: str, rule_key: str, scope: str = "") -> str:
-    """Name one fault for receivers: the same for every opening, on every replica, after every restart.
-
-    At most 255 ASCII characters (PagerDuty's limit for `dedup_key`); different parts never share a key. A key that
-    would be longer ends in a digest instead.
-    """
-    whole = "/".join(["coalmine", *(quote(part, safe="@") for part in (check, rule_key, scope) if part)])
-    if len(whole) <= LONGEST_KEY:
-        return whole
-    digest = hashlib.sha256(whole.encode()).hexdigest()[:32]
-    return f"{whole[: LONGEST_KEY - len(digest) - 1]}~{digest}"
 
 
 def _threshold(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:

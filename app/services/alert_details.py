@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from app.domain.alert_summary import NOT_ABOUT_CANARIES
 from app.domain.alerting import AlertState, TransitionType
-from app.domain.announcing import TRIGGERS
+from app.domain.incidents import TRIGGERS
 from app.domain.model import RuleKind, Verdict
 from app.services import alert_reading, why
 from app.services.alert_lines import summaries, told_reason

@@ -1,4 +1,4 @@
-"""Alerts as a list shows them: each with its summary and who was told, in a line. Nothing here writes."""
+"""Alerts as a list shows them: each with its summary and who was told in a line, by incident. Nothing here writes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,14 +6,15 @@ from typing import Any
 
 from app.domain.alert_summary import NOT_ABOUT_CANARIES, alert_summary
 from app.domain.alerting import AlertState
-from app.domain.announcing import TOLD_ONCE, TRIGGERS
+from app.domain.incidents import NON_REPEATING, TRIGGERS
 from app.services import alert_reading
 from app.services.alert_facts import facts_of, run_ids_of, run_of
 from app.services.alert_reading import AlertQuestion
 from app.services.evidence import explain_all, since_all
-from app.store import history, tallies
+from app.store import history, incidents, tallies
 from app.store.alerts import AlertRow, TransitionRow
 from app.store.engine import Connection, Store
+from app.store.incidents import IncidentRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,16 +27,37 @@ class AlertLine:
     told_reason: str
     """Why it opened or got worse; of one that has not opened, what its rule saw last."""
     told: Mapping[str, int]
-    """How many deliveries tell of it, by their state."""
+    """How many deliveries tell of its incident, by their state."""
     suppressed: Mapping[str, Any] | None
     """Its newest transition that was to be told, where that was not sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentLines:
+    """The alerts of a list that are of one incident; those that entered none stand alone."""
+
+    incident: IncidentRow | None
+    lines: Sequence[AlertLine]
+
+
+def by_incident(store: Store, found: Sequence[AlertLine]) -> list[IncidentLines]:
+    """Group the alerts of a list by their incidents, each where its newest alert stands."""
+    groups: dict[str, list[AlertLine]] = {}
+    for line in found:
+        groups.setdefault(line.alert["incident_id"] or f"alert {line.alert['id']}", []).append(line)
+    with store.read() as connection:
+        rows = incidents.find_incidents(connection, [int(number) for number in groups if number.isdigit()])
+    return [
+        IncidentLines(incident=rows.get(int(number)) if number.isdigit() else None, lines=one)
+        for number, one in groups.items()
+    ]
 
 
 def lines(store: Store, asked: AlertQuestion, *, before: int | None, limit: int) -> list[AlertLine]:
     """List the alerts asked for, newest first. Raises NotFoundError for a check that never was."""
     with store.read() as connection:
         rows = alert_reading.find_rows(connection, asked, before=before, limit=limit)
-        told = tallies.by_alert(connection, [row.id for row, _ in rows])
+        told = tallies.by_incident(connection, [row.incident_id for row, _ in rows if row.incident_id is not None])
         written = summaries(connection, rows)
     shaped = {row.id: alert_reading.alert_shape(row, changes) for row, changes in rows}
     return [
@@ -43,7 +65,7 @@ def lines(store: Store, asked: AlertQuestion, *, before: int | None, limit: int)
             alert=alert,
             summary=written[number],
             told_reason=told_reason(alert),
-            told=told[number],
+            told=told[int(alert["incident_id"])] if alert["incident_id"] else {},
             suppressed=_suppressed(alert),
         )
         for number, alert in shaped.items()
@@ -52,7 +74,7 @@ def lines(store: Store, asked: AlertQuestion, *, before: int | None, limit: int)
 
 def told_reason(alert: Mapping[str, Any]) -> str:
     """Give the reason with which an alert opened or got worse last; before that, what its rule saw last."""
-    news = [str(change["reason"]) for change in alert["transitions"] if change["type"] in TOLD_ONCE]
+    news = [str(change["reason"]) for change in alert["transitions"] if change["type"] in NON_REPEATING]
     return news[-1] if news else str(alert["reason"])
 
 

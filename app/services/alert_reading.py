@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from app.domain.alerting import OPEN
-from app.domain.announcing import TRIGGERS
 from app.domain.errors import NotFoundError
+from app.domain.incidents import TRIGGERS
 from app.formats import shapes
 from app.services.evidence import Explanation, explain_all, since
 from app.store import alerts, backlog, catalog, outbox
@@ -34,13 +34,21 @@ class AlertQuestion:
     """Only open ones that nobody has acknowledged."""
     since: datetime | None = None
     until: datetime | None = None
+    incident_id: int | None = None
 
 
 def list_alerts(
-    store: Store, *, check: str | None, state: str | None, before: int | None, limit: int
+    store: Store,
+    *,
+    check: str | None,
+    state: str | None,
+    before: int | None,
+    limit: int,
+    incident_id: int | None = None,
 ) -> list[dict[str, Any]]:
     """List alerts, newest first. Raises NotFoundError for a check that never was."""
-    return find_alerts(store, AlertQuestion(check=check, states=(state,) if state else ()), before=before, limit=limit)
+    asked = AlertQuestion(check=check, states=(state,) if state else (), incident_id=incident_id)
+    return find_alerts(store, asked, before=before, limit=limit)
 
 
 def find_alerts(store: Store, asked: AlertQuestion, *, before: int | None, limit: int) -> list[dict[str, Any]]:
@@ -65,6 +73,7 @@ def find_rows(
         unacknowledged=asked.unacknowledged,
         since=to_us(asked.since) if asked.since is not None else None,
         until=to_us(asked.until) if asked.until is not None else None,
+        incident_id=asked.incident_id,
     )
     found = alerts.list_alerts(connection, wanted, before=before, limit=limit)
     changes = alerts.list_transitions(connection, [row.id for row in found])
@@ -86,13 +95,13 @@ def count_unresolved(store: Store, *, check: str | None = None) -> dict[str, int
 
 
 def alert(store: Store, alert_id: int) -> dict[str, Any]:
-    """Read an alert with its transitions and who was told."""
+    """Read an alert with its transitions, and the deliveries of its incident."""
     with store.read() as connection:
         row = alerts.find_alert(connection, alert_id)
         if row is None:
             raise NotFoundError(f"there is no alert '{alert_id}'")
         changes = alerts.list_transitions(connection, [alert_id])[alert_id]
-        told = outbox.deliveries_of_alert(connection, alert_id)
+        told = outbox.deliveries_of_incident(connection, row.incident_id) if row.incident_id is not None else []
         attempts = outbox.list_attempts(connection, [one.id for one in told])
         behind = backlog.waiting_behind(connection, [one.id for one in told])
         began = since(connection, row.first_run)
@@ -174,6 +183,7 @@ def alert_shape(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, An
         "reason": row.reason,
         "evidence": evidence(row.evidence),
         "since_run": str(row.first_run) if row.first_run is not None else None,
+        "incident_id": str(row.incident_id) if row.incident_id is not None else None,
         "dedupe_key": row.dedupe_key,
         "transitions": [
             {
@@ -216,6 +226,7 @@ def _delivery(row: DeliveryRow, attempts: Sequence[AttemptRow], behind: int | No
         "id": str(row.id),
         "hook": row.hook,
         "alert_id": str(row.alert_id) if row.alert_id is not None else None,
+        "incident_id": str(row.incident_id) if row.incident_id is not None else None,
         "type": row.type,
         "state": row.state,
         "reason": row.reason,

@@ -1,4 +1,4 @@
-"""What a verdict means for people: alerts opened and resolved; announcing writes the deliveries that tell of it.
+"""What a verdict means for people: alerts opened and resolved; notifications writes incidents and their deliveries.
 
 Called inside the transaction that ends a run (or changes a definition), so that a verdict, its alert and its
 deliveries are written together or not at all. The deciding is done in the domain, from rows.
@@ -22,18 +22,21 @@ from app.domain.alerting import (
     decide_no_data,
     retire,
 )
-from app.domain.announcing import still_firing
+from app.domain.counting import counted
+from app.domain.incidents import NON_REPEATING, class_of, dedupe_key, still_firing
 from app.domain.model import Rule, RuleKind, RunStatus, Severity
-from app.domain.rules import dedupe_key
 from app.formats.documents import CheckDocument
 from app.formats.rule_documents import rules_in_force
-from app.services import announcing, facts
-from app.services.announcing import Known
+from app.services import facts, notifications
 from app.services.changed_canaries import ChangedList, list_changed
-from app.store import alerts, catalog, history
+from app.services.notifications import AlertInProgress
+from app.store import alerts, catalog, detection, history
 from app.store.alerts import AlertRow
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us, to_us
+from app.store.incidents import IncidentRow
+
+_NAMED = 5
 
 
 def after_run(
@@ -98,17 +101,16 @@ def at_tick(store: Store, check_id: int, *, now: datetime) -> bool:
             return False
         newest = history.ended_runs(connection, check_id, limit=1)
         evaluation = _Evaluation(connection, check, newest[-1].id if newest else None, now)
-        evaluation.remind()
-        evaluation.announce()
+        evaluation.announce(remind=True)
         return True
 
 
 def _is_time(connection: Connection, check: Definition, now: datetime) -> bool:
     if _gone(check) is not None:
         return False
-    known = {row.id: Known.of(row) for row in alerts.open_alerts(connection, check.id, hold=False)}
-    situation = announcing.look(connection, check, known, now=now, hold=False)
-    return bool(situation.announcements() or situation.reminders(now))
+    unresolved = {row.id: AlertInProgress.of(row) for row in alerts.open_alerts(connection, check.id, hold=False)}
+    context = notifications.load_context(connection, check, unresolved, now=now, hold=False)
+    return bool(context.plan(now, remind=True).steps)
 
 
 def follow_definitions(connection: Connection, *, now: datetime) -> None:
@@ -140,7 +142,7 @@ class _Evaluation:
         self._now = now
         self._rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id)}
         self._opening_runs = alerts.opening_runs(connection, [row.id for row in self._rows.values()])
-        self._known: dict[int, Known] = {row.id: Known.of(row) for row in self._rows.values()}
+        self._in_progress = {row.id: AlertInProgress.of(row) for row in self._rows.values()}
         self._lists: dict[tuple[int | None, str | None, str | None], ChangedList] = {}
 
     def unresolved(self) -> Collection[str]:
@@ -160,39 +162,61 @@ class _Evaluation:
         if decision.state is AlertState.OK:
             if alert is not None:
                 alerts.delete_alert(self._connection, alert.id)
-                self._known.pop(alert.id, None)
+                self._in_progress.pop(alert.id, None)
             return
         alert_id = self._begun(rule, decision) if alert is None else self._changed(alert, decision)
         if alert_id is None or decision.severity is None:
             return  # another replica was faster; what it wrote stands
-        known = Known(
+        one = AlertInProgress(
             id=alert_id,
             rule=rule.key,
+            kind=rule.kind,
             severity=decision.severity,
             state=decision.state,
             acknowledged=alert is not None and alert.acknowledged_at is not None,
+            incident_id=alert.incident_id if alert is not None else None,
         )
-        for transition in decision.transitions:
-            known.change = transition
+        culprits = self._culprits() if rule.kind is RuleKind.REGRESSION and decision.state in OPEN else []
+        reason = decision.reason
+        changes = decision.transitions
+        if not changes and (further := self._newly_named(alert, culprits)):
+            changes = (TransitionType.UPDATED,)
+            reason = f"{_named(further)}; {reason}"
+        evidence = (
+            {**decision.evidence, "culprits": culprits} if rule.kind is RuleKind.REGRESSION else decision.evidence
+        )
+        for change in changes:
             first_run = decision.evidence.get("first_bad_run") if alert is None else alert.first_run
             if alert is not None and alert.opened_at is None:
                 first_run = decision.evidence.get("first_bad_run")
-            changed = self._canaries(rule.kind, scope_of(rule), first_run, decision.evidence)
-            evidence = {**decision.evidence, **changed}
-            known.transition_id = self._append(alert_id, transition, decision.severity, decision.reason, evidence)
-        self._known[alert_id] = known
+            listed = self._canaries(rule.kind, scope_of(rule), first_run, decision.evidence)
+            one.change = change
+            one.transition_id = self._append(alert_id, change, decision.severity, reason, {**evidence, **listed})
+        self._in_progress[alert_id] = one
 
-    def remind(self) -> None:
-        """Write down of what people are reminded now: what fires, was announced, and nobody has acknowledged."""
-        situation = announcing.look(self._connection, self._check, self._known, now=self._now, hold=True)
-        due = situation.reminders(self._now)
-        for row in (row for row in self._rows.values() if row.id in due):
-            reason = still_firing(row.reason, from_us(row.opened_at or row.created_at), self._now)
-            known = self._known[row.id]
-            known.change = TransitionType.REMINDED
-            changed = self._canaries(RuleKind(row.kind), row.scope, row.first_run, row.evidence)
-            evidence = {**row.evidence, **changed}
-            known.transition_id = self._append(row.id, known.change, known.severity, reason, evidence)
+    def _culprits(self) -> list[str]:
+        """Give the keys of the canaries the detector names on this run."""
+        return detection.culprits_of(self._connection, self._run_id) if self._run_id is not None else []
+
+    def _newly_named(self, alert: AlertRow | None, culprits: Sequence[str]) -> list[str]:
+        """Give the culprits that no transition of an open alert names; none of one whose transitions name nobody."""
+        if alert is None or alert.state not in OPEN or not culprits:
+            return []
+        before = [
+            row.evidence["culprits"]
+            for row in alerts.list_transitions(self._connection, [alert.id])[alert.id]
+            if row.type in NON_REPEATING and "culprits" in row.evidence
+        ]
+        named = {key for keys in before for key in keys}
+        return [key for key in culprits if key not in named] if before else []
+
+    def _remind(self, alert_id: int, incident: IncidentRow) -> int:
+        """Append that people are reminded of an incident, to the alert that speaks for it."""
+        row = next(row for row in self._rows.values() if row.id == alert_id)
+        reason = still_firing(row.reason, from_us(incident.opened_at), self._now)
+        listed = self._canaries(RuleKind(row.kind), row.scope, row.first_run, row.evidence)
+        evidence = {**row.evidence, **listed}
+        return self._append(alert_id, TransitionType.REMINDED, Severity(row.severity), reason, evidence)
 
     def _append(
         self, alert_id: int, change: TransitionType, severity: Severity, reason: str, evidence: Mapping[str, Any]
@@ -219,9 +243,16 @@ class _Evaluation:
             if opened is not None:
                 self.apply(gone, row, retire(opened, why, self._now))
 
-    def announce(self, *, hold_until: datetime | None = None) -> None:
-        """Write the deliveries of all that changed, or why there are none."""
-        announcing.tell(self._connection, self._check, self._known, now=self._now, hold_until=hold_until)
+    def announce(self, *, hold_until: datetime | None = None, remind: bool = False) -> None:
+        """Write incidents and the deliveries of all that changed, or why there are none."""
+        notifications.enqueue_notifications(
+            self._connection,
+            self._check,
+            self._in_progress,
+            now=self._now,
+            hold_until=hold_until,
+            remind=self._remind if remind else None,
+        )
 
     def _begun(self, rule: Rule, decision: Decision) -> int | None:
         opened = decision.state in OPEN
@@ -235,7 +266,7 @@ class _Evaluation:
             state=decision.state,
             reason=decision.reason,
             evidence=dict(decision.evidence),
-            dedupe_key=dedupe_key(self._check.slug, rule.key, scope_of(rule)),
+            dedupe_key=dedupe_key(self._check.slug, class_of(rule.kind)),
             first_run=decision.evidence.get("first_bad_run"),
             created_at=to_us(self._now),
             opened_at=to_us(self._now) if opened else None,
@@ -268,6 +299,12 @@ class _Evaluation:
             self._lists[key] = found
         found = self._lists[key]
         return {"canaries": found.canaries, "changed": found.changed, "failing_before": found.failing_before}
+
+
+def _named(keys: Sequence[str]) -> str:
+    """Say which canaries are named now, the first of them by key."""
+    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+    return f"{counted(len(keys), 'further canary')} named: {', '.join(keys[:_NAMED])}{more}"
 
 
 def _gone(check: Definition) -> Retirement | None:

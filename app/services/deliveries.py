@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import SystemRandom
 
-from app.domain.alerting import AlertState
 from app.domain.delivering import OUT_OF_REACH, REFRESH_EVERY, DeliveryState, after_attempt, is_forgotten
 from app.domain.errors import ConfigurationError, ConflictError, NotFoundError, StoreUnavailableError
 from app.domain.hooks import Hook, Message, Receipt, Send
@@ -19,7 +18,7 @@ from app.formats.notices import body_of, is_written_for
 from app.formats.secret_fields import join_secrets
 from app.services.notices import Links, notice
 from app.services.vault import Vault
-from app.store import alerts, backlog, catalog, outbox, refreshes
+from app.store import backlog, catalog, incidents, outbox, refreshes
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us, to_us
 from app.store.outbox import AttemptRow, DeliveryRow
@@ -224,15 +223,15 @@ def _settle_again(
 
 def _forgotten_at(connection: Connection, told: DeliveryRow, hook: Definition, at: datetime) -> int | None:
     """Give the moment, if by then a receiver will have forgotten what it was told unless it is told again."""
-    alert = alerts.find_alert(connection, told.alert_id) if told.alert_id is not None else None
-    if alert is None or _unreachable(hook) is not None:
+    incident = incidents.find_incident(connection, told.incident_id) if told.incident_id is not None else None
+    if incident is None or _unreachable(hook) is not None:
         return None
     first = refreshes.delivered_at(connection, told.id)
     forgotten = is_forgotten(
         hook.body["kind"],
         resolves=told.type == RESOLVED,
         delivered_at=from_us(first) if first is not None else at,
-        alert_open=alert.state != AlertState.RESOLVED,
+        is_open=incident.resolved_at is None,
         now=at,
     )
     return to_us(at) if forgotten else None
@@ -262,9 +261,9 @@ def send_test(store: Store, slug: str, *, now: datetime) -> int:
 def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
     """Put a dead delivery back into the outbox.
 
-    With what tells of an alert that has resolved since goes the news of its end. Raises NotFoundError; and
+    With what tells of an incident that has resolved since goes the news of its end. Raises NotFoundError; and
     ConflictError where it is not dead, its hook is archived or disabled, or would hear of it after something later
-    about the same alert, or never of its end.
+    about the same incident, or never of its end.
     """
     with store.write() as connection:
         delivery = outbox.find_delivery(connection, delivery_id)
@@ -276,11 +275,11 @@ def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
         if delivery.state != DeliveryState.DEAD:
             raise ConflictError("only a dead delivery can be replayed")
         if outbox.overtaken(connection, delivery):
-            raise ConflictError("a later delivery about this alert has reached the hook or is on its way")
+            raise ConflictError("a later delivery about this incident has reached the hook or is on its way")
         again = replayable(connection, delivery)
         if not again:
             raise ConflictError(
-                "the alert has resolved since, and the hook was never told of it: there is nothing to end"
+                "the incident has resolved since, and the hook was never told of it: there is nothing to end"
             )
         for number in again:
             outbox.replay_delivery(connection, number, to_us(now))
@@ -289,11 +288,11 @@ def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
 def replayable(connection: Connection, delivery: DeliveryRow) -> Sequence[int]:
     """List what is to be replayed with a dead delivery that nothing overtook, itself first.
 
-    What tells of an alert that is over is told together with its end, or it would stay open at the receiver for ever;
+    What tells of an incident that is over goes together with its end, or it would stay open at the receiver for ever;
     nothing where there is no such end.
     """
-    alert = alerts.find_alert(connection, delivery.alert_id) if delivery.alert_id is not None else None
-    if alert is None or alert.state != AlertState.RESOLVED or delivery.type == RESOLVED:
+    incident = incidents.find_incident(connection, delivery.incident_id) if delivery.incident_id is not None else None
+    if incident is None or incident.resolved_at is None or delivery.type == RESOLVED:
         return (delivery.id,)
     end = outbox.end_of(connection, delivery)
     return () if end is None else (delivery.id, end.id)
@@ -310,5 +309,5 @@ def _unreachable(hook: Definition) -> str | None:
 
 
 def _is_farewell(delivery: DeliveryRow, hook: Definition) -> bool:
-    """Whether it tells of an alert that ended in the change that archived the hook: that much it gets, tried once."""
+    """Whether it tells of an incident that ended in the change that archived the hook: that it gets, tried once."""
     return hook.archived_at is not None and delivery.created_at >= hook.archived_at

@@ -10,13 +10,14 @@ from app.domain.alert_summary import NOT_ABOUT_CANARIES, alert_summary
 from app.formats import shapes
 from app.services.alert_facts import facts_of, run_ids_of
 from app.services.evidence import Explanation, explain, since
-from app.store import alerts, catalog, history
+from app.store import alerts, catalog, history, incidents
 from app.store.alerts import AlertRow
-from app.store.engine import Connection, from_us
+from app.store.engine import Connection
 from app.store.outbox import DeliveryRow
 
 _LONGEST_QUERY = 300
 _RESOLVED = "alert.resolved"
+_GRAVE_AS_ITS_TRANSITION = frozenset({"alert.opened", "alert.escalated"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +35,28 @@ def notice(connection: Connection, delivery: DeliveryRow, hook: str, links: Link
     Of a test message `data` has no more than a summary and links. Each hook kind makes bytes of it, see
     formats.notices; those are frozen at the first attempt.
     """
-    if delivery.alert_id is None or delivery.transition_id is None:
+    if delivery.incident_id is None or delivery.transition_id is None:
         data: dict[str, Any] = {
             "summary": f"Test message from Coalmine to hook {hook}",
             "links": {"check": None, "run": None, "dashboard": None, "runbook": None},
         }
     else:
-        data = _alert_data(connection, delivery.alert_id, delivery.transition_id, delivery.type, links)
+        data = _alert_data(connection, delivery.incident_id, delivery.transition_id, delivery.type, links)
     return {"type": delivery.type, "version": 1, "timestamp": shapes.time_text(now), "data": data}
 
 
-def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind: str, links: Links) -> dict[str, Any]:
-    alert = alerts.find_alert(connection, alert_id)
-    assert alert is not None  # noqa: S101 - the delivery's foreign key
+def _alert_data(
+    connection: Connection, incident_id: int, transition_id: int, kind: str, links: Links
+) -> dict[str, Any]:
+    """Say what happened to an incident; `rule`, measure, value and canaries are of the alert that brought it about."""
+    incident = incidents.find_incident(connection, incident_id)
+    assert incident is not None  # noqa: S101 - it goes with its deliveries
     transition = alerts.find_transition(connection, transition_id)
+    alert = alerts.find_alert(connection, transition.alert_id)
+    assert alert is not None  # noqa: S101 - the transition's foreign key
+    members = alerts.alerts_of_incident(connection, incident_id)
+    # What opened or raised it says how grave it was then, however late it is told; severity never falls within one.
+    severity = transition.severity if kind in _GRAVE_AS_ITS_TRANSITION else incident.severity
     check = catalog.definition_by_id(connection, alert.check_id)
     runs = history.find_runs(connection, run_ids_of(alert, transition))
     run = None if transition.run_id is None else runs.get(transition.run_id)
@@ -61,9 +70,12 @@ def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind:
     bad = kind != _RESOLVED
     facts = facts_of(alert, runs, found, began, transition)
     return {
-        "alert_id": str(alert.id),
-        "dedupe_key": alert.dedupe_key,
-        "severity": transition.severity,
+        "incident_id": str(incident.id),
+        "class": incident.incident_class,
+        "alerts": [_member(one) for one in members],
+        "alert_id": str(incident.alert_id),
+        "dedupe_key": incident.dedupe_key,
+        "severity": severity,
         "summary": alert_summary(facts),
         "reason": transition.reason,
         "check": alert.check,
@@ -72,8 +84,8 @@ def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind:
         "rule": alert.rule_key,
         "kind": alert.kind,
         "scope": alert.scope,
-        "opened_at": shapes.time_text(from_us(alert.opened_at)) if alert.opened_at is not None else None,
-        "resolved_at": shapes.time_text(from_us(alert.resolved_at)) if alert.resolved_at is not None else None,
+        "opened_at": shapes.time_text(incident.opened_at),
+        "resolved_at": shapes.time_text(incident.resolved_at),
         "run_id": str(run.id) if run is not None else None,
         "health_score": shapes.number(run.aggregates.get("health_score")) if run is not None else None,
         "coverage": shapes.number(run.aggregates.get("coverage")) if run is not None else None,
@@ -90,6 +102,19 @@ def _alert_data(connection: Connection, alert_id: int, transition_id: int, kind:
         "fleet": found.told if found is not None and bad else None,
         "since": began.told if began is not None and bad else None,
         "links": filled_links(links, alert, transition.run_id),
+    }
+
+
+def _member(alert: AlertRow) -> dict[str, Any]:
+    """Tell of one alert that is or was part of an incident, as it stands."""
+    return {
+        "alert_id": str(alert.id),
+        "rule": alert.rule_key,
+        "kind": alert.kind,
+        "scope": alert.scope,
+        "severity": alert.severity,
+        "state": alert.state,
+        "reason": alert.reason,
     }
 
 

@@ -20,12 +20,12 @@ class Replayed:
 
     replayed: int
     overtaken: int
-    """Left as they are: the hook has taken, or is about to get, something later about the same alert, which may be its
-    end: of one that ended before the hook was told of it, there is nothing to tell any more."""
+    """Left as they are: the hook has taken, or is about to get, something later about the same incident, which may be
+    its end: of one that ended before the hook was told of it, there is nothing to tell any more."""
 
 
 def replay_all(store: Store, slug: str, *, now: datetime) -> Replayed:
-    """Put every dead delivery of a hook that is about an alert back into the outbox, oldest first.
+    """Put every dead delivery of a hook that is about an incident back into the outbox, oldest first.
 
     Raises NotFoundError, and ConflictError for a hook that is disabled.
     """

@@ -15,16 +15,16 @@ from app.domain.alerting import (
     decide_no_data,
     no_data_expected,
 )
-from app.domain.announcing import Suppression
+from app.domain.incidents import Suppression
 from app.domain.model import Rule, RuleKind, Severity
 from app.domain.outlook import outlook
 from app.domain.silences import Silence, active_until, matches, next_change
 from app.formats import shapes
 from app.formats.documents import CheckDocument
 from app.formats.rule_documents import rules_in_force
-from app.services import alert_reading, announcing, facts, silencing
+from app.services import alert_reading, facts, notifications, silencing
 from app.services.alerting import as_open, scope_of
-from app.services.announcing import Known, Situation
+from app.services.notifications import AlertInProgress, Context
 from app.services.references import require
 from app.services.scheduling import last_completed, schedule_of
 from app.store import alerts, catalog
@@ -44,9 +44,9 @@ def explain(store: Store, slug: str, *, now: datetime) -> dict[str, Any]:
         rules = rules_in_force(document.rules)
         rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id, hold=False)}
         seen = facts.gather(connection, check.id, rules, unresolved=rows.keys())
-        known = {row.id: Known.of(row) for row in rows.values()}
-        situation = announcing.look(connection, check, known, now=now, hold=False)
-        opened_by = alerts.opening_runs(connection, list(known))
+        in_progress = {row.id: AlertInProgress.of(row) for row in rows.values()}
+        context = notifications.load_context(connection, check, in_progress, now=now, hold=False)
+        opened_by = alerts.opening_runs(connection, list(in_progress))
         silences = silencing.in_force(connection)
         explained = []
         for rule in rules:
@@ -57,7 +57,7 @@ def explain(store: Store, slug: str, *, now: datetime) -> dict[str, Any]:
             decision = _decided(rule, window, overdue, alert, now)
             known_of = overdue.ever if overdue is not None else any(one.condition.measured for one in window)
             shape = {**_rule(rule, decision, row, seen=known_of), **_next(rule, window, alert, overdue)}
-            explained.append({**shape, **_told(rule, check, row, situation, silences, decision, now)})
+            explained.append({**shape, **_told(rule, check, row, context, silences, decision, now)})
         return {
             "check": slug,
             "enabled": document.enabled,
@@ -96,6 +96,7 @@ def _rule(rule: Rule, decision: Decision | None, row: AlertRow | None, *, seen: 
         "state": row.state if row is not None else str(AlertState.OK) if seen else UNKNOWN,
         "severity": row.severity if row is not None else None,
         "alert_id": str(row.id) if row is not None else None,
+        "incident_id": str(row.incident_id) if row is not None and row.incident_id is not None else None,
         "opened_at": shapes.time_text(row.opened_at) if row is not None else None,
         "acknowledged_at": shapes.time_text(row.acknowledged_at) if row is not None else None,
         "acknowledged_by": row.acknowledged_by if row is not None else None,
@@ -128,7 +129,7 @@ def _told(
     rule: Rule,
     check: Definition,
     row: AlertRow | None,
-    situation: Situation,
+    context: Context,
     silences: Sequence[Silence],
     decision: Decision | None,
     now: datetime,
@@ -144,11 +145,11 @@ def _told(
         )
     ]
     is_open = row is not None and AlertState(row.state) in OPEN
-    kept = situation.kept_back(row.id) if row is not None and is_open else None
-    due = situation.reminder_due(row.id) if row is not None and is_open else None
+    kept = context.suppression(row.id) if row is not None and is_open else None
+    due = context.reminder_due(row.id) if row is not None and is_open else None
     return {
         "held_back": str(kept) if kept is not None else None,
-        "held_back_reason": _why_kept(kept, situation),
+        "held_back_reason": _suppression_reason(kept),
         "silences": [
             {
                 "slug": silence.slug,
@@ -163,20 +164,9 @@ def _told(
     }
 
 
-def _why_kept(kept: Suppression | None, situation: Situation) -> str | None:
+def _suppression_reason(kept: Suppression | None) -> str | None:
     """Say in a sentence what keeps news of an alert back."""
-    if kept is None:
-        return None
-    if kept is Suppression.SILENCED:
-        return "A silence keeps it back; what still fires when it is over is told then."
-    critical = [one for one in situation.views if one.severity is Severity.CRITICAL and one.state in OPEN]
-    slugs = sorted({situation.silenced[one.alert_id] for one in critical if one.alert_id in situation.silenced})
-    why = "A critical alert of this check is open, and one fault makes one page."
-    if not slugs:
-        return why
-    named = " and ".join(f"'{slug}'" for slug in slugs)
-    heard = "nobody hears of either" if len(slugs) == len(critical) else "not all of it is heard of"
-    return f"{why} That critical alert is kept back itself, by the silence {named}, so {heard} until it is over."
+    return None if kept is None else "A silence keeps it back; what still fires when it is over is told then."
 
 
 def _hook(connection: Connection, slug: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What was noticed: alerts and their transitions. Whom we told is another fact, see outbox."""
+"""What was noticed: alerts and their transitions. Who was notified is another fact, see incidents and outbox."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import insert_one, said
-from app.store.tables import alerts, definitions, transitions
+from app.store.tables import alerts, definitions, incidents, transitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,7 @@ class AlertRow:
     resolved_at: int | None
     acknowledged_at: int | None
     acknowledged_by: str | None
+    incident_id: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,14 @@ def find_alert(connection: Connection, alert_id: int) -> AlertRow | None:
     return _alert(row) if row else None
 
 
+def alerts_of_incident(connection: Connection, incident_id: int) -> list[AlertRow]:
+    """Read all alerts that are or were part of an incident, its first alert first."""
+    rows = connection.execute(_ALERT.where(alerts.c.incident_id == incident_id).order_by(alerts.c.id))
+    first = sa.select(incidents.c.alert_id).where(incidents.c.id == incident_id)
+    number = connection.execute(first).scalar_one_or_none()
+    return sorted((_alert(row) for row in rows), key=lambda alert: alert.id != number)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertFilter:
     """Which alerts are wanted; what is not said does not matter."""
@@ -90,6 +99,7 @@ class AlertFilter:
     """Begun at this moment or later."""
     until: int | None = None
     """Begun before this moment."""
+    incident_id: int | None = None
 
     @property
     def unresolved(self) -> bool:
@@ -128,6 +138,8 @@ def _conditions(wanted: AlertFilter) -> Iterator[sa.ColumnElement[bool]]:
         yield alerts.c.created_at >= wanted.since
     if wanted.until is not None:
         yield alerts.c.created_at < wanted.until
+    if wanted.incident_id is not None:
+        yield alerts.c.incident_id == wanted.incident_id
 
 
 def count_alerts(connection: Connection) -> list[tuple[int, str, str, int]]:
@@ -193,8 +205,11 @@ def find_transition(connection: Connection, transition_id: int) -> TransitionRow
 
 
 def suppress(connection: Connection, transition_id: int, why: str, *, silence: str | None = None) -> None:
-    """Note why a transition is not sent, and which silence keeps it back, where one does."""
-    values = {"suppressed": why, "silence": silence}
+    """Note why a transition is not sent, and which silence keeps it back, where one does.
+
+    The silence that kept it back before stays on record.
+    """
+    values = {"suppressed": why} | ({"silence": silence} if silence is not None else {})
     connection.execute(sa.update(transitions).where(transitions.c.id == transition_id).values(**values))
 
 

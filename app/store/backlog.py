@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import said
-from app.store.tables import alerts, attempts, deliveries
+from app.store.tables import attempts, deliveries, incidents
 
 _LOOKED_AT = 100
 """How many waiting deliveries are considered at most, so that taking a message costs the same however many wait."""
@@ -33,7 +33,7 @@ def bring_forward(connection: Connection, hook_id: int, *, now: int, errors: Col
         attempts.c.http_status.is_(None),
         attempts.c.error.in_(sorted(errors)),
     )
-    # Whoever ends alerts holds their deliveries one alert after another: we hold one already and must not wait for his.
+    # Whoever ends incidents holds their deliveries one after another: we hold one already and must not wait for his.
     statement = (
         sa.select(deliveries.c.id)
         .where(deliveries.c.id.in_(few), waits, unanswered)
@@ -50,9 +50,12 @@ def bring_forward(connection: Connection, hook_id: int, *, now: int, errors: Col
 
 def waiting_behind(connection: Connection, delivery_ids: Sequence[int]) -> Mapping[int, int]:
     """Give, by delivery, the one just before it about the same fault that the same hook has to hear first."""
+    # The sum keeps SQLite from walking all that was ever sent of a fault, where few wait.
+    incident = deliveries.c.incident_id + sa.literal_column("0")
     waiting = (
-        sa.select(deliveries.c.id, deliveries.c.hook_id, alerts.c.dedupe_key)
-        .join(alerts, alerts.c.id == deliveries.c.alert_id)
+        sa.select(deliveries.c.id, deliveries.c.hook_id, incidents.c.dedupe_key)
+        .select_from(deliveries)
+        .join(incidents, incidents.c.id == incident)
         .where(deliveries.c.state == said("pending"))
     )
     asked = connection.execute(waiting.where(deliveries.c.id.in_(list(delivery_ids)))).all()
@@ -60,7 +63,7 @@ def waiting_behind(connection: Connection, delivery_ids: Sequence[int]) -> Mappi
         return {}
     queues: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
     faults = {row.dedupe_key for row in asked}
-    for row in connection.execute(waiting.where(alerts.c.dedupe_key.in_(sorted(faults)))):
+    for row in connection.execute(waiting.where(incidents.c.dedupe_key.in_(sorted(faults)))):
         queues[row.hook_id, row.dedupe_key].append(row.id)
     before = ((row.id, [one for one in queues[row.hook_id, row.dedupe_key] if one < row.id]) for row in asked)
     return {delivery_id: max(earlier) for delivery_id, earlier in before if earlier}

@@ -244,6 +244,14 @@ def frozen_runs(connection: Connection, check_id: int, *, since: int) -> list[Fr
     return [Frozen(**row._mapping) for row in connection.execute(statement.order_by(runs.c.id))]  # noqa: SLF001 - as above
 
 
+def culprits_of(connection: Connection, run_id: int) -> list[str]:
+    """Give the keys of the canaries an open alarm names on a run, as many as are kept."""
+    alarm = sa.and_(detections.c.run_id == run_id, detections.c.open)
+    body = connection.execute(sa.select(detections.c.body).where(alarm)).scalar_one_or_none()
+    named = json.loads(body).get("culprits", {}).get("named", ()) if body else ()
+    return [one["key"] for one in named]
+
+
 def newest_detections(connection: Connection) -> dict[int, DetectionRow]:
     """Read what the detectors of all checks made of the last run each has seen, by check id."""
     statement = sa.select(detections).join(detectors, detectors.c.run_id == detections.c.run_id)

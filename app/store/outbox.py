@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import NOW, Moment, insert_new, insert_one, said
-from app.store.tables import alerts, attempts, definitions, deliveries
+from app.store.tables import attempts, definitions, deliveries, incidents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,10 @@ class DeliveryRow:
     hook_id: int
     hook: str
     alert_id: int | None
+    """The first alert of its incident; None: a test send."""
     transition_id: int | None
+    """What it is about."""
+    incident_id: int | None
     message_id: str
     type: str
     state: str
@@ -65,6 +68,7 @@ def enqueue_deliveries(connection: Connection, rows: Sequence[Mapping[str, Any]]
         "hook_id",
         "alert_id",
         "transition_id",
+        "incident_id",
         "message_id",
         "type",
         "state",
@@ -76,9 +80,9 @@ def enqueue_deliveries(connection: Connection, rows: Sequence[Mapping[str, Any]]
     insert_new(connection, deliveries, columns, [tuple([row.get(name) for name in columns]) for row in rows])
 
 
-def deliveries_of_alert(connection: Connection, alert_id: int, *, hold: bool = False) -> list[DeliveryRow]:
-    """Read the deliveries of an alert, oldest first; `hold` keeps workers from claiming them meanwhile."""
-    statement = _DELIVERY.where(deliveries.c.alert_id == alert_id).order_by(deliveries.c.id)
+def deliveries_of_incident(connection: Connection, incident_id: int, *, hold: bool = False) -> list[DeliveryRow]:
+    """Read the deliveries of an incident, oldest first; `hold` keeps workers from claiming them meanwhile."""
+    statement = _DELIVERY.where(deliveries.c.incident_id == incident_id).order_by(deliveries.c.id)
     if hold:
         statement = statement.with_for_update(of=deliveries)
     return [_delivery(row) for row in connection.execute(statement)]
@@ -174,12 +178,12 @@ def _any_claimable() -> sa.Select[tuple[bool]]:
 
 
 def _claimable(now: Moment) -> sa.ColumnElement[bool]:
-    other, theirs, ours = deliveries.alias(), alerts.alias(), alerts.alias()
+    other, theirs, ours = deliveries.alias(), incidents.alias(), incidents.alias()
     # The sums keep SQLite from walking all that was ever sent, by its hook or its id.
     waiting = sa.and_(_of_hook(other) == deliveries.c.hook_id, other.c.state == said("pending"))
     before = other.c.id + 0 < deliveries.c.id
-    same_fault = sa.and_(theirs.c.id == other.c.alert_id, ours.c.id == deliveries.c.alert_id)
-    earlier = sa.exists().where(waiting, before, same_fault, theirs.c.dedupe_key == ours.c.dedupe_key)
+    bound = sa.and_(theirs.c.id == other.c.incident_id, ours.c.id == deliveries.c.incident_id)
+    earlier = sa.exists().where(waiting, before, bound, theirs.c.dedupe_key == ours.c.dedupe_key)
     return sa.and_(
         deliveries.c.state == said("pending"),
         is_due(deliveries.c.next_attempt_at, now),
@@ -252,13 +256,12 @@ def hold_hook(connection: Connection, hook_id: int) -> None:
 
 def overtaken(connection: Connection, delivery: DeliveryRow) -> bool:
     """Whether a later delivery about the same fault was taken by the same hook, or waits to be sent to it."""
-    if delivery.alert_id is None:
+    if delivery.incident_id is None:
         return False
-    # Whoever changes the alert holds its row, see alerts.open_alerts, and may be writing such a delivery just now.
-    connection.execute(sa.select(alerts.c.id).where(alerts.c.id == delivery.alert_id).with_for_update())
-    fault = sa.select(alerts.c.dedupe_key).where(alerts.c.id == delivery.alert_id).scalar_subquery()
+    # Whoever decides about the incident holds its row, and may be writing such a delivery just now.
+    connection.execute(sa.select(incidents.c.id).where(incidents.c.id == delivery.incident_id).with_for_update())
     later = sa.select(deliveries.c.id).where(
-        deliveries.c.alert_id.in_(sa.select(alerts.c.id).where(alerts.c.dedupe_key == fault)),
+        deliveries.c.incident_id.in_(same_fault(delivery.incident_id)),
         deliveries.c.hook_id == delivery.hook_id,
         deliveries.c.id > delivery.id,
         deliveries.c.state.in_(("delivered", "pending")),
@@ -273,13 +276,13 @@ def replay_delivery(connection: Connection, delivery_id: int, now: int) -> bool:
     return connection.execute(sa.update(deliveries).where(dead).values(**values)).rowcount == 1
 
 
-def send_owed(connection: Connection, now: int, *, hook_id: int | None = None, alert_ids: Sequence[int] = ()) -> int:
+def send_owed(connection: Connection, now: int, *, hook_id: int | None = None, incident_ids: Sequence[int] = ()) -> int:
     """Put ends that hooks in force have not taken back into the outbox, unless something later told of their fault.
 
-    Of a hook, or of the faults of these alerts; of faults that are over alone: while a later alert of one is open, its
-    own end ends it there. Gives how many.
+    Of a hook, or of the faults of these incidents; of faults that are over alone: while a later incident of one is
+    open, its own end ends it there. Gives how many.
     """
-    one, later, newer, theirs = alerts.alias(), deliveries.alias(), alerts.alias(), alerts.alias()
+    one, later, newer, theirs = incidents.alias(), deliveries.alias(), incidents.alias(), incidents.alias()
     in_force = sa.select(definitions.c.id).where(
         definitions.c.archived_at.is_(None), definitions.c.disabled_reason.is_(None)
     )
@@ -287,30 +290,30 @@ def send_owed(connection: Connection, now: int, *, hook_id: int | None = None, a
         later.c.hook_id == deliveries.c.hook_id,
         later.c.id > deliveries.c.id,
         later.c.state.in_(("delivered", "pending")),
-        theirs.c.id == later.c.alert_id,
+        theirs.c.id == later.c.incident_id,
         theirs.c.dedupe_key == one.c.dedupe_key,
     )
-    firing = sa.exists().where(newer.c.dedupe_key == one.c.dedupe_key, newer.c.state.in_(("firing", "recovering")))
+    again = sa.exists().where(newer.c.dedupe_key == one.c.dedupe_key, newer.c.resolved_at.is_(None))
     owed = sa.select(deliveries.c.id).where(
         deliveries.c.state == "dead",
         deliveries.c.type == "alert.resolved",
         deliveries.c.hook_id.in_(in_force),
-        one.c.id == deliveries.c.alert_id,
+        one.c.id == deliveries.c.incident_id,
         ~told,
-        ~firing,
+        ~again,
     )
     if hook_id is not None:
         owed = owed.where(deliveries.c.hook_id == hook_id)
     else:
-        faults = sa.select(alerts.c.dedupe_key).where(alerts.c.id.in_(list(alert_ids)))
+        faults = sa.select(incidents.c.dedupe_key).where(incidents.c.id.in_(list(incident_ids)))
         owed = owed.where(one.c.dedupe_key.in_(faults))
     ids = connection.execute(owed.order_by(deliveries.c.id)).scalars().all()
     return sum(replay_delivery(connection, delivery_id, now) for delivery_id in ids)
 
 
 def end_of(connection: Connection, delivery: DeliveryRow) -> DeliveryRow | None:
-    """Find the delivery that tells the same hook of the end of the same alert."""
-    same = sa.and_(deliveries.c.alert_id == delivery.alert_id, deliveries.c.hook_id == delivery.hook_id)
+    """Find the delivery that tells the same hook of the end of the same incident."""
+    same = sa.and_(deliveries.c.incident_id == delivery.incident_id, deliveries.c.hook_id == delivery.hook_id)
     row = connection.execute(_DELIVERY.where(same, deliveries.c.type == "alert.resolved")).one_or_none()
     return _delivery(row) if row else None
 
@@ -371,6 +374,12 @@ def take_hook(connection: Connection, hook_id: int) -> bool:
     """
     hook = sa.select(definitions.c.id).where(definitions.c.id == hook_id)
     return connection.execute(hook.with_for_update(skip_locked=True, key_share=True)).one_or_none() is not None
+
+
+def same_fault(incident_id: int | None) -> sa.Select[tuple[int]]:
+    """Select the incidents receivers know by the same key as this one, itself among them."""
+    fault = sa.select(incidents.c.dedupe_key).where(incidents.c.id == incident_id).scalar_subquery()
+    return sa.select(incidents.c.id).where(incidents.c.dedupe_key == fault)
 
 
 def _of_hook(one: sa.FromClause) -> sa.ColumnElement[int]:

@@ -21,6 +21,7 @@ from app.store.tables import (
     embedder_findings,
     embedders,
     idempotency_keys,
+    incidents,
     latest,
     marks,
     rankings,
@@ -151,14 +152,26 @@ def prune_tests(connection: Connection, horizon: int, batch: int) -> int:
 
 
 def prune_alerts(connection: Connection, horizon: int, batch: int) -> int:
-    """Delete alerts that resolved before `horizon`, with their transitions, deliveries and attempts."""
-    resolved = sa.select(alerts.c.id).where(alerts.c.state == "resolved", alerts.c.resolved_at < horizon)
-    old = _ids(connection, resolved, batch)
-    told = sa.select(deliveries.c.id).where(deliveries.c.alert_id.in_(old))
+    """Delete what resolved before `horizon`: incidents with their alerts, transitions, deliveries and attempts.
+
+    An alert that entered no incident goes by itself; the others with their incident, whose deliveries are about them.
+    """
+    over = sa.select(incidents.c.id).where(incidents.c.resolved_at < horizon)
+    ended = _ids(connection, over, batch)
+    told = sa.select(deliveries.c.id).where(deliveries.c.incident_id.in_(ended))
     connection.execute(sa.delete(attempts).where(attempts.c.delivery_id.in_(told)))
+    connection.execute(sa.delete(deliveries).where(deliveries.c.incident_id.in_(ended)))
+    alone = sa.and_(alerts.c.incident_id.is_(None), alerts.c.state == "resolved", alerts.c.resolved_at < horizon)
+    old = [
+        *connection.execute(sa.select(alerts.c.id).where(alerts.c.incident_id.in_(ended))).scalars(),
+        *_ids(connection, sa.select(alerts.c.id).where(alone), batch),
+    ]
+    cancelled = sa.select(deliveries.c.id).where(deliveries.c.alert_id.in_(old))
+    connection.execute(sa.delete(attempts).where(attempts.c.delivery_id.in_(cancelled)))
     connection.execute(sa.delete(deliveries).where(deliveries.c.alert_id.in_(old)))
     connection.execute(sa.delete(transitions).where(transitions.c.alert_id.in_(old)))
     connection.execute(sa.delete(alerts).where(alerts.c.id.in_(old)))
+    connection.execute(sa.delete(incidents).where(incidents.c.id.in_(ended)))
     return len(old)
 
 

@@ -6,8 +6,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import NOW, Moment
-from app.store.outbox import DeliveryRow, find_delivery, in_flight, is_due, is_unleased, take_hook
-from app.store.tables import alerts, attempts, deliveries
+from app.store.outbox import DeliveryRow, find_delivery, in_flight, is_due, is_unleased, same_fault, take_hook
+from app.store.tables import attempts, deliveries
 
 
 def claim_refresh(connection: Connection, *, owner: str, now: int, lease_until: int) -> DeliveryRow | None:
@@ -71,11 +71,10 @@ def extend_refresh(connection: Connection, delivery_id: int, *, owner: str, leas
 def begin_refreshing(connection: Connection, delivery: DeliveryRow, refresh_at: int | None) -> None:
     """Let a delivery that was just taken be told again from then on, if at all.
 
-    It takes the place of all that was told before of the same fault: the end of an earlier alert, told again, would
+    It takes the place of all that was told before of the same fault: the end of an earlier incident, told again, would
     end the new one there.
     """
-    fault = sa.select(alerts.c.dedupe_key).where(alerts.c.id == delivery.alert_id).scalar_subquery()
-    same = deliveries.c.alert_id.in_(sa.select(alerts.c.id).where(alerts.c.dedupe_key == fault))
+    same = deliveries.c.incident_id.in_(same_fault(delivery.incident_id))
     told = sa.and_(deliveries.c.refresh_at.is_not(None), deliveries.c.hook_id == delivery.hook_id, same)
     connection.execute(sa.update(deliveries).where(told, deliveries.c.id < delivery.id).values(refresh_at=None))
     if refresh_at is not None:

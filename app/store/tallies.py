@@ -46,14 +46,14 @@ def tallies(connection: Connection, *, since: int) -> Mapping[int, Tally]:
     return found
 
 
-def by_alert(connection: Connection, alert_ids: Sequence[int]) -> Mapping[int, Mapping[str, int]]:
-    """Count the deliveries of alerts by their state: {alert id: {state: count}}."""
-    found: dict[int, dict[str, int]] = {alert_id: {} for alert_id in alert_ids}
+def by_incident(connection: Connection, incident_ids: Sequence[int]) -> Mapping[int, Mapping[str, int]]:
+    """Count the deliveries of incidents by their state: {incident id: {state: count}}."""
+    found: dict[int, dict[str, int]] = {incident_id: {} for incident_id in incident_ids}
     statement = (
-        sa.select(deliveries.c.alert_id, deliveries.c.state, sa.func.count())
-        .where(deliveries.c.alert_id.in_(list(alert_ids)))
-        .group_by(deliveries.c.alert_id, deliveries.c.state)
+        sa.select(deliveries.c.incident_id, deliveries.c.state, sa.func.count())
+        .where(deliveries.c.incident_id.in_(list(found)))
+        .group_by(deliveries.c.incident_id, deliveries.c.state)
     )
-    for alert_id, state, count in connection.execute(statement):
-        found[alert_id][state] = count
+    for incident_id, state, count in connection.execute(statement):
+        found[incident_id][state] = count
     return found

@@ -35,11 +35,14 @@ RULE_KINDS: Final[Mapping[str, str]] = {
 }
 _SUPPRESSED: Final = {
     "silenced": "Not sent: a silence keeps it back. What still fires when it is over is told then.",
+    "incident_open": "No message of its own: its incident was open already.",
+    "recent_update": "Not sent yet: the incident was updated within the hour; the next message carries it.",
     "critical_firing": "Not sent: a critical alert of this check was open, and one fault makes one page.",
 }
 _HAPPENED: Final = {
     "opened": "Opened",
     "escalated": "Got worse",
+    "updated": "Further canaries named",
     "acknowledged": "Acknowledged",
     "reminded": "Reminded",
     "resolved": "Resolved",

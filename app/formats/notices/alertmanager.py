@@ -1,8 +1,8 @@
 """Alerts as Alertmanager's API v2 takes them, a list of one: https://prometheus.io/docs/alerting/latest/alerts_api.
 
-The labels are the alert's identity there: whatever changes one between trigger and resolve makes a second alert and
-leaves the first to time out. So only what never changes while an alert is open is a label, and the severity, which an
-escalation changes, is an annotation; who routes by severity gives the hook constant labels.
+The labels are an incident's identity there: whatever changes one between trigger and resolve makes a second alert and
+leaves the first to time out. So only what never changes while an incident is open is a label, and the severity and the
+rules, which change, are annotations; who routes by severity gives the hook constant labels.
 """
 
 import json
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.domain.hooks import Hook
+from app.domain.incidents import IncidentClass, dedupe_key
 from app.formats.notices.story import Story, clean, story_of
 
 _LABEL = 1_024
@@ -37,16 +38,20 @@ def alertmanager_body(hook: Hook, notice: Mapping[str, Any], message_id: str) ->
 
 
 def _labels(story: Story, data: Mapping[str, Any], message_id: str) -> dict[str, str]:
-    kind = str(data.get("kind") or "test")
-    labels = {
-        "alertname": "Coalmine" + "".join(word.capitalize() for word in kind.split("_")),
-        "service": "coalmine",
-        "check": story.check,
-        "rule": clean(data.get("rule"), _LABEL),
-        "scope": clean(data.get("scope"), _LABEL),
-        "dedupe_key": story.dedupe_key or message_id,
-    }
+    incident_class = str(data.get("class") or "test")
+    first: Mapping[str, Any] = next(iter(data.get("alerts") or ()), {})
+    key = story.dedupe_key or message_id
+    if not data.get("class") or key == dedupe_key(story.check, IncidentClass(incident_class)):
+        labels = {"alertname": _alertname(incident_class)}
+    else:  # opened before there were incidents: it was sent under the labels of its rule, and has to end under them
+        rule = {name: clean(first.get(name), _LABEL) for name in ("rule", "scope")}
+        labels = {"alertname": _alertname(str(first.get("kind") or incident_class)), **rule}
+    labels |= {"service": "coalmine", "check": story.check, "dedupe_key": key}
     return {name: value for name, value in labels.items() if value}
+
+
+def _alertname(name: str) -> str:
+    return "Coalmine" + "".join(word.capitalize() for word in name.split("_"))
 
 
 def _annotations(story: Story) -> dict[str, str]:
@@ -55,6 +60,7 @@ def _annotations(story: Story) -> dict[str, str]:
         "summary": story.summary,
         "description": story.reason,
         "severity": story.severity,
+        "rules": ", ".join(story.rules),
         "facts": "\n".join(f"{name}: {value}" for name, value in story.facts),
         "canaries": "\n".join([*story.canaries, *story.remarks]),
         "run_url": links.get("Run", ""),

@@ -36,7 +36,7 @@ def _trigger(story: Story, data: Mapping[str, Any]) -> dict[str, Any]:
     }
     payload |= {
         name: str(data[key])
-        for name, key in (("component", "retriever"), ("group", "suite"), ("class", "kind"))
+        for name, key in (("component", "retriever"), ("group", "suite"), ("class", "class"))
         if data.get(key)
     }
     return {

@@ -17,6 +17,7 @@ LONGEST_REASON: Final = 1_000
 _LONGEST_FACT = 200
 _LONGEST_CANARY = 400
 _MOST_CANARIES = 10
+_MOST_RULES = 20
 
 _SILENT = re.compile(
     "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -44,7 +45,7 @@ class Story:
 
     type: str
     headline: str
-    """What happened to the alert, a word or two: `opened`."""
+    """What happened to the incident, a word or two: `opened`."""
     severity: str
     """Empty for a test."""
     summary: str
@@ -54,6 +55,8 @@ class Story:
     check: str
     dedupe_key: str
     at: str
+    rules: tuple[str, ...]
+    """Those whose alerts are or were part of the incident."""
     facts: tuple[tuple[str, str], ...]
     """(name, value), the most telling first."""
     canaries: tuple[str, ...]
@@ -109,6 +112,7 @@ def story_of(notice: Mapping[str, Any]) -> Story:
         check=check,
         dedupe_key=clean(data.get("dedupe_key"), 255),
         at=clean(notice["timestamp"], 40),
+        rules=_rules(data),
         facts=tuple(_facts(data, headline)),
         canaries=canaries,
         more=max((data.get("changed_total") or 0) - len(canaries), 0),
@@ -126,6 +130,23 @@ def clean(value: object, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
 
 
+def _rules(data: Mapping[str, Any]) -> tuple[str, ...]:
+    names = (clean(one.get("rule"), _LONGEST_FACT) for one in list(data.get("alerts") or ())[:_MOST_RULES])
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _subject(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Name what the notification is about."""
+    for name in ("check", "suite", "retriever"):
+        if data.get(name) is not None:
+            yield name.capitalize(), clean(data[name], _LONGEST_FACT)
+    rules = _rules(data)
+    if rules:
+        yield "Rule" if len(rules) == 1 else "Rules", clean(", ".join(rules), _LONGEST_FACT)
+    if data.get("run_id") is not None:
+        yield "Run", clean(data["run_id"], _LONGEST_FACT)
+
+
 def _facts(data: Mapping[str, Any], headline: str) -> Iterator[tuple[str, str]]:
     if data.get("severity"):
         yield "Severity", clean(data["severity"], 40)
@@ -139,9 +160,7 @@ def _facts(data: Mapping[str, Any], headline: str) -> Iterator[tuple[str, str]]:
     for name, label in (("health_score", "Health score"), ("coverage", "Coverage"), ("degraded_total", "Degraded")):
         if data.get(name) is not None and name != measure:
             yield label, _number(data[name])
-    for name in ("check", "suite", "retriever", "rule", "run_id"):
-        if data.get(name) is not None:
-            yield name.removesuffix("_id").capitalize(), clean(data[name], _LONGEST_FACT)
+    yield from _subject(data)
     if data.get("opened_at") is not None:
         yield "Since", clean(data["opened_at"], 40)
 

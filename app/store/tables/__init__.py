@@ -29,7 +29,7 @@ from app.store.tables.history import (
     states,
     vectors,
 )
-from app.store.tables.outbox import alerts, attempts, deliveries, transitions
+from app.store.tables.outbox import alerts, attempts, deliveries, incidents, transitions
 from app.store.tables.queue import idempotency_keys, runs, shards
 from app.store.tables.rescoring import rescored_rollups, rescored_runs, rescorings
 
@@ -52,6 +52,7 @@ __all__ = [
     "embedders",
     "ended_sessions",
     "idempotency_keys",
+    "incidents",
     "latest",
     "layouts",
     "marks",

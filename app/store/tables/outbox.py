@@ -1,4 +1,4 @@
-"""What people are told: alerts with their transitions, and deliveries with their attempts."""
+"""What people are notified of: incidents, alerts with their transitions, and deliveries with their attempts."""
 
 from sqlalchemy import (
     BigInteger,
@@ -15,6 +15,32 @@ from sqlalchemy import (
 )
 
 from app.store.tables.base import Id, id_column, metadata
+
+incidents = Table(
+    "incidents",
+    metadata,
+    id_column(),
+    Column("check_id", Id, ForeignKey("definitions.id"), nullable=False),
+    Column("incident_class", Text, nullable=False),
+    Column("dedupe_key", Text, nullable=False),  # what receivers know it by
+    Column("severity", Text, nullable=False),  # never falls
+    Column("alert_id", Id, nullable=False),  # its first alert
+    Column("opened_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger),  # when its last alert.updated was written
+    Column("resolved_at", BigInteger),
+    # One open incident per check and class, whatever races: the key says both. Those made of alerts of before there
+    # were incidents keep the keys their receivers know.
+    Index(
+        "uq_incidents_open",
+        "check_id",
+        "dedupe_key",
+        unique=True,
+        sqlite_where=text("resolved_at is null"),
+        postgresql_where=text("resolved_at is null"),
+    ),
+    # Deliveries of one fault keep their order over its incidents.
+    Index("ix_incidents_dedupe_key", "dedupe_key"),
+)
 
 alerts = Table(
     "alerts",
@@ -35,6 +61,7 @@ alerts = Table(
     Column("resolved_at", BigInteger),
     Column("acknowledged_at", BigInteger),
     Column("acknowledged_by", Text),
+    Column("incident_id", Id),  # NULL: it has entered none
     # One open alert per rule and scope, whatever races.
     Index(
         "uq_alerts_open",
@@ -48,6 +75,7 @@ alerts = Table(
     Index("ix_alerts_created", "created_at"),
     # The alerts of a check, newest first.
     Index("ix_alerts_check", "check_id", "id"),
+    Index("ix_alerts_incident", "incident_id", "id"),
 )
 
 transitions = Table(
@@ -70,8 +98,9 @@ deliveries = Table(
     metadata,
     id_column(),
     Column("hook_id", Id, ForeignKey("definitions.id"), nullable=False),
-    Column("alert_id", Id, ForeignKey("alerts.id")),  # NULL: a test send
-    Column("transition_id", Id, ForeignKey("transitions.id")),
+    Column("alert_id", Id, ForeignKey("alerts.id")),  # the incident's first; NULL: a test send
+    Column("transition_id", Id, ForeignKey("transitions.id")),  # what it is about
+    Column("incident_id", Id),
     Column("message_id", Text, nullable=False, unique=True),  # the receiver's idempotency key
     Column("type", Text, nullable=False),
     Column("state", Text, nullable=False),
@@ -93,6 +122,7 @@ deliveries = Table(
         postgresql_where=text("state = 'pending'"),
     ),
     Index("ix_deliveries_alert", "alert_id"),
+    Index("ix_deliveries_incident", "incident_id"),
     Index("ix_deliveries_hook", "hook_id", "id"),
     # What people are to look at: dead letters by hook.
     Index(

@@ -1,0 +1,90 @@
+"""What people hear of: incidents, which bind the alerts of a check and class that are open together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.engine import insert_one, said
+from app.store.tables import alerts, incidents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentRow:
+    """An incident as it stands."""
+
+    id: int
+    check_id: int
+    incident_class: str
+    dedupe_key: str
+    severity: str
+    alert_id: int
+    """Its first alert."""
+    opened_at: int
+    updated_at: int | None
+    resolved_at: int | None
+
+
+def open_incidents(connection: Connection, check_id: int, *, hold: bool) -> list[IncidentRow]:
+    """Read the incidents of a check that are not over, oldest first; with `hold` their rows stay locked."""
+    statement = sa.select(incidents).where(incidents.c.check_id == check_id, incidents.c.resolved_at.is_(None))
+    statement = statement.order_by(incidents.c.id)
+    return [_incident(row) for row in connection.execute(statement.with_for_update() if hold else statement)]
+
+
+def find_incident(connection: Connection, incident_id: int) -> IncidentRow | None:
+    """Find an incident by its id."""
+    row = connection.execute(sa.select(incidents).where(incidents.c.id == incident_id)).one_or_none()
+    return _incident(row) if row else None
+
+
+def find_incidents(connection: Connection, incident_ids: Iterable[int]) -> dict[int, IncidentRow]:
+    """Read incidents by their ids."""
+    found = connection.execute(sa.select(incidents).where(incidents.c.id.in_(sorted(set(incident_ids)))))
+    return {row.id: _incident(row) for row in found}
+
+
+def open_incident(connection: Connection, **values: Any) -> int | None:
+    """Open an incident; None where the check has one of the class open already."""
+    return insert_one(connection, incidents, **values)
+
+
+def end_abandoned(connection: Connection, check_id: int, key: str, *, at: int) -> bool:
+    """End an incident none of whose alerts is open, as a release that knows no incidents leaves it; whether one was."""
+    unresolved = sa.exists().where(alerts.c.incident_id == incidents.c.id, alerts.c.state != said("resolved"))
+    mine = sa.and_(incidents.c.check_id == check_id, incidents.c.dedupe_key == key, incidents.c.resolved_at.is_(None))
+    change = sa.update(incidents).where(mine, ~unresolved).values(resolved_at=at)
+    return connection.execute(change).rowcount == 1
+
+
+def update_incident(connection: Connection, incident_id: int, **values: Any) -> None:
+    """Change an incident whose row is held, see `open_incidents`."""
+    connection.execute(sa.update(incidents).where(incidents.c.id == incident_id).values(**values))
+
+
+def enter_incident(connection: Connection, alert_ids: Sequence[int], incident: IncidentRow) -> None:
+    """Let alerts enter an incident; receivers know them by its key from then on."""
+    change = sa.update(alerts).where(alerts.c.id.in_(list(alert_ids)))
+    connection.execute(change.values(incident_id=incident.id, dedupe_key=incident.dedupe_key))
+
+
+def clear_acknowledgements(connection: Connection, incident_id: int) -> None:
+    """Note that nobody has acknowledged an incident any more: there is news of it."""
+    unresolved = sa.and_(alerts.c.incident_id == incident_id, alerts.c.state.in_(("firing", "recovering")))
+    connection.execute(sa.update(alerts).where(unresolved).values(acknowledged_at=None, acknowledged_by=None))
+
+
+def share_acknowledgement(connection: Connection, incident_id: int, joined: Sequence[int]) -> None:
+    """Let alerts that entered an incident without a message share its acknowledgement, where somebody gave it."""
+    open_ = sa.and_(alerts.c.incident_id == incident_id, alerts.c.state.in_(("firing", "recovering")))
+    others = sa.select(alerts.c.acknowledged_at, alerts.c.acknowledged_by)
+    before = connection.execute(others.where(open_, alerts.c.id.not_in(list(joined))).order_by(alerts.c.id)).all()
+    if before and all(one.acknowledged_at is not None for one in before):
+        change = sa.update(alerts).where(alerts.c.id.in_(list(joined)), alerts.c.acknowledged_at.is_(None))
+        connection.execute(change.values(**before[0]._mapping))  # noqa: SLF001 - the public name of it
+
+
+def _incident(row: Any) -> IncidentRow:
+    return IncidentRow(**{name: getattr(row, name) for name in IncidentRow.__dataclass_fields__})
