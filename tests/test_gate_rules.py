@@ -39,7 +39,7 @@ def test_a_named_canary_and_a_latency_need_no_history() -> None:
     slow = {"kind": "latency", "percentile": "p50", "critical": {"above": "100ms"}}
     assert said(report(lost("c3"), named)) == ("degraded", ["canary 'c3' is degraded: missing (critical)"])
     assert said(report(lost("c4"), named)) == ("healthy", [])
-    assert said(report(FakeProbe(), slow)) == ("degraded", ["median latency 0.5 s is above 0.1 s (critical)"])
+    assert said(report(FakeProbe(), slow)) == ("degraded", ["median latency 500 ms is above 100 ms (critical)"])
 
 
 def test_a_named_canary_whose_probe_failed_or_that_is_not_there_says_nothing_and_says_so() -> None:
@@ -79,7 +79,7 @@ def test_a_drop_is_told_from_a_saved_report_and_from_nothing_else() -> None:
     assert said(before) == ("healthy", [why])
     verdict, reasons = said(report(lost(*KEYS[:5]), DROP, before=before))
     assert verdict == "degraded"
-    assert reasons[0].startswith("coverage 0.5833 against 1 in the baseline, -0.417 (0.95 interval -")
+    assert reasons[0].startswith("coverage 0.583 against 1 in the baseline, -0.417 (0.95 interval -")
     assert said(report(FakeProbe(), DROP, before=before)) == ("healthy", [])
 
 

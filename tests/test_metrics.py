@@ -26,6 +26,7 @@ from tests.living import until
 TOKEN = "a-token-only-prometheus-knows"
 OAUTH = "How do I set up OAuth2?"
 OF_A_CHECK = {"check", "suite", "retriever"}
+LATENCIES = ("p50", "p95", "max")
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 # The contract's names that are built, with their type and labels.
@@ -37,6 +38,7 @@ STATE: dict[str, tuple[str, set[str]]] = {
     "coalmine_measure_ratio": (GAUGE, OF_A_CHECK | {"measure", "k"}),
     "coalmine_category_measure_ratio": (GAUGE, OF_A_CHECK | {"category", "measure", "k"}),
     "coalmine_recall_ratio": (GAUGE, OF_A_CHECK | {"k", "level"}),
+    "coalmine_probe_latency_seconds": (GAUGE, OF_A_CHECK | {"percentile"}),
     "coalmine_verdict": (GAUGE, OF_A_CHECK | {"verdict"}),
     "coalmine_last_run_timestamp_seconds": (GAUGE, OF_A_CHECK),
     "coalmine_last_success_timestamp_seconds": (GAUGE, OF_A_CHECK),
@@ -165,6 +167,9 @@ def test_the_state_is_that_of_the_newest_run(service: Api) -> None:
     assert _value(text, "coalmine_verdict", **check, verdict="healthy") == 0
     assert _value(text, "coalmine_verdict", **check, verdict="unknown") == 0
     assert _value(text, "coalmine_check_interval_seconds", **check) == 3600
+    latency = {name: _value(text, "coalmine_probe_latency_seconds", **check, percentile=name) for name in LATENCIES}
+    assert latency == run["latency_seconds"]
+    assert None not in latency.values()
     assert _value(text, "coalmine_index_info", **check, index_version="v1") == 1
     assert _value(text, "coalmine_alerts", check="docs", state="firing", severity="critical") == 1
     assert _value(text, "coalmine_alerts", check="docs", state="firing", severity="warning") == 0

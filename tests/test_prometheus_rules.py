@@ -101,7 +101,10 @@ def test_an_alert_has_all_that_people_need(rule: Mapping[str, Any]) -> None:
     assert rule["labels"]["severity"] in {"critical", "warning"}
     assert rule["labels"]["service"] == "coalmine"
     assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
-    assert "{{" not in rule["annotations"]["summary"], "a summary is the same for all, so that people know it again"
+    summary, description = rule["annotations"]["summary"], rule["annotations"]["description"]
+    about = next(name for name in ("hook", "check", "job") if f"{{{{ $labels.{name} }}}}" in description)
+    assert summary.startswith(f"{{{{ $labels.{about} }}}}: "), "a summary begins with the name of what it is about"
+    assert "$value" not in summary, "a summary stays the same while an alert fires"
     assert "{{ $labels." in rule["annotations"]["description"]
     assert rule["annotations"]["runbook_url"] == f"{BASE}/{rule['alert']}.md"
     assert rule["for"]

@@ -39,7 +39,7 @@ def test_a_slow_retriever_opens_an_alert_and_a_quick_one_closes_it(store: Store)
     world.run()
     world.probe.answers = {"c05": answered(hits("doc-c05"), seconds=1.0)}
     ended = [world.run(), world.run()]
-    reason = "longest latency 1 s is above 0.8 s (warning)"
+    reason = "longest latency 1 s is above 800 ms (warning)"
     assert [_verdict(world, run) for run in ended] == [("degraded", [reason])] * 2
     [alert] = world.alerts()
     assert (alert["rule"], alert["kind"], alert["severity"], alert["state"]) == (

@@ -107,7 +107,7 @@ def test_a_drop_tells_what_it_compared() -> None:
 
 def test_what_rounding_leaves_of_a_difference_is_not_told() -> None:
     found = condition(DROP, RUN, unknown=False, facts=fell(-3.98e-10, low=-3.98e-10, high=3.98e-10))
-    assert found.reason.startswith("NDCG@10 0.8 against 0.8 in the baseline, +0 (0.95 interval +0 to +0)")
+    assert found.reason.startswith("NDCG@10 0.8 against 0.8 in the baseline, 0 (0.95 interval 0 to 0)")
 
 
 def test_a_drop_nobody_could_measure_says_nothing_and_why() -> None:
@@ -225,10 +225,10 @@ def test_a_named_canary_that_was_not_measured_or_not_asked_says_nothing() -> Non
 @pytest.mark.parametrize(
     ("seconds", "severity", "good", "reason"),
     [
-        (2.5, "critical", False, "95th percentile of latency 2.5 s is above 2 s (critical)"),
-        (0.9, "warning", False, "95th percentile of latency 0.9 s is above 0.8 s (warning)"),
-        (0.75, None, False, "95th percentile of latency 0.75 s is not above 0.8 s, but within the margin of 0.1 s"),
-        (0.7, None, True, "95th percentile of latency 0.7 s is not above 0.8 s"),
+        (2.5, "critical", False, "p95 latency 2.5 s is above 2 s (critical)"),
+        (0.9, "warning", False, "p95 latency 900 ms is above 800 ms (warning)"),
+        (0.75, None, False, "p95 latency 750 ms is not above 800 ms, but within the margin of 100 ms"),
+        (0.7, None, True, "p95 latency 700 ms is not above 800 ms"),
     ],
 )
 def test_a_latency_is_bad_above_its_seconds(seconds: float, severity: str | None, *, good: bool, reason: str) -> None:

@@ -13,7 +13,7 @@ from app.domain.alerting import TransitionType
 from app.domain.canary_changes import ChangedCanaries, cause_suffix, fallen_text, predicate_text, short_name
 from app.domain.counting import counted
 from app.domain.model import Percentile, RuleKind
-from app.domain.number_text import duration_text, ratio_text, seconds_text
+from app.domain.number_text import LATENCY_NAMES, duration_text, ratio_text, seconds_text
 from app.domain.probe_failures import FailureSummary
 
 NOT_ABOUT_CANARIES: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.LATENCY})
@@ -118,7 +118,7 @@ def _canary(facts: AlertFacts) -> str:
 def _latency(facts: AlertFacts) -> str:
     if facts.value is None:
         return _said(facts)
-    level = f"{_PERCENTILES[facts.percentile]} {seconds_text(facts.value, facts.threshold)}"
+    level = f"{LATENCY_NAMES[facts.percentile]} {seconds_text(facts.value, facts.threshold)}"
     return f"{level}{_bound(facts, seconds_text)}{_since(facts)}"
 
 
@@ -171,7 +171,7 @@ def _recovered(facts: AlertFacts) -> str:
     simple = {
         RuleKind.NO_DATA: "a run completed",
         RuleKind.PROBE_ERRORS: answered if facts.total else "probes are answered again",
-        RuleKind.LATENCY: f"{_PERCENTILES[facts.percentile]}{latency}",
+        RuleKind.LATENCY: f"{LATENCY_NAMES[facts.percentile]}{latency}",
         RuleKind.EMBEDDING: "the embedder answers as it did before",
         RuleKind.CANARY: f"canary {facts.canary} is healthy",
     }
@@ -241,6 +241,3 @@ def _clock(moment: datetime | None, now: datetime | None) -> str:
     utc = moment.astimezone(UTC)
     today = now is not None and now.astimezone(UTC).date() == utc.date()
     return f"{utc:%H:%M} UTC" if today else f"{utc:%Y-%m-%d %H:%M} UTC"
-
-
-_PERCENTILES = {Percentile.P50: "median latency", Percentile.P95: "p95 latency", Percentile.MAX: "longest latency"}

@@ -3,12 +3,16 @@
 Which rule says what is decided in rules and facts; how many runs it takes to open or close an alert, in alerting.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from app.domain.model import Bound, Rule, Severity
+from app.domain.number_text import ratio_text
 from app.domain.probe_failures import FailureSummary
 
+WriteNumber = Callable[[float, float | None], str]
+"""Writes a number with its unit, told apart from another one where that is given."""
 ROUNDING: Final = 1e-9
 """Sums of floats stray by less: a mean of exactly 0.9 is not below 0.9."""
 
@@ -36,19 +40,19 @@ class Condition:
     """Of a rule about failed probes: why most of them failed."""
 
 
-def bounded(rule: Rule, name: str, value: float, unit: str = "") -> Condition:
-    """Hold a value, called by this name, against the bounds of a rule, the worst first."""
+def bounded(rule: Rule, name: str, value: float, write: WriteNumber = ratio_text) -> Condition:
+    """Hold a value, called by this name, against the bounds of a rule, the worst first; `write` gives it its unit."""
     for severity, bound in ((Severity.CRITICAL, rule.critical), (Severity.WARNING, rule.warning)):
         limit = None if bound is None else _crossed(value, bound)
         if limit is not None:
             side = "below" if value < limit else "above"
-            reason = f"{name} {_shown(value, limit)}{unit} is {side} {limit:g}{unit} ({severity})"
+            reason = f"{name} {write(value, limit)} is {side} {write(limit, None)} ({severity})"
             return bad(severity, value, limit, reason)
     mild = rule.warning or rule.critical or Bound()
     is_good = all(_clear(value, bound, rule.margin) for bound in (rule.warning, rule.critical) if bound is not None)
-    reason = f"{name} {value:.4g}{unit} is {_wanted(mild, unit)}"
+    reason = f"{name} {write(value, mildest(rule))} is {_wanted(mild, write)}"
     if not is_good:
-        reason += f", but within the margin of {rule.margin:g}{unit}"
+        reason += f", but within the margin of {write(rule.margin, None)}"
     return good(value, mildest(rule), reason, beyond_margin=is_good)
 
 
@@ -99,17 +103,8 @@ def _clear(value: float, bound: Bound, margin: float) -> bool:
     return high_enough and (bound.above is None or value <= bound.above - margin + ROUNDING)
 
 
-def _wanted(bound: Bound, unit: str) -> str:
+def _wanted(bound: Bound, write: WriteNumber) -> str:
     """Say where a good value lies."""
-    sides = [f"not below {bound.below:g}{unit}" if bound.below is not None else ""]
-    sides.append(f"not above {bound.above:g}{unit}" if bound.above is not None else "")
+    sides = [f"not below {write(bound.below, None)}" if bound.below is not None else ""]
+    sides.append(f"not above {write(bound.above, None)}" if bound.above is not None else "")
     return " and ".join(side for side in sides if side) or "not bounded"
-
-
-def _shown(value: float, limit: float) -> str:
-    """Write a bad value with as many digits as it takes to differ from the limit it crossed."""
-    for digits in range(3, 17):
-        text = f"{value:.{digits}g}"
-        if (float(text) < limit) == (value < limit) and float(text) != limit:
-            return text
-    return repr(value)

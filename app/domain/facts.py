@@ -12,6 +12,7 @@ from app.domain.conditions import ROUNDING, Condition, bad, bounded, good, milde
 from app.domain.counting import counted
 from app.domain.guard import WarmUp
 from app.domain.model import EMPTY, Bound, Percentile, Reason, Rule, RuleKind, Severity
+from app.domain.number_text import LATENCY_NAMES, change_text, ratio_text, seconds_text
 from app.domain.probe_failures import FailureSummary
 from app.domain.significance import Difference
 
@@ -87,7 +88,6 @@ def unsaid(rules: Iterable[Rule], facts: RunFacts) -> list[str]:
     return [f"rule '{key}' says nothing: {one.reason}" for key, one in found if not one.measured]
 
 
-_SHOWN_DIGITS: Final = 4
 _KINDS: Final = frozenset({RuleKind.DROP, RuleKind.REGRESSION, RuleKind.CANARY, RuleKind.LATENCY})
 
 
@@ -97,10 +97,9 @@ def _drop(rule: Rule, found: Difference | str) -> Condition:
         return silent(found)
     name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
     fell = -found.difference
-    interval = f"{found.confidence:.3g} interval {_signed(found.low)} to {_signed(found.high)}"
-    moved = (
-        f"{name} {found.now:.4g} against {found.before:.4g} in the baseline, {_signed(found.difference)} ({interval})"
-    )
+    interval = f"{ratio_text(found.confidence)} interval {change_text(found.low)} to {change_text(found.high)}"
+    levels = f"{name} {ratio_text(found.now)} against {ratio_text(found.before)} in the baseline"
+    moved = f"{levels}, {change_text(found.difference)} ({interval})"
     shown = f"{moved}, over {counted(found.pairs, 'canary')}"
     sure = found.high < 0
     for severity, bound in ((Severity.CRITICAL, rule.critical), (Severity.WARNING, rule.warning)):
@@ -115,11 +114,6 @@ def _drop(rule: Rule, found: Difference | str) -> Condition:
     clear = fell <= least - rule.margin + ROUNDING
     reason = shown if clear else f"{shown}: no drop of {least:g}, but within the margin of {rule.margin:g}"
     return _against(good(found.now, threshold, reason, beyond_margin=clear), found)
-
-
-def _signed(difference: float) -> str:
-    """Write a difference of means with its sign; what is left of rounding is no difference."""
-    return f"{round(difference, _SHOWN_DIGITS) + 0.0:+.3g}"
 
 
 def _least(rule: Rule) -> float:
@@ -173,8 +167,7 @@ def _latency(rule: Rule, facts: RunFacts) -> Condition:
     """Compare a percentile of the run's latencies with the rule's bounds."""
     percentile = rule.percentile or Percentile.P95
     value = facts.latencies.get(percentile)
-    name = {Percentile.P50: "median latency", Percentile.P95: "95th percentile of latency", Percentile.MAX: "latency"}
-    called = f"longest {name[percentile]}" if percentile is Percentile.MAX else name[percentile]
+    called = LATENCY_NAMES[percentile]
     if value is None:
         return silent(f"the {called} was not measured", threshold=mildest(rule))
-    return bounded(rule, called, value, " s")
+    return bounded(rule, called, value, seconds_text)

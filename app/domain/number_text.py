@@ -1,6 +1,10 @@
 """Numbers as people read them in sentences: `0.874`, `61 ms`, `42 min`; never in scientific notation."""
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Final
+
+from app.domain.model import Percentile
 
 _DECIMALS = 3
 _MOST_DECIMALS = 9
@@ -22,6 +26,12 @@ def seconds_text(value: float, other: float | None = None) -> str:
         if other is None or value == other or text != _seconds(other, decimals):
             return text
     return _seconds(value, _MOST_DECIMALS)
+
+
+def change_text(value: float) -> str:
+    """Write a difference with its sign: `+0.03`, `-0.14`, `0`."""
+    text = ratio_text(value)
+    return f"+{text}" if value > 0 and text != "0" else text
 
 
 def duration_text(span: timedelta) -> str:
@@ -48,4 +58,9 @@ def _seconds(value: float, decimals: int) -> str:
     return f"{_trimmed(value, decimals + 2)} s"
 
 
+LATENCY_NAMES: Final[Mapping[Percentile, str]] = {
+    Percentile.P50: "median latency",
+    Percentile.P95: "p95 latency",
+    Percentile.MAX: "longest latency",
+}
 _MINUTE = 60

@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from app.domain.measures import RECALL_BY
-from app.domain.model import Verdict
+from app.domain.model import Percentile, Verdict
 from app.services.snapshots import CheckState, HookState, State
 
 _CHECK_LABELS = ("check", "suite", "retriever")
@@ -85,6 +85,16 @@ def _check_families(checks: tuple[CheckState, ...]) -> Iterator[Metric]:
             for name, value in check.measures.items()
             for measure, k in [_cut(name)]
             if measure in RECALL_BY
+        ],
+    )
+    yield gauge(
+        "coalmine_probe_latency_seconds",
+        "Latency of the probes of the newest ended run that measured, by percentile.",
+        (*labels, "percentile"),
+        [
+            ((*check.labels, str(percentile)), check.latencies.get(percentile))
+            for check in checks
+            for percentile in Percentile
         ],
     )
     accounts = [((*check.labels, scope), account) for check in checks for scope, account in check.evidence.items()]

@@ -32,6 +32,8 @@ class CheckState:
     measures: Mapping[str, float | None]
     categories: Mapping[str, Mapping[str, float | None]]
     index_version: str | None = None
+    latencies: Mapping[str, float | None] = field(default_factory=dict)
+    """Seconds by percentile, of the probes that measured."""
     last_run: float | None = None
     last_success: float | None = None
     embedding_canaries: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -153,6 +155,7 @@ def _check(
             for name, part in newest[1].get("categories", {}).items()
         },
         index_version=run.index_version,
+        latencies=newest[1].get("latency_seconds", {}),
         last_run=run.finished_at / 1e6 if run.finished_at else None,
         last_success=known.finished_at / 1e6 if known is not None and known.finished_at is not None else None,
         embedding_canaries={
