@@ -56,6 +56,7 @@ from app.services.diagnosis import OnDemand
 from app.services.hook_reading import hook_warnings
 from app.services.notices import Links
 from app.services.references import FILE
+from app.services.store_watch import report_store
 from app.services.vault import Vault, expect_key, open_vault
 from app.store.engine import Store
 from app.store.migrate import is_migrated, migrate
@@ -362,5 +363,6 @@ async def _keep_snapshot(service_: Service) -> None:
     """Follow the store where no worker does."""
     while True:
         with suppress(StoreUnavailableError):
+            await anyio.to_thread.run_sync(report_store, service_.exposition.process.monitor, service_.store)
             await anyio.to_thread.run_sync(service_.exposition.snapshot.refresh, service_.store)
         await anyio.sleep(5)

@@ -31,6 +31,7 @@ from app.services.plans import Planner
 from app.services.runs import EndedRun
 from app.services.scheduling import ScheduledCheck
 from app.services.self_monitor import Issue
+from app.services.store_watch import report_store
 from app.services.vault import Vault
 from app.services.work_queue import has_work
 from app.services.worker_clock import WorkerClock
@@ -207,6 +208,7 @@ class Worker:
     def _show(self) -> None:
         """Take the metrics snapshot anew; on a clock of its own, so that a store that is gone is seen to be gone."""
         self._now()
+        report_store(self._process.monitor, self._engine.store)
         self._snapshot.refresh(self._engine.store)
         report_overload(self._process.monitor, self._snapshot.state)
 

@@ -42,8 +42,9 @@ async def readyz(request: Request) -> Response:
         await anyio.to_thread.run_sync(snapshots.ping, request.app.state.access.store, limiter=_CHECKS)
     except StoreUnavailableError as error:
         return as_problem(error)
-    if Issue.STORE_WRITE in issues:
-        return problem("not-ready", "Not ready", 503, issues[Issue.STORE_WRITE])
+    failure = request.app.state.access.store.write_failure or issues.get(Issue.STORE_WRITE)
+    if failure is not None:
+        return problem("not-ready", "Not ready", 503, f"{failure} (it can be read, but takes no writes)")
     lines = ["ok", *(f"{issue}: {detail}" for issue, detail in issues.items())]
     return PlainTextResponse("\n".join(lines) + "\n")
 

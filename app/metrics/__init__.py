@@ -176,13 +176,15 @@ class ProcessMetrics:
 class StateCollector(Collector):
     """Turns the snapshot into series."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, monitor: SelfMonitor) -> None:
         self._snapshot = snapshot
+        self._monitor = monitor
 
     def collect(self) -> Iterator[Metric]:
         """Yield the state series, or only that the store is down."""
         state = self._snapshot.state
-        yield gauge("coalmine_store_up", "Whether the store could be read.", (), [((), 1.0 if state else 0.0)])
+        up = state is not None and not self._monitor.has(Issue.STORE_WRITE)
+        yield gauge("coalmine_store_up", "Whether the store could be read and takes writes.", (), [((), float(up))])
         if state is not None:
             yield from state_families(state)
 
@@ -201,8 +203,9 @@ class Exposition:
         disable_created_metrics()  # type: ignore[no-untyped-call] # twice the series, and nobody reads them
         registry = CollectorRegistry()
         snapshot = Snapshot()
-        registry.register(StateCollector(snapshot))
-        return cls(registry, ProcessMetrics(registry), snapshot)
+        process = ProcessMetrics(registry)
+        registry.register(StateCollector(snapshot, process.monitor))
+        return cls(registry, process, snapshot)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Write the exposition in the format the client accepts best; gives it and its content type."""

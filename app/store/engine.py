@@ -25,6 +25,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from app.domain.errors import ConfigurationError, StoreUnavailableError
 
 BUSY_MILLISECONDS = 5_000
+WRITE_FAILURE_SECONDS = 30.0
+_SQLITE_REFUSALS = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY}
+_POSTGRESQL_REFUSALS = {"53100", "58030", "25006"}  # disk full, I/O error, read-only transaction
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITES = "coalmine_writes"
 _BODIES = "coalmine_bodies"
@@ -57,6 +60,8 @@ class Store:
         self.engine = _create_engine(url, busy_milliseconds).execution_options(**{_BODIES: bodies})
         self._writer = self.engine.execution_options(**{_WRITES: True})
         self._reader = self.engine
+        self._write_failure: tuple[str, float] | None = None
+        """Why and when, by the monotonic clock, a write failed last that no lock was in the way of."""
         if self.dialect == "postgresql":
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
@@ -83,8 +88,38 @@ class Store:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Open the one transaction of a service function; committed on leaving, rolled back on an exception."""
-        with _said_plainly(), self._writer.begin() as connection:
-            yield connection
+        with _said_plainly():
+            try:
+                with self._writer.begin() as connection:
+                    yield connection
+            except (DBAPIError, sqlite3.Error) as error:
+                if _refuses_writes(error):
+                    self._write_failure = _plain(error), time.monotonic()
+                raise
+            failure = self._write_failure
+            if failure is not None and time.monotonic() - failure[1] > WRITE_FAILURE_SECONDS:
+                self._write_failure = None
+
+    @property
+    def write_failure(self) -> str | None:
+        """Why writes failed lately although reads may do, such as a full disk; None = they did not.
+
+        It stands until a write succeeds `WRITE_FAILURE_SECONDS` later: small ones may while large ones do not.
+        """
+        failure = self._write_failure
+        return failure[0] if failure is not None else None
+
+    def try_write(self) -> None:
+        """Write and change nothing. Raises StoreUnavailableError where the database takes no writes."""
+        if self.dialect == "sqlite":
+            with self.write() as connection:  # pages of its own: what is overwritten in place needs no room
+                connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS write_probe (body BLOB)")
+                connection.exec_driver_sql("INSERT INTO write_probe VALUES (zeroblob(65536))")
+            with self.write() as connection:
+                connection.exec_driver_sql("DROP TABLE write_probe")
+        else:
+            with self.write() as connection:
+                connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
 
     def close(self) -> None:
         """Give all connections back."""
@@ -281,6 +316,14 @@ def _said_plainly() -> Iterator[None]:
         raise
     except sqlite3.Error as error:  # while a connection is being prepared, nobody has wrapped it yet
         raise StoreUnavailableError(_plain(error)) from error
+
+
+def _refuses_writes(error: Exception) -> bool:
+    """Whether a write failed for want of room or permission, which another attempt alone does not mend."""
+    cause = getattr(error, "orig", None) or error
+    if isinstance(cause, sqlite3.Error):
+        return (getattr(cause, "sqlite_errorcode", None) or 0) & 0xFF in _SQLITE_REFUSALS
+    return getattr(cause, "sqlstate", None) in _POSTGRESQL_REFUSALS
 
 
 def _plain(error: Exception) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from app.domain.counting import counted
+from app.services.self_monitor import Issue
 
 _OUTBOX_STUCK_SECONDS = 600
 
@@ -24,6 +25,7 @@ class Banner:
 def banners_of(request: Request, *, overdue: bool, dead: Mapping[str, int] | None = None) -> list[Banner]:
     """Say what is wrong; `overdue`: a check is, `dead`: deliveries given up lately, by hook."""
     found = [_worker(request, overdue=overdue), _store(request), _canary_files(request), _outbox(request)]
+    found += _issues(request)
     found += [_dead(hook, count) for hook, count in sorted((dead or {}).items())]
     return sorted((banner for banner in found if banner is not None), key=lambda one: one.severity != "critical")
 
@@ -47,6 +49,25 @@ def _store(request: Request) -> Banner | None:
     text = "The database could not be read a moment ago: figures may be old and runs may be missing. "
     text += "The log says why; is its disk full, or its server gone?"
     return Banner(severity="warning", text=text, link="/readyz", label="See whether it is ready")
+
+
+def _issues(request: Request) -> list[Banner]:
+    """Say what this process found wrong with itself."""
+    issues = request.app.state.exposition.process.monitor.issues
+    return [
+        Banner(severity="critical" if issue in _GRAVE else "warning", text=f"{_TITLES[issue]}: {detail}.")
+        for issue, detail in issues.items()
+    ]
+
+
+_GRAVE = {Issue.STORE_WRITE, Issue.RESOURCES, Issue.OVERLOAD}
+_TITLES = {
+    Issue.CLOCK: "Clock",
+    Issue.HEARTBEAT: "Worker",
+    Issue.OVERLOAD: "Overload",
+    Issue.RESOURCES: "Resources",
+    Issue.STORE_WRITE: "Database takes no writes",
+}
 
 
 def _canary_files(request: Request) -> Banner | None:
