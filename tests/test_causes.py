@@ -323,7 +323,9 @@ def test_new_near_copies_among_the_top_five_are_duplicates() -> None:
     now = replace(now, texts=(*copies.values(), *now.texts[5:]))
     found = diagnose(case(now))
     assert (found.cause, found.rank_before, found.rank_now) == (Cause.DUPLICATES, 2, 7)
-    assert found.reason == "5 of the top 5 hits are near copies of one another: it fell from rank 2 to rank 7"
+    assert found.reason == (
+        "5 of the top 5 hits are near copies of one another under different ids: it fell from rank 2 to rank 7"
+    )
     assert len(found.evidence["near_copies"]) == 10
 
 

@@ -173,7 +173,7 @@ def test_suites_go_in_and_out_over_the_api(tmp_path: Path) -> None:
         assert answer.status_code == 200, answer.text
         left_out, thin = answer.json()["notes"]
         assert left_out == "a grade above 3 became 3 (at qrels:2)"
-        assert thin.startswith("suite 'asked' is thin: 1 canary expecting something may miss damage")
+        assert thin.startswith("suite 'asked' is thin: 1 canary can miss a loss of 5 % of the index, 60")
         out = client.get("/v1/export?format=trec&suite=asked").json()
         assert out == {"files": {"topics.tsv": "1\twhy\n", "qrels.txt": "1 0 a 1\n1 0 b 3\n"}, "notes": []}
         assert client.post("/v1/import?format=trec", json={"files": files}).status_code == 422

@@ -197,6 +197,11 @@ def test_a_check_without_hooks_says_that_nobody_is_told(pages: Site) -> None:
     assert "none, so nobody is told" in _section(shown, "definition")
 
 
+def test_the_chart_calls_repeated_ids_what_they_are(healthy: Site) -> None:
+    shown = {one.get("value"): one.text for one in healthy.page(CHECK).all("option")}
+    assert shown["duplicate_ratio"] == "duplicate ids"  # near copies under different ids are none of these
+
+
 # --- the detector ---
 
 

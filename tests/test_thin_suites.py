@@ -38,16 +38,13 @@ def test_a_suite_of_two_canaries_surely_sees_nothing() -> None:
     assert smallest_fraction(3) == 1
     note = coverage_note("docs", reach(_canaries(2)))
     assert note is not None
-    assert "2 canaries expecting something may miss damage of any size (60 see 5%)" in note
+    assert note == "suite 'docs' is thin: 2 canaries can miss a loss of 5 % of the index, 60 would notice it"
 
 
 def test_sixty_canaries_of_one_topic_are_not_thin() -> None:
     assert coverage_note("docs", reach(_canaries(60))) is None
     note = coverage_note("docs", reach(_canaries(59)))
-    assert note == (
-        "suite 'docs' is thin: 59 canaries expecting something will see, in 95 of 100 cases, damage to 5.1% of the "
-        "index or more (60 see 5%)"
-    )
+    assert note == "suite 'docs' is thin: 59 canaries can miss a loss of 5 % of the index, 60 would notice it"
 
 
 def test_canaries_that_expect_nothing_see_nothing() -> None:
@@ -60,7 +57,7 @@ def test_canaries_that_expect_nothing_see_nothing() -> None:
     assert found.canaries == 0
     assert found.topics == ()
     assert found.smallest_fraction is None
-    assert coverage_note("docs", found) == "suite 'docs' is thin: no canary expects anything, so no damage is seen"
+    assert coverage_note("docs", found) == "suite 'docs' is thin: no canary expects anything, so no loss is noticed"
 
 
 def test_every_category_and_tag_needs_three_canaries() -> None:
@@ -115,7 +112,7 @@ def test_a_suite_shows_what_damage_it_can_see(tmp_path: Path) -> None:
                 {"kind": "tag", "name": "legal", "canaries": 2},
             ],
         }
-        assert shown["coverage_note"].startswith("suite 'docs' is thin: 2 canaries expecting something may miss")
+        assert shown["coverage_note"].startswith("suite 'docs' is thin: 2 canaries can miss a loss of 5 %")
         many = [{"key": f"c{n}", "query": "?", "expected_chunks": ["x"]} for n in range(100)]
         thick = service.put("/v1/suites/docs", {"canaries": many})
         assert thick["coverage_note"] is None
@@ -132,5 +129,5 @@ def test_commands_note_a_thin_suite_beside_their_result(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         assert "thin" not in result.stdout
         (note,) = [line for line in result.stderr.splitlines() if line.startswith("Note: ")]
-        assert note.startswith("Note: suite 'small' is thin: 1 canary expecting something may miss damage")
-        assert note.endswith("(60 see 5%).")
+        assert note.startswith("Note: suite 'small' is thin: 1 canary can miss a loss of 5 % of the index")
+        assert note.endswith("60 would notice it.")

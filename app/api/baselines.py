@@ -10,7 +10,7 @@ from app.api.catalog import describes
 from app.api.deps import StoreDep, known_parameters
 from app.api.schemas import BaselineRequest
 from app.formats.complaints import parse_document
-from app.services import baselines
+from app.services import baselines, suggested_rules
 
 router = APIRouter(prefix="/v1", tags=["detection"], dependencies=[Depends(known_parameters)])
 
@@ -41,6 +41,15 @@ def put_baseline(store: StoreDep, request: Request, slug: str, body: Content) ->
 def delete_baseline(store: StoreDep, request: Request, slug: str) -> None:
     """Let the baseline move along with the runs again; nothing happens where it does."""
     baselines.follow(store, slug, by=request.state.identity.name, now=_now())
+
+
+@router.get("/checks/{slug}/suggested-rules")
+def get_suggested_rules(store: StoreDep, slug: str) -> dict[str, Any]:
+    """Suggest bounds from the baseline: the 1 % quantile of its runs less 0.02, with the rule and the lines of YAML.
+
+    Empty, with a note, until a baseline stands. `watched_by` is the rule that bounds the measure already.
+    """
+    return suggested_rules.suggest(store, slug)
 
 
 def _now() -> datetime:

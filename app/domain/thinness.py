@@ -98,7 +98,7 @@ def coverage_note(suite: str, found: Reach) -> str | None:
     fraction = found.smallest_fraction
     thin = found.thin_topics if fraction is not None else ()  # else every one is
     if fraction is None or fraction > WANTED_FRACTION:
-        told.append(_whole(found.canaries, fraction))
+        told.append(_whole(found.canaries))
     if thin:
         named = ", ".join(f"{topic.kind} {topic.name} ({topic.canaries})" for topic in thin[:_NAMED])
         more = f" and {len(thin) - _NAMED:,} more" if len(thin) > _NAMED else ""
@@ -106,11 +106,9 @@ def coverage_note(suite: str, found: Reach) -> str | None:
     return f"suite '{suite}' is thin: {'; '.join(told)}" if told else None
 
 
-def _whole(canaries: int, fraction: float | None) -> str:
-    wanted = f"{canaries_for(WANTED_FRACTION)} see {WANTED_FRACTION:.0%}"
+def _whole(canaries: int) -> str:
     if canaries == 0:
-        return "no canary expects anything, so no damage is seen"
-    told = f"{counted(canaries, 'canary')} expecting something"
-    if fraction is None:
-        return f"{told} may miss damage of any size ({wanted})"
-    return f"{told} will see, in 95 of 100 cases, damage to {100 * fraction:.2g}% of the index or more ({wanted})"
+        return "no canary expects anything, so no loss is noticed"
+    wanted = f"{canaries_for(WANTED_FRACTION)} would notice it"
+    told = f"{counted(canaries, 'canary')} can miss a loss of {100 * WANTED_FRACTION:g} % of the index"
+    return f"{told}, {wanted}"

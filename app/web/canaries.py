@@ -19,9 +19,10 @@ from app.api.trying import TRIES
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.formats import diagnosed
 from app.formats.complaints import parse_document
-from app.services import baselines, canaries, canary_trials, diagnosis
+from app.services import baselines, canaries, canary_trials, diagnosis, suggested_rules
 from app.services.canaries import CanaryDetail
 from app.store.engine import Store
+from app.web.forms import Typed, number, revision_of
 from app.web.progress_events import MEDIA_TYPE, ProgressEvents
 from app.web.rendering import render
 from app.web.timelines import band
@@ -84,6 +85,17 @@ async def choose_baseline(request: Request, store: StoreDep, slug: str) -> Respo
     choose = baselines.accept if answer == "accept" else baselines.follow
     await anyio.to_thread.run_sync(partial(choose, store, slug, **who))
     return RedirectResponse(f"/checks/{quote(slug)}#detector", status_code=303)
+
+
+@router.post("/checks/{slug}/suggested-rules")
+async def adopt_rule(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
+    """Add a suggested bound to the rules of a check."""
+    async with request.form(max_files=0, max_fields=_CHOICE_FIELDS) as form:
+        typed = Typed(texts={name: value for name, value in form.items() if isinstance(value, str)})
+    rule = {"kind": "threshold", "measure": typed.get("measure"), "critical": {"below": number(typed.get("below"))}}
+    adopt = partial(suggested_rules.adopt, store, vault, slug, rule, revision=revision_of(typed))
+    await anyio.to_thread.run_sync(partial(adopt, now=datetime.now(UTC)))
+    return RedirectResponse(f"/checks/{quote(slug)}#definition", status_code=303)
 
 
 def error_status(error: ConflictError | InvalidInputError) -> int:

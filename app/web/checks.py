@@ -16,7 +16,7 @@ from app.formats.diagnosed import ADVICE
 from app.formats.documents import CheckDocument
 from app.formats.rule_documents import rules_in_force
 from app.formats.rule_words import rule_in_words
-from app.services import baselines, charts, check_details, reanchoring, thinness, why
+from app.services import baselines, charts, check_details, reanchoring, suggested_rules, thinness, why
 from app.services.reanchoring import State
 from app.web.badges import badge_of, draw
 from app.web.banners import banners_of
@@ -50,6 +50,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         run=run,
         k=k,
         baseline=baselines.show(store, slug),
+        suggested=None if detail.line.archived else suggested_rules.suggest(store, slug),
         proposed=bool(reanchoring.list_all(store, slug, state=State.PROPOSED, limit=1)),
         why=None if detail.line.archived else why.explain(store, slug, now=now),
         words={rule.key: rule_in_words(rule) for rule in rules},

@@ -11,6 +11,8 @@ SPARK_WIDTH, SPARK_HEIGHT = 120, 28
 _MILLISECONDS_BELOW = 1.0
 _NAMES = ("health_score", "degraded_share", "answered_ratio", "duplicate_ratio", "top_score", *Category)
 _OURS = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b")
+_LABELS = {"duplicate_ratio": "duplicate ids"}
+"""What is not said by its own words: near copies under ids of their own are no duplicates of this measure."""
 _GROUPED = re.compile(r"\b(category|tag|document):(?=\S)")
 _WHOLE_FROM, _POWERS_FROM = 100.0, 1e6
 
@@ -36,7 +38,7 @@ def seconds(value: float | None) -> str:
 
 def spoken(word: str) -> str:
     """Write one of our own words for people: `simple_factual` as simple factual."""
-    return word.replace("_", " ")
+    return _LABELS.get(word) or word.replace("_", " ")
 
 
 def plainly(sentence: str) -> str:
@@ -44,7 +46,7 @@ def plainly(sentence: str) -> str:
 
     Only names of ours are touched; what people named themselves stays as they wrote it.
     """
-    return _OURS.sub(lambda found: found[0].replace("_", " "), _GROUPED.sub(r"\1 ", sentence))
+    return _OURS.sub(lambda found: spoken(found[0]), _GROUPED.sub(r"\1 ", sentence))
 
 
 def brief(sentence: str) -> str:

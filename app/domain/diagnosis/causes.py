@@ -269,7 +269,7 @@ def _duplicated(seen: Evidence) -> _Finding | None:
     if not pairs:
         return None
     copies = {name for pair in pairs for name in (pair.one, pair.other)}
-    reason = f"{len(copies)} of the top 5 hits are near copies of one another{_fell(seen)}"
+    reason = f"{len(copies)} of the top 5 hits are near copies of one another under different ids{_fell(seen)}"
     found = [[pair.one, pair.other, round(pair.similarity, 3)] for pair in pairs]
     return _Finding(cause=Cause.DUPLICATES, reason=reason, evidence={"near_copies": found})
 
