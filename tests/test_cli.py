@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 
 from app import __version__
 from app.cli import app
+from app.commands import health
 from app.logs import JsonFormatter, TextFormatter
 from app.services import keys
 from tests.conftest import Databases
@@ -103,10 +104,12 @@ def test_a_worker_works_on_postgresql_without_serving(databases: Databases, cana
     settings = {
         "COALMINE_DATABASE_URL": databases.postgresql(),
         "COALMINE_SECRET_KEY": "0123456789abcdef0123456789abcdef",
+        "COALMINE_DATA_DIR": str(tmp_path / "work"),
     }
     assert run("apply", canaries, **settings).exit_code == 0
     with started(tmp_path, "work", COALMINE_HOST="0.0.0.0", **settings) as process:  # noqa: S104 - it does not listen
         process.wait_for("run_ended")
+        assert health.check(tmp_path / "work", str(free_ports()))
         assert process.end(signal.SIGTERM) == 0
     assert "check=watch status=finished verdict=unknown" in process.said
     assert process.said.endswith("Stopped.\n")

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import venv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,10 +28,12 @@ import pytest
 import yaml
 
 from app import __version__
+from app.commands import health
 from app.config import load_settings
 from app.domain.addresses import hook_policy, parse_allow
 from tests.conftest import Databases
 from tests.living import until
+from tests.processes import free_ports
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = Path(sys.executable).parent
@@ -104,6 +107,15 @@ def test_the_lean_variant_is_the_service_alone_with_the_readers_own_canaries() -
     assert named == set(app["secrets"])
 
 
+def test_a_worker_alone_is_healthy_while_it_gives_signs_of_life(tmp_path: Path) -> None:
+    sign, closed = health.sign_of_life(tmp_path), str(free_ports())
+    assert health.check(tmp_path, closed) is False
+    sign.touch()
+    assert health.check(tmp_path, closed) is True
+    os.utime(sign, (0, time.time() - health.SILENT_SECONDS - 5))
+    assert health.check(tmp_path, closed) is False
+
+
 def test_prometheus_accepts_its_configuration(tmp_path: Path) -> None:
     promtool = _found("promtool", "Debian package prometheus")
     token = tmp_path / "token"
@@ -128,7 +140,7 @@ def test_the_image_is_slim_and_runs_as_nobody_in_particular() -> None:
     assert json.loads(_one("ENTRYPOINT")) == ["coalmine"]
     assert json.loads(_one("CMD")) == ["serve", "--host", "0.0.0.0"]  # noqa: S104 - inside a container
     assert "curl" not in _one("HEALTHCHECK")
-    assert "/livez" in _one("HEALTHCHECK")
+    assert json.loads(_one("HEALTHCHECK").partition("CMD ")[2]) == ["python", "-m", "app.commands.health"]
 
 
 def test_nothing_unhashed_or_compiled_gets_into_the_image() -> None:

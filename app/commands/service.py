@@ -15,6 +15,7 @@ import typer
 from app import __version__, serving, terminal
 from app.adapters.descriptors import raise_descriptor_limit
 from app.commands.base import DataDir, examples
+from app.commands.health import sign_of_life
 from app.commands.resources import expect_own_key
 from app.config import Settings, load_settings
 from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
@@ -98,8 +99,12 @@ def work() -> None:
         service.worker.start()
         stack.callback(service.worker.stop)
         logger.info("working", extra={"database": service.store.place})
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        sign = sign_of_life(settings.data_dir)
+        stack.callback(sign.unlink, missing_ok=True)
         try:
             while service.worker.alive:
+                sign.touch()
                 threading.Event().wait(5)
         except KeyboardInterrupt:
             _say_stopping(settings)
