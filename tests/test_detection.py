@@ -85,6 +85,16 @@ def test_a_lost_topic_is_named() -> None:
     assert "tag:3" in found[-1].reason
 
 
+def test_a_group_of_all_canaries_is_not_told_as_a_finding() -> None:
+    topic = [one for one in range(100) if one % 10 == 3]
+    everyone, some = "category:simple_factual", "tag:3"
+    members = Members(keys=tuple(range(100)), groups={everyone: np.arange(100), some: np.array(topic)})
+    found = readings(calm(100, 300), calm(100, 8, range(60)), members)
+    assert found[-1].change is not Change.CLOSED
+    assert found[-1].groups == ("tag:3",)
+    assert everyone not in " ".join(one.reason for one in found)
+
+
 @pytest.mark.parametrize("quiet", [1, 7])
 def test_an_alarm_says_since_when(quiet: int) -> None:
     lost = np.zeros((20, 200), np.int8)

@@ -353,3 +353,31 @@ def test_a_run_that_was_written_reads_back_in_its_order(rankings: dict[str, list
     text = "".join(write_run(rankings, "my run"))
     back = {topic: [name for name, _ in ranking] for topic, ranking in read_run(source("run", text)).items()}
     assert back == rankings
+
+
+@pytest.mark.parametrize(
+    ("form", "files"),
+    [
+        ("csv", {"s.csv": "query,id,category,tags\nDue when?,a,billing,eu\nHow to pay?,b,procedural,\n"}),
+        (
+            "jsonl",
+            {
+                "s.jsonl": json.dumps({"question": "Due when?", "reference_context_ids": ["a"], "category": "billing"})
+                + "\n"
+                + json.dumps({"question": "How to pay?", "reference_context_ids": ["b"], "category": "procedural"})
+            },
+        ),
+    ],
+)
+def test_a_category_that_is_none_of_ours_becomes_a_tag_and_ours_stay(form: str, files: dict[str, str]) -> None:
+    imported = read(form, files)
+    due, pay = imported.suite.canaries or ()
+    assert "billing" in due.tags
+    assert ("eu" in due.tags) is (form == "csv")
+    assert (due.category, pay.category, pay.tags) == ("simple_factual", "procedural", ())
+    assert any("a category of the files became a tag" in note for note in imported.notes)
+
+
+def test_a_misspelled_category_is_refused_and_not_made_a_tag() -> None:
+    with pytest.raises(InvalidInputError, match="did you mean 'procedural'"):
+        read("csv", {"s.csv": "query,id,category\nHow to pay?,b,procedurel\n"})

@@ -73,6 +73,13 @@ def test_every_category_and_tag_needs_three_canaries() -> None:
     assert not reach([*many, *_canaries(FEWEST_PER_TOPIC, tags=("billing",))]).thin_topics
 
 
+def test_a_category_that_all_canaries_have_is_no_topic() -> None:
+    assert reach(_canaries(60)).topics == ()
+    assert [one.name for one in reach([*_canaries(60, tags=("all",))]).topics] == ["all"]
+    mixed = reach([*_canaries(2), *_canaries(60, category=Category.PROCEDURAL)])
+    assert [one.name for one in mixed.topics] == ["simple_factual", "procedural"]
+
+
 def test_a_note_names_the_worst_topics_and_counts_the_rest() -> None:
     found = reach([*_canaries(60), *[one for n in range(9) for one in _canaries(1 + (n > 0), tags=(f"t{n}",))]])
     note = coverage_note("docs", found)

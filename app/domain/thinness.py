@@ -67,14 +67,21 @@ class Reach:
 
 
 def reach(canaries: Iterable[Canary]) -> Reach:
-    """Count what the canaries of a suite can see; those that expect nothing are left out."""
+    """Count what the canaries of a suite can see; those that expect nothing are left out.
+
+    A category that all of them have is no topic: it is the suite, and often only the default.
+    """
     watching = [canary for canary in canaries if canary.expects]
     counts = Counter(
         topic
         for canary in watching
         for topic in (("category", str(canary.category)), *[("tag", tag) for tag in dict.fromkeys(canary.tags)])
     )
-    topics = [Topic(kind=kind, name=name, canaries=count) for (kind, name), count in counts.items()]
+    topics = [
+        Topic(kind=kind, name=name, canaries=count)
+        for (kind, name), count in counts.items()
+        if kind != "category" or count < len(watching)
+    ]
     ordered = sorted(topics, key=lambda topic: (topic.canaries, topic.kind, topic.name))
     return Reach(canaries=len(watching), topics=tuple(ordered))
 

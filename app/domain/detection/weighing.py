@@ -119,13 +119,17 @@ def _strongest(state: State) -> tuple[Level, int]:
 
 
 def standing_out(state: State, baseline: Baseline, members: Members) -> tuple[str, ...]:
-    """Name the groups whose own accounts stand out, by the cut that names canaries; the strongest first."""
+    """Name the groups whose own accounts stand out, by the cut that names canaries; the strongest first.
+
+    A group of all canaries says no more than the check does, such as the default category of a suite without others.
+    """
     accounts = np.where(_alive(baseline, members), state.grouped.accounts.mean(axis=(0, 1), dtype=np.float64), 0.0)
     least = _cut(accounts, int((accounts > 0).sum()))
     if least is None:
         return ()
     ordered = np.argsort(-accounts, kind="stable")
-    return tuple(state.groups[number] for number in ordered[: np.count_nonzero(accounts >= least)].tolist())
+    names = [state.groups[number] for number in ordered[: np.count_nonzero(accounts >= least)].tolist()]
+    return tuple(name for name in names if len(members.groups[name]) < len(members.keys))
 
 
 def _counted(

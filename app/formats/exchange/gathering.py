@@ -11,11 +11,11 @@ from typing import Any, NoReturn
 from pydantic import ValidationError
 
 from app.domain.errors import InvalidInputError, Problem
-from app.domain.model import MAX_GRADE
+from app.domain.model import MAX_GRADE, Category
 from app.formats.canary_documents import derived_key
 from app.formats.complaints import message_of, parse_document, path_of
 from app.formats.documents import CanaryDocument, SuiteDocument
-from app.formats.fields import MOST_PROBLEMS, shortened
+from app.formats.fields import MOST_PROBLEMS, shortened, suggestion
 
 _Identity = tuple[str | None, str | None, str | None]
 
@@ -84,7 +84,17 @@ class Gathering:
         if query is not None and gathered.query not in {None, query}:
             self.problem(file, line, f"query '{shortened(identity)}' has another text than before")
         gathered.query = query if gathered.query is None else gathered.query
-        gathered.fields |= fields
+        gathered.fields |= self._with_free_category(fields, file, line)
+
+    def _with_free_category(self, fields: Mapping[str, Any], file: str, line: int) -> Mapping[str, Any]:
+        """Make a category that is none of ours a tag; one that is nearly ours is left to be refused as misspelled."""
+        category, ours = fields.get("category"), [str(one) for one in Category]
+        if not isinstance(category, str) or category in ours or suggestion(category, ours):
+            return fields
+        self.note("a category of the files became a tag", f"{file}:{line}")
+        tags = fields.get("tags", ())
+        rest = {name: value for name, value in fields.items() if name != "category"}
+        return {**rest, "tags": [*(tags if isinstance(tags, list) else ()), category]}
 
     def judgment(self, identity: str, file: str, line: int, grade: int | None, **chunk: str | None) -> None:
         """Take up a judgment of a canary; `chunk` has an id, document or text. A grade of None forbids the chunk."""

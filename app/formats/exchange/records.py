@@ -30,7 +30,8 @@ def read(sources: Sequence[Source], into: Gathering) -> None:
                 into.problem(source.name, number, f"has no question; looked for {known}")
                 continue
             identity = text_of(flat, *_IDS) or question
-            into.canary(identity, question, source.name, number)
+            category = text_of(flat, "category")
+            into.canary(identity, question, source.name, number, **({"category": category} if category else {}))
             for text in _listed(flat, _CONTEXTS):
                 into.judgment(identity, source.name, number, 1, text=text)
             for name in _listed(flat, _CONTEXT_IDS):
