@@ -8,6 +8,7 @@ indexing (Deerwester et al. 1990), learned from the documents themselves and ser
 import json
 import os
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -134,6 +135,9 @@ class Collection:
         try:
             self.start()
             self.index(self.chunks)
+            self.stop()
+            shutil.copytree(self._data, self._backup)
+            self.start()
             yield self
         finally:
             self.stop()
@@ -143,7 +147,7 @@ class Collection:
     def start(self) -> None:
         """Start Chroma over what it has on disk."""
         program = ROOT / ".venv-servers/bin/chroma"
-        command = [program, "run", "--path", self.folder / "chroma", "--host", "127.0.0.1", "--port", self._chroma_port]
+        command = [program, "run", "--path", self._data, "--host", "127.0.0.1", "--port", self._chroma_port]
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "ANONYMIZED_TELEMETRY": "False"}
         with (self.folder / "chroma.log").open("ab") as log:
             self._process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, env=environment)  # noqa: S603
@@ -165,6 +169,21 @@ class Collection:
             self._process.terminate()
             self._process.wait(60)
             self._process = None
+
+    def restore(self) -> None:
+        """Put back what Chroma had on disk at first: made anew, its index of neighbours would be another."""
+        self.stop()
+        shutil.rmtree(self._data)
+        shutil.copytree(self._backup, self._data)
+        self.start()
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "chroma"
+
+    @property
+    def _backup(self) -> Path:
+        return self.folder / "chroma-backup"
 
     def index(self, chunks: Sequence[Chunk]) -> None:
         """Make the collection anew of these chunks."""

@@ -140,13 +140,13 @@ def faults(chunks: Sequence[Chunk], texts: Mapping[str, str]) -> tuple[Fault, ..
         Fault(
             name="5 % of the documents deleted",
             make=lambda one: one.delete(gone),
-            heal=lambda one: one.index(chunks),
+            heal=Collection.restore,
             cause=r"missing from the index",
         ),
         Fault(
             name="all re-cut",
             make=lambda one: one.index(recut),
-            heal=lambda one: one.index(chunks),
+            heal=Collection.restore,
             cause=r"re-?chunked|re-?cut|other ids|new ids",
         ),
         Fault(
@@ -158,7 +158,7 @@ def faults(chunks: Sequence[Chunk], texts: Mapping[str, str]) -> tuple[Fault, ..
         Fault(
             name="20 % duplicated four times",
             make=lambda one: one.add(copies),
-            heal=lambda one: one.index(chunks),
+            heal=Collection.restore,
             cause=r"duplicate|cop(y|ies)",
         ),
         Fault(
