@@ -157,7 +157,8 @@ def test_without_scripts_a_table_says_what_the_chart_would(degraded: Site) -> No
 def test_an_open_alert_is_a_line_that_leads_to_its_page(degraded: Site) -> None:
     shown = degraded.page(CHECK)
     line = shown.one("li", id="alert-1").text
-    assert line.startswith("critical firing threshold-coverage 3 of the last 3 runs bad open since ")
+    summary = "watch: coverage 0.333, below 0.5 since run 3, 4 of 4 canaries degraded"
+    assert line.startswith(f"critical firing {summary} threshold-coverage 3 of the last 3 runs bad open since ")
     assert shown.all("a", href="/alerts/1")
     assert not shown.all("article")
 

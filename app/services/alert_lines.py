@@ -10,7 +10,7 @@ from app.domain.incidents import NON_REPEATING, TRIGGERS
 from app.services import alert_reading
 from app.services.alert_facts import facts_of, run_ids_of, run_of
 from app.services.alert_reading import AlertQuestion
-from app.services.evidence import explain_all, since_all
+from app.services.evidence import Explanation, explain_all, since_all
 from app.store import history, incidents, tallies
 from app.store.alerts import AlertRow, TransitionRow
 from app.store.engine import Connection, Store
@@ -78,19 +78,27 @@ def told_reason(alert: Mapping[str, Any]) -> str:
     return news[-1] if news else str(alert["reason"])
 
 
-def summaries(connection: Connection, rows: Sequence[tuple[AlertRow, Sequence[TransitionRow]]]) -> dict[int, str]:
+AlertRows = Sequence[tuple[AlertRow, Sequence[TransitionRow]]]
+"""Alerts, each with its transitions, oldest first."""
+Explained = Mapping[tuple[int, int | None], Explanation | None]
+"""By run id and first bad run, as `explain_all` is asked."""
+
+
+def explained_runs(rows: AlertRows) -> list[tuple[int, int | None]]:
+    """Name the runs whose explanations the summaries of these alerts take, each with the first bad one."""
+    return list(dict.fromkeys(_explained_run(row, changes) for row, changes in rows if _is_explained(row, changes)))
+
+
+def summaries(connection: Connection, rows: AlertRows, explained: Explained | None = None) -> dict[int, str]:
     """Write the summary of each alert, by its id, as of the newest transition that people are told of.
 
-    Of one that was not announced it is of what its rule saw last.
+    Of one that was not announced it is of what its rule saw last. `explained` holds what `explained_runs` names; None =
+    it is read.
     """
+    if explained is None:
+        wanted = explained_runs(rows)
+        explained = dict(zip(wanted, explain_all(connection, wanted), strict=True))
     newest = {row.id: _newest_trigger(changes) for row, changes in rows}
-    about = {
-        row.id: (number, row.first_run)
-        for row, _ in rows
-        if row.kind not in NOT_ABOUT_CANARIES and (number := run_of(row, newest[row.id])) is not None
-    }
-    wanted = list(dict.fromkeys(about.values()))
-    explained = dict(zip(wanted, explain_all(connection, wanted), strict=True))
     began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
     runs = history.find_runs(connection, {number for row, _ in rows for number in run_ids_of(row, newest[row.id])})
     return {
@@ -98,14 +106,22 @@ def summaries(connection: Connection, rows: Sequence[tuple[AlertRow, Sequence[Tr
             facts_of(
                 row,
                 runs,
-                explained[about[row.id]] if row.id in about else None,
+                explained[_explained_run(row, changes)] if _is_explained(row, changes) else None,
                 began.get(row.first_run or 0),
                 newest[row.id],
                 news=False,
             )
         )
-        for row, _ in rows
+        for row, changes in rows
     }
+
+
+def _is_explained(row: AlertRow, changes: Sequence[TransitionRow]) -> bool:
+    return row.kind not in NOT_ABOUT_CANARIES and run_of(row, _newest_trigger(changes)) is not None
+
+
+def _explained_run(row: AlertRow, changes: Sequence[TransitionRow]) -> tuple[int, int | None]:
+    return run_of(row, _newest_trigger(changes)) or 0, row.first_run
 
 
 def _newest_trigger(changes: Sequence[TransitionRow]) -> TransitionRow | None:

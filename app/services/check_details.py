@@ -11,8 +11,10 @@ from typing import Any
 from app.domain.model import RunStatus, Verdict
 from app.domain.schedules import next_due, spread
 from app.services import alert_reading, evidence, reading, scoring
+from app.services.alert_lines import explained_runs, summaries
 from app.services.alert_reading import AlertQuestion
 from app.services.changed_canaries import list_changed
+from app.services.evidence import Explanation
 from app.services.scheduling import schedule_of, silence
 from app.store import alerts, catalog, history, rescored, rescoring
 from app.store.catalog import Definition
@@ -132,8 +134,8 @@ def one_check(store: Store, slug: str, now: datetime, *, version: str | None = N
         versions = [_version(one) for one in rescoring.list_all(connection, check.id, limit=_SHOWN_VERSIONS)]
         line = _line(connection, check, open_alerts(connection).get(check.id, {}), now)
     run = reading.run(store, line.newest.id) if line.newest else None
-    unresolved = _unresolved(store, slug)
-    degraded, fleet = _degraded(store, run["id"], unresolved) if run else ([], None)
+    unresolved, explanation = _unresolved(store, slug, run["id"] if run else None)
+    degraded, fleet = _degraded(store, run["id"], unresolved, explanation) if run else ([], None)
     return CheckDetail(
         line=line,
         definition=check.body,
@@ -211,20 +213,32 @@ def open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
     return found
 
 
-def _unresolved(store: Store, slug: str) -> list[dict[str, Any]]:
-    found = alert_reading.find_alerts(store, AlertQuestion(check=slug, states=_UNRESOLVED), before=None, limit=50)
-    return sorted(found, key=lambda alert: _UNRESOLVED.index(alert["state"]))
+def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[dict[str, Any]], Explanation | None]:
+    """Give the alerts of a check that are not over, each with its `summary`, and explain a run.
+
+    The canaries that fell are those since the first of these alerts began.
+    """
+    with store.read() as connection:
+        question = AlertQuestion(check=slug, states=_UNRESOLVED)
+        rows = alert_reading.find_rows(connection, question, before=None, limit=50)
+        first_run = min([row.first_run for row, _ in rows if row.first_run is not None], default=None)
+        mine = [] if run_id is None else [(int(run_id), first_run)]
+        wanted = list(dict.fromkeys([*mine, *explained_runs(rows)]))
+        explained = dict(zip(wanted, evidence.explain_all(connection, wanted), strict=True))
+        written = summaries(connection, rows, explained)
+    found = [{**alert_reading.alert_shape(row, changes), "summary": written[row.id]} for row, changes in rows]
+    ordered = sorted(found, key=lambda alert: _UNRESOLVED.index(alert["state"]))
+    return ordered, explained[mine[0]] if mine else None
 
 
 def _degraded(
-    store: Store, run_id: str, unresolved: Sequence[Mapping[str, Any]]
+    store: Store, run_id: str, unresolved: Sequence[Mapping[str, Any]], why: Explanation | None
 ) -> tuple[list[dict[str, Any]], Mapping[str, Any] | None]:
     """Give the worst degraded canaries of a run, and what those that fell since these alerts began have in common."""
     begun = [int(alert["since_run"]) for alert in unresolved if alert["since_run"] is not None]
     with store.read() as connection:
         first_run = min(begun, default=None)
         worst = list_changed(connection, int(run_id), first_run, unchanged=True, limit=SHOWN_CANARIES).canaries
-        why = evidence.explain(connection, int(run_id), first_run=first_run) if worst else None
     keys = [canary["key"] for canary in worst]
     found = {result["key"]: result for result in reading.results(store, run_id, keys=keys)[0]} if keys else {}
     degraded = [
