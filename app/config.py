@@ -18,6 +18,9 @@ PREFIX = "COALMINE_"
 _LAST_PORT = 65_535
 _MOST_DAYS = 36_500
 _TOKEN_CHARACTERS = 16
+_LEAST_PING_SECONDS = 10
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3_600}
+_DURATION = re.compile(r"([0-9]{1,6})([smh])")
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _API_KEY = f"{PREFIX}API_KEY"
 _NOT_SETTINGS = {_API_KEY, f"{_API_KEY}_FILE"}
@@ -60,6 +63,22 @@ def _days(value: str) -> int:
     if not value.isdecimal() or not 1 <= int(value) <= _MOST_DAYS:
         raise ValueError(f"must be a whole number of days from 1 to {_MOST_DAYS}")
     return int(value)
+
+
+def _seconds(value: str) -> int:
+    match = _DURATION.fullmatch(value)
+    seconds = int(match[1]) * _UNIT_SECONDS[match[2]] if match else 0
+    if not _LEAST_PING_SECONDS <= seconds <= _UNIT_SECONDS["h"] * 24:
+        raise ValueError("must be a duration from 10s to 24h, such as 30s, 1m or 2h")
+    return seconds
+
+
+def _secret_url(value: str) -> str:
+    try:
+        _web_url(value)
+    except ValueError:
+        raise ValueError("must be an address that begins with http:// or https://") from None  # never quoted
+    return value
 
 
 def _log_format(value: str) -> str:
@@ -133,6 +152,13 @@ class Settings:
     retention_days: int = _setting("days that runs and results are kept; alerts at least a year", _days, 90)
     public_url: str | None = _setting("where people reach this service; used in links", _web_url, None)
     dashboard_url: str | None = _setting("dashboard link in notifications; {check} is replaced", _web_url, None)
+    ping_url: str | None = _setting(
+        "address that is pinged while the worker works, such as a check of healthchecks.io",
+        _secret_url,
+        None,
+        secret=True,
+    )
+    ping_interval: int = _setting("how often it is pinged", _seconds, 60)
     runbook_url: str | None = _setting(
         "runbook link in notifications; {check}, {rule} and {kind} are replaced", _web_url, None
     )

@@ -18,6 +18,7 @@ from fastapi import Depends, FastAPI
 
 from app import __version__, metrics
 from app.adapters.hooks.sending import Sender
+from app.adapters.pinging import Pinger
 from app.adapters.retrievers.pasted import read_pasted
 from app.adapters.retrievers.probe import RetrieverProbe
 from app.api import (
@@ -55,6 +56,7 @@ from app.services.agreement import config_hash
 from app.services.diagnosis import OnDemand
 from app.services.hook_reading import hook_warnings
 from app.services.notices import Links
+from app.services.outward_ping import Ping
 from app.services.references import FILE
 from app.services.store_watch import report_store
 from app.services.vault import Vault, expect_key, open_vault
@@ -201,6 +203,8 @@ def open_service(
             links=links_of(settings),
             owner=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
             retention_days=settings.retention_days,
+            ping=real_ping(settings),
+            ping_seconds=settings.ping_interval,
         )
         worker = Worker(engine, exposition.process, exposition.snapshot)
         exposition.process.watch_worker(lambda: worker.alive)
@@ -274,6 +278,14 @@ def real_send(settings: Settings) -> Send:
 def hooks_of(settings: Settings) -> AddressPolicy:
     """Return where hooks may go."""
     return hook_policy(parse_allow(settings.hook_allow) if settings.hook_allow else ())
+
+
+def real_ping(settings: Settings) -> Ping | None:
+    """Make the ping to a monitor of monitors, where one is set; what it may reach is what hooks may."""
+    if settings.ping_url is None:
+        return None
+    allow = parse_allow(settings.hook_allow) if settings.hook_allow else ()
+    return Pinger(url=settings.ping_url, policy=hook_policy(allow), user_agent=USER_AGENT)
 
 
 def real_tracing(environment: Mapping[str, str]) -> "Tracing | None":

@@ -26,6 +26,7 @@ from app.services.delivery_threads import MOST_THREADS, DeliveryThreads
 from app.services.diagnosing import Diagnoses
 from app.services.heartbeat import keep_leases
 from app.services.notices import Links
+from app.services.outward_ping import Ping, ping_if_working
 from app.services.overload import report_overload
 from app.services.plans import Planner
 from app.services.runs import EndedRun
@@ -76,6 +77,9 @@ class Engine:
     trace: Trace = untraced
     clock: Callable[[], datetime] = _now
     retention_days: int = 90
+    ping: Ping | None = None
+    """Tells somebody outside that this worker works; None = nobody is told."""
+    ping_seconds: float = 60.0
     run_threads: int = 4
     delivery_threads: int = MOST_THREADS
     """At most; one waits for what is due, the others are started while sends are under way."""
@@ -100,6 +104,8 @@ class Worker:
         self._now = WorkerClock(engine.clock, process.monitor)
         self._times_set = 0
         """How often the clock was set when the scheduler was given its instants."""
+        self._synced_at: float | None = None
+        """When the scheduler last had every check looked after, by the monotonic clock."""
         self._threads: list[threading.Thread] = []
         self._scheduler = BackgroundScheduler(timezone=UTC)
         self._scheduled: dict[int, int] = {}
@@ -128,11 +134,13 @@ class Worker:
         ]
         loops += [(f"run-{number}", partial(self._run_loop, owner)) for number, owner in enumerate(self._owners)]
         loops += [(f"diagnosis-{number}", self._diagnosis_loop) for number in range(self._engine.diagnosis_threads)]
+        if self._engine.ping is not None:
+            loops.append(("ping", partial(self._ping_loop, self._engine.ping)))
+        self._senders.start()
         for name, loop in loops:
             thread = threading.Thread(target=loop, name=f"coalmine-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
-        self._senders.start()
 
     def wake(self) -> None:
         """Say that there may be work now: a run was queued, a delivery written, a definition changed."""
@@ -184,6 +192,7 @@ class Worker:
             if self._stopping.is_set():
                 return
             self._follow(checks)
+        self._synced_at = time.monotonic()
         firing = alerting.checks_at_tick(self._engine.store)
         for check in checks:
             self._look_after(check, firing=check.id in firing)
@@ -243,6 +252,15 @@ class Worker:
 
     def _retain(self) -> None:
         retention.prune(self._engine.store, self._now(), days=self._engine.retention_days)
+
+    def _ping_loop(self, ping: Ping) -> None:
+        while self._synced_at is None and not self._stopping.wait(_LOOK_SECONDS):
+            pass
+        self._repeat(self._engine.ping_seconds, partial(self._ping, ping))
+
+    def _ping(self, ping: Ping) -> None:
+        synced_ago = time.monotonic() - (self._synced_at or 0.0)
+        ping_if_working(ping, self._engine.store, self._process.monitor, alive=self.alive, synced_ago=synced_ago)
 
     def _retention_loop(self) -> None:
         self._stopping.wait(_RETENTION_SECONDS)

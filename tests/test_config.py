@@ -25,9 +25,11 @@ GOOD: dict[str, tuple[str, Any]] = {
     "RETENTION_DAYS": ("30", 30),
     "PUBLIC_URL": ("https://coalmine.example.org/", "https://coalmine.example.org"),
     "DASHBOARD_URL": ("https://grafana.example.org/d/{check}", "https://grafana.example.org/d/{check}"),
+    "PING_URL": ("https://hc-ping.com/0123-4567/", "https://hc-ping.com/0123-4567/"),
+    "PING_INTERVAL": ("2m", 120),
     "RUNBOOK_URL": ("https://wiki.example.org/{check}/{rule}", "https://wiki.example.org/{check}/{rule}"),
 }
-SECRETS = {"DATABASE_URL", "SECRET_KEY", "METRICS_TOKEN"}
+SECRETS = {"DATABASE_URL", "SECRET_KEY", "METRICS_TOKEN", "PING_URL"}
 BAD: list[tuple[str, str]] = [
     ("DATABASE_URL", "mysql://db/coalmine"),
     ("DATABASE_URL", "coalmine.db"),
@@ -58,6 +60,10 @@ BAD: list[tuple[str, str]] = [
     ("PUBLIC_URL", "https://a b"),
     ("DASHBOARD_URL", "ftp://example.org"),
     ("RUNBOOK_URL", "http://[::1"),
+    ("PING_URL", "hc-ping.com/0123-4567"),
+    ("PING_INTERVAL", "9s"),
+    ("PING_INTERVAL", "25h"),
+    ("PING_INTERVAL", "often"),
 ]
 
 
