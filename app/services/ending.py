@@ -103,7 +103,8 @@ def _end(
         lacking=gathered.lacking,
     )
     cause = run_causes.find_cause(store, plan, gathered, found)
-    if cause is not None and cause.is_told(plan.run.id):
+    by_a_rule = cause is not None and any(cause.detail and one.startswith(cause.detail) for one in reasons)
+    if cause is not None and cause.is_told(plan.run.id) and not by_a_rule:
         reasons.append(cause.reason)
     status = RunStatus.FINISHED if gathered.complete else RunStatus.PARTIAL
     now = clock()
