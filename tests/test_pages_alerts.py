@@ -302,9 +302,25 @@ def test_other_alerts_of_the_same_check_are_named(pages: Site) -> None:
         pages.world.probe.answers[one["query"]] = answered(hits("noise", scores=[0.1]))
     pages.world.run()
     ids = {alert["rule"]: alert["id"] for alert in pages.world.alerts()}
-    related = _section(pages.page(f"/alerts/{ids['health']}"), "related")
-    assert "one fault may raise several alerts" in related
-    assert "threshold-coverage" in related
+    incident = _section(pages.page(f"/alerts/{ids['health']}"), "incident")
+    assert "are one incident: one page per hook" in incident
+    assert "threshold-coverage" in incident
+
+
+def test_alerts_of_one_incident_stand_together_in_the_list(pages: Site) -> None:
+    rules = [{**COVERAGE, **AT_ONCE}, {**COVERAGE, **AT_ONCE, "measure": "health_score", "key": "health"}]
+    pages.world.apply(canary_page(CANARIES, rules=rules))
+    pages.world.probe.all_miss()
+    for one in CANARIES:
+        pages.world.probe.answers[one["query"]] = answered(hits("noise", scores=[0.1]))
+    pages.world.run()
+    (number,) = {alert["incident_id"] for alert in pages.world.alerts()}
+    shown = pages.page("/alerts")
+    group = next(one for one in shown.all("section") if one.attributes.get("aria-labelledby") == f"incident-{number}")
+    assert "quality · 2 alerts" in group.text
+    assert len(shown.all("article")) == 2
+    assert len(pages.page(f"/alerts?incident_id={number}").all("article")) == 2
+    assert "No alert like that" in pages.page("/alerts?incident_id=999").text
 
 
 def test_who_was_told_is_shown_with_what_they_answered_and_when_it_is_tried_again(pages: Site) -> None:

@@ -71,7 +71,9 @@ class AlertDetails:
     """The newest healthy run before the first bad one."""
     newest_bad_run: str | None
     related: Sequence[Mapping[str, Any]]
-    """Other alerts of the check that are not over: `id, rule, severity, state, reason` each."""
+    """Other alerts of the check that are not over: `id, rule, kind, severity, state, reason` each."""
+    incident: Sequence[Mapping[str, Any]]
+    """The other alerts that are or were part of its incident, in the same form."""
     dashboard: str | None
     runbook: str | None
 
@@ -105,7 +107,12 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
             degraded=degraded,
             last_good_run=_last_good(connection, row),
             newest_bad_run=_newest_bad(alert, looked_at),
-            related=_related(connection, row),
+            related=[
+                _related(one)
+                for one in alerts.open_alerts(connection, row.check_id, hold=False)
+                if one.id != row.id and (one.incident_id is None or one.incident_id != row.incident_id)
+            ],
+            incident=[] if row.incident_id is None else _others(connection, row.incident_id, row.id),
             dashboard=told["dashboard"],
             runbook=told["runbook"],
         )
@@ -199,16 +206,16 @@ def _newest_bad(alert: Mapping[str, Any], looked_at: Sequence[Mapping[str, Any]]
     return newest
 
 
-def _related(connection: Connection, row: AlertRow) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": str(one.id),
-            "rule": one.rule_key,
-            "kind": one.kind,
-            "severity": one.severity,
-            "state": one.state,
-            "reason": one.reason,
-        }
-        for one in alerts.open_alerts(connection, row.check_id, hold=False)
-        if one.id != row.id
-    ]
+def _others(connection: Connection, incident_id: int, alert_id: int) -> list[dict[str, Any]]:
+    return [_related(one) for one in alerts.alerts_of_incident(connection, incident_id) if one.id != alert_id]
+
+
+def _related(one: AlertRow) -> dict[str, Any]:
+    return {
+        "id": str(one.id),
+        "rule": one.rule_key,
+        "kind": one.kind,
+        "severity": one.severity,
+        "state": one.state,
+        "reason": one.reason,
+    }

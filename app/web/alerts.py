@@ -53,6 +53,7 @@ class Wanted:
     check: str = ""
     within: str = ""
     unacknowledged: bool = False
+    incident_id: str = ""
 
     def query(self, **changed: Any) -> str:
         """Write the address of the same list with something changed."""
@@ -72,6 +73,7 @@ def _wanted(
     check: Annotated[str, Query(max_length=64)] = "",
     within: str = "",
     unacknowledged: str = "",
+    incident_id: Annotated[str, Query(max_length=20, pattern="^[0-9]*$")] = "",
 ) -> Wanted:
     asked = {
         "state": (state, STATES),
@@ -83,7 +85,13 @@ def _wanted(
     if wrong:
         raise InvalidInputError(wrong)
     return Wanted(
-        state=state, severity=severity, kind=kind, check=check, within=within, unacknowledged=bool(unacknowledged)
+        state=state,
+        severity=severity,
+        kind=kind,
+        check=check,
+        within=within,
+        unacknowledged=bool(unacknowledged),
+        incident_id=incident_id,
     )
 
 
@@ -99,7 +107,7 @@ def show_alerts(
     return render(
         request,
         "alerts.html",
-        lines=found[:_ALERTS],
+        groups=alert_lines.by_incident(store, found[:_ALERTS]),
         following=found[_ALERTS - 1].alert["id"] if len(found) > _ALERTS else None,
         wanted=wanted,
         counts=_counts(store, wanted.check),
@@ -183,6 +191,7 @@ def _question(wanted: Wanted) -> AlertQuestion:
         severity=wanted.severity or None,
         kind=wanted.kind or None,
         unacknowledged=wanted.unacknowledged,
+        incident_id=shapes.id_number(wanted.incident_id, "incident") if wanted.incident_id else None,
         since=_now() - span if span is not None else None,
     )
 
