@@ -4,7 +4,7 @@ Texts of others are drawn literally: nothing in them is taken for markup or a co
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from app.domain.counting import counted
-from app.domain.errors import CoalmineError, InvalidInputError
+from app.domain.errors import CoalmineError, InvalidInputError, Problem
 from app.domain.model import Verdict
 from app.formats.canary_files import Documents
 from app.formats.comparisons import comparison_lines, comparison_tables
@@ -34,6 +34,7 @@ from app.formats.reports import (
     report_tables,
     table_markdown,
 )
+from app.formats.warnings import text_of
 
 _PIPED_WIDTH = 160  # where there is no terminal to ask, wide enough for a log or a pager
 _STYLES = {Verdict.HEALTHY: "bold green", Verdict.DEGRADED: "bold red", Verdict.UNKNOWN: "bold yellow"}
@@ -96,6 +97,12 @@ def show_documents(documents: Documents) -> None:
         counts["silence"] = len(documents.silences)
     told = [counted(count, name) for name, count in counts.items()]
     sys.stdout.write(f"All good: {', '.join(told)}.\n")
+
+
+def warn(warnings: Iterable[Problem]) -> None:
+    """Say what is valid and yet without effect, a line each with its file and line."""
+    for warning in warnings:
+        note(f"Warning: {plain(text_of(warning))}.")
 
 
 def note(line: str) -> None:

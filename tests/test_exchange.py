@@ -110,6 +110,7 @@ RICH: dict[str, Any] = {
 }
 
 
+ABOVE = "a grade above 3 became 3; say what grades mean with grades, such as 0-4 or 4=3"
 FORMULAS = ["=1+1", "+49 30 1234", "-x", "@SUM(A1)", "'=quoted", "''-twice", "'plain", '=HYPERLINK("http://x")']
 
 
@@ -206,7 +207,7 @@ def test_a_hostile_topic_is_refused_and_costs_no_more_than_its_length(line: str)
 def test_grades_outside_the_scale_are_brought_into_it_and_noted() -> None:
     imported = read("trec", {"t": "1\tx\n", "q": "1 0 a -2\n1 0 b 4\n1 0 c 5\n"})
     assert judged(canaries(imported)["1"]) == {"a": 0, "b": 3, "c": 3}
-    assert imported.notes == ("a negative grade became 0 (at q:1)", "a grade above 3 became 3 (2x, first at q:2)")
+    assert imported.notes == ("a negative grade became 0 (at q:1)", f"{ABOVE} (2x, first at q:2)")
 
 
 def test_queries_without_judgments_and_judgments_without_queries_are_left_out_and_noted() -> None:

@@ -20,7 +20,9 @@ from app.formats.canary_files import CanaryFile, Documents, read_canary_files
 from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, SuiteDocument
 from app.formats.exchange import FORMATS, Gathering, Limits, Source
+from app.formats.exchange.grades import parse_grades
 from app.formats.fields import shortened
+from app.formats.warnings import warnings_of
 from app.services import applying, definitions, exporting, thinness
 from app.services.keys import Scope
 from app.services.references import API
@@ -44,6 +46,7 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
     suite: Named = None,
     as_documents: bool = False,
     split: Annotated[str | None, Query(max_length=64)] = None,
+    grades: Annotated[str | None, Query(max_length=1000)] = None,
     dry_run: bool = False,
 ) -> dict[str, Any]:
     """Apply documents as API-managed objects, in one transaction; `dry_run` only says what would change.
@@ -51,8 +54,9 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
     Without a format the body is a canary file as JSON, a list of them, or `{"files": {name: text}}` with their YAML,
     in which no variable is known. With one it is `{"files": {name: text}}`, the files of another tool, which become
     the suite named by `suite`. `as_documents`: what they call a document is one here too, not a chunk. `split`: of BEIR
-    files with several qrels, which `qrels/SPLIT.tsv` is read. `notes` say what was left out, and which suites are too
-    thin to see much. What the export answers can be sent as it is.
+    files with several qrels, which `qrels/SPLIT.tsv` is read. `grades`: what theirs mean, as a map `1=0,4=3` or as
+    their scale `0-4`; else those above 3 become 3. `notes` say what was left out, and which suites are too thin to see
+    much, `warnings` what is in force without effect. What the export answers can be sent as it is.
     """
     notes: Sequence[str] = ()
     if form == "coalmine" and isinstance(body, dict) and "files" in body:
@@ -61,7 +65,7 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
         wanted = _joined([parse_document(CanaryFile, one) for one in (body if isinstance(body, list) else [body])])
     else:
         given = parse_document(SuiteFiles, body)
-        wanted, notes = from_files(form, suite, given, as_documents=as_documents, split=split)
+        wanted, notes = from_files(form, suite, given, as_documents=as_documents, split=split, grades=grades)
     if dry_run:
         changes = applying.diff(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
     else:
@@ -78,7 +82,11 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
         for change in changes
     ]
     notes = [*notes, *thinness.notes_on_plan(store, wanted, managed_by=API)]
-    return {"applied": not dry_run, "changes": told, "notes": notes}
+    warnings = [
+        {name: value for name in ("file", "line", "path", "message") if (value := getattr(one, name)) is not None}
+        for one in warnings_of(wanted)
+    ]
+    return {"applied": not dry_run, "changes": told, "notes": notes, "warnings": warnings}
 
 
 @router.get("/export", response_class=YamlResponse, responses=answers(200))
@@ -99,12 +107,18 @@ def export_documents(
 
 
 def from_files(
-    form: str, suite: str | None, given: SuiteFiles, *, as_documents: bool = False, split: str | None = None
+    form: str,
+    suite: str | None,
+    given: SuiteFiles,
+    *,
+    as_documents: bool = False,
+    split: str | None = None,
+    grades: str | None = None,
 ) -> tuple[Documents, tuple[str, ...]]:
     """Read files of another tool as a suite; gives it and what of them was left out. Raises InvalidInputError."""
     if suite is None:
         raise InvalidInputError([Problem(path="suite", message="say the name of the suite: ?suite=NAME")])
-    gathering = Gathering(as_document=as_documents or given.as_documents, limits=Limits())
+    gathering = Gathering(as_document=as_documents or given.as_documents, limits=Limits(), grades=parse_grades(grades))
     # Lines end at line feeds alone, as in a file: texts may hold other separators.
     sources = [Source(name=name, lines=partial(StringIO, text)) for name, text in _of_split(given.files, split).items()]
     FORMATS[form].read(sources, gathering)

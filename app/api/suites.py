@@ -23,6 +23,7 @@ from app.api.schemas import page
 from app.formats.canary_documents import with_key
 from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, SuiteDocument
+from app.formats.warnings import why_nothing_is_expected
 from app.services import definitions, thinness
 from app.store.suites import CanaryRow
 
@@ -122,4 +123,5 @@ def delete_canary(store: StoreDep, suite: str, key: str) -> None:
 
 
 def _canary(row: CanaryRow) -> dict[str, Any]:
-    return {**row.body, **ownership(row), "hash": row.hash}
+    warning = why_nothing_is_expected(CanaryDocument.model_validate(row.body))
+    return {**row.body, **ownership(row), "hash": row.hash, "warnings": [] if warning is None else [warning]}

@@ -21,6 +21,7 @@ from app.domain.errors import CoalmineError
 from app.formats.canary_export import import_pages, write_canary_file
 from app.formats.exchange import FORMATS
 from app.formats.reports import plain
+from app.formats.warnings import warnings_of
 from app.main import database_file, make_room
 from app.services import applying, exporting, thinness
 from app.services.references import FILE
@@ -175,6 +176,7 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
             notes = thinness.notes_on_plan(store, documents, managed_by=FILE)
         changes = [asdict(change) for change in found]
     terminal.show_plan(changes, applied=not dry_run)
+    terminal.warn(warnings_of(documents))
     for line in notes:
         terminal.note(f"Note: {plain(line)}.")
     return bool(changes)

@@ -18,8 +18,10 @@ from app.formats.canary_export import import_pages, write_canary_file
 from app.formats.canary_files import Documents
 from app.formats.exchange import FORMATS, Gathering, Source
 from app.formats.exchange.gathering import Imported
+from app.formats.exchange.grades import parse_grades
 from app.formats.file_notes import suite_notes
 from app.formats.reports import plain
+from app.formats.warnings import warnings_of
 from app.services import applying, thinness
 from app.services.references import API
 from app.services.vault import open_vault
@@ -51,6 +53,9 @@ def import_suite(  # noqa: PLR0913 - options of a command
         bool, typer.Option("--as-documents", help="What they call a document is one here too, not a chunk.")
     ] = False,
     split: Annotated[str, typer.Option(help="Of BEIR: which qrels/SPLIT.tsv.")] = "test",
+    grades: Annotated[
+        str | None, typer.Option(metavar="MAP", help="What grades mean: 1=0,2=1,3=2,4=3, or their scale, 0-4.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
     server: ServerUrl = None,
     data_dir: DataDir = None,
@@ -62,7 +67,7 @@ def import_suite(  # noqa: PLR0913 - options of a command
     """
     if form not in FORMATS:
         raise typer.BadParameter(f"'{form}' is not a format; there are: {', '.join(FORMATS)}", param_hint="--from")
-    imported = _read(form, _files(paths, split), suite or _slug(paths[0]), as_documents=as_documents)
+    imported = _read(form, _files(paths, split), suite or _slug(paths[0]), as_documents=as_documents, grades=grades)
     documents = Documents(suites=(imported.suite,))
     notes: Sequence[str] = ()
     if to is not None:
@@ -81,6 +86,7 @@ def import_suite(  # noqa: PLR0913 - options of a command
                 found = applying.apply(store, vault, documents, managed_by=API, now=now())
             notes = thinness.notes_on_plan(store, documents, managed_by=API)
         terminal.show_plan([asdict(change) for change in found], applied=not dry_run, most=_SHOWN)
+    terminal.warn(warnings_of(documents))
     for line in (*imported.notes, *notes):
         terminal.note(f"Note: {plain(line)}.")
     size = f"{counted(len(imported.suite.canaries or ()), 'canary')}, {counted(imported.judgments, 'judgment')}"
@@ -107,8 +113,8 @@ def source_of(path: Path, moved: Callable[[int], None] = lambda _: None) -> Sour
     return Source(name=str(path), lines=lines)
 
 
-def _read(form: str, files: Sequence[Path], suite: str, *, as_documents: bool) -> Imported:
-    gathering = Gathering(as_document=as_documents)
+def _read(form: str, files: Sequence[Path], suite: str, *, as_documents: bool, grades: str | None) -> Imported:
+    gathering = Gathering(as_document=as_documents, grades=parse_grades(grades))
     # Each file is looked into before it is read, which moves the bar by a block at most.
     with terminal.reading([(file.name, file.stat().st_size) for file in files]) as bar:
         sources = [source_of(file, bar(number)) for number, file in enumerate(files)]

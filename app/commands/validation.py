@@ -9,6 +9,7 @@ from app.commands.base import Paths, examples
 from app.commands.files import read_files
 from app.formats.file_notes import silence_notes, suite_notes
 from app.formats.reports import plain
+from app.formats.warnings import warnings_of
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -18,5 +19,6 @@ def validate(paths: Paths) -> None:
     """Say everything that is wrong with canary files, each with file and line."""
     documents = read_files(paths)
     terminal.show_documents(documents)
+    terminal.warn(warnings_of(documents))
     for line in [*suite_notes(documents), *silence_notes(documents, datetime.now(UTC))]:
         terminal.note(f"Note: {plain(line)}.")

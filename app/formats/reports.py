@@ -196,6 +196,8 @@ def cutoff_table(run: Mapping[str, Any]) -> Table:
         if all(value is None for value in cells.get(name, {}).values()):
             cells.pop(name, None)
     ks = sorted({k for row in cells.values() for k in row})
+    # Beyond fetch_k nothing is ever measured: such a column says nothing, unless no other does either.
+    ks = [k for k in ks if any(row.get(k) is not None for row in cells.values())] or ks
     order = [name for name in CUT_MEASURES if name in cells] + [name for name in cells if name not in CUT_MEASURES]
     rows = tuple((name, *(number(cells[name].get(k)) for k in ks)) for name in order)
     return Table(title="Measures", columns=("measure", *(f"@{k}" for k in ks)), rows=rows)

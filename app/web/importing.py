@@ -19,6 +19,7 @@ from app.api.schemas import SuiteFiles
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
+from app.formats.warnings import text_of, warnings_of
 from app.services import applying, thinness
 from app.services.keys import Scope
 from app.services.references import API
@@ -98,8 +99,9 @@ def _imported(request: Request, store: Store, vault: Vault, typed: Typed, upload
         return _page(request, typed, staged, problems=error.problems, status=422)
     except ConflictError as error:
         return _page(request, typed, staged, problems=(Problem(message=str(error)),), status=409)
+    warned = [text_of(warning) for warning in warnings_of(wanted)]
     thin = thinness.notes_on_plan(store, wanted, managed_by=API)
-    plan = {"changes": changes[:_SHOWN_CHANGES], "total": len(changes), "notes": [*notes, *thin]}
+    plan = {"changes": changes[:_SHOWN_CHANGES], "total": len(changes), "notes": [*warned, *notes, *thin]}
     return _page(request, typed, staged, plan={**plan, "queries": _queries(wanted)})
 
 
@@ -112,7 +114,7 @@ def _planned(typed: Typed) -> Typed:
     """Give the form as it was when the plan was shown: nothing else is put in force, whatever was typed since."""
     if typed.get("do") != "apply":
         return typed
-    said = {name: typed.get(f"planned.{name}") for name in ("format", "suite", "as_documents")}
+    said = {name: typed.get(f"planned.{name}") for name in ("format", "suite", "as_documents", "grades")}
     return Typed(texts={**typed.texts, **said}, many=typed.many)
 
 
@@ -161,7 +163,8 @@ def _wanted(store: Store, typed: Typed, files: Mapping[str, str]) -> tuple[Docum
     if form == "coalmine":
         return from_canary_files(store, files), ()
     body: dict[str, Any] = {"files": dict(files), "as_documents": bool(typed.get("as_documents"))}
-    return from_files(form, typed.stripped("suite") or None, parse_document(SuiteFiles, body))
+    given = parse_document(SuiteFiles, body)
+    return from_files(form, typed.stripped("suite") or None, given, grades=typed.stripped("grades") or None)
 
 
 def _where(wanted: Documents) -> str:

@@ -15,6 +15,7 @@ from app.domain.model import MAX_GRADE, Category
 from app.formats.canary_documents import derived_key
 from app.formats.complaints import message_of, parse_document, path_of
 from app.formats.documents import CanaryDocument, SuiteDocument
+from app.formats.exchange.grades import UNCHANGED, GradeMap
 from app.formats.fields import MOST_PROBLEMS, shortened, suggestion
 
 _Identity = tuple[str | None, str | None, str | None]
@@ -68,8 +69,11 @@ class Limits:
 class Gathering:
     """What has been read so far. `as_document`: what the files call a document is a document, not a chunk."""
 
-    def __init__(self, *, as_document: bool = False, limits: Limits | None = None) -> None:
+    def __init__(
+        self, *, as_document: bool = False, limits: Limits | None = None, grades: GradeMap = UNCHANGED
+    ) -> None:
         """Begin with nothing. Limits of None are for files of one's own: without any."""
+        self._grades = grades
         self._limits = limits
         self._judgments = 0
         self._by_identity: dict[str, _Gathered] = {}
@@ -136,7 +140,7 @@ class Gathering:
     def grade(self, text: str, file: str, line: int) -> int | None:
         """Read a grade: whole numbers from 0 to 3; others are brought there, and that is noted. None = a problem."""
         try:
-            value = float(text)
+            value = self._grades.of(float(text))
             whole = round(value)  # neither infinity nor NaN can be
         except (ValueError, OverflowError):
             self.problem(file, line, f"the grade '{shortened(text)}' is not a number")
@@ -146,7 +150,8 @@ class Gathering:
         if whole < 0:
             self.note("a negative grade became 0", f"{file}:{line}")
         if whole > MAX_GRADE:
-            self.note(f"a grade above {MAX_GRADE} became {MAX_GRADE}", f"{file}:{line}")
+            told = f"a grade above {MAX_GRADE} became {MAX_GRADE}; say what grades mean with grades, such as 0-4 or 4=3"
+            self.note(told, f"{file}:{line}")
         return min(max(whole, 0), MAX_GRADE)
 
     def problem(self, file: str, line: int | None, message: str) -> None:
