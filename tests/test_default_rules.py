@@ -1,5 +1,6 @@
 """A check without rules: compared with its own past, guarded until that is known, and never held to our number."""
 
+import json
 from collections.abc import Iterable
 
 import pytest
@@ -57,6 +58,9 @@ def test_before_a_baseline_stands_half_of_the_first_coverage_gone_is_critical_in
     (alert,) = world.alerts()
     assert (alert["rule"], alert["kind"], alert["severity"], alert["state"]) == ("guard", "guard", "critical", "firing")
     assert alert["reason"].startswith("coverage 0.35 is below half of the 0.75 of run ")
+    world.deliver_all()
+    (message,) = [message for _, message in world.send.sent]
+    assert json.loads(message.body)["data"]["summary"].startswith("watch: coverage 0.35, below 0.375 since run ")
     carry_out(world, 2)
     assert [alert["state"] for alert in world.alerts()] == ["resolved"]
 

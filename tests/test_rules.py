@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from app.domain.alert_summary import AlertFacts, alert_summary
+from app.domain.alerting import TransitionType
 from app.domain.facts import RunFacts
 from app.domain.guard import FirstRun, WarmUp, first_run
 from app.domain.model import Aggregates, Bound, EmbedderChange, Rule, RuleKind, Severity, Slice
@@ -320,3 +322,9 @@ def test_probe_errors_says_why_a_run_is_unknown_though_its_probes_measured() -> 
 def test_an_embedder_that_did_not_answer_neither_opens_nor_closes() -> None:
     seen = condition(EMBEDDING, replace(run(), embedder_reason="answered 500"), unknown=False)
     assert (seen.measured, seen.severity, seen.good_beyond_margin) == (False, None, False)
+
+
+@pytest.mark.parametrize("kind", RuleKind)
+@pytest.mark.parametrize("change", [TransitionType.OPENED, TransitionType.RESOLVED])
+def test_every_kind_of_rule_has_a_summary(kind: RuleKind, change: TransitionType) -> None:
+    assert alert_summary(AlertFacts(check="docs", kind=kind, change=change)).startswith("docs: ")

@@ -154,6 +154,7 @@ _CLAIMS: Final = {
     RuleKind.PROBE_ERRORS: _probe_errors,
     RuleKind.NO_DATA: _no_data,
     RuleKind.EMBEDDING: _embedding,
+    RuleKind.GUARD: _threshold,
 }
 
 
@@ -179,7 +180,7 @@ def _recovered(facts: AlertFacts) -> str:
 
 
 def _recovered_canaries(facts: AlertFacts) -> str:
-    watched = facts.kind in {RuleKind.THRESHOLD, RuleKind.DROP} and facts.value is not None
+    watched = facts.kind in {RuleKind.THRESHOLD, RuleKind.DROP, RuleKind.GUARD} and facts.value is not None
     name = measure_text(facts.measure, facts.category) if watched else "coverage"
     value = facts.value if watched else facts.coverage
     level = f"{name} {ratio_text(value)}, " if value is not None else ""
