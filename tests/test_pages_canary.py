@@ -224,7 +224,7 @@ def test_trying_judges_low_relevance_and_missing_in_numbers(pages: Site) -> None
 def test_trying_a_retriever_that_does_not_answer_is_no_measurement(pages: Site) -> None:
     pages.world.probe.answers["ant"] = failed(Outcome.REFUSED, http_status=503, detail="said 503")
     told = section(page(pages.client().post(f"{ANT}/try")), "just-now").text
-    assert "refused, HTTP 503: said 503. A run would have measured nothing" in told
+    assert "error response, HTTP 503: said 503. A run would have measured nothing" in told
     assert "healthy" not in told
 
 

@@ -131,6 +131,11 @@ def outcome_text(outcome: Outcome, http_status: int | None) -> str:
     return f"HTTP {http_status}" if outcome is Outcome.REFUSED and http_status is not None else str(outcome)
 
 
+def outcome_word(outcome: str) -> str:
+    """Name an outcome for people, to whom an HTTP 500 is no refusal: `error response`, `timeout`."""
+    return "error response" if outcome == Outcome.REFUSED else outcome.replace("_", " ")
+
+
 def address_of(url: str, options: Mapping[str, str]) -> str | None:
     """Host and port of a URL, or of a template of one with these options; None where it names none.
 

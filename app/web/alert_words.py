@@ -8,6 +8,7 @@ from app.domain.alerting import Retirement
 from app.domain.canary_changes import CAUSE_WORDS
 from app.domain.counting import counted
 from app.domain.diagnosis.values import Cause
+from app.domain.probe_failures import outcome_word
 from app.web.wording import ABSENT, bound, capitalize_first, evidence, score, seconds, spoken
 
 ALERT_STATES: Final[Mapping[str, str]] = {
@@ -186,5 +187,6 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "limits": limits,
     "pace": pace,
     "by_cause": by_cause,
+    "outcome_word": outcome_word,
 }
 """For templates."""
