@@ -250,6 +250,17 @@ def test_a_passage_that_the_new_cut_splits_is_told_as_re_cut_with_both_parts_pro
     assert max(split.values()) == 2
 
 
+def test_proposals_are_outdated_once_the_old_chunks_are_back(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store)
+    setting.run()
+    setting.library.chunks = recut(TEXTS)
+    setting.run()
+    setting.library.chunks = dict(TEXTS)
+    setting.run()
+    states = {one["state"] for one in reanchoring.list_all(sqlite_store, "watch", state=None, limit=100)}
+    assert states == {"outdated"}
+
+
 def test_a_document_that_the_new_cut_ranks_lower_is_told_as_re_cut() -> None:
     canary = Canary(key="q", query="?", judgments=(Judgment(document="a.md"),))
     before = ranking(("old-0", words(0)), document="a.md")

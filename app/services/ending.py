@@ -14,6 +14,7 @@ from app.services import alerting, embedding_canaries, facts, run_causes, watchi
 from app.services.embedding_canaries import Watched
 from app.services.findings import find_out
 from app.services.plans import Plan
+from app.services.returned_chunks import outdate_returned
 from app.services.staging import Gathered, gather
 from app.services.summaries import aggregate_vector, failure_summary, probe_summary, run_body, with_embedder
 from app.services.watching import OvertakenError
@@ -142,6 +143,7 @@ def _end(
         ]
         recording.save_scores(connection, plan.layout_id, rows)
         recording.change_states(connection, check_id, run_id, closed=found.closed, opened=found.opened)
+        outdate_returned(connection, plan, gathered, found.results.keys(), at=to_us(now))
         recording.save_probes(connection, run_id, gathered.latencies.tobytes(), gathered.failures, gathered.unscored_at)
         recording.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), vector)
         if gathered.index_version is not None:
