@@ -148,10 +148,17 @@ def _staged(typed: Typed, uploads: list[tuple[str, bytes]]) -> tuple[list[Staged
 
 
 def _kept(typed: Typed) -> list[Staged]:
-    """Give the files that the form carries: a browser cannot fill in again which files were chosen."""
+    """Give the files that the form carries: a browser cannot fill in again which files were chosen.
+
+    It sends the line breaks of a form's texts as CRLF, whatever they were.
+    """
     names = [(place, typed.get(f"file[{place}].name")) for place in range(_MOST_FILES)]
     return [
-        Staged(name=name, text=typed.get(f"file[{place}].text"), pasted=typed.get(f"file[{place}].pasted") == "yes")
+        Staged(
+            name=name,
+            text=typed.get(f"file[{place}].text").replace("\r\n", "\n"),
+            pasted=typed.get(f"file[{place}].pasted") == "yes",
+        )
         for place, name in names
         if name
     ]
