@@ -562,9 +562,10 @@ def test_a_canary_file_is_imported_with_what_it_holds(pages: Site) -> None:
     shown = sent(pages, "/import", format="coalmine", pasted=text, do="plan")
     assert "suite pasted" in shown.one("tbody").text
     assert sent(pages, "/import", 422, format="coalmine", pasted="suite: [", do="plan").one("div", role="alert").text
-    refused = sent(
-        pages, "/import", 409, format="coalmine", pasted=text.replace("pasted", "suite").replace("key: a", "key: ant")
-    )
+    owned = text.replace("pasted", "suite").replace("key: a", "key: ant")
+    planned = sent(pages, "/import", format="coalmine", pasted=owned, do="plan")
+    assert "canaries.yaml:1" in planned.one("tbody").text  # part of the plan, which names the file
+    refused = page(pages.client().post("/import", data={**fields_of(planned), "do": "apply"}), 409)
     assert "is managed by canaries.yaml:1" in refused.text
 
 
