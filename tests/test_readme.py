@@ -24,6 +24,13 @@ NEXT_TO_SETTINGS = {"COALMINE_API_KEY", "COALMINE_BENCH_STUB", "COALMINE_URL"}
 """Variables that are none of the service's: of commands, of a benchmark, of the examples in Python."""
 
 
+def listed_commands() -> dict[str, Any]:
+    """Give the commands the help lists, by name; their modules are imported when they are asked for."""
+    group = typer.main.get_group(command_line)
+    context = typer.Context(group)
+    return {name: group.get_command(context, name) for name in group.list_commands(context)}
+
+
 def test_every_setting_is_documented_once() -> None:
     names = [PREFIX + field.name.upper() for field in fields(Settings)]
     rows = re.findall(r"^\| (`COALMINE_.*?) \|", TEXT, re.MULTILINE)
@@ -37,14 +44,14 @@ def test_every_documented_setting_exists() -> None:
 
 
 def test_every_command_named_exists() -> None:
-    known = set(typer.main.get_group(command_line).commands)
+    known = set(listed_commands())
     named = set(re.findall(r"coalmine ([a-z]+)", TEXT.replace("-m benchmarks", "")))
     assert named
     assert named <= known
 
 
 def test_every_command_is_told_of() -> None:
-    commands = set(typer.main.get_group(command_line).commands)
+    commands = set(listed_commands())
     assert {name for name in commands if f"coalmine {name}" not in TEXT} == set()
 
 
@@ -131,8 +138,7 @@ def test_every_route_named_exists(sqlite_store: Store) -> None:
 def every_command() -> dict[str, Any]:
     """Give every command that does something, by its words."""
     found: dict[str, Any] = {}
-    group = typer.main.get_group(command_line)
-    for name, command in group.commands.items():
+    for name, command in listed_commands().items():
         below = getattr(command, "commands", None)
         found |= {name: command} if below is None else {f"{name} {one}": each for one, each in below.items()}
     return found
