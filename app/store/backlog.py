@@ -16,9 +16,9 @@ _LOOKED_AT = 100
 def bring_forward(connection: Connection, hook_id: int, *, now: int, errors: Collection[str]) -> bool:
     """Make one delivery of a hook due that waits for its next attempt; False where there is none.
 
-    Of those whose last attempt got no answer but failed with one of `errors`, the one that would be tried next: what
-    fails once more waits longest again, and keeps none of the others back. Nothing that the receiver answered, who may
-    have asked for patience.
+    Of those whose last attempt got no answer but failed with one of `errors`, the one whose last attempt is the
+    oldest: what fails once more comes last again, and keeps none of the others back. Nothing that the receiver
+    answered, who may have asked for patience.
     """
     # The sum keeps SQLite from walking all that was ever sent to the hook.
     of_hook = sa.and_(deliveries.c.hook_id + sa.literal_column("0") == hook_id, deliveries.c.state == said("pending"))
@@ -37,7 +37,7 @@ def bring_forward(connection: Connection, hook_id: int, *, now: int, errors: Col
     statement = (
         sa.select(deliveries.c.id)
         .where(deliveries.c.id.in_(few), waits, unanswered)
-        .order_by(*soonest)
+        .order_by(newest.correlate(deliveries).scalar_subquery(), deliveries.c.id)
         .limit(1)
         .with_for_update(of=deliveries, skip_locked=True)
     )
