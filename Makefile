@@ -39,6 +39,7 @@ screenshots: $(VENV)/.dev-installed ## take the pictures of the README anew, in 
 lock: $(VENV)/.dev-installed ## compile the lock files anew (universal, hashed, without index addresses)
 	$(COMPILE) pyproject.toml -o requirements.lock
 	$(COMPILE) -c requirements.lock pyproject.toml --extra mcp --extra apprise --extra otel --group dev -o requirements-dev.lock
+	for extra in mcp apprise otel; do $(COMPILE) -c requirements-dev.lock pyproject.toml --extra $$extra -o requirements-$$extra.lock || exit 1; done
 	$(COMPILE) --group servers -o requirements-servers.lock
 
 clean: ## remove the environments and caches, never the data

@@ -49,7 +49,7 @@ from app.domain.errors import CoalmineError, ConfigurationError, StoreUnavailabl
 from app.domain.hooks import Send
 from app.domain.retrievers import Probe
 from app.formats.canary_files import Documents, read_canary_files
-from app.formats.files import canary_texts, read_secret
+from app.formats.files import canary_paths, canary_texts, read_secret
 from app.formats.stored_bodies import read_body
 from app.services import applying, keys
 from app.services.agreement import config_hash
@@ -308,7 +308,14 @@ def links_of(settings: Settings) -> Links:
 
 
 def apply_canaries(path: Path, store: Store, vault: Vault, environment: Mapping[str, str]) -> Documents:
-    """Put canary files in force: all of them or, with InvalidInputError, none. Gives what they say."""
+    """Put canary files in force: all of them or, with InvalidInputError, none. Gives what they say.
+
+    A folder without files is accepted only while files manage nothing: behind it may be a volume that is not mounted,
+    which must not archive every check.
+    """
+    if not canary_paths(path) and not applying.diff(store, vault, Documents(), managed_by=FILE, now=datetime.now(UTC)):
+        logger.warning("canary_folder_empty", extra={"path": str(path)})
+        return Documents()
     documents = read_canary_files(canary_texts(path), environment, read_secret)
     changes = applying.apply(store, vault, documents, managed_by=FILE, now=datetime.now(UTC))
     logger.info("canaries_applied", extra={"path": str(path), "changes": len(changes)})

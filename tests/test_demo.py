@@ -14,7 +14,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from app.demo.faults import FaultKind
-from app.demo.server import create_demo
+from app.demo.server import RECEIVED, create_demo
 
 QUERY = "How do I configure OAuth2 authentication?"
 
@@ -40,6 +40,15 @@ def wreck(demo: TestClient, **fault: Any) -> dict[str, Any]:
     assert answer.status_code == 200
     body: dict[str, Any] = answer.json()
     return body
+
+
+def test_its_hook_lists_the_newest_messages_first_and_refuses_what_is_none(demo: TestClient) -> None:
+    for number in range(RECEIVED + 1):
+        assert demo.post("/hook", content=json.dumps({"number": number})).status_code == 200
+    assert [message["number"] for message in demo.get("/hook").json()["received"]] == list(range(RECEIVED, 0, -1))
+    for body in (b"", b"[]", b"no JSON"):
+        assert demo.post("/hook", content=body).status_code == 422
+    assert len(demo.get("/hook").json()["received"]) == RECEIVED
 
 
 def test_an_answer_has_the_shape_the_shipped_mapping_reads(demo: TestClient) -> None:

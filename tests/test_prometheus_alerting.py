@@ -122,6 +122,31 @@ def test_amtool_takes_the_routes_and_sends_everybody_where_they_belong() -> None
     assert receiver({"alertname": "SomebodyElses", "severity": "critical"}) == "operators"
 
 
+def test_the_commented_receivers_work_once_they_are_uncommented(tmp_path: Path) -> None:
+    text = ROUTES.read_text(encoding="utf-8")
+    uncommented = re.sub(r"^    # (?=  |[a-z]+_configs:)", "    ", text, flags=re.MULTILINE)
+    names = {"slack_configs", "email_configs", "webhook_configs"}
+    secret = tmp_path / "slack"
+    with peer(reply()) as slack:
+        secret.write_text(f"{slack.url}/services/T", encoding="utf-8")
+        config = yaml.safe_load(uncommented.replace("/etc/alertmanager/secrets/slack", str(secret)))
+        for receiver in config["receivers"]:
+            assert names <= set(receiver), "each takes over the same lines"
+            for name in names - {"slack_configs"}:  # nothing of a test leaves this machine
+                del receiver[name]
+        for route in (config["route"], *config["route"]["routes"]):
+            route |= {"group_wait": "1ms", "group_interval": "50ms"}
+        with alertmanager(tmp_path / "am", config) as url:
+            annotations = {"summary": "no worker of Coalmine is running"}
+            body = [{"labels": {**OF_RULES, "alertname": "CoalmineNoWorker"}, "annotations": annotations}]
+            httpx2.post(f"{url}/api/v2/alerts", json=body).raise_for_status()
+            until(lambda: slack.seen, seconds=30)
+    assert slack.seen[0].target == "/services/T"
+    assert "firing: no worker of Coalmine is running" in slack.seen[0].body.decode()
+    (tmp_path / "uncommented.yml").write_text(uncommented, encoding="utf-8")
+    subprocess.run([needed("amtool"), "check-config", tmp_path / "uncommented.yml"], check=True)  # noqa: S603 - our own
+
+
 def test_one_cause_is_told_once(tmp_path: Path) -> None:
     known = {
         "down": {**OF_RULES, "alertname": "CoalmineDown", "severity": "critical"},

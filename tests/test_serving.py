@@ -57,6 +57,26 @@ def test_a_killed_service_leaves_its_database_to_the_next(tmp_path: Path) -> Non
             process.end(signal.SIGKILL)
 
 
+def test_an_empty_canary_folder_is_served_at_first_and_refused_once_files_manage_checks(tmp_path: Path) -> None:
+    folder, port = tmp_path / "canaries", free_ports()
+    folder.mkdir()
+    arguments = ("serve", "--port", port, "--data-dir", tmp_path / "data", "--canaries", folder)
+    with started(tmp_path, *arguments) as process:
+        process.wait_for("is serving")
+        assert "canary_folder_empty" in process.said
+    (folder / "watch.yaml").write_text(WATCH % "http://127.0.0.1:1/", encoding="utf-8")
+    with started(tmp_path, *arguments) as process:
+        process.wait_for("is serving")
+        (folder / "watch.yaml").unlink()
+        process.popen.send_signal(signal.SIGHUP)
+        process.wait_for("canaries_not_applied")
+        checks = httpx2.get(f"http://127.0.0.1:{port}/v1/checks").json()["items"]
+        assert [check["slug"] for check in checks] == ["watch"]
+    with started(tmp_path, *arguments) as process:
+        assert process.end() == 2
+        assert "holds no canary file" in process.said
+
+
 def test_databases_beside_each_other_are_served_by_two(tmp_path: Path) -> None:
     taken = rf"\(pid {os.getpid()}\) serves {tmp_path}"
     with (

@@ -1,4 +1,4 @@
-"""The demo over HTTP: a search endpoint to watch, and a switch that breaks it in the ways `faults` knows.
+"""The demo over HTTP: a search endpoint to watch, a switch that breaks it in the ways `faults` knows, a hook receiver.
 
 Each app owns its corpus and index. A state (fault, index) is replaced as a whole, so searches need no lock.
 """
@@ -6,6 +6,7 @@ Each app owns its corpus and index. A state (fault, index) is replaced as a whol
 import asyncio
 import itertools
 import threading
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 import uvicorn
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
 
 from app.demo import faults
@@ -24,6 +25,10 @@ from app.demo.faults import BadFaultError, Fault, FaultKind
 from app.demo.page import render
 from app.demo.retriever import SCALE, Hit, Retriever
 
+RECEIVED = 50
+"""How many messages `/hook` keeps."""
+
+_OBJECT = TypeAdapter(dict[str, Any])
 _LOOK_SECONDS = 0.1
 _GONE = 499  # nobody reads it; nginx's number for a client that went away
 
@@ -79,7 +84,21 @@ def create_demo(corpus: Sequence[Path] | None = None, *, chunk_characters: int |
     async def page(request: Request) -> HTMLResponse:
         return HTMLResponse(render(str(request.base_url).rstrip("/"), switch.report()))
 
+    _add_hook(demo)
     return demo
+
+
+def _add_hook(demo: FastAPI) -> None:
+    received: deque[dict[str, Any]] = deque(maxlen=RECEIVED)
+
+    @demo.post("/hook")
+    def receive(body: Annotated[bytes, Depends(_body)]) -> JSONResponse:
+        received.append(_OBJECT.validate_json(body))
+        return JSONResponse({"received": len(received)})
+
+    @demo.get("/hook")
+    async def get_received() -> JSONResponse:
+        return JSONResponse({"received": list(reversed(received))})
 
 
 def run_demo(host: str, port: int, corpus: Sequence[Path] | None, chunk_characters: int | None) -> None:

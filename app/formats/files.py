@@ -5,12 +5,19 @@ from pathlib import Path
 from app.domain.errors import InvalidInputError, Problem
 
 
+def canary_paths(path: Path) -> list[Path]:
+    """Canary files of a path, by name: the file itself, or every `*.yaml` and `*.yml` of a folder (maybe none)."""
+    if not path.is_dir():
+        return [path]
+    return sorted(file for pattern in ("*.yaml", "*.yml") for file in path.glob(pattern))
+
+
 def canary_texts(path: Path) -> list[tuple[str, bytes]]:
-    """Read the canary files of a path: a file, or every `*.yaml` and `*.yml` of a folder, in order of name.
+    """Names and texts of the canary files of a path, as `canary_paths` lists them.
 
     Raises InvalidInputError where there is none.
     """
-    files = sorted(file for pattern in ("*.yaml", "*.yml") for file in path.glob(pattern)) if path.is_dir() else [path]
+    files = canary_paths(path)
     if not files:
         raise InvalidInputError([Problem(file=str(path), message="holds no canary file (*.yaml)")])
     try:
