@@ -1,14 +1,21 @@
 """The role that docs/presets.md tells people to give a retriever that is a database: it reads, and nothing else."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
 
+from app.adapters.retrievers.sql import SUPERUSER, SqlProbe
+from app.domain.addresses import retriever_policy
+from app.formats.complaints import parse_document
+from app.formats.documents import RetrieverDocument
+from app.services.trying import try_retriever
 from tests.databases import Database, database
 from tests.doc_pages import blocks
 
 ROLE, PASSWORD = "coalmine_reader", "change-me"
+PROBE = SqlProbe(retriever_policy())
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +37,25 @@ def test_the_role_of_the_page_reads_the_chunks(docs: Database) -> None:
     with _connected(docs) as connection:
         found = connection.execute("SELECT id FROM public.chunks ORDER BY embedding <=> '[1, 0, 0]' LIMIT 1").fetchone()
     assert found == ("a",)
+
+
+def test_a_trial_as_a_superuser_says_so_and_one_as_the_role_of_the_page_does_not(docs: Database) -> None:
+    docs.owner.execute(f"CREATE ROLE root_like SUPERUSER LOGIN PASSWORD '{PASSWORD}'")
+
+    def trial(user: str, **changes: Any) -> dict[str, Any]:
+        auth = {"kind": "basic", "user": user, "password": PASSWORD}
+        sql = {
+            "sql": "SELECT id, text, source AS document, 1.0 AS score FROM public.chunks WHERE text <> :query LIMIT :k"
+        }
+        body = {"request": sql, "auth": auth, **changes}
+        document = parse_document(RetrieverDocument, docs.retriever(**body))
+        return try_retriever(PROBE, document, "a", k=1, run_id="try")
+
+    plain, powerful = trial(ROLE), trial("root_like")
+    assert (plain["outcome"], plain["remarks"]) == ("ok", [])
+    assert (powerful["outcome"], powerful["remarks"]) == ("ok", [SUPERUSER])
+    failing = trial("root_like", request={"sql": "SELECT id FROM public.nowhere WHERE text <> :query"})
+    assert (failing["outcome"], failing["remarks"]) == ("refused", [SUPERUSER])
 
 
 @pytest.mark.parametrize(

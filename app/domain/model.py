@@ -202,6 +202,8 @@ class Exchange:
     response_body: str | None = None
     response_bytes: int = 0
     """How long the body was before it was capped."""
+    remarks: tuple[str, ...] = ()
+    """Sentences without full stops on what deserves a second look about the connection itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,7 +129,7 @@ def _shape(
     suggestions = _suggestions(document, exchange, query) if wanted and exchange is not None else []
     remarks = [f"mapped `{field}` was found in 0 of {counted(len(ranking or ()), 'hit')}" for field in lacks]
     remarks += [] if ranking is None else _doubts(retriever, ranking)
-    remarks += [] if exchange is None else _whereabouts(retriever, answer, exchange)
+    remarks += [] if exchange is None else [*exchange.remarks, *_whereabouts(retriever, answer, exchange)]
     if wanted and not suggestions and exchange is not None and exchange.response_body and (suggests or not lacks):
         remarks.append("no list of hits was recognised in this answer")
     return {

@@ -44,6 +44,11 @@ GRACE_SECONDS = 0.25
 CANCEL_SECONDS = 0.5
 """How long a server may take to hear that a statement is cancelled; then the connection is cut."""
 
+SUPERUSER = (
+    "the role of the database is a superuser, whose statements may read the server's files and end its sessions: "
+    "use a role that may only SELECT"
+)
+
 T = TypeVar("T")
 
 
@@ -106,6 +111,7 @@ class _Line:
         ours = Identity(secrets=(str(plan.parameters["password"]),))
         self._redaction = Redaction.of(ours, thorough=asking.shows)
         self._connection: _Connection | None = None
+        self._is_superuser = False
 
     async def ask(self, ask: Ask, vectors: Mapping[str, Sequence[float]]) -> Answer:
         """Ask one query."""
@@ -162,6 +168,8 @@ class _Line:
             if isinstance(error, OSError):
                 raise
             raise NoAnswerError(*_not_connected(str(error))) from None
+        # A server reports this with the connection (PostgreSQL's manual, PQparameterStatus): no statement is needed.
+        self._is_superuser = self._connection.pgconn.parameter_status(b"is_superuser") == b"on"
         return self._connection
 
     async def _rows(self, connection: "_Connection", values: Mapping[str, Any]) -> tuple[bytes, float]:
@@ -198,6 +206,7 @@ class _Line:
             request_body=masked(told, secrets)[:SHOWN_CHARACTERS],
             response_body=masked(body.decode(), secrets)[:SHOWN_CHARACTERS] if body else None,
             response_bytes=len(body),
+            remarks=(SUPERUSER,) if self._is_superuser else (),
         )
 
 
