@@ -9,7 +9,7 @@ from app.domain.alert_summary import AlertFacts, alert_summary
 from app.domain.alerting import TransitionType
 from app.domain.canary_changes import ChangedCanaries, causes_text
 from app.domain.diagnosis.values import Cause
-from app.domain.model import Outcome, Percentile, Reason, RuleKind, Step
+from app.domain.model import Outcome, Percentile, Reason, RuleKind, Severity, Step
 from app.domain.number_text import duration_text, ratio_text, seconds_text
 from app.domain.probe_failures import FailureSummary
 
@@ -108,9 +108,13 @@ OUTAGE = replace(FACTS, kind=RuleKind.PROBE_ERRORS, failure=HTTP_500, unknown=Tr
             replace(
                 FACTS,
                 kind=RuleKind.EMBEDDING,
-                reason="the embedder at e.test answers with vectors of another model: cosine 0.1; bad in 1 of 1.",
+                reason="the embedder at e.test answers with vectors of another model (cosine of known texts -0.19, "
+                "1.00 expected) (critical); bad in 1 of 1.",
             ),
-            "handbook: the embedder at e.test answers with vectors of another model: cosine 0.1 since run 61",
+            (
+                "handbook: embedder changed since run 61: e.test answers with vectors of another model "
+                "(cosine of known texts -0.19, 1.00 expected)"
+            ),
         ),
         (
             replace(FACTS, kind=RuleKind.NO_DATA, due_at=OPENED + timedelta(minutes=10)),
@@ -120,6 +124,22 @@ OUTAGE = replace(FACTS, kind=RuleKind.PROBE_ERRORS, failure=HTTP_500, unknown=Tr
 )
 def test_every_kind_of_alert_says_what_happened_how_much_since_when_and_why(facts: AlertFacts, summary: str) -> None:
     assert alert_summary(facts) == summary
+
+
+@pytest.mark.parametrize("severity", Severity)
+@pytest.mark.parametrize("change", [None, *TransitionType])
+@pytest.mark.parametrize("kind", RuleKind)
+def test_the_summary_of_no_kind_of_rule_names_a_severity(
+    kind: RuleKind, change: TransitionType | None, severity: Severity
+) -> None:
+    for reason in (
+        f"7 of 9 are bad ({severity})",
+        f"7 of 9 are bad ({severity}); bad in 1 of 1.",
+        f"bad ({severity}).",
+    ):
+        summary = alert_summary(replace(FACTS, kind=kind, change=change, canary="refunds", reason=reason))
+        assert f"({severity})" not in summary
+        assert not summary.endswith((" ", ".", ":"))
 
 
 @pytest.mark.parametrize(

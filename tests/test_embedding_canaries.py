@@ -107,7 +107,7 @@ def test_a_swapped_model_is_named_as_such_and_alerted_on_at_once(watch: Watch) -
     run = watch.world.run()
     found = watch.found(run)
     assert found["kind"] == "swapped"
-    assert "answers with vectors of another model: known texts have cosine" in found["reason"]
+    assert "answers with vectors of another model (cosine of known texts" in found["reason"]
     shown = watch.world.shown(run)
     assert (shown["verdict"], shown["reasons"]) == ("degraded", [f"{found['reason']} (critical)"])
     assert watch.embedding_alerts() == [("embedding", "firing", "critical")]

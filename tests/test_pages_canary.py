@@ -325,7 +325,7 @@ def test_every_cause_has_advice_and_what_was_not_answered_is_no_rank() -> None:
         ("The query again, 2 times", "not answered"),
         ("The query, far deeper", "not answered"),
     ]
-    assert diagnosed.findings(found) == ["not answered: timeout, timeout, refused, HTTP 503"]
+    assert diagnosed.findings(found) == ["not answered: timeout, timeout, error response, HTTP 503"]
     assert diagnosed.probed({"cause": "missing", "evidence": {}}) == []
 
 

@@ -142,7 +142,7 @@ def test_a_run_diff_names_what_got_worse_and_by_how_much(pages: Site) -> None:
     (slid,) = [row for row in rows if row.startswith("c06 ")]
     assert "worse rank 1 before, → now rank 2" in slid
     (unheard,) = [row for row in rows if row.startswith("c13 ")]
-    assert "unknown rank 1 before, → now refused" in unheard
+    assert "unknown rank 1 before, → now error response" in unheard
     assert shown_keys(shown)[:7] == list(KEYS[:7]), "the most harmed first"
 
 

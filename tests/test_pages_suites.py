@@ -329,7 +329,10 @@ def test_asking_needs_a_question_and_a_retriever(pages: Site) -> None:
     assert shown.one("span", id="wrong-retriever").text
     assert "there is no retriever 'gone'" in sent(pages, ADD, 422, do="find", query="?", retriever="gone").text
     pages.probe = FakeProbe(otherwise=lambda _: failed(Outcome.REFUSED, detail="HTTP 500"))
-    assert "It could not be asked: refused, HTTP 500" in sent(pages, ADD, do="find", query="?", retriever="search").text
+    assert (
+        "It could not be asked: error response, HTTP 500"
+        in sent(pages, ADD, do="find", query="?", retriever="search").text
+    )
 
 
 def test_more_rows_come_on_request_and_keep_what_was_typed(pages: Site) -> None:

@@ -459,7 +459,7 @@ def test_an_unknown_run_says_what_its_probes_met() -> None:
     run = figures(10, 3, 0.1, {"ok": 3, "timeout": 5, "refused": 2})
     assert run_verdict(run, [COVERAGE]) == (
         Verdict.UNKNOWN,
-        ["only 3 of 10 probes measured: 5 timeout, 2 refused"],
+        ["only 3 of 10 probes measured: 5 timeout, 2 error response"],
     )
 
 

@@ -19,6 +19,7 @@ from app.config import load_settings
 from app.domain.counting import counted, plural
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Outcome
+from app.domain.probe_failures import outcome_word
 from app.domain.retrievers import Scale, ScorerKind
 from app.formats.documents import RetrieverDocument
 from app.formats.fields import suggestion
@@ -145,7 +146,7 @@ def headline(trial: Mapping[str, Any]) -> str:
     """Say in a line how it went."""
     status = f", HTTP {plain(str(trial['http_status']))}" if trial["http_status"] else ""
     took = f" in {trial['latency_seconds'] * 1000:.0f} ms" if trial["latency_seconds"] else ""
-    told = f"{plain(trial['retriever'])}: {plain(str(trial['outcome']))}{status}{took}"
+    told = f"{plain(trial['retriever'])}: {plain(outcome_word(str(trial['outcome'])))}{status}{took}"
     if trial["outcome"] != Outcome.OK:
         return told
     found = len(trial["hits"])

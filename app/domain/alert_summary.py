@@ -4,6 +4,7 @@ Hooks, pages and reports take their titles from here. Nothing that was retrieved
 causes, and the names that people gave to checks, canaries and categories.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +13,8 @@ from typing import Final
 from app.domain.alerting import TransitionType
 from app.domain.canary_changes import ChangedCanaries, cause_suffix, fallen_text, predicate_text, short_name
 from app.domain.counting import counted
-from app.domain.model import Percentile, RuleKind
+from app.domain.embeddings import EMBEDDER_AT
+from app.domain.model import Percentile, RuleKind, Severity
 from app.domain.number_text import LATENCY_NAMES, duration_text, ratio_text, seconds_text
 from app.domain.probe_failures import FailureSummary
 
@@ -125,7 +127,7 @@ def _latency(facts: AlertFacts) -> str:
 def _probe_errors(facts: AlertFacts) -> str:
     since = f" since {_clock(facts.began_at, facts.at)}" if facts.began_at is not None else ""
     if facts.failure is None:
-        why = facts.reason.rstrip(".")
+        why = _without_severity(facts.reason.rstrip("."))
         return f"not measurable{since}{f', {why}' if why else ''}"
     if facts.unknown or facts.failure.failed >= facts.failure.total:
         return f"not measurable{since}, {facts.failure}"
@@ -142,7 +144,8 @@ def _no_data(facts: AlertFacts) -> str:
 
 
 def _embedding(facts: AlertFacts) -> str:
-    return f"{_first_clause(facts.reason)}{_since(facts)}"
+    what = _first_clause(facts.reason).removeprefix(EMBEDDER_AT)
+    return f"embedder changed{_since(facts)}{f': {what}' if what else ''}"
 
 
 _CLAIMS: Final = {
@@ -232,7 +235,15 @@ def _said(facts: AlertFacts) -> str:
 
 
 def _first_clause(reason: str) -> str:
-    return reason.rstrip(".").partition("; ")[0]
+    return _without_severity(reason.rstrip(".").partition("; ")[0])
+
+
+def _without_severity(reason: str) -> str:
+    """Leave out the severities that reasons name in brackets: hooks and pages show the severity beside the summary."""
+    return _SEVERITY.sub("", reason)
+
+
+_SEVERITY = re.compile(rf" \((?:{'|'.join(Severity)})\)(?=$|[;,.:])")
 
 
 def _clock(moment: datetime | None, now: datetime | None) -> str:

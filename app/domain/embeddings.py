@@ -15,6 +15,8 @@ from app.domain.retrievers import Embedder, EmbeddingCanary, Retriever, ScorerKi
 
 Vector = NDArray[np.float32]
 
+EMBEDDER_AT: Final = "the embedder at "
+"""How sentences about an embedder begin, before its host and port."""
 SAME_COSINE: Final = 0.999
 """Texts embedded twice by one model are at least this close to themselves: half precision and another order of
 summation move the cosine by less than 0.001."""
@@ -102,15 +104,15 @@ def judge_embedder(reference: Reference, now: Mapping[str, Vector], *, where: st
     if dimensions != before:
         kind, reason = _resized(where, before, dimensions, lowest)
     elif lowest >= SAME_COSINE:
-        kind, reason = EmbedderChange.SAME, f"the embedder at {where} answers as it did"
+        kind, reason = EmbedderChange.SAME, f"{EMBEDDER_AT}{where} answers as it did"
     elif (gaps := _gaps(pairs)) is not None and gaps[1] < COLLAPSED_SHARE * gaps[0]:
         told = f"similar texts are closer than dissimilar ones by a cosine of {gaps[1]:.2f}, which was {gaps[0]:.2f}"
-        kind, reason = EmbedderChange.COLLAPSED, f"the embedder at {where} no longer tells texts apart: {told}"
+        kind, reason = EmbedderChange.COLLAPSED, f"{EMBEDDER_AT}{where} no longer tells texts apart: {told}"
     elif lowest >= OTHER_COSINE:
         told = f"known texts have cosine {lowest:.3f} with their own reference, as after rounding"
-        kind, reason = EmbedderChange.DRIFTED, f"the embedder at {where} answers slightly differently: {told}"
+        kind, reason = EmbedderChange.DRIFTED, f"{EMBEDDER_AT}{where} answers slightly differently: {told}"
     else:
-        kind, reason = EmbedderChange.SWAPPED, f"{_another(where)}: {_strange(lowest)}"
+        kind, reason = EmbedderChange.SWAPPED, f"{_another(where)} ({_strange(lowest)})"
     return Finding(kind=kind, reason=reason, dimensions=dimensions, pairs=pairs)
 
 
@@ -179,21 +181,21 @@ def _dimensions(vectors: Mapping[str, Vector]) -> int:
 
 def _resized(where: str, before: int, now: int, agreement: float) -> tuple[EmbedderChange, str]:
     if agreement < OTHER_COSINE:
-        told = f"{now} dimensions instead of {before}, and {_strange(agreement)}"
-        return EmbedderChange.SWAPPED, f"{_another(where)}: {told}"
+        told = f"{now} dimensions instead of {before}, {_strange(agreement)}"
+        return EmbedderChange.SWAPPED, f"{_another(where)} ({told})"
     if now < before:
         told = f"{now} dimensions, the first ones of the {before} there were"
-        return EmbedderChange.TRUNCATED, f"the embedder at {where} answers with truncated vectors: {told}"
+        return EmbedderChange.TRUNCATED, f"{EMBEDDER_AT}{where} answers with truncated vectors: {told}"
     told = f"{now} dimensions, of which only the first {before} are those there were"
-    return EmbedderChange.SWAPPED, f"{_another(where)}: {told}"
+    return EmbedderChange.SWAPPED, f"{_another(where)} ({told})"
 
 
 def _another(where: str) -> str:
-    return f"the embedder at {where} answers with vectors of another model"
+    return f"{EMBEDDER_AT}{where} answers with vectors of another model"
 
 
 def _strange(agreement: float) -> str:
-    return f"known texts have cosine {agreement:.2f} with their own reference (1.00 expected)"
+    return f"cosine of known texts {agreement:.2f}, 1.00 expected"
 
 
 def _gaps(pairs: Sequence[PairCosines]) -> tuple[float, float] | None:

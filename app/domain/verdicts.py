@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from app.domain.counting import counted
 from app.domain.facts import NO_FACTS, RunFacts
 from app.domain.model import Aggregates, Canary, Category, Outcome, Reason, Rule, RuleKind, Slice, Verdict
-from app.domain.probe_failures import FailureSummary
+from app.domain.probe_failures import FailureSummary, outcome_word
 from app.domain.rules import ANSWERED_RATIO, DEGRADED_SHARE, ROUNDING, condition
 
 Bools = NDArray[np.bool_]
@@ -282,7 +282,9 @@ def _slice(
 def _why_unknown(aggregates: Aggregates, failure: FailureSummary | None) -> str:
     if not aggregates.total:
         return "there were no probes, so nothing is known"
-    failures = [f"{count} {outcome}" for outcome, count in aggregates.probes.items() if outcome != Outcome.OK]
+    failures = [
+        f"{count} {outcome_word(outcome)}" for outcome, count in aggregates.probes.items() if outcome != Outcome.OK
+    ]
     listed = f": {failure or ', '.join(failures)}" if failures else ""
     if 2 * aggregates.measured >= aggregates.total:
         if aggregates.expecting == 1:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from app.domain.counting import counted
 from app.domain.diagnosis.values import Cause, Kind
+from app.domain.probe_failures import outcome_word
 
 ADVICE: Final[Mapping[str, str]] = {
     Cause.RETRIEVER_ERROR: "See to the retriever first: as long as it does not answer, nothing else can be told.",
@@ -99,7 +100,7 @@ def advice(diagnosis: Mapping[str, Any]) -> str:
 
 def _findings(evidence: Mapping[str, Any]) -> Iterator[str]:
     if evidence.get("failed"):
-        yield f"not answered: {', '.join(evidence['failed'])}"
+        yield f"not answered: {', '.join(map(_failure_text, evidence['failed']))}"
     change, chunks = evidence.get("score_change"), evidence.get("scores_compared", 0)
     if change is not None:
         yield f"the scores of {counted(chunks, 'chunk')} found then and now differ by {change:.1%} in the median"
@@ -125,3 +126,9 @@ def _unanswered(asked: str, count: int) -> Sequence[Probed]:
     return [Probed(asked=f"{asked}, {counted(count, 'time')}", why=why, rank="not answered", returned=None)][
         : max(count, 0)
     ]
+
+
+def _failure_text(failure: str) -> str:
+    """Word a failed probe as evidence has it, `refused, HTTP 503`, for people."""
+    outcome, comma, status = failure.partition(", ")
+    return f"{outcome_word(outcome)}{comma}{status}"

@@ -16,6 +16,7 @@ from xml.etree import ElementTree as ET
 from app.domain.counting import counted
 from app.domain.measures import RECALL_BY
 from app.domain.model import Category, Outcome, Reason, Verdict
+from app.domain.probe_failures import outcome_word
 from app.domain.rules import ROUNDING
 from app.formats.explanations import not_returned, why_degraded
 
@@ -122,7 +123,7 @@ def counts_line(run: Mapping[str, Any]) -> str:
 
 
 def failure_lines(report: Mapping[str, Any]) -> list[str]:
-    """Say what failed probes ran into, the most frequent first: `97 x refused: answered 500 Internal Server Error`."""
+    """Say what failed probes ran into, the most frequent first: `97 x error response: answered 500`."""
     told = report["run"].get("reasons") or ()  # why a run was ended early stands there once
     found = Counter(
         (str(result["outcome"]), "" if result.get("detail") in told else plain(str(result.get("detail") or "")))
@@ -130,7 +131,8 @@ def failure_lines(report: Mapping[str, Any]) -> list[str]:
         if result["outcome"] != Outcome.OK
     )
     lines = [
-        f"{count} x {outcome}{f': {detail}' if detail else ''}{_NOT_WAITED_FOR if outcome == Outcome.SKIPPED else ''}"
+        f"{count} x {outcome_word(outcome)}{f': {detail}' if detail else ''}"
+        f"{_NOT_WAITED_FOR if outcome == Outcome.SKIPPED else ''}"
         for (outcome, detail), count in found.most_common(_SHOWN_FAILURES)
     ]
     rest = found.total() - sum(count for _, count in found.most_common(_SHOWN_FAILURES))
@@ -288,7 +290,7 @@ def _why(result: Mapping[str, Any]) -> str:
     if result["outcome"] == Outcome.OK:
         return "; ".join(why_degraded(result)) or str(result["verdict"])
     status = f" ({result['http_status']})" if result.get("http_status") else ""
-    return f"{result['outcome']}{status}"
+    return f"{outcome_word(result['outcome'])}{status}"
 
 
 def _evidence(result: Mapping[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from app.domain.model import Verdict
+from app.domain.probe_failures import outcome_word
 from app.services.canaries import FailedRuns
 
 _LEAST = 1.2
@@ -98,7 +99,7 @@ def _unknown(gaps: Sequence[FailedRuns], now: datetime) -> list[_Piece]:
     return [
         _Piece(
             verdict=str(Verdict.UNKNOWN),
-            reasons=[gap.outcome],
+            reasons=[outcome_word(gap.outcome)],
             start=datetime.fromisoformat(gap.since),
             end=now if gap.until is None else datetime.fromisoformat(gap.until),
             run=gap.first_run,
