@@ -1,6 +1,7 @@
 """Canary files: what they say, what is wrong with them and on which line, and that an export reads back."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from app.formats.complaints import parse_document
 from app.formats.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
 from app.formats.schema import SCHEMA_FILE, canary_file_schema, schema_text
 
+NOBODY = 65534
 EXAMPLE = """\
 suite: dataforge
 canaries:
@@ -388,6 +390,26 @@ retrievers:
     where = f"(a path is relative to the working directory, so this is {tmp_path / 'pw.txt'})"
     told = f"the file 'pw.txt' cannot be read: No such file or directory {where}"
     assert problems(text, read_secret=files.read_secret) == [f"a.yaml:4: retrievers[0].auth.password_file: {told}"]
+
+
+def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # so that the folder alone keeps out, and none above it
+    tmp_path.chmod(0o711)
+    folder = Path("canaries")
+    folder.mkdir()
+    assert files.canary_paths(folder) == []
+    (folder / "a.yaml").touch()
+    assert files.canary_paths(folder) == [folder / "a.yaml"]
+    user = os.geteuid()
+    folder.chmod(0)
+    if user == 0:  # whom no mode keeps out
+        os.seteuid(NOBODY)
+    try:
+        with pytest.raises(InvalidInputError, match="cannot be read: Permission denied"):
+            files.canary_paths(folder)
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o700)
 
 
 def test_a_text_from_the_network_cannot_read_files_of_the_server() -> None:

@@ -6,10 +6,16 @@ from app.domain.errors import InvalidInputError, Problem
 
 
 def canary_paths(path: Path) -> list[Path]:
-    """Canary files of a path, by name: the file itself, or every `*.yaml` and `*.yml` of a folder (maybe none)."""
-    if not path.is_dir():
-        return [path]
-    return sorted(file for pattern in ("*.yaml", "*.yml") for file in path.glob(pattern))
+    """Canary files of a path, by name: the file itself, or every `*.yaml` and `*.yml` of a folder (maybe none).
+
+    Raises InvalidInputError for a folder that may not be read, which must not pass for an empty one.
+    """
+    try:
+        if not path.is_dir():
+            return [path]
+        return sorted(file for file in path.iterdir() if file.name.endswith((".yaml", ".yml")))
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
 def canary_texts(path: Path) -> list[tuple[str, bytes]]:
@@ -23,9 +29,12 @@ def canary_texts(path: Path) -> list[tuple[str, bytes]]:
     try:
         return [(str(file), file.read_bytes()) for file in files]
     except OSError as error:
-        raise InvalidInputError(
-            [Problem(file=str(error.filename), message=f"cannot be read: {error.strerror}")]
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> InvalidInputError:
+    file = path if error.filename is None else error.filename
+    return InvalidInputError([Problem(file=str(file), message=f"cannot be read: {error.strerror}")])
 
 
 def read_secret(path: str) -> str:
