@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from app.domain.alert_summary import AlertFacts, alert_summary
+from app.domain.canary_changes import ChangedCanaries
 from app.domain.diagnosis.causes import classify
 from app.domain.diagnosis.run_causes import Pair, RunCause, RunCauseKind, read_run_cause, recognise
 from app.domain.diagnosis.values import Case, Cause
-from app.domain.model import Canary, Judgment, Outcome, Ranking
+from app.domain.model import Canary, Judgment, Outcome, Ranking, RuleKind
 from app.domain.retrievers import Scale
 from app.services import baselines, reanchoring
 from app.store import run_causes
@@ -69,6 +71,34 @@ def test_chunks_cut_anew_under_other_ids_are_recognised_by_their_texts() -> None
     assert cause.reason.startswith("Chunks re-cut under other ids since run 8: recall by id 1.00 -> 0.00")
     assert "100 % of the retrieved ids were not there in run 7" in cause.reason
     assert read_run_cause(json.loads(json.dumps(cause.as_json))) == cause
+
+
+@pytest.mark.parametrize(
+    ("by_id", "by_passage", "figures"),
+    [
+        ((0.21, 0.2101), (0.214, 0.21), " (60 % of the retrieved ids were not there in run 7)"),
+        ((0.21, 0.2101), None, " (60 % of the retrieved ids were not there in run 7)"),
+        ((0.21, 0.2101), (0.5, 0.3), " (recall by passage 0.50 -> 0.30)"),
+        ((0.21, 0.0), (0.5, 0.5), " (recall by id 0.21 -> 0.00, by passage 0.50 -> 0.50)"),
+    ],
+)
+def test_recall_that_did_not_move_stands_only_beside_one_that_did(
+    by_id: tuple[float, float], by_passage: tuple[float, float] | None, figures: str
+) -> None:
+    cause = RunCause(
+        kind=RunCauseKind.RECHUNKED,
+        since_run=8,
+        before_run=7,
+        recall_by_id_before=by_id[0],
+        recall_by_id_now=by_id[1],
+        recall_by_passage_before=by_passage and by_passage[0],
+        recall_by_passage_now=by_passage and by_passage[1],
+        unseen_ids=0.6,
+    )
+    assert cause.phrase == f"chunks re-cut under other ids{figures}"
+    changed = ChangedCanaries(count=2, of=9, shared_cause=cause.phrase)
+    facts = AlertFacts(check="docs", kind=RuleKind.REGRESSION, since_run=8, changed=changed)
+    assert alert_summary(facts) == f"docs: 2 of 9 canaries degraded since run 8: chunks re-cut under other ids{figures}"
 
 
 def test_where_the_new_cut_splits_every_expected_passage_it_is_recognised_all_the_same() -> None:

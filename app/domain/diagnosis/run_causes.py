@@ -117,7 +117,9 @@ class RunCause:
 
     @property
     def _recall(self) -> str:
-        by_id = _moved("recall by id", self.recall_by_id_before, self.recall_by_id_now)
+        by_id = ""  # where it did not move, it tells nothing; recall by passage that stood is what tells the cause
+        if _shown([self.recall_by_id_before]) != _shown([self.recall_by_id_now]):
+            by_id = _moved("recall by id", self.recall_by_id_before, self.recall_by_id_now)
         by_passage = _moved("by passage", self.recall_by_passage_before, self.recall_by_passage_now)
         told = (self.recall_by_id_before, self.recall_by_passage_before)
         if _shown(told) == _shown((self.recall_by_id_now, self.recall_by_passage_now)):
