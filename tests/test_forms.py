@@ -183,6 +183,13 @@ def test_a_refused_form_keeps_all_that_was_typed(pages: Site, path: str, action:
     }
 
 
+def test_the_form_of_a_check_says_in_a_sentence_that_the_chosen_suite_is_thin(pages: Site) -> None:
+    note = "Suite 'suite' is thin: 1 canary can miss a loss of 5 % of the index, 60 would notice it."
+    assert note in pages.page("/new-check?suite=suite").text
+    pages.world.apply(canary_page([canary(f"c{number}") for number in range(60)]))
+    assert "is thin" not in pages.page("/new-check?suite=suite").text
+
+
 def test_what_cannot_be_archived_is_not_said_to_be_unsaved(pages: Site) -> None:
     refused = page(pages.client().post("/suites/suite/canaries/ant/archive"), 409)
     assert "It was not archived:" in refused.one("div", role="alert").text

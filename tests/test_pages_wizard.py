@@ -353,6 +353,7 @@ def test_a_retriever_is_saved_as_the_api_would_and_its_secret_never_shown(empty:
         assert "xyzzy-1" not in text
     shown = empty.page("/retrievers/docs?saved=yes")
     assert "X-Key, auth.token" in shown.text
+    assert "60 canaries notice a loss of 5 % of the index" in shown.text
     assert {"/suites", "/new-check?retriever=docs"} <= {link.get("href") for link in shown.all("a")}
 
 

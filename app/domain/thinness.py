@@ -113,6 +113,11 @@ def coverage_note(suite: str, found: Reach) -> str | None:
     return f"suite '{suite}' is thin: {'; '.join(told)}" if told else None
 
 
+def size_advice() -> str:
+    """How many canaries a suite takes, in one line for whoever is about to choose or write one."""
+    return f"{canaries_for(WANTED_FRACTION)} canaries notice a loss of {100 * WANTED_FRACTION:g} % of the index"
+
+
 def _whole(canaries: int) -> str:
     if canaries == 0:
         return "no canary expects anything, so no loss is noticed"

@@ -18,7 +18,7 @@ from app.formats.canary_export import write_canary_file
 from app.formats.canary_files import Documents
 from app.formats.complaints import parse_document
 from app.formats.documents import CheckDocument
-from app.services import definitions, scheduling
+from app.services import definitions, scheduling, suite_reading
 from app.services.references import FILE, refuse_file_managed
 from app.services.vault import Vault
 from app.store.catalog import Definition
@@ -131,6 +131,7 @@ def _page(
     yaml: str = "",
     status: int = 200,
 ) -> HTMLResponse:
+    suites = suite_reading.all_suites(store)
     placed = check_fields.placed(typed, definition.body if definition is not None else None, problems)
     return render(
         request,
@@ -142,7 +143,8 @@ def _page(
         problems=named(placed, check_fields.LABELS),
         refused=refused or ("It cannot be written yet:" if typed.get("do") == "yaml" else "It was not saved:"),
         wrong=_wrong(typed, placed),
-        suites=[one.slug for one in definitions.list_all(store, "suite")],
+        suites=[one.definition.slug for one in suites],
+        thin={one.definition.slug: one.note.partition("; ")[0] for one in suites if one.note},
         retrievers=[one.slug for one in definitions.list_all(store, "retriever")],
         hooks=[(one.slug, str(one.body["kind"])) for one in definitions.list_all(store, "hook")],
         yaml=yaml,

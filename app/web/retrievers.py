@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.api.catalog import wake
 from app.api.deps import StoreDep, needs
 from app.domain.errors import ConflictError
+from app.domain.thinness import size_advice
 from app.formats.presets import PRESETS
 from app.formats.secret_fields import secret_names, short_name
 from app.services import definitions, retriever_reading
@@ -67,6 +68,7 @@ def _page(
         relevance=_relevance(body),
         asked_by=retriever_reading.asked_by(store).get(slug, []),
         saved=saved,
+        size_advice=size_advice(),
         refused=refused,
     )
 

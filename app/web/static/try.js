@@ -1,4 +1,5 @@
 // Puts what stands in a block, such as a suggested mapping, onto the clipboard. Without it, a click selects it.
+// Shows the note of what is chosen in a list, such as of a thin suite. Without it, the page has that of its first choice.
 // Puts a value that is offered into its field. Without it, the form does so, and what was found is gone.
 "use strict";
 
@@ -22,5 +23,12 @@ for (const button of document.querySelectorAll("button[data-fills]")) {
     event.preventDefault();
     field.value = button.value;
     field.focus();
+  });
+}
+
+for (const notes of document.querySelectorAll("[id^='notes-']")) {
+  const list = document.getElementById(notes.id.replace("notes-", "f-"));
+  list.addEventListener("change", () => {
+    for (const note of notes.children) note.hidden = note.dataset.noteOf !== list.value;
   });
 }
