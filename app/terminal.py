@@ -16,6 +16,7 @@ from rich.text import Text
 
 from app.domain.counting import counted
 from app.domain.errors import CoalmineError, InvalidInputError, Problem
+from app.domain.facts import rule_without_history
 from app.domain.model import Verdict
 from app.formats.canary_files import Documents
 from app.formats.comparisons import comparison_lines, comparison_tables
@@ -45,7 +46,18 @@ Reports = Sequence[Mapping[str, Any]]
 
 
 def show_reports(reports: Reports, form: str) -> None:
-    """Show reports as `table`, `json` (one object or a list), `junit`, `markdown`, `html` or a `trec` run."""
+    """Show reports as `table`, `json` (one object or a list), `junit`, `markdown`, `html` or a `trec` run.
+
+    People read once, beside all reports, which rules need a history; `json` lists them in each report.
+    """
+    if form in {"table", "markdown", "html"}:
+        keys = {
+            key: None for report in reports for one in report["run"]["reasons"] if (key := rule_without_history(one))
+        }
+        reports = [_without_silent_rules(report) for report in reports]
+        if keys:
+            verb = "needs" if len(keys) == 1 else "need"
+            note(f"{plain(', '.join(keys))}: {verb} the history of a service; not evaluated here.")
     if form == "table":
         for report in reports:
             _show_report(_console(), report)
@@ -55,6 +67,11 @@ def show_reports(reports: Reports, form: str) -> None:
         for report in reports:
             for line in _compared(report):
                 note(line)
+
+
+def _without_silent_rules(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    run = report["run"]
+    return {**report, "run": {**run, "reasons": [one for one in run["reasons"] if rule_without_history(one) is None]}}
 
 
 def reports_json(reports: Reports) -> str:

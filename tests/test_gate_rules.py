@@ -9,6 +9,7 @@ import yaml
 from app.domain.model import Outcome
 from app.formats.canary_files import read_canary_files
 from app.services.gate import choose_targets, measure
+from app.terminal import show_reports
 from tests.fakes import FakeClock, FakeProbe, answered, failed, hits
 
 KEYS = [f"c{number}" for number in range(12)]
@@ -104,3 +105,19 @@ def test_an_unknown_run_names_no_rules() -> None:
     verdict, reasons = said(report(probe, {"kind": "regression"}, DROP))
     assert verdict == "unknown"
     assert not any("says nothing" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "html"])
+def test_rules_that_need_a_history_are_one_note_for_all_checks(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    reports = [report(FakeProbe(), {"kind": "regression"}) for _ in range(3)]
+    show_reports(reports, form)
+    shown = capsys.readouterr()
+    assert shown.err == "regression: needs the history of a service; not evaluated here.\n"
+    assert "says nothing" not in shown.out
+
+
+def test_the_json_report_lists_the_rules_that_need_a_history(capsys: pytest.CaptureFixture[str]) -> None:
+    show_reports([report(FakeProbe(), {"kind": "regression"})], "json")
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert "rule 'regression' says nothing: " in shown.out

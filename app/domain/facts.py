@@ -88,6 +88,14 @@ def unsaid(rules: Iterable[Rule], facts: RunFacts) -> list[str]:
     return [f"rule '{key}' says nothing: {one.reason}" for key, one in found if not one.measured]
 
 
+def rule_without_history(reason: str) -> str | None:
+    """Give the key of the rule that a sentence of `unsaid` says lacks a history; None for any other reason."""
+    if not reason.endswith(f"' says nothing: {NO_HISTORY}"):
+        return None
+    return reason.removeprefix("rule '").removesuffix(f"' says nothing: {NO_HISTORY}")
+
+
+NO_HISTORY: Final = "it is told from the runs before, and no detector looked at this one"
 _KINDS: Final = frozenset({RuleKind.DROP, RuleKind.REGRESSION, RuleKind.CANARY, RuleKind.LATENCY})
 
 
@@ -137,7 +145,7 @@ def _against(found: Condition, difference: Difference) -> Condition:
 def _regression(rule: Rule, alarm: Alarm | None) -> Condition:
     """Say what the detector says: it has counted runs already, so one is enough, either way."""
     if alarm is None:
-        return silent("it is told from the runs before, and no detector looked at this one")
+        return silent(NO_HISTORY)
     if not alarm.open and alarm.untold:
         return silent(alarm.untold)
     if not alarm.open:
