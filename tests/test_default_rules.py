@@ -78,6 +78,15 @@ def test_a_coverage_of_nothing_from_the_very_first_run_is_critical_and_never_bec
     assert [alert["state"] for alert in world.alerts()] == ["resolved"]
 
 
+def test_a_retriever_that_finds_nothing_from_the_first_run_on_is_not_said_to_be_above_a_bound(world: World) -> None:
+    carry_out(world, 2, KEYS)
+    (alert,) = world.alerts()
+    assert (alert["rule"], alert["state"], alert["evidence"]["window"][-1]["threshold"]) == ("guard", "firing", None)
+    world.deliver_all()
+    ((_, message),) = world.send.sent
+    assert json.loads(message.body)["data"]["summary"] == f"{CHECK}: coverage 0 since run {alert['since_run']}"
+
+
 def test_a_coverage_just_above_half_of_the_first_is_no_matter_of_the_guard(world: World) -> None:
     carry_out(world, 1)
     runs = carry_out(world, 3, KEYS[:25])

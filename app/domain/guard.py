@@ -56,7 +56,8 @@ def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool
     first = None if warm_up is None else warm_up.first
     limit = None if first is None or first.coverage is None else LEAST_SHARE * first.coverage
     if coverage <= ROUNDING:
-        return bad(Severity.CRITICAL, coverage, limit, "coverage is 0: no canary found what it expects (critical)")
+        bound = limit or None  # nothing is below half of 0: then there is no bound to name
+        return bad(Severity.CRITICAL, coverage, bound, "coverage is 0: no canary found what it expects (critical)")
     if first is None or limit is None:
         return silent("there is no first run to compare with")
     compared = f"{first.coverage:.3g} of run {first.run_id}, the first measured one; there is no baseline yet"
