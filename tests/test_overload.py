@@ -151,6 +151,18 @@ def test_a_trial_write_leaves_nothing_behind(store: Store) -> None:
     assert store.write_failure is None
 
 
+def test_trial_writes_of_several_threads_are_in_no_other_s_way(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'coalmine.db'}")
+
+    def drop(connection: sa.Connection) -> None:  # as another thread does between the two transactions of this one
+        connection.exec_driver_sql("DROP TABLE IF EXISTS write_probe")
+
+    sa.event.listen(store.engine, "begin", drop)
+    store.try_write()
+    assert store.write_failure is None
+    store.close()
+
+
 def test_a_database_that_is_read_only_now_refuses_the_trial_write(postgresql_store: Store) -> None:
     url = postgresql_store.engine.url.update_query_dict({"options": "-c default_transaction_read_only=on"})
     store = Store(url.render_as_string(hide_password=False))

@@ -116,7 +116,7 @@ class Store:
                 connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS write_probe (body BLOB)")
                 connection.exec_driver_sql("INSERT INTO write_probe VALUES (zeroblob(65536))")
             with self.write() as connection:
-                connection.exec_driver_sql("DROP TABLE write_probe")
+                connection.exec_driver_sql("DROP TABLE IF EXISTS write_probe")  # another thread may try as well
         else:
             with self.write() as connection:
                 connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
