@@ -219,6 +219,44 @@ def test_what_was_open_before_the_upgrade_ends_under_the_key_its_receivers_know(
     assert _rows(store)[-1].id > int(first["id"])
 
 
+@pytest.mark.parametrize("delivered", [True, False])
+def test_what_an_older_replica_announces_during_a_rolling_update_is_one_page_and_ends_under_its_key(
+    store: Store, *, delivered: bool
+) -> None:
+    world = _broken(store, HARSH)
+    if delivered:
+        world.deliver_all()
+    key = "coalmine/watch/threshold-coverage"
+    _as_announced_without_incidents(store, key)
+    if delivered:  # by the older replica
+        world.clock.advance(5)
+        world.tick()
+    (opened,) = _messages(world)
+    if not delivered:
+        assert (opened["type"], opened["data"]["dedupe_key"]) == ("alert.opened", key)
+    _miss(world, 0)
+    assert _types(world) == ["opened", "resolved"]
+    assert _messages(world)[-1]["data"]["dedupe_key"] == key
+    assert [(row.dedupe_key, row.resolved_at is None) for row in _rows(store)] == [(key, False)]
+
+
+def test_the_end_that_an_older_replica_wrote_is_told_as_such(store: Store) -> None:
+    world = _broken(store, HARSH)
+    world.deliver_all()
+    _miss(world, 0)
+    _as_announced_without_incidents(store, "coalmine/watch/threshold-coverage")
+    assert _types(world) == ["opened", "resolved"]
+    assert {one["data"]["check"] for one in _messages(world)} == {"watch"}
+
+
+def _as_announced_without_incidents(store: Store, key: str) -> None:
+    """Leave the one alert and its deliveries as a release writes them that knows no incidents."""
+    with store.write() as connection:
+        connection.execute(sa.text("UPDATE alerts SET incident_id = NULL, dedupe_key = :key"), {"key": key})
+        connection.execute(sa.text("UPDATE deliveries SET incident_id = NULL"))
+        connection.execute(sa.text("DELETE FROM incidents"))
+
+
 def _rows(store: Store) -> list[Any]:
     with store.read() as connection:
         return list(connection.execute(sa.select(incident_table).order_by(incident_table.c.id)))

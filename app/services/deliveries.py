@@ -16,9 +16,10 @@ from app.domain.hooks import Hook, Message, Receipt, Send
 from app.formats.documents import HookDocument
 from app.formats.notices import body_of, is_written_for
 from app.formats.secret_fields import join_secrets
+from app.services.incident_adoption import adopt_announced
 from app.services.notices import Links, notice
 from app.services.vault import Vault
-from app.store import backlog, catalog, incidents, outbox, refreshes
+from app.store import alerts, backlog, catalog, incidents, outbox, refreshes
 from app.store.catalog import Definition
 from app.store.engine import Connection, Store, from_us, to_us
 from app.store.outbox import AttemptRow, DeliveryRow
@@ -62,6 +63,8 @@ def deliver_next(
         claimed = outbox.claim_delivery(connection, owner=owner, now=to_us(now), lease_until=to_us(now + lease))
     if claimed is None:
         return None
+    if claimed.incident_id is None and claimed.alert_id is not None:
+        claimed = _adopted(store, claimed, claimed.alert_id)
     hook_version: int | None = None
     try:
         ready = _prepare(store, vault, claimed, owner=owner, links=links, now=now, lease=lease)
@@ -77,6 +80,16 @@ def deliver_next(
         logger.exception("bug", extra={"delivery": claimed.id, "hook": claimed.hook})
         receipt = Receipt(ok=False, error=BUG, detail="an error in Coalmine; the log has the details")
     return _settle(store, claimed, receipt, hook_version, owner=owner, now=clock())
+
+
+def _adopted(store: Store, claimed: DeliveryRow, alert_id: int) -> DeliveryRow:
+    """Give a delivery that an older release wrote the incident of its alert."""
+    with store.write() as connection:
+        alert = alerts.find_alert(connection, alert_id)
+        assert alert is not None  # noqa: S101 - the delivery's foreign key
+        alerts.hold_check(connection, alert.check_id)
+        number = adopt_announced(connection, alert.check_id, [alert_id]).get(alert_id, claimed.incident_id)
+        return replace(claimed, incident_id=number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

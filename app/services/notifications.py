@@ -26,6 +26,7 @@ from app.domain.incidents import (
 from app.domain.model import RuleKind, Severity
 from app.formats.documents import CheckDocument
 from app.services import silencing
+from app.services.incident_adoption import adopt_announced
 from app.store import alerts, catalog, incidents, outbox
 from app.store.alerts import AlertRow, TransitionRow
 from app.store.catalog import Definition
@@ -162,6 +163,9 @@ def enqueue_notifications(
     not sent before `hold_until`, where given: more is being found out about it. `remind` appends the transition of a
     reminder about an alert and gives its id; without it nobody is reminded.
     """
+    strays = [one.id for one in in_progress.values() if one.incident_id is None and (one.change or one.state in OPEN)]
+    for alert_id, incident_id in adopt_announced(connection, check.id, strays).items():
+        in_progress[alert_id].incident_id = incident_id
     context = load_context(connection, check, in_progress, now=now, hold=True)
     plan = context.plan(now, remind=remind is not None)
     for alert_id, silence in plan.silenced.items():

@@ -1,6 +1,6 @@
 """What people hear of: incidents, which bind the alerts of a check and class that are open together."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import insert_one, said
-from app.store.tables import alerts, incidents
+from app.store.tables import alerts, deliveries, incidents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +68,21 @@ def enter_incident(connection: Connection, alert_ids: Sequence[int], incident: I
     """Let alerts enter an incident; receivers know them by its key from then on."""
     change = sa.update(alerts).where(alerts.c.id.in_(list(alert_ids)))
     connection.execute(change.values(incident_id=incident.id, dedupe_key=incident.dedupe_key))
+
+
+def announced_without(connection: Connection, alert_ids: Collection[int]) -> list[int]:
+    """List those of these alerts that have deliveries of no incident, as a release without incidents writes them."""
+    stray = sa.and_(deliveries.c.incident_id.is_(None), deliveries.c.state != "cancelled")
+    mine = deliveries.c.alert_id.in_(sorted(alert_ids))
+    found = connection.execute(sa.select(deliveries.c.alert_id).where(mine, stray).distinct()) if alert_ids else ()
+    return sorted(row.alert_id for row in found)
+
+
+def adopt_alert(connection: Connection, alert_id: int, incident_id: int) -> None:
+    """Let an alert and the deliveries of it that belong to no incident belong to this one; its key stays."""
+    connection.execute(sa.update(alerts).where(alerts.c.id == alert_id).values(incident_id=incident_id))
+    stray = sa.and_(deliveries.c.alert_id == alert_id, deliveries.c.incident_id.is_(None))
+    connection.execute(sa.update(deliveries).where(stray).values(incident_id=incident_id))
 
 
 def clear_acknowledgements(connection: Connection, incident_id: int) -> None:
