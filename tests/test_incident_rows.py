@@ -136,6 +136,21 @@ def test_acknowledging_one_alert_acknowledges_its_incident_until_it_is_updated(s
     assert _types(world) == ["opened", "updated", "reminded"]
 
 
+def test_what_is_told_of_an_incident_counts_from_its_first_alert_whichever_speaks(store: Store) -> None:
+    world = _broken(store, SOFT)
+    world.clock.advance(7200)
+    late = {**HARSH, "measure": "health_score", "critical": {"below": 0.99}}
+    world.apply(page([canary(key) for key in KEYS], rules=[SOFT, late], remind="1h"))
+    _miss(world, 10)
+    assert _types(world) == ["opened", "escalated"]
+    world.clock.advance(3600)
+    world.tick()
+    reminded = _messages(world)[-1]["data"]
+    assert reminded["rule"] == "threshold-health_score"
+    assert "still firing after 3 h" in reminded["summary"]
+    assert "Still firing after 3 hours" in reminded["reason"]
+
+
 def test_a_warning_that_joins_an_acknowledged_incident_shares_the_acknowledgement(store: Store) -> None:
     world = _broken(store, HARSH)
     alert = int(world.alerts()[0]["id"])

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +12,7 @@ from app.services.alert_facts import facts_of, run_ids_of
 from app.services.evidence import Explanation, explain, since
 from app.store import alerts, catalog, history, incidents
 from app.store.alerts import AlertRow
-from app.store.engine import Connection
+from app.store.engine import Connection, from_us
 from app.store.outbox import DeliveryRow
 
 _LONGEST_QUERY = 300
@@ -68,7 +68,8 @@ def _alert_data(
     degraded = [_worst(canary, found) for canary in listed]
     degraded.sort(key=lambda canary: canary["persistent"] is False)  # who was well when asked again comes last
     bad = kind != _RESOLVED
-    facts = facts_of(alert, runs, found, began, transition)
+    # People hear of the incident: it may be older than the alert that brings the news of it.
+    facts = replace(facts_of(alert, runs, found, began, transition), opened_at=from_us(incident.opened_at))
     return {
         "incident_id": str(incident.id),
         "class": incident.incident_class,
