@@ -14,7 +14,7 @@ from app.domain.diagnosis.run_causes import Pair, RunCause, RunCauseKind, read_r
 from app.domain.diagnosis.values import Case, Cause
 from app.domain.model import Canary, Judgment, Outcome, Ranking, RuleKind
 from app.domain.retrievers import Scale
-from app.services import baselines, reanchoring
+from app.services import baselines, reanchoring, returned_chunks
 from app.store import run_causes
 from app.store.engine import Store
 from tests.library import API, TEXTS, Diagnosed, shelf
@@ -280,7 +280,11 @@ def test_a_passage_that_the_new_cut_splits_is_told_as_re_cut_with_both_parts_pro
     assert max(split.values()) == 2
 
 
-def test_proposals_are_outdated_once_the_old_chunks_are_back(sqlite_store: Store) -> None:
+@pytest.mark.parametrize("page", [1, 1_000])
+def test_proposals_are_outdated_once_the_old_chunks_are_back_however_many_there_are(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    monkeypatch.setattr(returned_chunks, "_PAGE", page)
     setting = Diagnosed.of(sqlite_store)
     setting.run()
     setting.library.chunks = recut(TEXTS)

@@ -1,6 +1,6 @@
 """Proposed judgments whose old chunk was retrieved again: accepting them now would break what has healed."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from app.domain.diagnosis.expected import MOSTLY
 from app.domain.diagnosis.texts import held
@@ -12,7 +12,7 @@ from app.store import diagnosis
 from app.store.diagnosis import ReanchorRow
 from app.store.engine import Connection
 
-_MOST = 1_000
+_PAGE = 1_000
 
 
 def outdate_returned(
@@ -23,7 +23,7 @@ def outdate_returned(
         return
     places = {plan.canary_ids[place]: place for place in changed}
     back: list[int] = []
-    for row in diagnosis.list_reanchors(connection, plan.run.check_id, state=State.PROPOSED, limit=_MOST):
+    for row in _proposed(connection, plan.run.check_id):
         place = places.get(row.canary_id)
         ranking_id = None if place is None else gathered.rankings[place]
         ranking = None if ranking_id is None else plan.seen.get(ranking_id)
@@ -31,6 +31,16 @@ def outdate_returned(
             back.append(row.id)
     if back:
         diagnosis.decide_reanchors(connection, back, state=State.OUTDATED, at=at, by=None)
+
+
+def _proposed(connection: Connection, check_id: int) -> Iterator[ReanchorRow]:
+    """Read all proposals that wait, newest first: of a large suite there is one for nearly every canary."""
+    below: int | None = None
+    while rows := diagnosis.list_reanchors(connection, check_id, state=State.PROPOSED, before=below, limit=_PAGE):
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        below = rows[-1].id
 
 
 def _is_back(row: ReanchorRow, ranking: Ranking) -> bool:
