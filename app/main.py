@@ -284,8 +284,7 @@ def real_ping(settings: Settings) -> Ping | None:
     """Make the ping to a monitor of monitors, where one is set; what it may reach is what hooks may."""
     if settings.ping_url is None:
         return None
-    allow = parse_allow(settings.hook_allow) if settings.hook_allow else ()
-    return Pinger(url=settings.ping_url, policy=hook_policy(allow), user_agent=USER_AGENT)
+    return Pinger(url=settings.ping_url, policy=hooks_of(settings), user_agent=USER_AGENT)
 
 
 def real_tracing(environment: Mapping[str, str]) -> "Tracing | None":
