@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.services import acknowledging, alert_reading
-from app.store import incidents
+from app.services import acknowledging, alert_reading, alerting
+from app.store import detection, incidents
 from app.store.engine import Store
 from app.store.migrate import migrate
 from app.store.tables import incidents as incident_table
@@ -104,6 +104,38 @@ def test_newly_named_culprits_update_an_incident_at_most_once_an_hour(store: Sto
     world.clock.advance(3600)
     world.tick()
     assert _types(world) == ["opened", "updated", "updated"]
+
+
+def test_a_culprit_first_named_while_an_alert_recovers_is_told_once_it_fires_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(store=store)
+    define(world)
+    carry_out(world, LEARNED)
+    until_open(world, KEYS[:3])
+    named_by_detector = detection.culprits_of
+    monkeypatch.setattr(detection, "culprits_of", lambda *asked: [*named_by_detector(*asked), KEYS[15]])
+    carry_out(world, 1)
+    assert [alert["state"] for alert in world.alerts()] == ["recovering"]
+    assert _types(world) == ["opened"]
+    carry_out(world, 1, KEYS[:3])
+    assert _types(world) == ["opened", "updated"]
+    assert f"1 further canary named: {KEYS[15]}" in _messages(world)[-1]["data"]["reason"]
+
+
+def test_culprits_beyond_those_that_are_kept_are_no_news_in_every_run(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(store=store)
+    define(world)
+    carry_out(world, LEARNED)
+    until_open(world, KEYS[:5])
+    monkeypatch.setattr(alerting, "CULPRITS", 5)
+    for first in (1, 2, 3):
+        monkeypatch.setattr(detection, "culprits_of", lambda *_, first=first: KEYS[first : first + 5])
+        carry_out(world, 1, KEYS[:8])
+    (alert,) = world.alerts()
+    assert [change["type"] for change in alert["transitions"]] == ["opened", "updated"]  # the first that named so many
 
 
 def until_named(world: World, count: int) -> None:

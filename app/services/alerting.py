@@ -29,6 +29,7 @@ from app.formats.documents import CheckDocument
 from app.formats.rule_documents import rules_in_force
 from app.services import facts, notifications
 from app.services.changed_canaries import ChangedList, list_changed
+from app.services.detected import CULPRITS
 from app.services.notifications import AlertInProgress
 from app.store import alerts, catalog, detection, history
 from app.store.alerts import AlertRow
@@ -179,7 +180,8 @@ class _Evaluation:
         culprits = self._culprits() if rule.kind is RuleKind.REGRESSION and decision.state in OPEN else []
         reason = decision.reason
         changes = decision.transitions
-        if not changes and (further := self._newly_named(alert, culprits)):
+        # While it recovers nobody would hear of it; if it fires again they are still new.
+        if not changes and decision.state is AlertState.FIRING and (further := self._newly_named(alert, culprits)):
             changes = (TransitionType.UPDATED,)
             reason = f"{_named(further)}; {reason}"
         evidence = (
@@ -199,7 +201,10 @@ class _Evaluation:
         return detection.culprits_of(self._connection, self._run_id) if self._run_id is not None else []
 
     def _newly_named(self, alert: AlertRow | None, culprits: Sequence[str]) -> list[str]:
-        """Give the culprits that no transition of an open alert names; none of one whose transitions name nobody."""
+        """Give the culprits that no transition of an open alert names; none of one whose transitions name nobody.
+
+        None either where the last of them named as many as are kept: of so many others are the strongest in each run.
+        """
         if alert is None or alert.state not in OPEN or not culprits:
             return []
         before = [
@@ -207,8 +212,10 @@ class _Evaluation:
             for row in alerts.list_transitions(self._connection, [alert.id])[alert.id]
             if row.type in NON_REPEATING and "culprits" in row.evidence
         ]
+        if not before or len(before[-1]) >= CULPRITS:
+            return []
         named = {key for keys in before for key in keys}
-        return [key for key in culprits if key not in named] if before else []
+        return [key for key in culprits if key not in named]
 
     def _remind(self, alert_id: int, incident: IncidentRow) -> int:
         """Append that people are reminded of an incident, to the alert that speaks for it."""
