@@ -11,10 +11,12 @@ NPM := tests/npm
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help run test format lint types layers pytest dashboards screenshots lock clean
+.PHONY: help install run test format lint types layers pytest dashboards screenshots lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+install: $(VENV)/.installed ## what Coalmine needs into .venv, and nothing started
 
 run: $(VENV)/.installed ## the service and the demo retriever on 127.0.0.1:$(PORT) and the port after it
 	@$(BIN)/coalmine serve --port $(PORT) --with-demo --data-dir $(DATA_DIR) --canaries canaries

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import httpx2
 import pytest
 import sqlalchemy as sa
 from anyio.to_thread import current_default_thread_limiter
@@ -321,7 +322,7 @@ def test_a_route_answers_with_a_status_and_a_content_type_of_its_description(
         assert bool(response.get("content")) is (status != "204"), status
         assert all(part.keys() & {"schema", "itemSchema"} for part in response.get("content", {}).values()), status
     answer = _request(service, route, headers)
-    replayed = answer.status_code == 409 and path.endswith("/replay")  # once, by whichever test comes first
+    replayed = _is_replayed(answer, path)
     assert answer.is_success or replayed, answer.text
     answered = answer.headers.get("content-type", "").partition(";")[0]
     told = operation["responses"]["default" if replayed else str(answer.status_code)]
@@ -353,7 +354,12 @@ def test_a_route_lets_exactly_its_scope_through(service: Api, route: tuple[str, 
             assert answer.headers["content-type"] == "application/problem+json"
             assert answer.json()["detail"] == f"this needs a key with scope {needed}; this one has {scope}"
     answer = _request(service, route, bearer(KEYS[needed]))
-    assert answer.status_code < 400, answer.text
+    assert answer.status_code < 400 or _is_replayed(answer, route[1]), answer.text
+
+
+def _is_replayed(answer: httpx2.Response, path: str) -> bool:
+    """Whether a dead delivery was replayed already, by whichever test came first: a delivery is dead once."""
+    return answer.status_code == 409 and path.endswith("/replay")
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/login"])
@@ -437,6 +443,7 @@ def test_a_revoked_key_is_refused_at_once(service: Api) -> None:
 
 def test_a_session_that_was_signed_out_of_answers_no_more_though_its_cookie_was_kept(service: Api) -> None:
     session, other = _session(service, KEYS[READ]), _session(service, KEYS[READ])
+    before = _ended_sessions(service)
     assert _with_cookie(service, session).status_code == 200
     headers = {"x-csrf-token": _csrf(service, session)}
     left = _with_cookie(service, session, "POST", "/logout", headers=headers, follow_redirects=False)
@@ -444,7 +451,7 @@ def test_a_session_that_was_signed_out_of_answers_no_more_though_its_cookie_was_
     for path in ("/v1/checks", "/metrics", "/"):
         assert _with_cookie(service, session, path=path).status_code == 401, path
     assert _with_cookie(service, other).status_code == 200, "another browser stays signed in"
-    (row,) = _ended_sessions(service)
+    (row,) = [row for row in _ended_sessions(service) if row not in before]
     assert timedelta(hours=11) < from_us(row.expires_at) - datetime.now(UTC) < timedelta(hours=13)
 
 

@@ -57,7 +57,7 @@ def test_a_newcomer_gets_from_nothing_to_a_healthy_run(chromium: Browser, tmp_pa
         page.get_by_role("link", name="Define the first one").click()
         page.get_by_role("link", name="generic").click()
         page.get_by_label("Name", exact=True).fill("docs")
-        page.get_by_label("URL").fill(f"{retriever.url}/ask")
+        page.get_by_label("URL", exact=True).fill(f"{retriever.url}/ask")
         page.get_by_label("Body as JSON").fill('{"question": "{{ query }}", "most": "{{ k }}"}')
         page.get_by_label("Query", exact=True).fill("How long are logs kept?")
         page.get_by_label("Query", exact=True).press("Enter")

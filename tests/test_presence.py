@@ -29,6 +29,12 @@ retrievers:
     url: http://127.0.0.1:1/
     response: {hits: hits, id: id, score: score, text: body, document: meta.source}
     scorer: {scale: similarity}
+checks:
+  - slug: c
+    suite: s
+    retriever: r
+    schedule: {every: 1h}
+    rules: [{kind: threshold, measure: coverage, critical: {below: 0.9}}]
 """
     (target,) = choose_targets(read_canary_files([("a.yaml", text)], {}, None))
     report = measure(target, probe, run_id="run-1", clock=FakeClock())

@@ -202,9 +202,12 @@ def list_hooks(store: StoreDep, request: Request, after: After = "", limit: Limi
 
 @router.get("/hooks/{slug}")
 def get_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
-    """Show a hook; its secret is never shown, and the path of a webhook's address to scope admin alone."""
+    """Show a hook; its secret is never shown, and the path of a webhook's address to scope admin alone.
+
+    `warnings` says where it may not reach its address, and the setting that lets it.
+    """
     found = definitions.find(store, "hook", slug)
-    return definition_shape(hook_reading.as_seen(found, for_readers=only_reads(request)))
+    return _warned(request, definition_shape(hook_reading.as_seen(found, for_readers=only_reads(request))))
 
 
 @router.put("/hooks/{slug}", responses=PUT, openapi_extra=describes(HookDocument))
@@ -216,8 +219,11 @@ def put_hook(
 
     `warnings` says where it may not reach the address it was given, and the setting that lets it.
     """
-    saved = _put(store, vault, "hook", HookDocument, slug, body, response)
-    return {**saved, "warnings": hook_warnings(request.app.state.hook_policy, saved)}
+    return _warned(request, _put(store, vault, "hook", HookDocument, slug, body, response))
+
+
+def _warned(request: Request, hook: Mapping[str, Any]) -> dict[str, Any]:
+    return {**hook, "warnings": hook_warnings(request.app.state.hook_policy, hook)}
 
 
 @router.delete("/hooks/{slug}", status_code=204)

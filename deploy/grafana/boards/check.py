@@ -239,6 +239,7 @@ def _states() -> Panels:
 def _runs() -> Panels:
     canaries = q.state("coalmine_canaries", *MINE, by=("check", "state"))
     age = q.age(q.LAST_RUN, *MINE)
+    latency = q.state("coalmine_probe_latency_seconds", *MINE, by=("check", "percentile"))
     return [
         (
             bars(
@@ -247,7 +248,17 @@ def _runs() -> Panels:
                 "Measured, failed (could not be asked) and undefined (expect nothing: no measure speaks of them).",
                 over_time(canaries, "{{state}}"),
             ),
-            12,
+            8,
+        ),
+        (
+            lines(
+                505,
+                "Latency of probes",
+                "Half, 95 % and all of the measured probes of a run took no longer. A rule of kind latency alerts.",
+                over_time(latency, "{{percentile}}"),
+                unit=SECONDS,
+            ),
+            8,
         ),
         (
             lines(
@@ -259,6 +270,6 @@ def _runs() -> Panels:
                 over_time(q.state(q.INTERVAL, *MINE), "interval"),
                 unit=SECONDS,
             ),
-            12,
+            8,
         ),
     ]

@@ -101,7 +101,18 @@ def _replicas() -> Panels:
 
 
 def _scrapes() -> Panels:
+    issues = f"max by (issue) ({q.series('coalmine_self_issue', q.JOB)}) > 0"
     return [
+        (
+            bars(
+                205,
+                "Issues of its own",
+                "Something wrong with Coalmine itself, on one replica or more: its clock was set, its heartbeat fails, "
+                "due runs wait for a worker, descriptors or memory are out, or the database takes no writes.",
+                over_time(issues, "{{issue}}"),
+            ).no_value("None"),
+            8,
+        ),
         (
             lines(
                 203,
@@ -111,7 +122,7 @@ def _scrapes() -> Panels:
                 over_time(f"max by (instance) ({q.series('scrape_samples_scraped', q.JOB)})", "{{instance}}"),
                 unit=COUNT,
             ),
-            12,
+            8,
         ),
         (
             lines(
@@ -121,7 +132,7 @@ def _scrapes() -> Panels:
                 over_time(f"max by (instance) ({q.series('scrape_duration_seconds', q.JOB)})", "{{instance}}"),
                 unit=SECONDS,
             ),
-            12,
+            8,
         ),
     ]
 
