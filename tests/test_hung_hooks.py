@@ -1,9 +1,11 @@
 """Receivers that hang hold up nobody but themselves, and one that is back hears within a minute what it missed."""
 
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from app import metrics
@@ -92,6 +94,26 @@ def test_threads_follow_the_sends_under_way() -> None:
     assert threads.alive
     over.set()
     until(lambda: len(threads.threads) == 1)
+    stopping.set()
+    until(lambda: not threads.alive)
+
+
+def test_a_message_is_sent_though_no_further_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping, receipt = threading.Event(), Receipt(ok=True)
+
+    def loop(_name: str, _is_surplus: Callable[[], bool]) -> None:
+        stopping.wait(30)
+
+    threads = DeliveryThreads(loop, lambda *_: receipt, most=4)
+    threads.start()
+    with monkeypatch.context() as exhausted:
+
+        def refuse(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        exhausted.setattr(threading.Thread, "start", refuse)
+        assert threads.send(*[None] * 3) is receipt  # type: ignore[arg-type] # nobody reads them
+    assert [thread.is_alive() for thread in threads.threads] == [True]
     stopping.set()
     until(lambda: not threads.alive)
 

@@ -1,11 +1,14 @@
 """The threads that send: always one that waits for what is due, however many are held up by receivers that hang."""
 
+import logging
 import threading
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
 from app.domain.hooks import Hook, Message, Receipt, Send
+
+logger = logging.getLogger("coalmine.worker")
 
 MOST_THREADS: Final = 64
 """Sends under way at once: a receiver that hangs holds one of them for its time-out, and only one for each hook."""
@@ -36,7 +39,10 @@ class DeliveryThreads:
         with self._lock:
             self._waiting -= 1
             if self._waiting == 0 and len(self._threads) < self._most:
-                self._start_one()
+                try:
+                    self._start_one()
+                except RuntimeError:  # this machine has no thread to give: what is due waits for this send
+                    logger.exception("no_delivery_thread")
         try:
             return self._send(hook, message, now)
         finally:
@@ -61,7 +67,12 @@ class DeliveryThreads:
         self._started += 1
         self._waiting += 1
         self._threads.append(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError:
+            self._waiting -= 1
+            self._threads.remove(thread)
+            raise
 
     def _run(self, name: str) -> None:
         ended_as_surplus = False
