@@ -8,6 +8,7 @@ import pytest
 from app.services import baselines
 from app.services.runs import EndedRun
 from app.store.engine import Store
+from app.web.alert_words import limits
 from tests.fakes import answered, hits
 from tests.world import CHECK, World, canary, page
 
@@ -57,7 +58,10 @@ def test_before_a_baseline_stands_half_of_the_first_coverage_gone_is_critical_in
     carry_out(world, 1, KEYS[:26])
     (alert,) = world.alerts()
     assert (alert["rule"], alert["kind"], alert["severity"], alert["state"]) == ("guard", "guard", "critical", "firing")
-    assert alert["reason"].startswith("coverage 0.35 is below half of the 0.75 of run ")
+    assert alert["reason"].startswith("coverage 0.350 is below half of the first run's 0.750 (run ")
+    assert limits(alert["evidence"], "guard") == (
+        "A run is bad when its coverage is 0 or below half of the first run's, which is 0.375."
+    )
     world.deliver_all()
     (message,) = [message for _, message in world.send.sent]
     assert json.loads(message.body)["data"]["summary"].startswith("watch: coverage 0.35, below 0.375 since run ")

@@ -236,9 +236,24 @@ FIRST = FirstRun(run_id=7, coverage=0.735)
 @pytest.mark.parametrize(
     ("coverage", "warm_up", "severity", "reason"),
     [
-        (0.735, WarmUp(over=False, first=FIRST), None, "coverage 0.735 is at least half of the 0.735 of run 7"),
-        (0.3675, WarmUp(over=False, first=FIRST), None, "coverage 0.367 is at least half of the 0.735 of run 7"),
-        (0.36, WarmUp(over=False, first=FIRST), "critical", "coverage 0.36 is below half of the 0.735 of run 7"),
+        (
+            0.735,
+            WarmUp(over=False, first=FIRST),
+            None,
+            "coverage 0.735 is at least half of the first run's 0.735 (run 7)",
+        ),
+        (
+            0.3675,
+            WarmUp(over=False, first=FIRST),
+            None,
+            "coverage 0.367 is at least half of the first run's 0.735 (run 7)",
+        ),
+        (
+            0.36,
+            WarmUp(over=False, first=FIRST),
+            "critical",
+            "coverage 0.360 is below half of the first run's 0.735 (run 7)",
+        ),
         (0.0, WarmUp(over=False, first=FIRST), "critical", "coverage is 0"),
         (0.0, WarmUp(over=False, first=FirstRun(run_id=7, coverage=None)), "critical", "coverage is 0"),
         (0.0, None, "critical", "coverage is 0"),

@@ -60,8 +60,7 @@ def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool
         return bad(Severity.CRITICAL, coverage, bound, "coverage is 0: no canary found what it expects (critical)")
     if first is None or limit is None:
         return silent("there is no first run to compare with")
-    compared = f"{first.coverage:.3g} of run {first.run_id}, the first measured one; there is no baseline yet"
+    compared = f"half of the first run's {first.coverage:.3f} (run {first.run_id}); no baseline yet"
     if coverage < limit - ROUNDING:
-        reason = f"coverage {coverage:.3g} is below half of the {compared} (critical)"
-        return bad(Severity.CRITICAL, coverage, limit, reason)
-    return good(coverage, limit, f"coverage {coverage:.3g} is at least half of the {compared}")
+        return bad(Severity.CRITICAL, coverage, limit, f"coverage {coverage:.3f} is below {compared}")
+    return good(coverage, limit, f"coverage {coverage:.3f} is at least {compared}")
