@@ -16,7 +16,7 @@ from app.domain.diagnosis.expected import MOSTLY, Search, Wanted, search_for
 from app.domain.diagnosis.reanchoring import reanchor
 from app.domain.diagnosis.scores import by_content, change_of, limit_of
 from app.domain.diagnosis.texts import alike, held
-from app.domain.diagnosis.values import Case, Cause, Reanchor
+from app.domain.diagnosis.values import Case, Cause
 from app.domain.model import Canary, Ranking
 from app.domain.retrievers import Scale
 
@@ -198,20 +198,11 @@ def recognise(
     return None
 
 
-def renamings(pair: Pair, *, k: int) -> list["Renaming"]:
-    """List the judgments of a canary that are not found by name any more, though their text is there."""
-    known = set(zip(pair.before.ids, pair.before.texts, strict=True))
-    found = (_name(pair, one, k, known).renaming for one in _wanted(pair, k))
-    return [one for one in found if one is not None]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renaming:
     """A judgment that is not found by its name any more though its text is there."""
 
     kind: RunCauseKind
-    reanchor: Reanchor | None
-    """What should stand in its place; None where nothing would change, or too little of its text was retrieved."""
     split: bool
     """Its passage is spread over several chunks."""
 
@@ -325,7 +316,7 @@ def _renaming(pair: Pair, one: Wanted, place: int, found: int | None, known: _Hi
     by_document = one.judgment.id is None and one.judgment.document is not None
     fresh = [home for home in homes if by_document or (pair.now.ids[home], pair.now.texts[home]) not in known]
     kind = _kind(pair, place, fresh)
-    return None if kind is None else Renaming(kind=kind, reanchor=moved, split=len(homes) > 1)
+    return None if kind is None else Renaming(kind=kind, split=len(homes) > 1)
 
 
 def _same(one: str | None, other: str | None) -> bool:
