@@ -47,7 +47,7 @@ def test_a_check_without_runs_is_shown_as_warming_up(store: Store) -> None:
     shown = _show(world)
     assert (shown["mode"], shown["learned"], shown["detector"]) == ("moving", None, None)
     assert shown["warm_up"] == {
-        "summary": "no baseline yet, 0 of 20 runs",
+        "summary": "no baseline yet: 0 of 20 identical runs",
         "identical_runs": 0,
         "identical_runs_needed": 20,
         "runs": 0,
@@ -59,7 +59,7 @@ def test_a_check_without_runs_is_shown_as_warming_up(store: Store) -> None:
     carry_out(world, 3)
     warm_up = _show(world)["warm_up"]
     assert (warm_up["identical_runs"], warm_up["runs"]) == (3, 3)
-    assert "3 identical runs of 20" in warm_up["note"]
+    assert "3 of 20 identical runs, or 3 of 300 runs" in warm_up["note"]
 
 
 def test_what_was_learned_is_shown(world: World) -> None:
@@ -113,7 +113,13 @@ def test_what_learning_waits_for_is_shown(world: World) -> None:
     _accept(world)
     assert _show(world)["warm_up"]["note"].startswith("learning waits while alert threshold-coverage stands; the next")
     carry_out(world, 1, KEYS[:3])
-    assert _show(world)["warm_up"]["note"].startswith("learning waits while alert threshold-coverage stands; warming")
+    warm_up = _show(world)["warm_up"]
+    assert (warm_up["identical_runs"], warm_up["runs"]) == (0, 0)
+    assert warm_up["summary"] == "no baseline yet: 0 of 20 identical runs"
+    assert warm_up["note"].startswith(
+        "learning waits while alert threshold-coverage stands; "
+        "no baseline yet: 0 of 20 identical runs, or 0 of 300 runs of any kind; until then"
+    )
     carry_out(world, 3)
     assert _show(world)["waits"] is None
 

@@ -50,7 +50,7 @@ def test_before_a_baseline_stands_half_of_the_first_coverage_gone_is_critical_in
     world: World,
 ) -> None:
     carry_out(world, 2)
-    assert baselines.show(world.store, CHECK)["warm_up"]["summary"] == "no baseline yet, 2 of 20 runs"
+    assert baselines.show(world.store, CHECK)["warm_up"]["summary"] == "no baseline yet: 2 of 20 identical runs"
     (first,) = carry_out(world, 1, KEYS[:26])
     assert world.shown(first)["verdict"] == "degraded"
     assert [alert["state"] for alert in world.alerts()] == ["pending"]

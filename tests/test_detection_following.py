@@ -36,7 +36,7 @@ def test_20_identical_runs_are_a_baseline() -> None:
     assert live.learned == [20]
     assert [one.evidence is None for one in found] == [True] * 20 + [False] * 5
     assert found[0].warming is not None
-    assert "1 identical run of 20" in found[0].warming
+    assert "1 of 20 identical runs" in found[0].warming
     assert found[-1].warming is None
 
 

@@ -208,7 +208,7 @@ def test_the_chart_calls_repeated_ids_what_they_are(healthy: Site) -> None:
 
 def test_while_learning_the_page_says_how_far_it_is(healthy: Site) -> None:
     told = _section(healthy.page(CHECK), "detector")
-    assert "no baseline yet, 2 of 20 runs" in told
+    assert "no baseline yet: 2 of 20 identical runs" in told
     assert "Identical runs 2 of 20" in told
     assert "Baseline: none yet." in told
 

@@ -198,7 +198,7 @@ def test_with_another_k_everything_begins_anew(on_sqlite: World) -> None:
     (run,) = carry_out(on_sqlite, 1)
     row = seen(on_sqlite)[run.id]
     assert (row.evidence, row.baseline_id) == (None, None)
-    assert "1 identical run of 20" in row.body["warming"]
+    assert "1 of 20 identical runs" in row.body["warming"]
     carry_out(on_sqlite, LEARNED - 1)
     assert baselines.show(on_sqlite.store, CHECK)["learned"]["first_run"] == str(run.id)
     expect_retraced(on_sqlite)
@@ -212,7 +212,7 @@ def test_with_another_k_an_alert_that_stands_is_neither_resolved_nor_learned(on_
     assert not any(seen(on_sqlite)[run.id].learns for run in runs)
     why = f"measured otherwise since run {runs[0].id} (k 5 -> 4)"
     note = baselines.show(on_sqlite.store, CHECK)["warm_up"]["note"]
-    assert note.startswith(f"learning waits while alert regression stands; {why}; warming up")
+    assert note.startswith(f"learning waits while alert regression stands; {why}; no baseline yet")
     expect_retraced(on_sqlite)
     baselines.accept(on_sqlite.store, CHECK, by="ops", note=None, now=on_sqlite.clock.advance(1))
     carry_out(on_sqlite, LEARNED, KEYS[:3])
@@ -281,7 +281,7 @@ def test_a_baseline_chosen_while_a_run_ends_is_heeded_by_that_run(learned: World
     row = seen(learned)[run.id]
     assert len(seen(learned)) == len(before) + 2
     assert (row.baseline_id, row.evidence) == (None, None)
-    assert "1 identical run" in row.body["warming"]
+    assert "1 of 20 identical runs" in row.body["warming"]
     expect_retraced(learned)
 
 

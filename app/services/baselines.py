@@ -8,8 +8,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any
 
-from app.domain.counting import counted
-from app.domain.detection import Settings, unpack_state
+from app.domain.detection import Settings, unpack_state, warming_note, warming_summary
 from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.domain.measures import MEASURES_VERSION
@@ -193,19 +192,17 @@ def _waits(alerted: AbstractSet[str], seen: DetectionRow | None) -> str | None:
 def _warm_up(row: DetectorRow | None, seen: DetectionRow | None, waits: str | None) -> dict[str, Any]:
     """Say how far the warm-up is: so many identical runs, or so many runs of any kind."""
     state = None if row is None else unpack_state(Detector.state_of(row.body))
-    told = [_NEXT] if seen is None else [seen.body.get("anew"), seen.body.get("warming")]
     identical = 0 if state is None else min(state.identical, IDENTICAL_RUNS)
     eligible = 0 if state is None else min(state.eligible, FULL_RUNS)
-    sooner, needed = (identical, IDENTICAL_RUNS)
-    if FULL_RUNS - eligible < IDENTICAL_RUNS - identical:
-        sooner, needed = eligible, FULL_RUNS
+    # Not the note of the run: that was written before it was known whether the run may be learned of.
+    notes = [_NEXT] if seen is None else [seen.body.get("anew"), warming_note(identical, eligible)]
     return {
-        "summary": f"no baseline yet, {sooner} of {counted(needed, 'run')}",
+        "summary": warming_summary(identical, eligible),
         "identical_runs": identical,
         "identical_runs_needed": IDENTICAL_RUNS,
         "runs": eligible,
         "runs_needed": FULL_RUNS,
-        "note": "; ".join(part for part in (waits, *told) if part) or None,
+        "note": "; ".join(part for part in (waits, *notes) if part) or None,
     }
 
 

@@ -27,6 +27,7 @@ from app.domain.detection.values import (
     Signal,
     State,
 )
+from app.domain.detection.wording import warming_note, warming_summary
 
 __all__ = [
     "SIGNALS",
@@ -49,4 +50,6 @@ __all__ = [
     "pack_state",
     "unpack_baseline",
     "unpack_state",
+    "warming_note",
+    "warming_summary",
 ]

@@ -250,7 +250,7 @@ def _reading(seen: Seen, decided: _Decided, baseline: Baseline | None, members: 
         worse=worse,
         usual=usual_counts,
         good=state.good,
-        warming=warming_note(state) if baseline is None else None,
+        warming=warming_note(state.identical, state.eligible + 1) if baseline is None else None,
         unknown=unknown,
         reason="",
     )

@@ -5,7 +5,7 @@ from enum import Enum, auto
 from app.domain.counting import counted
 from app.domain.detection import warming
 from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS
-from app.domain.detection.values import Reading, Settings, Signal, State
+from app.domain.detection.values import Reading, Settings, Signal
 
 _MOST_GROUPS = 3
 
@@ -39,11 +39,21 @@ def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings) -
     return f"{failing}; {told[why]()}."
 
 
-def warming_note(state: State) -> str:
-    """Say what is waited for, and what watches until then."""
+def warming_summary(identical: int, eligible: int) -> str:
+    """Say how far the learning of the first baseline is by the one of its two conditions that is nearer to be met.
+
+    `identical`: the newest runs in a row with the same results, `eligible`: runs that may be learned of.
+    """
+    if FULL_RUNS - eligible < IDENTICAL_RUNS - identical:
+        return f"no baseline yet: {min(eligible, FULL_RUNS)} of {FULL_RUNS} runs"
+    return f"no baseline yet: {min(identical, IDENTICAL_RUNS)} of {IDENTICAL_RUNS} identical runs"
+
+
+def warming_note(identical: int, eligible: int) -> str:
+    """Say what is waited for, and what watches until then; the counters are those of `warming_summary`."""
     return (
-        f"warming up: {counted(state.identical, 'identical run')} of {IDENTICAL_RUNS}, "
-        f"or {min(state.eligible + 1, FULL_RUNS)} runs of {FULL_RUNS}; until then an alarm takes a calm canary that "
+        f"no baseline yet: {min(identical, IDENTICAL_RUNS)} of {IDENTICAL_RUNS} identical runs, "
+        f"or {min(eligible, FULL_RUNS)} of {FULL_RUNS} runs of any kind; until then an alarm takes a calm canary that "
         f"fails {warming.STRIKES} times running, or more newly failing ones than chance explains"
     )
 
