@@ -60,7 +60,7 @@ def test_before_a_baseline_stands_half_of_the_first_coverage_gone_is_critical_in
     assert (alert["rule"], alert["kind"], alert["severity"], alert["state"]) == ("guard", "guard", "critical", "firing")
     assert alert["reason"].startswith("coverage 0.350 is below half of the first run's 0.750 (run ")
     assert limits(alert["evidence"], "guard") == (
-        "A run is bad when its coverage is 0 or below half of the first run's, which is 0.375."
+        "A run is bad when its coverage is 0 or below half (critical), or below 80 % (warning), of the first run's."
     )
     world.deliver_all()
     (message,) = [message for _, message in world.send.sent]
@@ -91,11 +91,21 @@ def test_a_retriever_that_finds_nothing_from_the_first_run_on_is_not_said_to_be_
     assert json.loads(message.body)["data"]["summary"] == f"{CHECK}: coverage 0 since run {alert['since_run']}"
 
 
-def test_a_coverage_just_above_half_of_the_first_is_no_matter_of_the_guard(world: World) -> None:
+def test_a_coverage_just_above_four_fifths_of_the_first_is_no_matter_of_the_guard(world: World) -> None:
     carry_out(world, 1)
-    runs = carry_out(world, 3, KEYS[:25])
+    runs = carry_out(world, 3, KEYS[:16])
     assert {run.verdict for run in runs} == {"healthy"}
     assert world.alerts() == []
+
+
+def test_a_third_lost_after_four_runs_is_a_warning_and_is_never_learned_as_normal(world: World) -> None:
+    carry_out(world, 4, ())
+    carry_out(world, 25, KEYS[:20])
+    (alert,) = world.alerts()
+    assert (alert["rule"], alert["severity"], alert["state"]) == ("guard", "warning", "firing")
+    assert baselines.show(world.store, CHECK)["learned"] is None
+    carry_out(world, 2, ())
+    assert [alert["state"] for alert in world.alerts()] == ["resolved"]
 
 
 def test_accepting_the_present_resolves_the_guard_and_compares_with_the_run_after_it(world: World) -> None:

@@ -21,7 +21,7 @@ from tests.processes import ROOT, free_ports, started
 NOT_RUN: Mapping[tuple[str, str], str] = {
     (
         "README.md",
-        "make run     # the service and a demo retriever, on http://127.0.0.1:8000",
+        "make run     # the service and a demo retriever, on http://127.0.0.1:8000 (make install: neither, only .venv)",
     ): "installs with pip; `make test` is what runs this, and what `make run` starts is started here",
     ("docs/operations.md", "deploy/compose/make-secrets"): "no container engine runs here; see test_container",
     (

@@ -236,31 +236,18 @@ FIRST = FirstRun(run_id=7, coverage=0.735)
 @pytest.mark.parametrize(
     ("coverage", "warm_up", "severity", "reason"),
     [
-        (
-            0.735,
-            WarmUp(over=False, first=FIRST),
-            None,
-            "coverage 0.735 is at least half of the first run's 0.735 (run 7)",
-        ),
-        (
-            0.3675,
-            WarmUp(over=False, first=FIRST),
-            None,
-            "coverage 0.367 is at least half of the first run's 0.735 (run 7)",
-        ),
-        (
-            0.36,
-            WarmUp(over=False, first=FIRST),
-            "critical",
-            "coverage 0.360 is below half of the first run's 0.735 (run 7)",
-        ),
+        (0.735, WarmUp(over=False, first=FIRST), None, "coverage 0.735 is at least 80 % of the first run's 0.735"),
+        (0.588, WarmUp(over=False, first=FIRST), None, "coverage 0.588 is at least 80 % of the first run's 0.735"),
+        (0.58, WarmUp(over=False, first=FIRST), "warning", "coverage 0.580 is below 80 % of the first run's 0.735"),
+        (0.3675, WarmUp(over=False, first=FIRST), "warning", "coverage 0.367 is below 80 % of the first run's 0.735"),
+        (0.36, WarmUp(over=False, first=FIRST), "critical", "coverage 0.360 is below half of the first run's 0.735"),
         (0.0, WarmUp(over=False, first=FIRST), "critical", "coverage is 0"),
         (0.0, WarmUp(over=False, first=FirstRun(run_id=7, coverage=None)), "critical", "coverage is 0"),
         (0.0, None, "critical", "coverage is 0"),
         (0.0, WarmUp(over=True), None, "the baseline stands"),
     ],
 )
-def test_the_guard_is_bad_at_no_coverage_and_below_half_of_the_first_run_until_a_baseline_stands(
+def test_the_guard_is_bad_at_no_coverage_and_far_below_the_first_run_until_a_baseline_stands(
     coverage: float, warm_up: WarmUp | None, severity: str | None, reason: str
 ) -> None:
     guard = with_default_rules([])[1]

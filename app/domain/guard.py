@@ -7,8 +7,12 @@ from typing import Final
 from app.domain.conditions import ROUNDING, Condition, bad, good, silent
 from app.domain.model import Severity
 
-LEAST_SHARE: Final = 0.5
-"""Of the first run's coverage; below it a run is bad."""
+_BOUNDS: Final = ((Severity.CRITICAL, 0.5, "half of"), (Severity.WARNING, 0.8, "80 % of"))
+"""Shares of the first run's coverage below which a run is bad, the gravest first.
+
+The detector knows no canary before it passed ten times: without the warning, a third of an index that is lost before
+goes unseen and is learned as normal.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,21 +50,23 @@ def first_run(
 def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool) -> Condition:
     """Critical where coverage is 0 or below half of the first measured run's, until a baseline stands.
 
-    `coverage`: that of the run; None = no canary that expects something was measured. `warm_up`: None = nobody knows
-    what the first run was.
+    Below 80 % of that it is a warning. `coverage`: that of the run; None = no canary that expects something was
+    measured. `warm_up`: None = nobody knows what the first run was.
     """
     if unknown or coverage is None:
         return silent("the run is unknown" if unknown else "coverage was not measured")
     if warm_up is not None and warm_up.over:
         return good(coverage, None, "the baseline stands, so the detector watches")
     first = None if warm_up is None else warm_up.first
-    limit = None if first is None or first.coverage is None else LEAST_SHARE * first.coverage
+    start = None if first is None else first.coverage
     if coverage <= ROUNDING:
-        bound = limit or None  # nothing is below half of 0: then there is no bound to name
+        bound = _BOUNDS[0][1] * start if start else None  # nothing is below half of 0: then there is no bound to name
         return bad(Severity.CRITICAL, coverage, bound, "coverage is 0: no canary found what it expects (critical)")
-    if first is None or limit is None:
+    if first is None or start is None:
         return silent("there is no first run to compare with")
-    compared = f"half of the first run's {first.coverage:.3f} (run {first.run_id}); no baseline yet"
-    if coverage < limit - ROUNDING:
-        return bad(Severity.CRITICAL, coverage, limit, f"coverage {coverage:.3f} is below {compared}")
-    return good(coverage, limit, f"coverage {coverage:.3f} is at least {compared}")
+    compared = f"the first run's {start:.3f} (run {first.run_id}); no baseline yet"
+    for severity, share, words in _BOUNDS:
+        if coverage < share * start - ROUNDING:
+            return bad(severity, coverage, share * start, f"coverage {coverage:.3f} is below {words} {compared}")
+    _, share, words = _BOUNDS[-1]
+    return good(coverage, share * start, f"coverage {coverage:.3f} is at least {words} {compared}")

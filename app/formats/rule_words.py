@@ -57,7 +57,8 @@ _WORDS: Final[Mapping[RuleKind, Callable[[Rule], str]]] = {
     RuleKind.PROBE_ERRORS: _probe_errors,
     RuleKind.NO_DATA: lambda _: "nothing has completed by the second scheduled time after the last run (critical)",
     RuleKind.GUARD: lambda _: (
-        "until a baseline stands: coverage is 0 or below half of the first measured run's (critical)"
+        "until a baseline stands: coverage is 0 or below half (critical), or below 80 % (warning), of the first "
+        "measured run's"
     ),
     RuleKind.EMBEDDING: lambda _: "the embedder of the retriever answers known texts as another model would (critical)",
 }

@@ -155,9 +155,9 @@ def limits(rule: Mapping[str, Any], kind: str) -> str:
         most = f"more than {share:g} of its probes failed" if share is not None else "so many probes failed"
         return f"A run is bad when {most}, or when it is unknown for another reason."
     if kind == "guard":
-        half = next((one["threshold"] for one in reversed(rule["window"]) if one["threshold"] is not None), None)
-        least = "" if half is None else f", which is {value(half, kind)}"
-        return f"A run is bad when its coverage is 0 or below half of the first run's{least}."
+        return (
+            "A run is bad when its coverage is 0 or below half (critical), or below 80 % (warning), of the first run's."
+        )
     name = rule.get("measure") or "value"
     about = f"{spoken(name)} of {spoken(rule['category'])}" if rule.get("category") else spoken(name)
     sides = [f"{word} {_side(rule[word], kind)}" for word in ("warning", "critical") if rule.get(word)]
