@@ -159,3 +159,30 @@ def test_a_canary_whose_probe_failed_is_not_listed(sqlite_store: Store) -> None:
     (opened,) = _sent(world)
     assert WELL[0] not in _keys(opened)
     assert opened["data"]["changed_total"] == 11
+
+
+def test_a_canary_of_low_relevance_that_loses_its_chunk_has_changed_and_tells_where_it_was(
+    sqlite_store: Store,
+) -> None:
+    world = _defined(sqlite_store, QUALITY)
+    low, lost = WELL[20:25], WELL[22:40]
+
+    def _answer(missing: Iterable[str]) -> None:
+        world.probe.otherwise = lambda ask: answered(
+            hits(
+                "other",
+                "noise" if ask.query in missing else f"doc-{ask.query}",
+                scores=[0.1, 0.09] if ask.query in low else [0.9, 0.8],
+            )
+        )
+        world.run()
+        world.deliver_all()
+
+    _answer(CHRONIC)
+    _answer([*CHRONIC, *lost])
+    (opened,) = _sent(world)
+    assert (opened["data"]["changed_total"], opened["data"]["failing_before"]) == (18, 32)
+    assert "18 of 70 canaries lost their expected chunk" in opened["data"]["summary"]
+    listed = [one for one in opened["data"]["degraded"] if one["key"] in low]
+    assert [one["key"] for one in listed] == list(low[2:])
+    assert {(one["rank_before"], one["rank_now"]) for one in listed} == {(2, None)}

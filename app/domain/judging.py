@@ -292,6 +292,8 @@ def unpack_reasons(bits: int) -> tuple[Reason, ...]:
 
 TIMED = pack_reasons([Reason.STALE, Reason.SLOW])
 """The bits that depend on when a run was and not on its rankings; see `judge_timings`."""
+MISSING = pack_reasons([Reason.MISSING])
+"""The bit of a canary that does not find what it expects."""
 REGRESSED = pack_reasons([Reason.REGRESSED])
 """The bit that takes more than one run."""
 RELEVANCE = pack_reasons([Reason.LOW_RELEVANCE, Reason.ANSWERED])

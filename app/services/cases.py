@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from app.domain.diagnosis.values import Case
-from app.domain.judging import REGRESSED, pack_reasons
+from app.domain.judging import MISSING, REGRESSED, pack_reasons
 from app.domain.matching import match
 from app.domain.model import Ranking, Reason
 from app.domain.retrievers import ScorerKind
@@ -51,8 +51,9 @@ def worth_asking(
 ) -> list[Subject]:
     """Pick the canaries to ask about after a run: the worst first, spread over categories.
 
-    Those it newly degraded, or newly names as culprits; then, as far as there is room, those that degraded before and
-    that nobody has asked about since: of an event that took many, the rest get their turn in the runs to come.
+    Those it newly degraded, lost the chunk of, or names as culprits; then, as far as there is room, those that degraded
+    before and that nobody has asked about since: of an event that took many, the rest get their turn in the runs to
+    come.
     `without`: the ids of canaries whose cause is known without asking; `renamed` is that of their cases.
     """
     positions = {canary_id: position for position, canary_id in enumerate(setup.canary_ids)}
@@ -93,7 +94,7 @@ def subject(connection: Connection, run: RunRow, setup: Setup, position: int) ->
 
 
 def _is_news(state: StateRow, reasons_before: int) -> bool:
-    return not reasons_before or bool(state.reasons & REGRESSED & ~reasons_before)
+    return not reasons_before or bool(state.reasons & (REGRESSED | MISSING) & ~reasons_before)
 
 
 def _is_known(state: StateRow, last: DiagnosisRow | None, horizon: int) -> bool:

@@ -1,7 +1,8 @@
 """Which degraded canaries of a run changed since before an alert began, and which of them lists name first.
 
-A canary has changed that was well in the run before the first bad one, and does not fail most of the time while all is
-well; and every canary that the detector names. The others were failing before, and are counted only.
+A canary has changed that was well in the run before the first bad one, or found its expected chunk there and does not
+now, and does not fail most of the time while all is well; and every canary that the detector names. The others were
+failing before, and are counted only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.domain.detection import SIGNALS, Baseline, Signal, unpack_baseline
-from app.domain.judging import REGRESSED, RELEVANCE, unpack_reasons
+from app.domain.judging import MISSING, REGRESSED, RELEVANCE, unpack_reasons
 from app.domain.matching import Match
 from app.services.scoring import without_relevance
 from app.store import detection, fallen, history, probed, suites
@@ -79,7 +80,7 @@ def changed_all(connection: Connection, asked: Sequence[tuple[int, int | None]])
             fell=_fell(
                 members[one[0]],
                 degraded[one[0]],
-                before.get(earlier.get(begun[one], 0), {}).keys(),
+                before.get(earlier.get(begun[one], 0), {}),
                 chronic.get(one[0], frozenset()),
             ),
             named=_named(seen.get(one[0])),
@@ -95,15 +96,20 @@ def changed_all(connection: Connection, asked: Sequence[tuple[int, int | None]])
 def _fell(
     members: Sequence[suites.Member],
     degraded: Mapping[int, FallenRow],
-    before: AbstractSet[int],
+    before: Mapping[int, FallenRow],
     chronic: AbstractSet[int],
 ) -> set[int]:
     versions = {member.canary_id: member.version_id for member in members}
     return {
         canary
         for canary, row in degraded.items()
-        if row.reasons & REGRESSED or (canary not in before and versions[canary] not in chronic)
+        if row.reasons & REGRESSED or (versions[canary] not in chronic and _is_worse(row, before.get(canary)))
     }
+
+
+def _is_worse(now: FallenRow, before: FallenRow | None) -> bool:
+    """Whether a degraded canary was well before or, however low its relevance was, found the chunk that it lost."""
+    return before is None or bool(now.reasons & ~before.reasons & MISSING)
 
 
 def _named(seen: DetectionRow | None) -> list[str]:
@@ -185,8 +191,8 @@ def list_changed(
     """Name the canaries of a run that changed since before a first bad run, of a category or a single one only.
 
     Those that the detector names come first, then the most degraded; with `unchanged` those that were failing before
-    follow. `rank_before` is the rank of the first expected
-    chunk when the canary was last healthy; None = not in the ranking, or never healthy as far as is remembered.
+    follow. `rank_before` is the rank of the first expected chunk when the canary was last healthy or, of one that lost
+    its chunk, last found it; None = not in the ranking, or never so as far as is remembered.
     """
     (found,) = changed_all(connection, [(run_id, first_run)])
     if found is None:
@@ -242,9 +248,12 @@ def last_well(connection: Connection, now: StateRow | None, past: Sequence[State
     Where it is the detector that names it now, that is one of before the fault, with another answer: a fault that no
     limit catches is told healthy until enough runs have shown it.
     """
-    healthy = (state for state in past if not state.reasons)
+    return _newest_before(connection, now, [state for state in past if not state.reasons])
+
+
+def _newest_before(connection: Connection, now: StateRow | None, healthy: Sequence[StateRow]) -> StateRow | None:
     if now is None or not now.reasons & REGRESSED:
-        return next(healthy, None)
+        return next(iter(healthy), None)
     named = detection.detections_of(connection, [now.first_run]).get(now.first_run)
     since = now.first_run if named is None or named.since_run is None else named.since_run
     return next((one for one in healthy if one.first_run < since and one.ranking_id != now.ranking_id), None)
@@ -252,7 +261,9 @@ def last_well(connection: Connection, now: StateRow | None, past: Sequence[State
 
 def _last_well(connection: Connection, check_id: int, now: StateRow) -> StateRow | None:
     past = history.timeline(connection, check_id, now.canary_id, limit=_LOOK_BACK)
-    return last_well(connection, now, [state for state in past if state.first_run < now.first_run])
+    counted = MISSING if now.reasons & MISSING else -1  # a lost chunk was last found whatever else was wrong then
+    healthy = [state for state in past if state.first_run < now.first_run and not state.reasons & counted]
+    return _newest_before(connection, now, healthy)
 
 
 def _rank(state: StateRow | None) -> int | None:
