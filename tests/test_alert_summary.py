@@ -201,6 +201,10 @@ def test_causes_are_grouped_and_never_claim_more_canaries_than_were_diagnosed(
     [
         ([[Reason.MISSING, Reason.REGRESSED], [Reason.MISSING]], "2 of 9 canaries lost their expected chunk"),
         ([[Reason.REGRESSED], [Reason.REGRESSED]], "2 of 9 canaries rank their expected chunk lower"),
+        (
+            [[Reason.MISSING, Reason.REGRESSED], [Reason.REGRESSED]],
+            "2 of 9 canaries lost their expected chunk or rank it lower",
+        ),
         ([[Reason.MISSING], [Reason.LOW_RELEVANCE]], "2 of 9 canaries degraded"),
         ([[Reason.FORBIDDEN]], "1 of 9 canaries (a key) began to return a forbidden chunk"),
     ],

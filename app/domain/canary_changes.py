@@ -71,6 +71,8 @@ def predicate_text(changed: ChangedCanaries) -> str:
     common = set(Reason).intersection(*map(set, changed.reasons)) if changed.reasons else set()
     word = next((reason for reason in _PREDICATES if reason in common), None)
     one, many, newly_one, newly_many = _PREDICATES[word] if word is not None else _DEGRADED
+    if word is Reason.REGRESSED and any(Reason.MISSING in reasons for reasons in changed.reasons):
+        return _LOST_OR_LOWER
     if changed.compared:
         return newly_one if changed.count == 1 else newly_many
     return one if changed.count == 1 else many
@@ -88,6 +90,7 @@ def short_name(name: str) -> str:
 
 
 _LONGEST_NAME = 60
+_LOST_OR_LOWER = "lost their expected chunk or rank it lower"
 _DEGRADED = ("is degraded", "are degraded", "degraded", "degraded")
 _PREDICATES: Final[Mapping[Reason, tuple[str, str, str, str]]] = {
     Reason.FORBIDDEN: (
