@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.model import Outcome
-from app.services import alert_reading, canaries, definitions, diagnosis, reanchoring, retention
+from app.services import alert_reading, canaries, definitions, diagnosis, evidence, reanchoring, retention
 from app.services.diagnosis import OnDemand
 from app.store.engine import Store
 from tests.library import API, TEXTS, Diagnosed, shelf
@@ -317,6 +317,28 @@ def test_what_scores_too_low_where_it_should_stand_is_told_by_its_rank_and_not_a
     assert (found["evidence"]["ranks"]["run"], found["evidence"]["ranks"]["repeats"]) == (1, [1, 1, 1])
     assert "at rank 1; the first hit's relevance 0." in found["reason"]
     assert found["reason"].endswith("is below its min_relevance_score 0.95")
+
+
+def test_the_cause_of_an_earlier_fault_is_not_told_of_a_canary_that_lost_its_chunk_since(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store, shelf("tokens", min_relevance_score=0.95))
+
+    def _told(run_id: int) -> str | None:
+        with sqlite_store.read() as connection:
+            explained = evidence.explain(connection, run_id)
+        assert explained is not None
+        found = explained.known.get("tokens")
+        return None if found is None else found.cause
+
+    assert _told(setting.run().id) == "low_relevance"
+    assert setting.why("tokens")["rank_now"] == 1
+    setting.library.chunks = {"other": "nothing is written here of how long it lives"}
+    lost = setting.run(diagnosed=False)
+    assert _told(lost.id) is None
+    setting.diagnose(lost)
+    cause = _told(lost.id)
+    assert cause == setting.why("tokens")["cause"] != "low_relevance"
+    setting.library.chunks["more"] = "nor here of what an access token is"
+    assert _told(setting.run(diagnosed=False).id) == cause  # another answer, but the same fault
 
 
 def test_who_the_detector_names_is_held_against_the_time_before_the_fault(sqlite_store: Store) -> None:

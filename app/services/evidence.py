@@ -10,7 +10,7 @@ from app.domain.counting import counted
 from app.domain.diagnosis.fleet import Fleet, Group, GroupKind, Member, fleet
 from app.domain.diagnosis.run_causes import RunCause
 from app.domain.diagnosis.values import Cause
-from app.domain.judging import unpack_reasons
+from app.domain.judging import MISSING, REGRESSED, TIMED, unpack_reasons
 from app.services.changed_canaries import ChangedRun, changed_all
 from app.services.run_causes import causes_of
 from app.services.scoring import without_relevance
@@ -159,7 +159,8 @@ def _groups(body: Mapping[str, Any]) -> tuple[Group, ...]:
 def standing(connection: Connection, run: RunRow, degraded: Mapping[int, StateRow]) -> dict[int, DiagnosisRow]:
     """Read the diagnoses that still tell why canaries are degraded at a run, both by canary id.
 
-    That is the newest of each up to then, where it is of the same answer or of one since the canary degraded.
+    That is the newest of each up to then, where it is of the same answer, or of one since the canary degraded that was
+    degraded by the same: one that found its expected chunk then and has lost it since is another case.
     """
     return _standing(connection, {run.id: degraded})[run.id]
 
@@ -169,15 +170,36 @@ def _standing(
 ) -> dict[int, dict[int, DiagnosisRow]]:
     newest = fallen.diagnoses_at(connection, degraded)
     well = fallen.healthy_until(connection, newest)
+    asked: dict[int, set[int]] = {}
+    for found in (row for rows in newest.values() for row in rows.values()):
+        asked.setdefault(found.run_id, set()).add(found.canary_id)
+    then = fallen.degraded_at(connection, asked)
     return {
         run_id: {
             canary: found
             for canary, found in newest[run_id].items()
             if found.canary_version_id == mine[canary].canary_version_id
-            and (found.ranking_id == mine[canary].ranking_id or found.run_id > well[run_id].get(canary, 0))
+            and (
+                found.ranking_id == mine[canary].ranking_id
+                or (
+                    found.run_id > well[run_id].get(canary, 0)
+                    and _is_same_case(then[found.run_id].get(canary), mine[canary])
+                )
+            )
         }
         for run_id, mine in degraded.items()
     }
+
+
+def _is_same_case(then: FallenRow | None, now: StateRow | FallenRow) -> bool:
+    """Whether a canary is degraded as it was when it was diagnosed; `then`: None = nobody knows any more.
+
+    What else is wrong with a canary that finds none of its expected chunks does not change why; nor does how long an
+    answer took, or that the detector names it by now.
+    """
+    if then is None or then.reasons & now.reasons & MISSING:
+        return True
+    return not (then.reasons ^ now.reasons) & ~(TIMED | REGRESSED)
 
 
 # --- since when ----------------------------------------------------------------------------------------------
