@@ -101,13 +101,20 @@ def test_one_document_makes_a_watched_retriever(service: Api) -> None:
     assert answer.status_code == 201, answer.text
     shown = answer.json()
     assert (shown["suite"], shown["retriever"], shown["hooks"]) == ("docs", "docs-search", ["ops"])
-    assert shown == service.get(CHECKED)
+    assert shown == {**service.get(CHECKED), "warnings": []}
     assert keys_of(service)[1] == "moon"
     assert service.get("/v1/retrievers/docs-search")["url"] == RETRIEVER["url"]
     assert HOOK_SECRET not in answer.text
     service.client.post(f"{CHECKED}/runs", json={})
     service.work()
     assert service.get(f"{CHECKED}/health")["canaries"]["total"] == 2
+
+
+def test_a_hook_written_out_that_may_not_be_reached_is_said_with_the_setting(service: Api) -> None:
+    hooks = [{**HOOK, "url": "http://10.0.0.1/x"}]
+    (warning,) = service.client.put(CHECKED, json={**WHOLE, "hooks": hooks}).json()["warnings"]
+    assert warning.startswith("hook ops: 10.0.0.1 ")
+    assert "COALMINE_HOOK_ALLOW" in warning
 
 
 def test_the_same_document_again_changes_nothing(service: Api) -> None:

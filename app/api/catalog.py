@@ -168,7 +168,7 @@ def put_check(
     """Create or change a check; with its suite, retriever or hooks, where they are written out instead of named.
 
     Everything is put in force in one transaction, or nothing. A part without a slug has the check's. Retrievers and
-    hooks need scope admin, as by themselves.
+    hooks need scope admin, as by themselves. Where hooks are written out, `warnings` says which may not be reached.
     """
     given = named(body, "slug", slug)
     inline = inline_kinds(given)
@@ -180,7 +180,15 @@ def put_check(
         saved, created = definitions.save(store, vault, "check", CheckDocument, given, now=_now())
     response.status_code = 201 if created else 200
     wake(request)
-    return definition_shape(saved)
+    shown = definition_shape(saved)
+    return {**shown, "warnings": _notes_on_hooks(request, store, saved)} if "hook" in inline else shown
+
+
+def _notes_on_hooks(request: Request, store: StoreDep, check: Definition) -> list[str]:
+    """List why hooks of a check cannot be delivered to as the settings are."""
+    hooks = [definition_shape(definitions.find(store, "hook", slug)) for slug in check.body["hooks"]]
+    policy = request.app.state.hook_policy
+    return [f"hook {hook['slug']}: {note}" for hook in hooks for note in hook_warnings(policy, hook)]
 
 
 @router.delete("/checks/{slug}", status_code=204)
