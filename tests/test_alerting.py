@@ -202,6 +202,11 @@ def test_every_decision_is_explained() -> None:
     ]
 
 
+def test_a_rule_that_opens_with_one_bad_run_says_that_it_opens_at_once() -> None:
+    (decision,) = play(threshold(bad=1, of=1), "C")
+    assert decision.reason == "coverage 0.5 is below 0.9 (critical); opens a critical alert at once."
+
+
 def test_the_evidence_is_json_and_holds_the_window() -> None:
     evidence = play(threshold(), "gCgC")[-1].evidence
     assert json.loads(json.dumps(evidence)) == evidence

@@ -37,6 +37,12 @@ def test_so_many_good_runs_and_no_fewer_close_it(rule: Rule, story: str) -> None
         assert (decide(rule, window, OPENED, START).state is AlertState.RESOLVED) == (more == needed)
 
 
+def test_a_rule_that_opens_with_one_bad_run_counts_none() -> None:
+    rule = threshold(bad=1, of=1)
+    found = outlook(rule, [observation(rule, 1, "g")], None)
+    assert (found.to_open, found.bad_runs_to_open) == ("It opens at once, with the first bad run.", 1)
+
+
 def test_no_data_and_regression_say_what_they_wait_for() -> None:
     quiet = Rule(key="no_data", kind=RuleKind.NO_DATA)
     fallen = Rule(key="regression", kind=RuleKind.REGRESSION, open_bad=1, open_of=1, close=1)

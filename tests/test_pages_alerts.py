@@ -202,8 +202,9 @@ def test_an_alert_says_what_fell_what_the_rule_saw_and_since_which_index(firing:
     assert "when the index version changed from one to two" in headline
     why = _section(shown, "why")
     assert "Coverage: warning below 0.9, critical below 0.5." in why
-    assert "It opens on 1 bad of 1 run and closes after 2 good runs in a row." in why
-    assert "1 bad of 1" in why
+    assert "It opens at once and closes after 2 good runs in a row." in why
+    assert "It opened at once. The newest run was bad; 0 good in a row since it opened." in why
+    assert "of 1" not in why
     rows = [row.text for row in shown.all("tr") if row.text.startswith("run 2")]
     assert len(rows) == 1
     assert rows[0].endswith("two 0.333 0.500 critical opened it")
@@ -339,7 +340,7 @@ def test_a_rule_that_is_gone_is_told_in_words_not_in_those_of_programs(firing: S
     shown = firing.page("/alerts/1")
     assert "The rule was removed from the check." in shown.text
     assert "rule_removed" not in shown.text
-    assert "1 bad of 1" in _section(shown, "why"), "what the rule saw before"
+    assert "It opened at once." in _section(shown, "why"), "what the rule saw before"
 
 
 def test_a_check_of_which_nothing_comes_is_told_with_its_deadline(pages: Site) -> None:

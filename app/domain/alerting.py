@@ -228,7 +228,8 @@ _Step = tuple[AlertState, Severity | None, tuple[TransitionType, ...], str]
 def _unopened(rule: Rule, current: Condition | None, recent: Sequence[Condition], worst: Severity | None) -> _Step:
     """Decide where nothing is open: only a bad run can open it, whatever older ones were."""
     bad = sum(one.severity is not None for one in recent)
-    count = f"bad in {bad} of the last {len(recent)} {_runs(rule)}"
+    at_once = rule.open_of == 1
+    count = "the last measured run was bad" if at_once else f"bad in {bad} of the last {len(recent)} {_runs(rule)}"
     if current is None or current.severity is None:
         waiting = current is None and bool(recent) and recent[-1].severity is not None
         if waiting:
@@ -237,7 +238,12 @@ def _unopened(rule: Rule, current: Condition | None, recent: Sequence[Condition]
     if worst is None:
         wanted = f"an alert opens at {rule.open_bad} of {rule.open_of}"
         return AlertState.PENDING, current.severity, (), f"{count}, {wanted}"
-    return AlertState.FIRING, worst, (TransitionType.OPENED,), f"{count}, which opens a {worst} alert"
+    why = f"opens a {worst} alert"
+    if not at_once:
+        why = f"{count}, which {why}"
+    elif rule.kind is not RuleKind.REGRESSION:  # what the detector opens took many runs
+        why += " at once"
+    return AlertState.FIRING, worst, (TransitionType.OPENED,), why
 
 
 def _open(rule: Rule, alert: OpenAlert, current: Condition | None, worst: Severity | None, good: int) -> _Step:

@@ -36,6 +36,8 @@ def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
         return Outlook(to_open="It opens when the detector raises an alarm, which weighs all canaries over many runs.")
     bad = [one.condition.severity is not None for one in window if one.condition.measured][-rule.open_of :]
     needed = next(more for more in range(1, rule.open_bad + 1) if _reached(rule, bad, more))
+    if rule.open_of == 1:
+        return Outlook(to_open="It opens at once, with the first bad run.", bad_runs_to_open=needed)
     runs = "run" if rule.kind is RuleKind.PROBE_ERRORS else "measured run"
     seen = f"{sum(bad)} of the last {counted(len(bad), runs)} {'was' if sum(bad) == 1 else 'were'} bad"
     rows = "in a row " if needed > 1 else ""

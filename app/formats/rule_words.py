@@ -16,9 +16,8 @@ def rule_in_words(rule: Rule) -> str:
     if rule.kind in _AT_ONCE:
         return told
     runs = "measured runs" if rule.kind is not RuleKind.PROBE_ERRORS else "runs"
-    return (
-        f"{told}; opens on {rule.open_bad} bad of {rule.open_of} {runs}, closes after {counted(rule.close, 'good run')}"
-    )
+    opens = "at once" if rule.open_of == 1 else f"on {rule.open_bad} bad of {rule.open_of} {runs}"
+    return f"{told}; opens {opens}, closes after {counted(rule.close, 'good run')}"
 
 
 def _threshold(rule: Rule) -> str:
