@@ -14,7 +14,7 @@ from app.domain.diagnosis.run_causes import Pair, RunCause, RunCauseKind, read_r
 from app.domain.diagnosis.values import Case, Cause
 from app.domain.model import Canary, Judgment, Outcome, Ranking, RuleKind
 from app.domain.retrievers import Scale
-from app.services import baselines, reanchoring, returned_chunks
+from app.services import baselines, bulk_reanchoring, reanchoring, returned_chunks
 from app.store import run_causes
 from app.store.engine import Store
 from tests.library import API, TEXTS, Diagnosed, shelf
@@ -266,6 +266,22 @@ def test_every_affected_canary_gets_a_proposal_without_a_question_and_all_are_ac
     after = setting.run()
     assert setting.world.shown(after)["measures"]["R_id@10"] == 1.0
     assert not any("under other ids" in reason for reason in setting.world.shown(after)["reasons"])
+
+
+def test_a_few_canaries_are_looked_at_a_run_and_all_in_the_end(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk_reanchoring, "EXAMINED", 3)
+    expected = [{**one, "expected_chunks": [{"id": one["key"], "text": TEXTS[one["key"]]}]} for one in shelf()]
+    setting = Diagnosed.of(sqlite_store, expected, owner=API)
+    setting.run()
+    setting.library.chunks = {f"v2-{name}": text for name, text in TEXTS.items()}
+    proposed = []
+    for _ in range(3 * len(TEXTS)):
+        setting.run()
+        proposed.append(len(reanchoring.list_all(sqlite_store, "watch", state=reanchoring.State.PROPOSED, limit=100)))
+    assert proposed[0] <= 3
+    assert proposed[-1] == len(TEXTS)
 
 
 def test_a_passage_that_the_new_cut_splits_is_told_as_re_cut_with_both_parts_proposed(sqlite_store: Store) -> None:
