@@ -241,10 +241,15 @@ def test_degraded_canaries_stay_told_while_runs_measure_nobody_and_the_run_they_
 
 
 def test_a_resolved_alert_keeps_what_was_degraded_and_what_happened(firing: Site) -> None:
+    together = "fell, which points at"
+    assert together in _section(firing.page("/alerts/1"), "title")
     firing.world.probe.all_answer()
     for _ in range(2):
         firing.world.run()
     shown = firing.page("/alerts/1")
+    headline = _section(shown, "title")
+    assert together not in headline
+    assert "Rule threshold-coverage of watch: when it ended: Coverage 1" in headline
     assert "Changed canaries at last notification" in _section(shown, "degraded")
     assert shown.all("a", href="/checks/watch/canaries/bee")
     happened = [item.text for item in shown.all("li") if item.text.startswith(("Opened", "Resolved"))]

@@ -52,7 +52,7 @@ class AlertDetails:
     rule: Mapping[str, Any] | None
     """What its rule says now; None of one that is over."""
     fleet: Mapping[str, Any] | None
-    """What the canaries that fell have in common, where the alert is about canaries."""
+    """What the canaries that fell have in common, where the alert is about canaries and not over."""
     summary: str
     """What happened, without a full stop."""
     told_reason: str
@@ -97,7 +97,7 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
             suite=check.body["suite"],
             retriever=check.body["retriever"],
             rule=next((one for one in rules if one["alert_id"] == alert["id"]), None),
-            fleet=_fleet(alert) if about_canaries else None,
+            fleet=_fleet(alert) if about_canaries and not over else None,
             summary=summaries(connection, [(row, alerts.list_transitions(connection, [row.id])[row.id])])[row.id],
             told_reason=told_reason(alert),
             seen=seen,
