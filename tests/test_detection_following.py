@@ -244,6 +244,15 @@ def test_a_retriever_whose_short_baseline_cries_wolf_is_taken_for_restless() -> 
     assert max(opened(found)) < 200
 
 
+def test_a_fourth_fault_of_other_canaries_is_noticed_as_the_first_was() -> None:
+    """Three faults soon after the start, one of them of everybody, make nobody restless."""
+    live = Live.of(members_of(100))
+    live.takes(calm(100, 25))
+    for failing in (range(7), range(5, 60), range(100), range(60, 80)):
+        assert opened(live.takes(calm(100, 4, failing))), failing
+        assert len(closed(live.takes(calm(100, 4)))) == 1
+
+
 def test_sticky_replicas_are_learned_in_time() -> None:
     live = Live.of(members_of(60))
     found = live.takes(replicas(60, 900, 3, sticky=True, misses=0.05))

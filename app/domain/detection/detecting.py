@@ -27,9 +27,9 @@ from app.domain.detection.wording import Why, reason_of, warming_note
 from app.domain.model import Severity
 
 RESTLESS: Final = 3
-"""After so many alarms that closed again while little was known, the retriever is taken for restless until 300 runs are
-learned of: 20 identical runs may be those of one replica among several. The canaries named are unknown till then, and
-strikes count where they are more than any streak that ended by itself."""
+"""Canaries that so many alarms named which closed again while little was known are restless: unknown until 300 runs are
+learned of. 20 identical runs may be those of one replica among several. After so many alarms, strikes count where they
+are more than any streak that ended by itself. Who was named by one of several faults stays watched for the next."""
 
 _MOST: Final = 0.5
 _SIGNAL_OF: Final = {LOST: Signal.LOST, WORSE: Signal.WORSE}
@@ -63,7 +63,7 @@ def begin(members: Members) -> State:
         culprits=np.zeros(count, np.int8),
         struck=np.zeros(count, np.bool_),
         closings=0,
-        named=np.zeros(count, np.bool_),
+        named=np.zeros(count, np.int8),
         longest=0,
         severity=None,
         good=0,
@@ -205,15 +205,16 @@ def _most_fail(group: NDArray[np.bool_]) -> bool:
 
 def _without_restless(state: State, baseline: Baseline | None) -> Baseline | None:
     """Take for unknown whoever made a young baseline raise alarms that closed again, time after time."""
-    if baseline is None or state.closings < RESTLESS or not state.named.any():
+    restless = state.named >= RESTLESS
+    if baseline is None or not restless.any():
         return baseline
-    return replace(baseline, known=baseline.known & ~state.named)
+    return replace(baseline, known=baseline.known & ~restless)
 
 
 def _closed(state: State, *, young: bool) -> State:
     """Begin all accounts anew, with nothing open; `young`: little was known of what is usual."""
     count = len(state.keys)
-    named = state.culprits > 0 if young else np.zeros(count, np.bool_)
+    named = (state.culprits > 0) & young
     return replace(
         state,
         canaries=at_rest(len(CANARY_BETS), count),
@@ -224,7 +225,7 @@ def _closed(state: State, *, young: bool) -> State:
         culprits=np.zeros(count, np.int8),
         struck=np.zeros(count, np.bool_),
         closings=state.closings + young,
-        named=state.named | named,
+        named=np.minimum(state.named + named.astype(np.int8), RESTLESS).astype(np.int8),
         severity=None,
         identical=0,
     )

@@ -108,7 +108,7 @@ def learned(follower: Follower, baseline: Baseline) -> Follower:
         identical=0,
         eligible=0,
         closings=0 if full else state.closings,
-        named=np.zeros(len(state.keys), np.bool_) if full else state.named,
+        named=np.zeros(len(state.keys), np.int8) if full else state.named,
         longest=0 if full else state.longest,
     )
     return Follower(state=warmed, baseline=baseline)

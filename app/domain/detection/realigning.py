@@ -40,7 +40,7 @@ def realign(state: State, members: Members) -> State:
         fresh=state.fresh if state.keys == members.keys else 0,
         culprits=culprits,
         struck=_taken(state.struck, moved, False),
-        named=_taken(state.named, moved, False),
+        named=_taken(state.named, moved, 0),
     )
 
 

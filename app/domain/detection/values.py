@@ -168,8 +168,8 @@ class State:
     """(n,): of those, named by the rules of the warm-up."""
     closings: int
     """Alarms that closed again while little was known: warming up, or the baseline younger than 300 runs."""
-    named: NDArray[np.bool_]
-    """(n,): whom those alarms named; see detecting.RESTLESS."""
+    named: NDArray[np.int8]
+    """(n,): how many of those alarms named it, RESTLESS at most; see there."""
     longest: int
     """The longest streak of any canary that ended by itself."""
     severity: Severity | None
