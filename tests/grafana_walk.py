@@ -117,6 +117,7 @@ def _enriched(described: dict[str, Any], *, embedder: str, hooks: Mapping[str, s
 def _walked(site: Site, watching: Prometheus, began: float) -> Walk:
     walk = Walk()
     each = f'job="{BOTH}", check="{CHECK}"'
+    watching.until("count(coalmine_build_info) == 4")  # every job saw every replica before anything was counted
     for _ in range(WARM_UP):
         site.run()
     watching.until(f"count(coalmine_detector_evidence{{{each}, scope='average'}}) == 2")

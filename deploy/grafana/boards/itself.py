@@ -101,7 +101,7 @@ def _replicas() -> Panels:
 
 
 def _scrapes() -> Panels:
-    issues = f"max by (issue) ({q.series('coalmine_self_issue', q.JOB)}) > 0"
+    issues = f"max by (issue) ({q.series('coalmine_self_issue', q.JOB)})"
     return [
         (
             bars(
@@ -110,7 +110,7 @@ def _scrapes() -> Panels:
                 "Something wrong with Coalmine itself, on one replica or more: its clock was set, its heartbeat fails, "
                 "due runs wait for a worker, descriptors or memory are out, or the database takes no writes.",
                 over_time(issues, "{{issue}}"),
-            ).no_value("None"),
+            ),
             8,
         ),
         (
