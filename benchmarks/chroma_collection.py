@@ -150,7 +150,7 @@ class Collection:
         command = [program, "run", "--path", self._data, "--host", "127.0.0.1", "--port", self._chroma_port]
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "ANONYMIZED_TELEMETRY": "False"}
         with (self.folder / "chroma.log").open("ab") as log:
-            self._process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, env=environment)  # noqa: S603
+            self._process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, env=environment)  # noqa: S603 - of our lock
         for _ in range(600):
             with suppress(httpx2.TransportError):
                 if self._ask("GET", "/api/v2/heartbeat").is_success:

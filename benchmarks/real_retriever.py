@@ -409,7 +409,7 @@ def service(home: Path, suites: Path) -> Iterator[httpx2.Client]:
     options = ["serve", "--port", str(port), "--data-dir", str(home / "data"), "--canaries", str(suites)]
     environment = {**os.environ, "COALMINE_HOOK_ALLOW": "127.0.0.0/8"}
     with (home / "service.log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, "-m", "app.cli", *options], stdout=log, stderr=log, env=environment)  # noqa: S603
+        process = subprocess.Popen([sys.executable, "-m", "app.cli", *options], stdout=log, stderr=log, env=environment)  # noqa: S603 - our own
     try:
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=120, trust_env=False) as client:
             for _ in range(600):

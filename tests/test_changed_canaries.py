@@ -154,7 +154,7 @@ def test_a_rule_about_one_canary_lists_that_canary_however_long_it_has_failed(sq
 def test_a_canary_whose_probe_failed_is_not_listed(sqlite_store: Store) -> None:
     world = _defined(sqlite_store, QUALITY)
     _carry_out(world, CHRONIC)
-    world.probe.answers = {WELL[0]: failed("timeout")}  # type: ignore[arg-type]
+    world.probe.answers = {WELL[0]: failed("timeout")}  # type: ignore[arg-type] # its word
     _carry_out(world, [*CHRONIC, *WELL[:12]])
     (opened,) = _sent(world)
     assert WELL[0] not in _keys(opened)

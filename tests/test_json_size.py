@@ -44,7 +44,7 @@ def size_of(value: Any) -> tuple[int, int, int]:
 
 
 @given(VALUES, st.booleans(), st.booleans())
-def test_no_json_that_exceeds_a_limit_is_let_through(value: Any, spaced: bool, plain: bool) -> None:  # noqa: FBT001
+def test_no_json_that_exceeds_a_limit_is_let_through(value: Any, spaced: bool, plain: bool) -> None:  # noqa: FBT001 - drawn
     text = json.dumps(value, separators=(", ", ": ") if spaced else (",", ":"), ensure_ascii=plain).encode()
     depth, values, entries = size_of(value)
     assert "levels deep" in str(excess_of(text, JsonLimits(depth=depth - 1, values=10**6, entries=10**6))) or not depth

@@ -35,7 +35,7 @@ class _BoundedProtocol(H11Protocol):
     _state: Any = None
     """What the timer waits for: h11's state of the client when it was started."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream's
         """Wait for a request; where there are too many connections, close the one that has waited longest for one."""
         super().connection_made(transport)
         self._watch()
