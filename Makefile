@@ -8,10 +8,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 SERVERS := .venv-servers
 NPM := tests/npm
+PYTEST := $(BIN)/pytest --numprocesses 2
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --upgrade
 
+# The tests start hundreds of processes of ours; where this is set each compiles every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help install run test format lint types layers pytest dashboards screenshots lock clean
+.PHONY: help install run test test-systems packages-test packages-test-systems format dashboards screenshots lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -21,12 +25,16 @@ install: $(VENV)/.installed ## what Coalmine needs into .venv, and nothing start
 run: $(VENV)/.installed ## the service and the demo retriever on 127.0.0.1:$(PORT) and the port after it
 	@$(BIN)/coalmine serve --port $(PORT) --with-demo --data-dir $(DATA_DIR) --canaries canaries
 
-test: $(VENV)/.dev-installed $(SERVERS)/.installed system-packages $(NPM)/node_modules/.installed ## everything the gate checks: format, lint, types, layers, tests
+test: $(VENV)/.dev-installed packages-test $(NPM)/node_modules/.installed ## format, lint, types, layers and the tests that need only PostgreSQL (a wheel) and Chromium
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest --numprocesses 2 --dist worksteal
+	$(PYTEST) --dist worksteal -m 'not systems'
+
+# By file: what the tests of one share, such as a server or a walk over the boards, is started once.
+test-systems: $(VENV)/.dev-installed $(SERVERS)/.installed packages-test-systems $(NPM)/node_modules/.installed ## the tests that walk through other programs (retrievers, Prometheus, Alertmanager, image, docs) and through faults
+	$(PYTEST) --dist loadfile -m systems
 
 format: $(VENV)/.dev-installed ## let ruff format and fix what it can
 	$(BIN)/ruff format .
@@ -73,11 +81,13 @@ $(SERVERS)/.installed: requirements-servers.lock | $(VENV)/bin/python
 	@touch $@
 
 # After the Debian packages: where node was missing they bring it.
-$(NPM)/node_modules/.installed: $(NPM)/package-lock.json | system-packages
+$(NPM)/node_modules/.installed: $(NPM)/package-lock.json | packages-test
 	@echo "Installing what the tests need of the npm registry into $(NPM)/node_modules ..."
 	@if command -v npm >/dev/null; then cd $(NPM) && npm ci --ignore-scripts --no-audit --no-fund --silent && touch node_modules/.installed; \
 		else echo "No npm here: the tests that need its packages will skip."; fi
 
-.PHONY: system-packages
-system-packages:
-	@./.ci/system-packages
+packages-test:
+	@./.ci/system-packages git chromium node npm
+
+packages-test-systems: packages-test
+	@./.ci/system-packages promtool prometheus-alertmanager

@@ -5,64 +5,59 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import anyio
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
+from starlette.routing import BaseRoute
 
 from app import __version__, metrics
-from app.adapters.hooks.sending import Sender
-from app.adapters.pinging import Pinger
-from app.adapters.retrievers.pasted import read_pasted
-from app.adapters.retrievers.probe import RetrieverProbe
-from app.api import (
-    baselines,
-    comparison,
-    deps,
-    diagnosis,
-    embedding,
-    exchange,
-    history,
-    progress,
-    quality,
-    reanchors,
-    rescoring,
-    service,
-    silences,
-    suites,
-    trying,
-)
-from app.api import catalog as catalog_routes
+from app.adapters.delivery.outward_ping import Pinger
+from app.adapters.delivery.sending import Sender
+from app.adapters.probing.pasted_answers import read_pasted
+from app.adapters.probing.probe import RetrieverProbe
+from app.api import deps, service
+from app.api.alerts import silences
 from app.api.bodies import Gate
+from app.api.catalog import definitions as catalog_routes
+from app.api.catalog import exchange, suites
+from app.api.comparison import run_diffs
+from app.api.detection import baselines
+from app.api.diagnosis import diagnoses, quality, reanchors
+from app.api.endings import Endings
+from app.api.history import history
 from app.api.openapi import install_openapi
+from app.api.probing import embedders, trying
 from app.api.problems import install_problems
-from app.api.streams import Streams
+from app.api.runs import progress, rescoring
+from app.api.runs.streams import Streams
 from app.config import Settings, read_collector
 from app.domain.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
+from app.domain.delivery.hooks import Send
 from app.domain.errors import CoalmineError, ConfigurationError, StoreUnavailableError
-from app.domain.hooks import Send
-from app.domain.retrievers import Probe
-from app.formats.canary_files import Documents, read_canary_files
+from app.domain.probing.retrievers import Probe
+from app.formats.catalog.canary_files import Documents, read_canary_files
+from app.formats.catalog.stored_bodies import read_body
 from app.formats.files import canary_paths, canary_texts, read_secret
-from app.formats.stored_bodies import read_body
-from app.services import applying, keys
-from app.services.agreement import config_hash
-from app.services.diagnosis import OnDemand
-from app.services.hook_reading import hook_warnings
-from app.services.notices import Links
-from app.services.outward_ping import Ping
-from app.services.references import FILE
+from app.services.alerts.alert_links import Links
+from app.services.catalog import api_keys, applying
+from app.services.catalog.references import FILE
+from app.services.catalog.vault import Vault, expect_key, open_vault
+from app.services.delivery.hook_views import hook_warnings
+from app.services.delivery.outward_ping import Ping
+from app.services.diagnosis.diagnoses import OnDemand
+from app.services.runs.config_fingerprint import config_hash
 from app.services.store_watch import report_store
-from app.services.vault import Vault, expect_key, open_vault
 from app.store.engine import Store
 from app.store.migrate import is_migrated, migrate
-from app.web.site import install_pages
+from app.web.site import PAGES, install_pages
 from app.worker import Engine, Worker, untraced
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is wanted
@@ -113,7 +108,7 @@ def create_app(service_: Service) -> FastAPI:
         version=__version__,
         summary="Canary monitoring for retrieval.",
         lifespan=lifespan,
-        dependencies=[Depends(deps.authorise)],
+        routes=[*_routes()],
         docs_url=None,
         redoc_url=None,
         openapi_url=None,  # both are routes of our own, so that the one dependency covers them
@@ -131,10 +126,26 @@ def create_app(service_: Service) -> FastAPI:
     app.state.read = read_pasted
     app.state.diagnoses = OnDemand()
     app.state.streams = Streams(service_.store)
+    app.state.endings = Endings(service_.store)
+    if service_.worker is not None:
+        service_.worker.tell_when_ended(app.state.endings.notify)
     app.state.links = links_of(service_.settings)
     app.state.hook_policy = hooks_of(service_.settings)
     install_problems(app)
     app.add_middleware(Gate)
+    install_openapi(app)
+    install_pages(app)
+    return app
+
+
+@cache
+def _routes() -> Sequence[BaseRoute]:
+    """Give the routes of the API and the pages, all behind the one dependency.
+
+    One of a process, whatever the number of its apps: FastAPI works out each route at its first request, which takes
+    longer than most answers.
+    """
+    routes = APIRouter(dependencies=[Depends(deps.authorise)])
     for router in (
         service.router,
         catalog_routes.router,
@@ -142,20 +153,19 @@ def create_app(service_: Service) -> FastAPI:
         exchange.router,
         history.router,
         progress.router,
-        comparison.router,
+        run_diffs.router,
         rescoring.router,
         baselines.router,
         quality.router,
         trying.router,
-        embedding.router,
+        embedders.router,
         silences.router,
-        diagnosis.router,
+        diagnoses.router,
         reanchors.router,
+        *PAGES,
     ):
-        app.include_router(router)
-    install_openapi(app)
-    install_pages(app)
-    return app
+        routes.include_router(router)
+    return routes.routes
 
 
 def open_service(
@@ -344,8 +354,8 @@ def _prepare_store(settings: Settings, store: Store) -> None:
 
 def _prepare_keys(settings: Settings, store: Store, *, loopback: bool) -> None:
     if settings.bootstrap_key_file is not None:
-        keys.bootstrap_key(store, settings.bootstrap_key_file, now=datetime.now(UTC))
-    if not loopback and not keys.any_key_ever(store):
+        api_keys.bootstrap_key(store, settings.bootstrap_key_file, now=datetime.now(UTC))
+    if not loopback and not api_keys.any_key_ever(store):
         raise ConfigurationError(
             f"refusing to listen on {settings.host} without an API key: create one with "
             "`coalmine keys create --scope admin`, or set COALMINE_BOOTSTRAP_KEY_FILE"

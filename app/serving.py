@@ -24,14 +24,14 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.adapters.connections import bounded_protocol
-from app.adapters.descriptors import raise_descriptor_limit
+from app.adapters.file_descriptors import raise_descriptor_limit
 from app.adapters.transport import send_one
 from app.adapters.wire import Request
-from app.api.streams import Streams
+from app.api.runs.streams import Streams
 from app.domain.addresses import AddressPolicy, parse_allow
 from app.domain.errors import ConfigurationError
 from app.main import Service
-from app.services import keys
+from app.services.catalog import api_keys
 
 LOOPBACK_HOST = "127.0.0.1"
 LOOPBACK = "127.0.0.0/8,::1"
@@ -307,4 +307,4 @@ def welcome(service: Service, *, version: str, demo: Demo | None, command: str) 
 
 def is_open(service: Service) -> bool:
     """Whether requests need no key: none was ever created. Beyond loopback it would not have started then."""
-    return not keys.any_key_ever(service.store)
+    return not api_keys.any_key_ever(service.store)

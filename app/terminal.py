@@ -14,28 +14,26 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from app.domain.counting import counted
+from app.domain.alerts.rule_facts import rule_without_history
+from app.domain.counts import counted
 from app.domain.errors import CoalmineError, InvalidInputError, Problem
-from app.domain.facts import rule_without_history
 from app.domain.model import Verdict
-from app.formats.canary_files import Documents
-from app.formats.comparisons import comparison_lines, comparison_tables
-from app.formats.exchange.trec import run_lines
-from app.formats.report_pages import report_html
-from app.formats.reports import (
-    Table,
+from app.formats.catalog.canary_files import Documents
+from app.formats.catalog.exchange.trec import run_lines
+from app.formats.catalog.warnings import text_of
+from app.formats.history.report_comparison import comparison_lines, comparison_tables
+from app.formats.history.report_pages import report_html
+from app.formats.history.reports import (
     counts_line,
     failure_lines,
     headline,
     note_lines,
-    plain,
     report_json,
     report_junit,
     report_markdown,
     report_tables,
-    table_markdown,
 )
-from app.formats.warnings import text_of
+from app.formats.plain_text import Table, plain, table_markdown
 
 _PIPED_WIDTH = 160  # where there is no terminal to ask, wide enough for a log or a pager
 _STYLES = {Verdict.HEALTHY: "bold green", Verdict.DEGRADED: "bold red", Verdict.UNKNOWN: "bold yellow"}
@@ -101,19 +99,20 @@ def show_table(table: Table) -> None:
 
 
 def show_documents(documents: Documents) -> None:
-    """Say in a line what files define."""
+    """Say in a line what files define, the hooks among them whose variables are not set."""
     canaries = sum(len(suite.canaries or ()) for suite in documents.suites)
     counts = {
         "suite": len(documents.suites),
         "canary": canaries,
         "retriever": len(documents.retrievers),
         "check": len(documents.checks),
-        "hook": len(documents.hooks),
+        "hook": len(documents.hooks) + len(documents.unset_hooks),
     }
     if documents.silences:
         counts["silence"] = len(documents.silences)
     told = [counted(count, name) for name, count in counts.items()]
-    sys.stdout.write(f"All good: {', '.join(told)}.\n")
+    valid = "Valid but for variables that are not set" if documents.unset else "All good"
+    sys.stdout.write(f"{valid}: {', '.join(told)}.\n")
 
 
 def warn(warnings: Iterable[Problem]) -> None:

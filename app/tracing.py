@@ -24,9 +24,9 @@ from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
 from app.domain.model import Answer, Outcome, RunStatus
-from app.domain.retrievers import Ask, Asking, Probe
-from app.services.runs import EndedRun
-from app.store.queue import ClaimedRun
+from app.domain.probing.retrievers import Ask, Asking, Probe
+from app.services.runs.runs import EndedRun
+from app.store.runs.queue import ClaimedRun
 
 logger = logging.getLogger("coalmine.tracing")
 

@@ -12,36 +12,43 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.date import DateTrigger
 
 from app import metrics
-from app.domain.embeddings import Embed
+from app.domain.delivery.hooks import Send
 from app.domain.errors import LocalResourceError, StoreUnavailableError
-from app.domain.hooks import Send
-from app.domain.retrievers import Probe
-from app.domain.schedules import trigger
-from app.services import alerting, deliveries, diagnosis, rescoring, retention, runs, scheduling
-from app.services.delivery_threads import MOST_THREADS, DeliveryThreads
-from app.services.diagnosing import Diagnoses
-from app.services.heartbeat import keep_leases
-from app.services.notices import Links
-from app.services.outward_ping import Ping, ping_if_working
-from app.services.overload import report_overload
-from app.services.plans import Planner
-from app.services.runs import EndedRun
-from app.services.scheduling import ScheduledCheck
+from app.domain.probing.embeddings import Embed
+from app.domain.probing.retrievers import Probe
+from app.metrics.snapshot_keeper import SnapshotKeeper
+from app.services.alerts import transitions
+from app.services.alerts.alert_links import Links
+from app.services.catalog.vault import Vault
+from app.services.delivery import deliveries
+from app.services.delivery.outward_ping import Ping, ping_if_working
+from app.services.delivery.sender_threads import MOST_THREADS, DeliveryThreads
+from app.services.diagnosis import diagnoses
+from app.services.diagnosis.diagnosis_queue import Diagnoses
+from app.services.due_checks import DueChecks
+from app.services.history import retention
+from app.services.runs import rescoring, runs, scheduling
+from app.services.runs.heartbeat import keep_leases
+from app.services.runs.plans import Planner
+from app.services.runs.runs import EndedRun
+from app.services.runs.work_queue import find_work
 from app.services.self_monitor import Issue
-from app.services.store_watch import report_store
-from app.services.vault import Vault
-from app.services.work_queue import has_work
+from app.services.work_signals import WorkKind, WorkSignals
 from app.services.worker_clock import WorkerClock
 from app.store.engine import Store
-from app.store.queue import ClaimedRun
+from app.store.runs.queue import ClaimedRun
 
 logger = logging.getLogger("coalmine.worker")
 
 _LOOK_SECONDS = 1.0
+_LEAST_LOOK_SECONDS = 0.2
+"""How late a run begins at most for want of a look, and how often one is taken at most."""
 _SYNC_SECONDS = 5
 _LEASE = timedelta(seconds=30)
 _RETENTION_SECONDS = 600
@@ -94,21 +101,23 @@ class Worker:
         self._engine = engine
         self._planner = Planner(engine.store, engine.vault)
         self._process = process
-        self._snapshot = snapshot
+        self._metrics = SnapshotKeeper(snapshot, process.monitor, engine.store)
         self._stopping = threading.Event()
         self._at_work: dict[str, int] = {}
         """The run each thread is at, by the name in which it holds it."""
+        self._next_run_in: timedelta | None = None
+        """After the last look, until the next run may begin."""
         self._scheduling = threading.Lock()
-        self._wake = threading.Condition()
-        self._looks = 0
+        self._signals = WorkSignals()
         self._now = WorkerClock(engine.clock, process.monitor)
-        self._times_set = 0
-        """How often the clock was set when the scheduler was given its instants."""
+        self._due = DueChecks(engine.store)
+        self._times_set = -1
+        """How often the clock was set when all instants were computed last; at the start they are."""
         self._synced_at: float | None = None
         """When the scheduler last had every check looked after, by the monotonic clock."""
         self._threads: list[threading.Thread] = []
         self._scheduler = BackgroundScheduler(timezone=UTC)
-        self._scheduled: dict[int, int] = {}
+        self._tell_ended: Callable[[], None] = lambda: None
         self._diagnoses = Diagnoses(
             planner=self._planner,
             probe=engine.probe,
@@ -122,12 +131,13 @@ class Worker:
 
     def start(self) -> None:
         """Catch up once on what was missed, then work in the background."""
+        self._guarded(partial(self._now.follow, self._engine.store))  # before anything is claimed
         self._now()
         self._scheduler.start()
         loops: list[tuple[str, Callable[[], None]]] = [
             ("sync", partial(self._repeat, _SYNC_SECONDS, self._sync)),
-            ("show", partial(self._repeat, _SYNC_SECONDS, self._show)),
-            ("queue", partial(self._repeat, _LOOK_SECONDS, self._poll_queues)),
+            ("metrics", partial(self._metrics.keep, _SYNC_SECONDS, self._guarded)),
+            ("queue", self._poll_loop),
             ("retention", self._retention_loop),
             ("heartbeat", self._heartbeat),
             ("rescoring", self._rescoring_loop),
@@ -144,13 +154,16 @@ class Worker:
 
     def wake(self) -> None:
         """Say that there may be work now: a run was queued, a delivery written, a definition changed."""
-        with self._wake:
-            self._looks += 1
-            self._wake.notify_all()
+        self._signals.announce()
+
+    def tell_when_ended(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called whenever this worker has ended a run or a re-scoring."""
+        self._tell_ended = tell
 
     def stop(self, *, patience: float = 20.0) -> None:
         """Stop ticking and claiming, end what is under way cleanly, and let go of its leases."""
         self._stopping.set()
+        self._metrics.close()
         self.wake()
         with self._scheduling:  # no job comes in behind the scheduler's back
             self._scheduler.shutdown(wait=False)
@@ -186,69 +199,59 @@ class Worker:
             logger.exception("bug")  # the next turn of the clock tries again
 
     def _sync(self) -> None:
-        """Follow the catalog: one job a check, catch-up for what is new, missing data, what is to be told again."""
-        checks = scheduling.scheduled_checks(self._engine.store)
+        """Follow the catalog: what is new, what is due next, missing data, what is to be told again."""
+        store = self._engine.store
+        self._now.follow(store)
+        now = self._now()
         with self._scheduling:
             if self._stopping.is_set():
                 return
-            self._follow(checks)
+            anew = self._times_set != self._now.times_set  # instants were computed by the clock as it was
+            queued, silent = self._due.follow(now, anew=anew)
+            self._times_set = self._now.times_set
+        self._note_queued(queued, now)
+        self._queue_due()
         self._synced_at = time.monotonic()
-        firing = alerting.checks_at_tick(self._engine.store)
-        for check in checks:
-            self._look_after(check, firing=check.id in firing)
+        if not self._process.monitor.has(Issue.RESOURCES):  # it cannot ask: that is no silence of the check
+            began = now - self._now.steady_for
+            for check_id in silent:
+                self._look_after(check_id, scheduling.watch_for_silence, store, check_id, started_at=began, now=now)
+        for check_id in sorted(transitions.checks_at_tick(store)):  # a silence is over, a reminder is due
+            self._look_after(check_id, transitions.at_tick, store, check_id, now=now)
 
-    def _look_after(self, check: ScheduledCheck, *, firing: bool) -> None:
-        store = self._engine.store
+    def _look_after(self, check_id: int, task: Callable[..., bool], *words: Any, **names: Any) -> None:
         try:
-            self._tick(check.id)
-            now = self._now()
-            own = self._process.monitor.has(Issue.RESOURCES)  # it cannot ask: that is no silence of the check
-            if not own and scheduling.watch_for_silence(
-                store, check.id, started_at=now - self._now.steady_for, now=now
-            ):
-                self.wake()
-            if firing and alerting.at_tick(store, check.id, now=now):  # a silence is over, a reminder is due
-                self.wake()
+            if task(*words, **names):
+                self._signals.announce((WorkKind.DELIVERIES,))
         except StoreUnavailableError:
             raise
         except Exception:
-            logger.exception("bug", extra={"check": check.slug})  # of this check: the others go on
+            logger.exception("bug", extra={"check": check_id})  # of this check: the others go on
 
-    def _show(self) -> None:
-        """Take the metrics snapshot anew; on a clock of its own, so that a store that is gone is seen to be gone."""
-        self._now()
-        report_store(self._process.monitor, self._engine.store)
-        self._snapshot.refresh(self._engine.store)
-        report_overload(self._process.monitor, self._snapshot.state)
-
-    def _follow(self, checks: Sequence[ScheduledCheck]) -> None:
-        wanted = {check.id: check.version_id for check in checks}
-        if self._times_set != self._now.times_set:  # the scheduler waits for instants of the clock as it was
-            self._times_set = self._now.times_set
-            self._scheduled = {}
-        for check in checks:
-            if self._scheduled.get(check.id) != check.version_id:
+    def _queue_due(self) -> None:
+        """Queue the runs that are due, and let the scheduler say when the next will be."""
+        with self._scheduling:
+            if self._stopping.is_set():
+                return
+            now = self._now()
+            queued = self._due.queue_due(now)
+            following = self._due.next_due(now)
+            if following is not None:  # a moment by the clock of the scheduler, which may not be that of the worker
+                trigger = DateTrigger(datetime.now(UTC) + (following - now))
                 self._scheduler.add_job(
                     self._guarded,
-                    trigger(check.schedule),
-                    [partial(self._tick, check.id)],
-                    id=str(check.id),
+                    trigger,
+                    [self._queue_due],
+                    id="due",
                     replace_existing=True,
-                    coalesce=True,
-                    max_instances=1,
-                    misfire_grace_time=None,  # late is better than never: the tick itself asks which instant is due
+                    misfire_grace_time=None,  # late is better than never: what is due is asked of the rows
                 )
-        for job in self._scheduler.get_jobs():
-            if int(job.id) not in wanted:
-                job.remove()
-        self._scheduled = wanted
+        self._note_queued(queued, now)
 
-    def _tick(self, check_id: int) -> None:
-        now = self._now()
-        due = scheduling.tick(self._engine.store, check_id, now)
-        if due is not None:
-            self._process.scheduler_lag((now - due).total_seconds())
-            self.wake()
+    def _note_queued(self, queued: Sequence[datetime], now: datetime) -> None:
+        if queued:
+            self._process.scheduler_lag((now - min(queued)).total_seconds())
+            self._signals.announce((WorkKind.RUNS,))
 
     def _retain(self) -> None:
         retention.prune(self._engine.store, self._now(), days=self._engine.retention_days)
@@ -266,37 +269,47 @@ class Worker:
         self._stopping.wait(_RETENTION_SECONDS)
         self._repeat(_RETENTION_SECONDS, self._retain)
 
-    def _poll_queues(self) -> None:
-        """Wake the threads for what other replicas queued and what became due; one read for all of them."""
-        if has_work(self._engine.store, now=self._now(), reclaim=self._now.is_settled):
-            self.wake()
+    def _poll_loop(self) -> None:
+        """Wake threads for what other replicas queued and what became due; one read for all of them."""
+        seconds = 0.0
+        while not self._stopping.wait(seconds):
+            seconds = _LOOK_SECONDS
+            self._guarded(self._poll)
+            if self._next_run_in is not None:
+                seconds = min(seconds, max(_LEAST_LOOK_SECONDS, self._next_run_in.total_seconds()))
+
+    def _poll(self) -> None:
+        self._next_run_in = None
+        work = find_work(self._engine.store, now=self._now(), reclaim=self._now.is_settled)
+        self._next_run_in = work.next_run_in
+        there = {WorkKind.RUNS: work.runs, WorkKind.DELIVERIES: work.deliveries, WorkKind.RESCORINGS: work.rescorings}
+        self._signals.announce(kind for kind, is_there in there.items() if is_there)
 
     def _run_loop(self, owner: str) -> None:
-        self._loop(partial(self._run_once, owner))
+        self._loop(WorkKind.RUNS, partial(self._run_once, owner))
 
     def _rescoring_loop(self) -> None:
-        self._loop(self._rescore_once)
+        self._loop(WorkKind.RESCORINGS, self._rescore_once)
 
     def _diagnosis_loop(self) -> None:
-        self._loop(self._diagnose_once, poll_seconds=_LOOK_SECONDS)  # its queue is in memory and has deadlines
+        # Its queue is in memory and has deadlines.
+        self._loop(WorkKind.DIAGNOSES, self._diagnose_once, poll_seconds=_LOOK_SECONDS)
 
     def _delivery_loop(self, name: str, is_surplus: Callable[[], bool]) -> None:
-        self._loop(partial(self._deliver_once, f"{self._engine.owner}:{name}"), is_surplus)
+        self._loop(WorkKind.DELIVERIES, partial(self._deliver_once, f"{self._engine.owner}:{name}"), is_surplus)
 
     def _loop(
         self,
+        kind: WorkKind,
         work_once: Callable[[], bool],
         is_surplus: Callable[[], bool] = lambda: False,
         *,
         poll_seconds: float | None = None,
     ) -> None:
-        """Work whenever woken; without `poll_seconds` only then, see `_poll_queues`."""
-        seen = -1
+        """Work whenever there is work of this kind; without `poll_seconds` only when it is announced, see `_poll`."""
+        known = -1
         while not self._stopping.is_set() and not is_surplus():
-            with self._wake:
-                if seen == self._looks:
-                    self._wake.wait(poll_seconds)
-                seen = self._looks
+            known = self._signals.wait(kind, known, poll_seconds)
             try:
                 while not self._stopping.is_set() and work_once():
                     pass
@@ -322,13 +335,14 @@ class Worker:
             logger.info("run_let_go", extra={"run": claimed.id, "check": claimed.check})
             return True
         self._process.run_ended(ended)
+        self._tell_ended()
         logger.info(
             "run_ended",
             extra={"run": claimed.id, "check": claimed.check, "status": ended.status, "verdict": ended.verdict},
         )
-        self._snapshot.refresh(engine.store)
+        self._metrics.note_run(claimed.check_id)
         self._diagnoses.add(ended)
-        self.wake()
+        self._signals.announce({WorkKind.DIAGNOSES} | ({WorkKind.DELIVERIES} if ended.notifies else set()))
         return True
 
     def _diagnose_once(self) -> bool:
@@ -348,7 +362,7 @@ class Worker:
                 owner=owner,
                 clock=self._now,
                 stopping=self._stopping.is_set,
-                hold=diagnosis.PATIENCE,
+                hold=diagnoses.PATIENCE,
             )
         except StoreUnavailableError:
             raise
@@ -380,7 +394,7 @@ class Worker:
             "delivery_attempted",
             extra={"delivery": sent.id, "hook": sent.hook, "state": sent.state, "detail": sent.reason},
         )
-        self._snapshot.refresh(engine.store)
+        self._metrics.note_delivery()
         return True
 
     def _rescore_once(self) -> bool:
@@ -389,7 +403,15 @@ class Worker:
         if claimed is None:
             return False
         logger.info("rescoring_started", extra={"rescoring": claimed})
-        done = rescoring.carry_on(store, claimed, owner=owner, clock=self._now, stopping=self._stopping.is_set)
+        try:
+            done = rescoring.carry_on(store, claimed, owner=owner, clock=self._now, stopping=self._stopping.is_set)
+        except StoreUnavailableError:
+            raise
+        except Exception as error:
+            logger.exception("bug", extra={"rescoring": claimed})
+            rescoring.put_off(store, claimed, owner=owner, error=error, now=self._now())
+            done = False
+        self._tell_ended()
         logger.info("rescoring_ended" if done else "rescoring_let_go", extra={"rescoring": claimed})
         return True
 

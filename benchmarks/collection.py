@@ -20,17 +20,19 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from app.adapters.retrievers.probe import RetrieverProbe
+from app.adapters.probing.probe import RetrieverProbe
 from app.demo.corpus import read_corpus
 from app.domain.addresses import retriever_policy
 from app.domain.model import Trigger
-from app.formats.canary_files import Documents
-from app.formats.complaints import parse_document
-from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
-from app.services import applying, reading, runs, scheduling
-from app.services.plans import Planner
-from app.services.references import API
-from app.services.vault import Vault
+from app.formats.catalog.canary_files import Documents
+from app.formats.catalog.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.formats.validation_messages import parse_document
+from app.services.catalog import applying
+from app.services.catalog.references import API
+from app.services.catalog.vault import Vault
+from app.services.history import run_views
+from app.services.runs import runs, scheduling
+from app.services.runs.plans import Planner
 from app.store.engine import Store
 from app.store.migrate import migrate
 
@@ -50,7 +52,7 @@ def main() -> None:
         started = time.perf_counter()
         run = one_run(store, vault)
         seconds = time.perf_counter() - started
-        stored = reading.report(store, run["id"])["results"]
+        stored = run_views.report(store, run["id"])["results"]
         measures = {name: run["measures"][name] for name in ("Hit@1", "Hit@5", "R@5", "MRR", "NDCG@10")}
         print(f"{folder.name}: {len(stored)} canaries stored, {run['canaries']}, {seconds:.1f} s, {run['verdict']}")
         print(", ".join(f"{name} {value:.3f}" for name, value in measures.items()))
@@ -93,7 +95,7 @@ def one_run(store: Store, vault: Vault) -> dict[str, Any]:
         clock=lambda: datetime.now(UTC),
         stopping=lambda: False,
     )
-    return reading.run(store, str(run_id))
+    return run_views.run(store, str(run_id))
 
 
 def documents(folder: Path, corpus: list[Path], url: str) -> Documents:

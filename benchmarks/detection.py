@@ -29,11 +29,11 @@ from app.domain.detection import (
     pack_state,
     unpack_state,
 )
-from app.domain.detection.following import Follower, learned
+from app.domain.detection.check_tracker import Follower, learned
 from app.domain.detection.learning import learn
-from app.domain.detection.replaying import Runs, replay
+from app.domain.detection.replay import Runs, replay
 from app.domain.detection.values import grouped
-from app.formats.traces import Trace, TraceFile
+from app.formats.detection.traces import Trace, TraceFile
 
 SOON = 20
 RECOVERED = 30

@@ -17,10 +17,10 @@ import bm25s
 import numpy as np
 
 from app.domain.detection import Change, Members
-from app.domain.detection.replaying import Runs, replay
+from app.domain.detection.replay import Runs, replay
 from app.domain.detection.values import grouped
 from benchmarks.collection import lines
-from tests.synthetic_runs import noisy, replicas, runs_of
+from tests.support.synthetic_runs import noisy, replicas, runs_of
 
 BASE, AFTER, FAULTY, RECOVERED = 300, 1500, 40, 20
 K, DEEP = 5, 10

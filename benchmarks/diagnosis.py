@@ -20,10 +20,10 @@ from pathlib import Path
 from app.demo.analysis import cut, near_copy
 from app.demo.corpus import Chunk
 from app.demo.faults import Fault, FaultKind, damaged, fails
-from app.domain.diagnosis.asking import questions
 from app.domain.diagnosis.causes import classify
-from app.domain.diagnosis.values import Case, Cause, Diagnosis
-from app.domain.model import Answer, Canary, Judgment, Outcome, Ranking
+from app.domain.diagnosis.questions import questions
+from app.domain.diagnosis.values import Case, Diagnosis
+from app.domain.model import Answer, Canary, Cause, Judgment, Outcome, Ranking
 from benchmarks.simulated import Search, World, bundled, collection
 
 DATA = Path("../shared/data")

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytrec_eval
 
-from app.domain.matching import Match, match, prepare
-from app.domain.measures import Batch, Floats, compute, measures_for
 from app.domain.model import Judgment, Ranking
-from tests.plain_measures import plain_measure
-from tests.random_rankings import ranking_of
+from app.domain.runs.matching import Match, match, prepare
+from app.domain.runs.measures import Batch, Floats, compute, measures_for
+from tests.support.plain_measures import plain_measure
+from tests.support.random_rankings import ranking_of
 
 MEASURES = measures_for([1, 3, 5, 10])
 FETCH_K = 10

@@ -21,7 +21,7 @@ from app.demo.analysis import terms
 from app.demo.corpus import Chunk, read_corpus
 from app.demo.retriever import Retriever
 from app.domain.model import Canary, Judgment, Ranking
-from app.domain.retrievers import Scale
+from app.domain.probing.retrievers import Scale
 
 Search = Callable[[str, int], Ranking]
 """Answers a query with so many hits."""

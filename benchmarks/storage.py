@@ -23,18 +23,19 @@ import uvicorn
 
 from app.config import Settings
 from app.domain.model import Answer, Outcome, Ranking
-from app.domain.retrievers import Ask, Asking
-from app.formats.canary_files import Documents
-from app.formats.complaints import parse_document
-from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.domain.probing.retrievers import Ask, Asking
+from app.formats.catalog.canary_files import Documents
+from app.formats.catalog.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.formats.validation_messages import parse_document
 from app.main import create_app, open_service
-from app.services import applying, definitions, runs
-from app.services.plans import Planner
-from app.services.references import API
-from app.services.vault import Vault
+from app.services.catalog import applying, definitions
+from app.services.catalog.references import API
+from app.services.catalog.vault import Vault
+from app.services.runs import runs
+from app.services.runs.plans import Planner
 from app.store.engine import Store, to_us
 from app.store.migrate import migrate
-from app.store.queue import enqueue_scheduled
+from app.store.runs.queue import enqueue_scheduled
 
 STEP = timedelta(minutes=5)
 CHANGE = 0.005

@@ -24,16 +24,17 @@ from statistics import median
 import aiohttp
 import uvloop
 
-from app.adapters.retrievers.probe import RetrieverProbe
+from app.adapters.probing.probe import RetrieverProbe
 from app.domain.addresses import retriever_policy
 from app.domain.model import Trigger
-from app.formats.canary_files import Documents
-from app.formats.complaints import parse_document
-from app.formats.documents import CheckDocument, RetrieverDocument, SuiteDocument
-from app.services import applying, runs, scheduling
-from app.services.plans import Planner
-from app.services.references import API
-from app.services.vault import Vault
+from app.formats.catalog.canary_files import Documents
+from app.formats.catalog.documents import CheckDocument, RetrieverDocument, SuiteDocument
+from app.formats.validation_messages import parse_document
+from app.services.catalog import applying
+from app.services.catalog.references import API
+from app.services.catalog.vault import Vault
+from app.services.runs import runs, scheduling
+from app.services.runs.plans import Planner
 from app.store.engine import Store
 from app.store.migrate import migrate
 

@@ -1,5 +1,6 @@
 """Shared fixtures: a fresh, migrated store per test on SQLite and on real PostgreSQL; in CI a skip is a failure."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -15,9 +16,10 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import settings
 
-from app.formats.stored_bodies import read_body
+from app.formats.catalog.stored_bodies import read_body
 from app.store.engine import Store
 from app.store.migrate import migrate
+from tests.support.migrated_files import write_migrated
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -46,6 +48,27 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave PostgreSQL to `make test-systems` where it is the second database of a claim that is about neither."""
+    for item in items:
+        if _is_for_postgresql(item) and item.get_closest_marker("databases") is None:
+            item.add_marker(pytest.mark.systems)
+
+
+def _is_for_postgresql(item: pytest.Item) -> bool:
+    variant = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    return "postgresql" in [value for value in variant if isinstance(value, str)]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Let the collector of garbage pass over half a million objects of the collected tests: a sixth of all time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+
+
 def _refuse_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
     if os.environ.get("CI") == "true":
         report.outcome = "failed"
@@ -65,7 +88,7 @@ class Databases:
         """Make a SQLite file and give its URL."""
         file = self.folder / f"{next(self.numbers)}.db"
         if migrated:
-            shutil.copy(self._sqlite_template(), file)
+            write_migrated(file)
         return f"sqlite:///{file}"
 
     def postgresql(self, *, migrated: bool = True) -> str:
@@ -96,12 +119,6 @@ class Databases:
             for name in self.made:
                 connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
         self.admin.dispose()
-
-    def _sqlite_template(self) -> Path:
-        file = self.folder / "template.db"
-        if not file.exists():
-            _migrate(f"sqlite:///{file}")
-        return file
 
     def _postgresql_template(self) -> str:
         name = f"coalmine_template_{os.getpid()}"
@@ -192,9 +209,10 @@ def _admin(url: str) -> sa.Engine:
 def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
     """Give the maker of databases; one PostgreSQL server serves the whole session."""
     with ExitStack() as stack:
-        url = os.environ.get("TEST_DATABASE_URL") or stack.enter_context(running_postgresql()).url
+        given = os.environ.get("TEST_DATABASE_URL")
+        url = given or stack.enter_context(running_postgresql()).url
         made = Databases(admin=_admin(url), folder=tmp_path_factory.mktemp("sqlite"))
-        stack.callback(made.drop)
+        stack.callback(made.drop if given else made.admin.dispose)  # a server of ours takes them with it
         yield made
 
 
@@ -244,10 +262,10 @@ def postgresql_store(databases: Databases, stores: Callable[..., Store]) -> Stor
     return stores(databases.postgresql())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chromium() -> Iterator["Browser"]:
-    """Give a browser; one a module, since the loop it brings must not be there for others."""
-    from tests.browser import running_chromium  # noqa: PLC0415 - slow, and most tests do without
+    """Give a browser, one for the whole session; its loop stays in this thread, so others run in one of their own."""
+    from tests.support.browser import running_chromium  # noqa: PLC0415 - slow, and most tests do without
 
     with running_chromium() as browser:
         yield browser

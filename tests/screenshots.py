@@ -24,15 +24,15 @@ from playwright.sync_api import Browser, Page, expect
 
 from app.config import Settings
 from app.demo.server import create_demo
-from app.domain.hooks import Hook, HookKind, Mail, MailTls
+from app.domain.delivery.hooks import Hook, HookKind, Mail, MailTls
 from app.domain.model import Trigger
-from app.formats.notices.email import email_body
+from app.formats.delivery.notices.email import email_body
 from app.main import Service, create_app, open_service
-from app.services import runs, scheduling
-from app.services.plans import Planner
-from tests.browser import DESKTOP, PHONE, opened, running_chromium
-from tests.fakes import FakeClock
-from tests.living import LOOPBACK, Receiver, serving, until
+from app.services.runs import runs, scheduling
+from app.services.runs.plans import Planner
+from tests.support.browser import DESKTOP, PHONE, opened, running_chromium
+from tests.support.fakes import FakeClock
+from tests.support.living import LOOPBACK, Receiver, serving, until
 
 ROOT = Path(__file__).parent.parent
 IMAGES = ROOT / "docs" / "images"

@@ -12,8 +12,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS: Final = 10.0
 """From connecting, or from the first byte of a further request, to the end of its headers."""
-BODY_SECONDS: Final = 60.0
-"""From the end of the headers to the end of the body."""
+BODY_SECONDS: Final = 900.0
+"""From the end of the headers to the end of the body, however steadily it comes."""
+BODY_IDLE_SECONDS: Final = 30.0
+"""From one part of a body to the next."""
 MOST_CONNECTIONS: Final = 4_096
 
 
@@ -31,9 +33,12 @@ class _BoundedProtocol(H11Protocol):
     """Connections whose request has not come, the oldest first."""
     header_seconds: ClassVar[float] = HEADER_SECONDS
     body_seconds: ClassVar[float] = BODY_SECONDS
+    body_idle_seconds: ClassVar[float] = BODY_IDLE_SECONDS
     _timer: asyncio.TimerHandle | None = None
     _state: Any = None
     """What the timer waits for: h11's state of the client when it was started."""
+    _body_ends: float = 0.0
+    """By the loop's clock, when a body has to be whole."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # a stream's
         """Wait for a request; where there are too many connections, close the one that has waited longest for one."""
@@ -61,14 +66,25 @@ class _BoundedProtocol(H11Protocol):
     def _watch(self) -> None:
         state = self.conn.their_state
         if state is self._state:
+            if state is h11.SEND_BODY:
+                self._wait_for_body()
             return
         self._unwatch()
         if state is h11.IDLE:
             self.waiting[self] = None
-        if state in {h11.IDLE, h11.SEND_BODY}:
-            self._state = state
-            seconds = self.header_seconds if state is h11.IDLE else self.body_seconds
-            self._timer = self.loop.call_later(seconds, self.drop)
+            self._timer = self.loop.call_later(self.header_seconds, self.drop)
+        elif state is h11.SEND_BODY:
+            self._body_ends = self.loop.time() + self.body_seconds
+            self._wait_for_body()
+        else:
+            return
+        self._state = state
+
+    def _wait_for_body(self) -> None:
+        """Give the client time for the next part of its body, within that for the whole."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_at(min(self.loop.time() + self.body_idle_seconds, self._body_ends), self.drop)
 
     def _unwatch(self) -> None:
         self._state = None

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 import pycurl
 
-from app.adapters.descriptors import LOCAL_ERRORS, are_exhausted
+from app.adapters.file_descriptors import LOCAL_ERRORS, are_exhausted
 from app.adapters.wire import NO_HEADERS, NOBODY, Failure, Identity, Request, Response, header_fields, header_line
 from app.domain.addresses import AddressPolicy
 

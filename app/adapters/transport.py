@@ -17,7 +17,7 @@ from typing import Any
 
 import pycurl
 
-from app.adapters.descriptors import LOCAL_ERRORS
+from app.adapters.file_descriptors import LOCAL_ERRORS
 from app.adapters.limits import Limits, Share
 from app.adapters.transfer import Transfer, blocked, host_of
 from app.adapters.wire import NOBODY, Failure, Identity, Request, Response

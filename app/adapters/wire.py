@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from app.domain.headers import HEADER_CHARSET, HEADER_NAME, HEADER_VALUE
 from app.domain.model import Outcome
-from app.domain.retrievers import SigV4, Tls
+from app.domain.probing.http_headers import HEADER_CHARSET, HEADER_NAME, HEADER_VALUE
+from app.domain.probing.retrievers import SigV4, Tls
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 

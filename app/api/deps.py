@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
 from secrets import token_urlsafe
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import anyio.to_thread
@@ -18,6 +18,7 @@ from anyio import CapacityLimiter
 from cryptography.fernet import InvalidToken
 from fastapi import Depends, Request
 
+from app.api.csrf import RouteT, expect_token
 from app.domain.errors import (
     CoalmineError,
     ForbiddenError,
@@ -27,14 +28,12 @@ from app.domain.errors import (
     UnauthorizedError,
 )
 from app.formats.fields import suggestion
-from app.services import keys
-from app.services.keys import OPEN, Identity, Scope
-from app.services.vault import Vault
+from app.services.catalog import api_keys
+from app.services.catalog.api_keys import OPEN, Identity, Scope
+from app.services.catalog.vault import Vault
 from app.store.engine import Store
 
 SESSION_COOKIE = "coalmine_session"
-CSRF_FIELD = "csrf"
-CSRF_HEADER = "x-csrf-token"
 EXEMPT = ("/livez", "/readyz", "/login")
 """The routes that need no key; static files are no routes and need none either."""
 _METRICS = "/metrics"
@@ -42,8 +41,6 @@ _MOST_SCRAPERS = 16
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 _SESSION_SECONDS = 12 * 3600
-
-RouteT = TypeVar("RouteT", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +79,30 @@ async def authorise(request: Request) -> None:
     presented = _bearer(request)
     if path == _METRICS and _is_metrics_token(presented, access):
         return
+    session = read_session(request, access) if presented is None else None
     identify = _identify_scraper if path == _METRICS else _identify
-    identity = await anyio.to_thread.run_sync(identify, request, access, presented, limiter=access.lookups)
+    identity = await anyio.to_thread.run_sync(identify, request, access, presented, session, limiter=access.lookups)
     endpoint = request.scope.get("endpoint")
     default = Scope.READ if request.method in _SAFE else Scope.WRITE
-    keys.require(identity, getattr(endpoint, "needs_scope", default))
+    api_keys.require(identity, getattr(endpoint, "needs_scope", default))
+    if session is not None and request.method not in _SAFE:
+        await expect_token(request, session["csrf"])
     request.state.identity = identity
+
+
+async def may_read(request: Request) -> bool:
+    """Whether a request to a route that needs no key could read all the same; nobody knows while the store is gone."""
+    access: Access = request.app.state.access
+    presented = _bearer(request)
+    session = read_session(request, access) if presented is None else None
+    try:
+        identity = await anyio.to_thread.run_sync(
+            _identify, request, access, presented, session, limiter=access.lookups
+        )
+        api_keys.require(identity, Scope.READ)
+    except CoalmineError:
+        return False
+    return True
 
 
 async def identify_visitor(request: Request) -> None:
@@ -105,7 +120,7 @@ def visitor(request: Request) -> Identity | None:
     access: Access = request.app.state.access
     session = read_session(request, access)
     try:
-        return keys.identify_session(access.store, session["key"], session["csrf"]) if session is not None else None
+        return api_keys.identify_session(access.store, session["key"], session["csrf"]) if session is not None else None
     except UnauthorizedError:
         return None
 
@@ -125,7 +140,7 @@ async def known_parameters(request: Request) -> None:
     problems = [
         Problem(path=name[:60], message=_ELSEWHERE.get(name) or f"unknown parameter{suggestion(name, known)}")
         for name in request.query_params
-        if name not in known and name != CSRF_FIELD
+        if name not in known
     ]
     if problems:
         raise InvalidInputError(problems)
@@ -137,13 +152,12 @@ def _is_metrics_token(presented: str | None, access: Access) -> bool:
     return compare_digest(presented.encode(), access.metrics_token.encode())
 
 
-def _identify(request: Request, access: Access, presented: str | None) -> Identity:
+def _identify(request: Request, access: Access, presented: str | None, session: Mapping[str, Any] | None) -> Identity:
     if presented is not None:
-        return keys.identify(access.store, presented, now=datetime.now(UTC))
-    session = read_session(request, access)
+        return api_keys.identify(access.store, presented, now=datetime.now(UTC))
     if session is not None:
-        return _session_identity(request, access, session)
-    if not access.loopback or keys.any_key_ever(access.store):
+        return api_keys.identify_session(access.store, session["key"], session["csrf"])
+    if not access.loopback or api_keys.any_key_ever(access.store):
         raise UnauthorizedError("send a key as `Authorization: Bearer ...`, or sign in at /login")
     host = request.headers.get("host", "")
     if not _is_loopback_name(host):
@@ -156,15 +170,17 @@ def _identify(request: Request, access: Access, presented: str | None) -> Identi
     return OPEN
 
 
-def _identify_scraper(request: Request, access: Access, presented: str | None) -> Identity:
+def _identify_scraper(
+    request: Request, access: Access, presented: str | None, session: Mapping[str, Any] | None
+) -> Identity:
     """Identify who asks for metrics. While the store is gone, who was known before is told so by the metrics."""
     if presented is None and SESSION_COOKIE in request.cookies:
-        return _identify(request, access, presented)
+        return _identify(request, access, presented, session)
     if presented is not None and access.loopback and access.metrics_token is None and not _any_key(access):
         presented = None  # open to everybody on this machine: a scraper configured with a token is no stranger
     scraper = (presented, request.headers.get("host"))
     try:
-        identity = _identify(request, access, presented)
+        identity = _identify(request, access, presented, session)
     except StoreUnavailableError:
         if scraper in access.scrapers:
             return access.scrapers[scraper]
@@ -179,17 +195,9 @@ def _identify_scraper(request: Request, access: Access, presented: str | None) -
 
 def _any_key(access: Access) -> bool:
     try:
-        return keys.any_key_ever(access.store)
+        return api_keys.any_key_ever(access.store)
     except StoreUnavailableError:
         return True  # nobody knows, so the token is judged
-
-
-def _session_identity(request: Request, access: Access, session: Mapping[str, Any]) -> Identity:
-    if request.method not in _SAFE:
-        given = request.headers.get(CSRF_HEADER) or request.query_params.get(CSRF_FIELD) or ""
-        if not compare_digest(given.encode(), str(session["csrf"]).encode()):
-            raise ForbiddenError("the CSRF token of the page is missing or old; load the page again")
-    return keys.identify_session(access.store, session["key"], session["csrf"])
 
 
 def open_session(access: Access, identity: Identity) -> str:
@@ -204,7 +212,7 @@ def close_session(request: Request, access: Access) -> None:
     if session is not None:
         now = datetime.now(UTC)
         expires_at = datetime.fromtimestamp(session["at"], UTC) + timedelta(seconds=_SESSION_SECONDS)
-        keys.end_session(access.store, session["csrf"], expires_at=expires_at, now=now)
+        api_keys.end_session(access.store, session["csrf"], expires_at=expires_at, now=now)
 
 
 def read_session(request: Request, access: Access) -> dict[str, Any] | None:

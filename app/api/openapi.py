@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
-from app.api.catalog import DOCUMENTS
+from app.api.catalog.definitions import DOCUMENTS
 from app.api.deps import EXEMPT, SESSION_COOKIE
 
 _COMPONENTS = "#/components/schemas/"

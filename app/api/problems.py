@@ -24,8 +24,8 @@ from app.domain.errors import (
     UnauthorizedError,
     UnsupportedError,
 )
-from app.formats.complaints import message_of, path_of
 from app.formats.fields import Document
+from app.formats.validation_messages import message_of, path_of
 
 logger = logging.getLogger("coalmine.api")
 

@@ -1,11 +1,18 @@
 """Wire-only shapes: what requests carry besides the documents, and the page object of lists."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
+from fastapi import Query
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from app.formats.fields import Document, Flag, Number, Text, Whole, complaint
+
+LARGEST_ID: Final = 2**63 - 1
+Before = Annotated[int | None, Query(alias="after", ge=1, le=LARGEST_ID, description="the `next` of the page before")]
+Version = Annotated[
+    str | None, Query(alias="measures_version", max_length=40, description="that of a re-scoring, such as 2.r7")
+]
 
 
 class RunRequest(Document):

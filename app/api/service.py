@@ -9,10 +9,10 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from app import metrics
 from app.api.answers import answers
-from app.api.deps import csrf_token
+from app.api.deps import csrf_token, may_read
 from app.api.problems import as_problem, problem
 from app.domain.errors import StoreUnavailableError
-from app.services import snapshots
+from app.services.history import metrics_snapshot
 from app.services.self_monitor import Issue
 
 router = APIRouter(tags=["service"])
@@ -32,20 +32,25 @@ async def livez() -> str:
 async def readyz(request: Request) -> Response:
     """Say whether requests can be served: the store answers and takes writes, and the worker, if any, is running.
 
-    Other issues of this process follow "ok", a line each: it serves all the same.
+    Other issues of this process follow "ok", a line each: it serves all the same. Their details, which may hold paths
+    and addresses, are for keys that may read; to others an issue is its name.
     """
     worker = request.app.state.worker
     issues = request.app.state.exposition.process.monitor.issues
     if worker is not None and not worker.alive:
         return problem("not-ready", "Not ready", 503, "the worker is not running")
     try:
-        await anyio.to_thread.run_sync(snapshots.ping, request.app.state.access.store, limiter=_CHECKS)
+        await anyio.to_thread.run_sync(metrics_snapshot.ping, request.app.state.access.store, limiter=_CHECKS)
     except StoreUnavailableError as error:
-        return as_problem(error)
+        return as_problem(
+            error if await may_read(request) else StoreUnavailableError("the database cannot be used now")
+        )
     failure = request.app.state.access.store.write_failure or issues.get(Issue.STORE_WRITE)
+    shown = bool(failure is not None or issues) and await may_read(request)
     if failure is not None:
-        return problem("not-ready", "Not ready", 503, f"{failure} (it can be read, but takes no writes)")
-    lines = ["ok", *(f"{issue}: {detail}" for issue, detail in issues.items())]
+        told = f"{failure} (it can be read, but takes no writes)" if shown else str(Issue.STORE_WRITE)
+        return problem("not-ready", "Not ready", 503, told)
+    lines = ["ok", *(f"{issue}: {detail}" if shown else str(issue) for issue, detail in issues.items())]
     return PlainTextResponse("\n".join(lines) + "\n")
 
 

@@ -18,14 +18,14 @@ from app.commands.files import read_files
 from app.commands.resources import expect_own_key, now, opened, server_at
 from app.config import load_settings
 from app.domain.errors import CoalmineError
-from app.formats.canary_export import import_pages, write_canary_file
-from app.formats.exchange import FORMATS
-from app.formats.reports import plain
-from app.formats.warnings import warnings_of
+from app.formats.catalog.canary_export import import_pages, write_canary_file
+from app.formats.catalog.exchange import FORMATS
+from app.formats.catalog.warnings import warnings_of
+from app.formats.plain_text import plain
 from app.main import database_file, make_room
-from app.services import applying, exporting, thinness
-from app.services.references import FILE
-from app.services.vault import open_vault
+from app.services.catalog import applying, exporting, suite_power
+from app.services.catalog.references import FILE
+from app.services.catalog.vault import open_vault
 from app.store.engine import Store
 from app.store.migrate import migrate as migrate_store
 from app.store.migrate import revisions
@@ -173,7 +173,7 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
                 found = applying.diff(store, vault, documents, managed_by=FILE, now=now())
             else:
                 found = applying.apply(store, vault, documents, managed_by=FILE, now=now())
-            notes = thinness.notes_on_plan(store, documents, managed_by=FILE)
+            notes = suite_power.notes_on_plan(store, documents, managed_by=FILE)
         changes = [asdict(change) for change in found]
     terminal.show_plan(changes, applied=not dry_run)
     terminal.warn(warnings_of(documents))

@@ -10,19 +10,19 @@ from uuid import uuid4
 import typer
 
 from app import serving, terminal
-from app.adapters.retrievers.rankings import RankingsProbe
+from app.adapters.probing.recorded_rankings import RankingsProbe
 from app.commands.base import Paths, examples
 from app.commands.files import read_files
 from app.commands.importing import source_of
 from app.commands.resources import now
 from app.config import load_settings
 from app.domain.model import Verdict
-from app.domain.retrievers import Probe
-from app.formats.comparisons import compare_reports, read_reports
-from app.formats.exchange.trec import read_run
+from app.domain.probing.retrievers import Probe
+from app.formats.catalog.exchange.trec import read_run
+from app.formats.history.report_comparison import compare_reports, read_reports
 from app.main import real_probe
-from app.services import gate
-from app.services.ranked import judged_by_rank
+from app.services.runs import gate
+from app.services.runs.run_file_judgments import judged_by_rank
 
 DEGRADED, NOT_MEASURED = 1, 3
 NOWHERE = "http://rankings.invalid/"
@@ -71,15 +71,17 @@ def check(
     of the check; without any, coverage must be at least 0.9 or, with --baseline, not more than 0.05 below that of the
     saved report. A canary degraded by its own limits alone does not change it, but JUnit lists each as a failure.
     """
+    documents = read_files(paths, sends=False)
+    terminal.warn(documents.unset)
     if rankings is not None:
         ranked = read_run(source_of(rankings))
-        chosen = gate.choose_targets(read_files(paths), check=slug, url=NOWHERE)
+        chosen = gate.choose_targets(documents, check=slug, url=NOWHERE)
         targets, notes = judged_by_rank(chosen, ranked, file=str(rankings), as_documents=as_documents)
         probe: Probe = RankingsProbe(ranked)
         for line in notes:
             terminal.note(f"Note: {line}.")
     else:
-        targets = gate.choose_targets(read_files(paths), check=slug, url=url)
+        targets = gate.choose_targets(documents, check=slug, url=url)
         probe = real_probe(load_settings(os.environ))
     before = read_reports(str(baseline), baseline.read_bytes()) if baseline is not None else {}
     named = [(target.check.slug, target.size) for target in targets]

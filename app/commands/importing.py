@@ -12,19 +12,19 @@ import typer
 from app import terminal
 from app.commands.base import DataDir, ServerUrl, examples
 from app.commands.resources import expect_own_key, now, opened, server_at
-from app.domain.counting import counted
+from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, Problem
-from app.formats.canary_export import import_pages, write_canary_file
-from app.formats.canary_files import Documents
-from app.formats.exchange import FORMATS, Gathering, Source
-from app.formats.exchange.gathering import Imported
-from app.formats.exchange.grades import parse_grades
-from app.formats.file_notes import suite_notes
-from app.formats.reports import plain
-from app.formats.warnings import warnings_of
-from app.services import applying, thinness
-from app.services.references import API
-from app.services.vault import open_vault
+from app.formats.catalog.canary_export import import_pages, write_canary_file
+from app.formats.catalog.canary_files import Documents
+from app.formats.catalog.exchange import FORMATS, Gathering, Source
+from app.formats.catalog.exchange.grades import parse_grades
+from app.formats.catalog.exchange.suite_builder import Imported
+from app.formats.catalog.file_notes import suite_notes
+from app.formats.catalog.warnings import warnings_of
+from app.formats.plain_text import plain
+from app.services.catalog import applying, suite_power
+from app.services.catalog.references import API
+from app.services.catalog.vault import open_vault
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -84,7 +84,7 @@ def import_suite(  # noqa: PLR0913 - options of a command
                 found = applying.diff(store, vault, documents, managed_by=API, now=now())
             else:
                 found = applying.apply(store, vault, documents, managed_by=API, now=now())
-            notes = thinness.notes_on_plan(store, documents, managed_by=API)
+            notes = suite_power.notes_on_plan(store, documents, managed_by=API)
         terminal.show_plan([asdict(change) for change in found], applied=not dry_run, most=_SHOWN)
     terminal.warn(warnings_of(documents))
     for line in (*imported.notes, *notes):
@@ -154,6 +154,13 @@ def _write(to: str, text: str) -> None:
         typer.echo(text, nl=False)
         return
     if os.path.lexists(to):
-        raise InvalidInputError([Problem(file=to, message="is there already; nothing was written")])
+        raise InvalidInputError(
+            [
+                Problem(
+                    file=to,
+                    message="is there already, so nothing was written; name another file with --to, or remove this",
+                )
+            ]
+        )
     Path(to).write_text(text, encoding="utf-8")
     terminal.note(f"Written to {to}.")

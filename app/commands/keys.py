@@ -7,8 +7,8 @@ import typer
 from app import terminal
 from app.commands.base import Commands, DataDir, examples
 from app.commands.resources import at_text, now, opened
-from app.formats.reports import Table, plain
-from app.services import keys
+from app.formats.plain_text import Table, plain
+from app.services.catalog import api_keys
 
 app = typer.Typer(cls=Commands, help="Create, list and revoke API keys.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -16,13 +16,13 @@ app = typer.Typer(cls=Commands, help="Create, list and revoke API keys.", no_arg
 @app.command(epilog=examples("coalmine keys create --scope write --name ci"))
 def create(
     *,
-    scope: Annotated[keys.Scope, typer.Option(help="What the key may do; each includes those before it.")],
+    scope: Annotated[api_keys.Scope, typer.Option(help="What the key may do; each includes those before it.")],
     name: Annotated[str, typer.Option(help="Whose key it is, for the list.")] = "unnamed",
     data_dir: DataDir = None,
 ) -> None:
     """Create an API key and show it, for the only time, on stdout."""
     with opened(data_dir, create=True) as (_, store):
-        key = keys.create_key(store, name=name, scope=scope, now=now())
+        key = api_keys.create_key(store, name=name, scope=scope, now=now())
     typer.echo(key)
     terminal.note("This is shown once. Send it as `Authorization: Bearer KEY`; without a key nothing is open any more.")
 
@@ -31,7 +31,7 @@ def create(
 def list_keys(*, data_dir: DataDir = None) -> None:
     """List the API keys, revoked ones included."""
     with opened(data_dir) as (_, store):
-        rows = keys.list_keys(store)
+        rows = api_keys.list_keys(store)
     cells = [
         (row.prefix, plain(row.name), row.scope, *map(at_text, (row.created_at, row.last_used_at, row.revoked_at)))
         for row in rows
@@ -46,5 +46,5 @@ def revoke(
 ) -> None:
     """Revoke an API key at once; its sessions end too."""
     with opened(data_dir) as (_, store):
-        keys.revoke_key(store, key, now=now())
+        api_keys.revoke_key(store, key, now=now())
     terminal.note(f"Key {key} is revoked.")

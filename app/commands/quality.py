@@ -6,9 +6,9 @@ import typer
 
 from app.commands.base import DataDir, ServerUrl, examples
 from app.commands.resources import now, opened, server_at
-from app.formats.quality_reports import quality_markdown
-from app.formats.reports import report_json
-from app.services import quality as reporting
+from app.formats.diagnosis.quality_reports import quality_markdown
+from app.formats.history.reports import report_json
+from app.services.diagnosis import quality_report as reporting
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -9,11 +9,12 @@ import typer
 from app import terminal
 from app.commands.base import DataDir, ServerUrl, examples
 from app.commands.resources import now, opened, server_at
-from app.domain.counting import counted
+from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, Problem
-from app.formats.reports import Table, plain, shorten
-from app.services import reanchoring
-from app.services.reanchoring import State, Wanted
+from app.domain.number_text import percent_text
+from app.formats.plain_text import Table, plain, shorten
+from app.services.diagnosis import reanchoring
+from app.services.diagnosis.reanchoring import State, Wanted
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -88,7 +89,7 @@ def _show_proposals(check: str, proposals: Sequence[Mapping[str, Any]]) -> None:
             plain(str(one["key"])),
             _chunk(one["judgment"]),
             "; ".join(map(_chunk, one["proposals"])),
-            "" if one["similarity"] is None else f"{one['similarity']:.0%}",
+            "" if one["similarity"] is None else percent_text(one["similarity"]),
         )
         for one in proposals
     ]

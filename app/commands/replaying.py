@@ -12,14 +12,14 @@ import typer
 from app import terminal
 from app.commands.base import DataDir, examples
 from app.commands.resources import opened
-from app.domain.counting import counted
+from app.domain.counts import counted
 from app.domain.detection import Change, Key, Members, Reading
-from app.domain.detection.replaying import Runs, replay
+from app.domain.detection.replay import Runs, replay
 from app.domain.detection.values import grouped
 from app.domain.errors import InvalidInputError, Problem
-from app.formats.reports import Table, plain, shorten
-from app.formats.traces import Trace, TraceFile
-from app.services.retracing import Retraced, replay_check
+from app.formats.detection.traces import Trace, TraceFile
+from app.formats.plain_text import Table, plain, shorten
+from app.services.detection.detector_replay import Retraced, replay_check
 
 _SHOWN = 120
 

@@ -12,11 +12,12 @@ import typer
 from app import terminal
 from app.commands.base import DataDir, ServerUrl, examples
 from app.commands.resources import now, opened, server_at
-from app.domain.counting import counted
+from app.domain.counts import counted
+from app.domain.errors import CoalmineError
 from app.formats.fields import parse_duration
-from app.formats.reports import Table, number, plain
-from app.formats.shapes import time_text
-from app.services import rescoring
+from app.formats.history.shapes import time_text
+from app.formats.plain_text import Table, number, plain
+from app.services.runs import rescoring
 from app.store.engine import Store
 
 app = typer.Typer(rich_markup_mode=None)
@@ -74,6 +75,10 @@ def _here(store: Store, rescoring_id: int, moved: _Moved) -> Mapping[str, Any]:
 def _followed(found: Mapping[str, Any], look: Callable[[], Mapping[str, Any]], moved: _Moved) -> Mapping[str, Any]:
     while True:
         moved(int(found["progress"]["runs_done"]), int(found["progress"]["runs_total"]))
+        if found["status"] == "failed":
+            raise CoalmineError(
+                f"re-scoring {found['id']} of {found['check']} failed: {found['failure']}; run it again"
+            )
         if found["status"] == "finished":
             return found
         time.sleep(_LOOK_SECONDS)

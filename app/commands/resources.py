@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from app import terminal
-from app.adapters.remote import Server
+from app.adapters.catalog.remote_service import Server
 from app.config import Settings, load_settings, read_api_key
 from app.domain.errors import ConfigurationError
-from app.formats.shapes import time_text
+from app.formats.history.shapes import time_text
 from app.main import USER_AGENT, database_file, open_store
-from app.services.vault import KEY_FILE
+from app.services.catalog.vault import KEY_FILE
 from app.store.engine import Store, from_us
 
 

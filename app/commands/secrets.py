@@ -7,12 +7,12 @@ import typer
 from app import serving, terminal
 from app.commands.base import Commands, DataDir, examples
 from app.commands.resources import opened
-from app.domain.counting import counted
+from app.domain.counts import counted
 from app.domain.errors import ConfigurationError
 from app.main import database_file
-from app.services.rotation import rotate as rotate_store
-from app.services.rotation import rotate_key_file
-from app.services.vault import KEY_FILE, Vault
+from app.services.catalog.key_rotation import rotate as rotate_store
+from app.services.catalog.key_rotation import rotate_key_file
+from app.services.catalog.vault import KEY_FILE, Vault
 
 app = typer.Typer(cls=Commands, help="Change the key of stored secrets.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from app import __version__, serving, terminal
-from app.adapters.descriptors import raise_descriptor_limit
+from app.adapters.file_descriptors import raise_descriptor_limit
 from app.commands.base import DataDir, examples
 from app.commands.health import sign_of_life
 from app.commands.resources import expect_own_key

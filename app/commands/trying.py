@@ -11,22 +11,22 @@ from uuid import uuid4
 import typer
 
 from app import terminal
-from app.adapters.retrievers.pasted import read_pasted
+from app.adapters.probing.pasted_answers import read_pasted
 from app.commands.base import ServerUrl, examples
 from app.commands.files import read_files
 from app.commands.resources import server_at
 from app.config import load_settings
-from app.domain.counting import counted, plural
+from app.domain.counts import counted, plural
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Outcome
-from app.domain.probe_failures import outcome_word
-from app.domain.retrievers import Scale, ScorerKind
-from app.formats.documents import RetrieverDocument
+from app.domain.probing.probe_failures import outcome_word
+from app.domain.probing.retrievers import Scale, ScorerKind
+from app.formats.catalog.documents import RetrieverDocument
 from app.formats.fields import suggestion
-from app.formats.reports import Table, plain, shorten
+from app.formats.plain_text import Table, plain, shorten
 from app.formats.shown_json import shown_json
 from app.main import real_probe
-from app.services import trying
+from app.services.probing import trying
 
 NOT_MEASURED = 3
 _SHOWN_LINES, _SHOWN_TEXT, _WIDEST = 30, 160, 400
@@ -136,7 +136,6 @@ def _show(trial: Mapping[str, Any]) -> None:
         terminal.show_table(_hits_table(trial["hits"]))
     for number, suggested in enumerate(trial["suggestions"], 1):
         reasons = [f"# {plain(name)}: {plain(reason)}" for name, reason in suggested["reasons"].items()]
-        reasons += [] if suggested["response"].get("text") else ["# text: no text was recognised; write its path"]
         count = plain(str(suggested["hits"]))
         title = f"Suggestion {number} reads {count} {plural(suggested['hits'], 'hit')}; put this under the retriever:"
         _section(title, [*reasons, *map(_harmless, suggested["yaml"].splitlines())])

@@ -7,9 +7,9 @@ import typer
 from app import terminal
 from app.commands.base import Paths, examples
 from app.commands.files import read_files
-from app.formats.file_notes import silence_notes, suite_notes
-from app.formats.reports import plain
-from app.formats.warnings import warnings_of
+from app.formats.catalog.file_notes import silence_notes, suite_notes
+from app.formats.catalog.warnings import warnings_of
+from app.formats.plain_text import plain
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -17,7 +17,7 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command(epilog=examples("coalmine validate canaries"))
 def validate(paths: Paths) -> None:
     """Say everything that is wrong with canary files, each with file and line."""
-    documents = read_files(paths)
+    documents = read_files(paths, sends=False)
     terminal.show_documents(documents)
     terminal.warn(warnings_of(documents))
     for line in [*suite_notes(documents), *silence_notes(documents, datetime.now(UTC))]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -337,3 +337,31 @@ class Aggregates:
     """A sentence without its full stop."""
     unknown_reason: str | None = None
     """Why the run is unknown, once that is decided; a sentence without its full stop."""
+
+
+class Cause(StrEnum):
+    """Why a canary degraded, in the order in which the causes are considered."""
+
+    RETRIEVER_ERROR = "retriever_error"
+    TRUNCATED = "truncated"
+    SCORE_DRIFT = "score_drift"
+    RECHUNKED = "rechunked"
+    MISSING = "missing"
+    VOCABULARY_MISMATCH = "vocabulary_mismatch"
+    DUPLICATES = "duplicates"
+    UNSTABLE = "unstable"
+    LOW_RELEVANCE = "low_relevance"
+    OUTRANKED = "outranked"
+
+
+class DeliveryState(StrEnum):
+    """Where a delivery is. `dead` can be replayed by hand; `cancelled` was taken back before its first attempt."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+ROUNDING: Final = 1e-9
+"""Sums of floats stray by less: a mean of exactly 0.9 is not below 0.9."""

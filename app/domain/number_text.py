@@ -1,6 +1,6 @@
-"""Numbers as people read them in sentences: `0.874`, `61 ms`, `42 min`; never in scientific notation."""
+"""Numbers and names as people read them in sentences: `0.874`, `61 ms`, `42 min`; never in scientific notation."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -8,30 +8,43 @@ from app.domain.model import Percentile
 
 _DECIMALS = 3
 _MOST_DECIMALS = 9
+_TYPED_DECIMALS = 6
+_MOST_DIGITS = 12
+_LONGEST_NAME = 60
+_UNITS = (("days", 86_400, 2), ("hours", 3_600, 2), ("min", 60, 2), ("s", 1, 1), ("ms", 0.001, 0))
+"""Each with its seconds, and from how many of it on it is used."""
 
 
 def ratio_text(value: float, other: float | None = None) -> str:
-    """Write a share or a score: `0.874`, `0.9`; with as many digits as it takes to differ from `other`."""
-    for decimals in range(_DECIMALS, _MOST_DECIMALS):
-        text = _trimmed(value, decimals)
-        if other is None or value == other or text != _trimmed(other, decimals):
-            return text
-    return _trimmed(value, _MOST_DECIMALS)
+    """Write a share or a score: `0.874`, `1.000`; with as many more digits as it takes to differ from `other`."""
+    return _apart(_fixed, value, other, _DECIMALS)
+
+
+def bound_text(value: float) -> str:
+    """Write a bound as it was typed: `0.9`, `1`, `0.375`; one that was computed, of many digits, as a ratio."""
+    return _trimmed(value, _TYPED_DECIMALS) if round(value, _TYPED_DECIMALS) == value else ratio_text(value)
 
 
 def seconds_text(value: float, other: float | None = None) -> str:
     """Write a latency: `61 ms`, `1.31 s`; with as many digits as it takes to differ from `other`."""
-    for decimals in range(_MOST_DECIMALS):
-        text = _seconds(value, decimals)
-        if other is None or value == other or text != _seconds(other, decimals):
-            return text
-    return _seconds(value, _MOST_DECIMALS)
+    return _apart(_seconds, value, other, 0)
+
+
+def age_text(seconds: float, other: float | None = None) -> str:
+    """Write an age in a unit that suits it: `800 ms`, `36 hours`, `3.2 days`; with digits that differ from `other`."""
+    return _apart(_age, seconds, other, 2, _MOST_DIGITS)
+
+
+def percent_text(share: float) -> str:
+    """Write a share: `87 %`; what is not nothing is never written as 0 %."""
+    text = f"{100 * share:.0f} %"
+    return "under 1 %" if text == "0 %" and share > 0 else text
 
 
 def change_text(value: float) -> str:
-    """Write a difference with its sign: `+0.03`, `-0.14`, `0`."""
+    """Write a difference with its sign: `+0.030`, `-0.140`, `0.000`."""
     text = ratio_text(value)
-    return f"+{text}" if value > 0 and text != "0" else text
+    return f"+{text}" if value > 0 and float(text) else text
 
 
 def duration_text(span: timedelta) -> str:
@@ -45,11 +58,38 @@ def duration_text(span: timedelta) -> str:
     return " ".join([f"{count} {unit}" for count, unit in parts if count][:2])
 
 
+def short_name(name: str, longest: int = _LONGEST_NAME) -> str:
+    """Put a name on one line, cut where it is longer than names are."""
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in name).split())
+    return line if len(line) <= longest else f"{line[: longest - 1]}\u2026"
+
+
+def _apart(
+    write: Callable[[float, int], str], value: float, other: float | None, least: int, most: int = _MOST_DECIMALS
+) -> str:
+    """Write a number with at least so many digits, and with as many more as it takes to differ from another."""
+    for digits in range(least, most):
+        text = write(value, digits)
+        if other is None or value == other or text != write(other, digits):
+            return text
+    return write(value, most)
+
+
+def _fixed(value: float, decimals: int) -> str:
+    text = f"{value:,.{decimals}f}"
+    return text.removeprefix("-") if not text.strip("-0.") else text
+
+
 def _trimmed(value: float, decimals: int) -> str:
     text = f"{value:,.{decimals}f}"
     if decimals:
         text = text.rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
+
+
+def _age(seconds: float, digits: int) -> str:
+    unit, amount = next((unit, seconds / size) for unit, size, least in _UNITS if seconds >= least * size)
+    return f"{amount:.{max(digits, len(str(int(amount))))}g} {unit}"
 
 
 def _seconds(value: float, decimals: int) -> str:

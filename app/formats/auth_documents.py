@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from app.domain.retrievers import ApiKey, Auth, Basic, Bearer, OAuth2, SigV4, Tls
+from app.domain.probing.retrievers import ApiKey, Auth, Basic, Bearer, OAuth2, SigV4, Tls
 from app.formats.fields import Document, Text, Url, complaint, complaints, suggestion
 from app.formats.http_fields import HeaderName, Secret
 

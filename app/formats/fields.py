@@ -63,6 +63,10 @@ def complaint(message: str) -> PydanticCustomError:
 _BEGINNING = 4
 
 
+SIMILAR = "; did you mean "
+"""How a suggestion begins."""
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the nearest known word, or nothing when none is near.
 
@@ -71,7 +75,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     names = list(known)
     begun = [name for name in names if len(word) >= _BEGINNING and name.startswith(word)]
     near = begun if len(begun) == 1 else get_close_matches(word, names, n=1)
-    return f"; did you mean '{near[0]}'?" if near else ""
+    return f"{SIMILAR}'{near[0]}'?" if near else ""
 
 
 def refuse_unbuilt(what: str, value: object, built: Sequence[str], planned: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from app.domain.headers import HEADER_NAME, HEADER_VALUE, OWN_HEADERS
+from app.domain.probing.http_headers import HEADER_NAME, HEADER_VALUE, OWN_HEADERS
 from app.formats.fields import Place, complaint, complaints
 
 

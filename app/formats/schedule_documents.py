@@ -7,6 +7,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    Strict,
     StringConstraints,
     ValidationInfo,
     WithJsonSchema,
@@ -14,8 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from app.domain.schedules import Schedule, parse_schedule
-from app.formats.fields import Document, complaint, format_duration, refuse_seconds
+from app.domain.catalog.schedules import Schedule, parse_schedule
+from app.formats.fields import Document, complaint, format_duration, refuse_seconds, seconds_of, seconds_within
 
 
 def duration_text(least: float, most: float) -> BeforeValidator:
@@ -56,6 +57,36 @@ RemindAfter = Annotated[str, duration_text(300, 31 * _DAY), DURATION_SCHEMA]
 WindowLength = Annotated[str, duration_text(60, 31 * _DAY), DURATION_SCHEMA]
 Cron = Annotated[str, StringConstraints(max_length=256), AfterValidator(_cron)]
 Zone = Annotated[str, StringConstraints(max_length=64), AfterValidator(_zone)]
+
+_DURATION = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
+MaxAge = Annotated[
+    float,
+    BeforeValidator(seconds_of),
+    Strict(),
+    Field(allow_inf_nan=False),
+    AfterValidator(lambda seconds: round(seconds, 3)),
+    seconds_within(1, 316_224_000),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "number", "minimum": 1, "maximum": 316_224_000}, _DURATION],
+            "description": "How old the newest of the top k hits may be: seconds, or a duration such as 2d.",
+        }
+    ),
+]
+MaxLatency = Annotated[
+    float,
+    BeforeValidator(seconds_of),
+    Strict(),
+    Field(allow_inf_nan=False),
+    AfterValidator(lambda seconds: round(seconds, 3)),
+    seconds_within(0.001, 300),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "number", "minimum": 0.001, "maximum": 300}, _DURATION],
+            "description": "How long an answer may take: seconds, or a duration such as 800ms.",
+        }
+    ),
+]
 
 
 class ScheduleDocument(Document):

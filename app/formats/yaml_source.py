@@ -15,6 +15,8 @@ from app.formats.fields import Place, Substituted, plain_value, shortened
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+VARIABLE_UNSET = "is not set"
+"""What is said of a variable without a value."""
 MAX_DEPTH = 50
 MAX_EXPANDED = 100_000
 """How many nodes all aliases of a file may stand for: generous to anchors, deadly to "billion laughs"."""
@@ -248,7 +250,7 @@ class _Reader:
             if default is not None:
                 return value or default
             if value is None:
-                missing.append(f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
+                missing.append(f"the variable {name} {VARIABLE_UNSET}; set it, or write ${{{name}:-default}}")
             return value or ""
 
         filled = _VARIABLE.sub(fill, node.text)

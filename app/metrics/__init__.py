@@ -1,11 +1,10 @@
 """What Prometheus sees: stored state from a snapshot, and what this process did from its own counters.
 
-A scrape never touches the store. The snapshot is taken when this process changes state and every few seconds for
-what other replicas changed; when the store cannot be read the state series vanish and `coalmine_store_up` is 0.
+A scrape never touches the store. The snapshot follows what this process changes at once and what other replicas
+changed every few seconds, and reads only checks that changed; when the store cannot be read the state series vanish
+and `coalmine_store_up` is 0.
 """
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,50 +15,15 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from app import __version__
-from app.domain.errors import StoreUnavailableError
 from app.domain.model import Outcome, Verdict
+from app.metrics.snapshot import Snapshot as Snapshot
 from app.metrics.state import gauge, state_families
-from app.services import snapshots
-from app.services.deliveries import SentDelivery
-from app.services.runs import EndedRun
+from app.services.delivery.deliveries import SentDelivery
+from app.services.runs.runs import EndedRun
 from app.services.self_monitor import Issue, SelfMonitor
-from app.services.snapshots import State
-from app.store.engine import Store
 
 _RUN_BUCKETS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _PROBE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-_FRESH_SECONDS = 30  # several refreshes of the worker
-
-
-class Snapshot:
-    """The stored state as of a moment ago; None while the store cannot be read.
-
-    `clock` counts seconds. A state nobody could renew for `_FRESH_SECONDS` counts as none: it may not hold any more.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._refreshing = threading.Lock()
-        self._clock = clock
-        self._state: State | None = None
-        self._taken_at = 0.0
-
-    @property
-    def state(self) -> State | None:
-        """What the store said last, if that is recent."""
-        state, taken_at = self._state, self._taken_at
-        return state if self._clock() - taken_at <= _FRESH_SECONDS else None
-
-    def refresh(self, store: Store) -> None:
-        """Take the snapshot anew. Threads that come while one is being taken wait for a fresh one."""
-        with self._refreshing:
-            began = self._clock()
-            try:
-                state = snapshots.take(store)
-            except StoreUnavailableError:
-                self._state = None
-                raise
-            self._taken_at = began
-            self._state = state
 
 
 class ProcessMetrics:

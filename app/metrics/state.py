@@ -8,11 +8,13 @@ from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from app.domain.measures import RECALL_BY
-from app.domain.model import Percentile, Verdict
-from app.services.snapshots import CheckState, HookState, State
+from app.domain.alerts.alert_state import AlertState
+from app.domain.model import Percentile, Severity, Verdict
+from app.domain.runs.measures import RECALL_BY
+from app.services.history.metrics_snapshot import CheckState, HookState, State
 
 _CHECK_LABELS = ("check", "suite", "retriever")
+_UNRESOLVED = (AlertState.PENDING, AlertState.FIRING, AlertState.RECOVERING)
 _Samples = Iterable[tuple[tuple[str, ...], float | None]]
 
 
@@ -165,7 +167,12 @@ def _shared_families(state: State) -> Iterator[Metric]:
         "coalmine_alerts",
         "Alerts that are not resolved.",
         ("check", "state", "severity"),
-        [(labels, float(count)) for labels, count in state.alerts.items()],
+        [
+            ((slug, str(unresolved), str(level)), float(state.alerts.get((slug, str(unresolved), str(level)), 0)))
+            for slug, _, _ in (check.labels for check in state.checks)
+            for unresolved in _UNRESOLVED
+            for level in Severity
+        ],
     )
     yield gauge("coalmine_outbox_pending", "Deliveries not yet made.", (), [((), float(state.outbox_pending))])
     yield gauge(

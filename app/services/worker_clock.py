@@ -1,4 +1,8 @@
-"""The wall clock as a worker reads it: every reading finds out whether it was set since the last one."""
+"""The clock of a worker: that of the database, so that replicas whose own clocks differ agree on leases and due times.
+
+It is read every few seconds and counted on by the monotonic clock in between. SQLite has the clock of this machine.
+Every reading finds out whether a clock was set since the last one.
+"""
 
 import time
 from collections.abc import Callable
@@ -7,6 +11,7 @@ from typing import Final
 
 from app.domain.clock_steps import ClockSteps
 from app.services.self_monitor import Issue, SelfMonitor
+from app.store.engine import Store
 
 SETTLED_SECONDS: Final = 15.0
 """After the clock was set: by then live workers have renewed their leases by the clock as it is now."""
@@ -14,34 +19,53 @@ _ISSUE_SECONDS = 3600.0
 
 
 class WorkerClock:
-    """Reads the wall clock and reports to the monitor when it was set."""
+    """Tells the time, and reports to the monitor when a clock was set."""
 
     def __init__(
         self, read: Callable[[], datetime], monitor: SelfMonitor, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begin with a clock that was never set; `monotonic` counts seconds."""
+        """Begin with the clock of this machine, which `read` reads, never set; `monotonic` counts seconds."""
         self._read = read
         self._monitor = monitor
         self._monotonic = monotonic
         self._steps = ClockSteps()
+        self._database_steps = ClockSteps()
+        self._database: tuple[datetime, float] | None = None
+        """The last reading of the database's clock, and when that was by the monotonic clock."""
         self._steady_since = monotonic()
         self.times_set = 0
         """How often the clock was set."""
 
     def __call__(self) -> datetime:
-        """Read the clock."""
-        now = self._read()
-        step = self._steps.observe(now, self._monotonic())
-        if step is not None:
-            self.times_set += 1
-            self._steady_since = self._monotonic()
-            way = "back" if step < timedelta() else "forward"
-            seconds = f"{abs(step.total_seconds()):,.0f} s"
-            detail = f"the system clock was set {way} by {seconds}, to {now:%Y-%m-%d %H:%M:%S} UTC"
-            self._monitor.report(
-                Issue.CLOCK, f"{detail}; instants recorded in the future are ignored", seconds=_ISSUE_SECONDS
-            )
-        return now
+        """Tell the time."""
+        own = self._read()
+        self._note(self._steps.observe(own, self._monotonic()), own, "system clock")
+        if self._database is None:
+            return own
+        at, monotonic = self._database
+        return at + timedelta(seconds=self._monotonic() - monotonic)
+
+    def follow(self, store: Store) -> None:
+        """Read the clock of the database, where it has one. Raises StoreUnavailableError: the last reading stands."""
+        before = self._monotonic()
+        now = store.read_clock()
+        if now is not None:
+            after = self._monotonic()
+            self._note(self._database_steps.observe(now, after), now, "database's clock")
+            self._database = now, (before + after) / 2
+
+    def _note(self, step: timedelta | None, now: datetime, clock: str) -> None:
+        """Report that a clock was set, where it was."""
+        if step is None:
+            return
+        self.times_set += 1
+        self._steady_since = self._monotonic()
+        way = "back" if step < timedelta() else "forward"
+        seconds = f"{abs(step.total_seconds()):,.0f} s"
+        detail = f"the {clock} was set {way} by {seconds}, to {now:%Y-%m-%d %H:%M:%S} UTC"
+        self._monitor.report(
+            Issue.CLOCK, f"{detail}; instants recorded in the future are ignored", seconds=_ISSUE_SECONDS
+        )
 
     @property
     def steady_for(self) -> timedelta:

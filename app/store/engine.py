@@ -8,21 +8,24 @@ what another committed while it waited for a lock; a reading one is REPEATABLE R
 
 import json
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection as Connection  # noqa: PLC0414 - services take connections, but know nothing of SQLAlchemy
 from sqlalchemy import Engine, Table, event
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.types import TypeEngine
 
 from app.domain.errors import ConfigurationError, StoreUnavailableError
+from app.store.cache import ByteCache
 
 BUSY_MILLISECONDS = 5_000
 WRITE_FAILURE_SECONDS = 30.0
@@ -31,11 +34,17 @@ _POSTGRESQL_REFUSALS = {"53100", "58030", "25006"}  # disk full, I/O error, read
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITES = "coalmine_writes"
 _BODIES = "coalmine_bodies"
+_CACHE = "coalmine_cache"
 _CONTENT_LOCK = 0xC0A2
+_ALONE_LOCK = 0xC0A3
+_IN_LIST = 400  # bound values, below every driver's limit
+_T = TypeVar("_T")
 
 Moment = int | sa.BindParameter[int]
 """Microseconds since 1970: a number, or the place of one in a statement that is put together once."""
 NOW: sa.BindParameter[int] = sa.bindparam("now", type_=sa.BigInteger)
+
+ValueT = TypeVar("ValueT")
 
 BodyReader = Callable[[str, str, bool], dict[str, Any]]
 """(kind, stored JSON, whether secrets are stored with it) -> the body of a definition or a canary."""
@@ -57,9 +66,13 @@ class Store:
         `busy_milliseconds` is how long to wait for a lock that somebody else holds; `bodies` reads what may be of an
         older release.
         """
-        self.engine = _create_engine(url, busy_milliseconds).execution_options(**{_BODIES: bodies})
+        self.cache = ByteCache()
+        options: dict[str, Any] = {_BODIES: bodies, _CACHE: self.cache}
+        self.engine = _create_engine(url, busy_milliseconds).execution_options(**options)
         self._writer = self.engine.execution_options(**{_WRITES: True})
         self._reader = self.engine
+        self._busy_milliseconds = busy_milliseconds
+        self._turns = threading.Lock() if self.dialect == "sqlite" else None
         self._write_failure: tuple[str, float] | None = None
         """Why and when, by the monotonic clock, a write failed last that no lock was in the way of."""
         if self.dialect == "postgresql":
@@ -88,7 +101,7 @@ class Store:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Open the one transaction of a service function; committed on leaving, rolled back on an exception."""
-        with _said_plainly():
+        with _said_plainly(), self._turn():
             try:
                 with self._writer.begin() as connection:
                     yield connection
@@ -100,6 +113,34 @@ class Store:
             if failure is not None and time.monotonic() - failure[1] > WRITE_FAILURE_SECONDS:
                 self._write_failure = None
 
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Tell whether this process alone is in such a block; on SQLite there is one worker anyway."""
+        if self.dialect == "sqlite":
+            yield True
+            return
+        with _said_plainly(), self.engine.connect() as opened:
+            connection = opened.execution_options(isolation_level="AUTOCOMMIT")  # else it would stay in a transaction
+            is_alone = connection.execute(sa.select(sa.func.pg_try_advisory_lock(_ALONE_LOCK))).scalar_one()
+            try:
+                yield bool(is_alone)
+            finally:
+                if is_alone:
+                    connection.execute(sa.select(sa.func.pg_advisory_unlock(_ALONE_LOCK)))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait for the other writers of this process: SQLite has one, and lets others sleep until it looks again."""
+        if self._turns is None:
+            yield
+            return
+        if not self._turns.acquire(timeout=self._busy_milliseconds / 1000):
+            raise StoreUnavailableError("the database cannot be used now: database is locked")
+        try:
+            yield
+        finally:
+            self._turns.release()
+
     @property
     def write_failure(self) -> str | None:
         """Why writes failed lately although reads may do, such as a full disk; None = they did not.
@@ -108,6 +149,14 @@ class Store:
         """
         failure = self._write_failure
         return failure[0] if failure is not None else None
+
+    def read_clock(self) -> datetime | None:
+        """Return the time by the clock of the database's server; None = it has none but that of this machine."""
+        if self.dialect == "sqlite":
+            return None
+        with self.read() as connection:
+            now: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+        return now.astimezone(UTC)
 
     def try_write(self) -> None:
         """Write and change nothing. Raises StoreUnavailableError where the database takes no writes."""
@@ -131,6 +180,30 @@ def read_body(connection: Connection, kind: str, text: str, *, secrets_set: bool
     return dict(connection.get_execution_options().get(_BODIES, body_as_stored)(kind, text, secrets_set))
 
 
+def cached(connection: Connection, key: Hashable, make: Callable[[], tuple[ValueT, int]]) -> ValueT:
+    """Return a value that never changes under its key, made with its size in bytes where it is not in memory.
+
+    What a write transaction reads is not kept: it may be its own, and rolled back, and its id given to another row.
+    """
+    cache: ByteCache = connection.get_execution_options()[_CACHE]
+    if connection.get_execution_options().get(_WRITES):
+        known: ValueT | None = cache.peek(key)
+        return make()[0] if known is None else known
+    return cache.get(key, make)
+
+
+def find_cached(connection: Connection, key: Hashable) -> Any:
+    """Return what `cached` keeps under a key; None = it is not in memory."""
+    cache: ByteCache = connection.get_execution_options()[_CACHE]
+    return cache.peek(key)
+
+
+def all_cached(connection: Connection, kind: type[ValueT]) -> list[ValueT]:
+    """Return the values of a type that are in memory, the one used last at the end."""
+    cache: ByteCache = connection.get_execution_options()[_CACHE]
+    return cache.values(kind)
+
+
 def insert_new(connection: Connection, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
     """Insert many rows, passing over those a unique constraint already holds."""
     if not rows:
@@ -151,11 +224,27 @@ def upsert(connection: Connection, table: Table, keys: Sequence[str], **values: 
     connection.execute(insert.on_conflict_do_update(index_elements=list(keys), set_=update))
 
 
+def upsert_many(
+    connection: Connection, table: Table, keys: Sequence[str], columns: Sequence[str], rows: Sequence[tuple[Any, ...]]
+) -> None:
+    """Insert rows or, where `keys` already name one, overwrite the other columns."""
+    if not rows:
+        return
+    insert = _dialect_insert(connection, table)
+    update = {name: insert.excluded[name] for name in columns if name not in keys}
+    statement = insert.on_conflict_do_update(index_elements=list(keys), set_=update)
+    connection.execute(statement, [dict(zip(columns, row, strict=True)) for row in rows])
+
+
+def blocks(values: Sequence[_T], size: int = _IN_LIST) -> Iterator[list[_T]]:
+    """Yield values in lists that are short enough for an IN list."""
+    return (list(values[start : start + size]) for start in range(0, len(values), size))
+
+
 def ids_of(connection: Connection, table: Table, hashes: Sequence[bytes]) -> dict[bytes, int]:
     """Look up the ids of content-addressed rows."""
     found: dict[bytes, int] = {}
-    for start in range(0, len(hashes), 500):  # below every driver's limit of bound values
-        block = list(hashes[start : start + 500])
+    for block in blocks(hashes):
         statement = sa.select(table.c.hash, table.c.id).where(table.c.hash.in_(block))
         found.update((bytes(row.hash), row.id) for row in connection.execute(statement))
     return found
@@ -167,16 +256,33 @@ def bytes_at(connection: Connection, column: sa.ColumnElement[bytes], start: int
     return function(column, start + 1, count, type_=sa.LargeBinary)
 
 
-def numbers(connection: Connection, name: str, columns: Sequence[str], rows: Sequence[tuple[int, ...]]) -> sa.Subquery:
-    """Give rows of whole numbers as a table to select from; however many they are, the statement is the same."""
+def row_table(
+    connection: Connection, name: str, columns: Mapping[str, TypeEngine[Any]], rows: Sequence[tuple[Any, ...]]
+) -> sa.Subquery:
+    """Give rows of numbers and texts as a table to select from; however many they are, the statement is the same.
+
+    On SQLite one such statement holds neither the interpreter nor, row by row, its turn among the other threads.
+    """
     each: sa.TableValuedAlias
+    types = list(columns.items())
     if connection.dialect.name == "sqlite":
         each = sa.func.json_each(sa.literal(json.dumps(rows), sa.Text)).table_valued("value")
-        cells = [sa.func.json_extract(each.c.value, f"$[{at}]", type_=sa.BigInteger) for at in range(len(columns))]
+        cells = [sa.func.json_extract(each.c.value, f"$[{at}]", type_=type_) for at, (_, type_) in enumerate(types)]
         return sa.select(*(cell.label(column) for cell, column in zip(cells, columns, strict=True))).subquery(name)
-    lists = [sa.literal([row[at] for row in rows], sa.ARRAY(sa.BigInteger)) for at in range(len(columns))]
-    each = sa.func.unnest(*lists).table_valued(*(sa.column(column, sa.BigInteger) for column in columns))
+    lists = [sa.literal([row[at] for row in rows], sa.ARRAY(type_)) for at, (_, type_) in enumerate(types)]
+    each = sa.func.unnest(*lists).table_valued(*(sa.column(column, type_) for column, type_ in types))
     return sa.select(*each.render_derived().c).subquery(name)
+
+
+def numbers(connection: Connection, name: str, columns: Sequence[str], rows: Sequence[tuple[int, ...]]) -> sa.Subquery:
+    """Give rows of whole numbers as a table to select from."""
+    return row_table(connection, name, dict.fromkeys(columns, sa.BigInteger()), rows)
+
+
+def insert_selected(connection: Connection, table: Table, columns: Sequence[str], rows: sa.Select[Any]) -> None:
+    """Insert what a query yields, passing over rows a unique constraint already holds."""
+    found = rows.where(sa.true())  # SQLite: without a WHERE it takes ON CONFLICT for a join
+    connection.execute(_dialect_insert(connection, table).from_select(columns, found).on_conflict_do_nothing())
 
 
 def said(word: str) -> sa.ColumnElement[str]:

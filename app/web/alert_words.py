@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from app.domain.addresses import hook_remedy
-from app.domain.alerting import Retirement
-from app.domain.canary_changes import CAUSE_WORDS
-from app.domain.counting import counted
-from app.domain.diagnosis.values import Cause
-from app.domain.probe_failures import outcome_word
+from app.domain.alerts.alert_state import Retirement
+from app.domain.alerts.cause_words import CAUSE_WORDS
+from app.domain.counts import counted
+from app.domain.model import Cause
+from app.domain.probing.probe_failures import outcome_word
 from app.web.wording import ABSENT, bound, capitalize_first, evidence, score, seconds, spoken
 
 ALERT_STATES: Final[Mapping[str, str]] = {
@@ -126,7 +126,7 @@ def by_cause(canaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         groups.setdefault(canary.get("cause"), []).append(canary)
     return [
         {
-            "title": f"{len(group)} {CAUSE_WORDS[Cause(cause)] if cause else 'not diagnosed'}",
+            "title": f"{len(group)} {CAUSE_WORDS[Cause(cause)].counted if cause else 'not diagnosed'}",
             "detail": group[0].get("cause_reason") if len({one.get("cause_reason") for one in group}) == 1 else None,
             "canaries": group,
         }

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
-from app.domain.counting import counted
+from app.domain.counts import counted
 from app.services.self_monitor import Issue
 
 _OUTBOX_STUCK_SECONDS = 600

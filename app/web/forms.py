@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastapi import Request
+from starlette.datastructures import FormData
 
+from app.api.csrf import CSRF_FIELD, read_form_data
 from app.domain.errors import InvalidInputError, Problem
-from app.services.keys import Scope
+from app.services.catalog.api_keys import Scope
 
-LONGEST_PART = 5_000_000
 _LONGEST_NUMBER = 18
 _OF_SEVERAL = frozenset({"rules", "cutoffs", "floors", "options", "request.json", "request.query"})
 _ENTRY = re.compile(r"\[([0-9]{1,9})\]")
@@ -41,10 +42,14 @@ class Typed:
         return self.many.get(name, ())
 
 
-async def read_form(request: Request, *, most_fields: int = 200) -> Typed:
-    """Read a form without files, of parts of at most 5 MB."""
-    async with request.form(max_files=0, max_fields=most_fields, max_part_size=LONGEST_PART) as form:
-        return typed((name, value) for name, value in form.multi_items() if isinstance(value, str))
+async def read_form(request: Request) -> Typed:
+    """Return the texts of a form, without the token of the session."""
+    return typed_texts(await read_form_data(request))
+
+
+def typed_texts(form: FormData) -> Typed:
+    """Return the texts of a form, without its files and without the token of the session."""
+    return typed((name, value) for name, value in form.multi_items() if isinstance(value, str) and name != CSRF_FIELD)
 
 
 def typed(pairs: Iterable[tuple[str, str]]) -> Typed:

@@ -12,10 +12,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app import __version__
 from app.api.deps import csrf_token
-from app.domain.counting import counted
-from app.formats import explanations
+from app.domain.counts import counted
+from app.formats.runs import explanations
 from app.formats.shown_json import shown_json
-from app.services.keys import Identity, Scope
+from app.services.catalog.api_keys import Identity, Scope
 from app.web import alert_words, wording
 
 _HERE = Path(__file__).parent

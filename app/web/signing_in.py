@@ -13,8 +13,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from app.api.deps import SESSION_COOKIE, Access, close_session, needs, open_session, visitor
 from app.domain.errors import ForbiddenError, InvalidInputError, Problem, UnauthorizedError
-from app.services import keys
-from app.services.keys import Identity, Scope
+from app.services.catalog import api_keys
+from app.services.catalog.api_keys import Identity, Scope
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False)
@@ -55,7 +55,7 @@ def show_login(request: Request, next: str = "") -> HTMLResponse:  # noqa: A002 
     """Show the form, or that none is needed; to whoever is signed in already, how to go on."""
     access: Access = request.app.state.access
     request.state.identity = visitor(request)
-    is_open = access.loopback and not keys.any_key_ever(access.store)
+    is_open = access.loopback and not api_keys.any_key_ever(access.store)
     return render(request, "login.html", following=safe_path(next), is_open=is_open, message=None)
 
 
@@ -107,7 +107,7 @@ def safe_path(wanted: str) -> str:
 
 
 def _identify(access: Access, key: str) -> Identity:
-    return keys.identify(access.store, key, now=datetime.now(UTC))
+    return api_keys.identify(access.store, key, now=datetime.now(UTC))
 
 
 def _refused(request: Request, following: str, status: int, message: str) -> HTMLResponse:

@@ -1,39 +1,22 @@
-"""The status pages put on the app: routes, static files, headers, and a readable page for every problem."""
+"""The status pages: their routers, and what they put on the app (static files, headers, a page for every problem)."""
 
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
-from app.web import (
-    alerts,
-    badges,
-    canaries,
-    canary_editor,
-    check_editor,
-    checks,
-    deliveries,
-    hooks,
-    importing,
-    mapping,
-    overviews,
-    quality,
-    reanchors,
-    rescorings,
-    retrievers,
-    running,
-    runs,
-    signing_in,
-    silences,
-    suites,
-    trying,
-)
+from app.web import signing_in
+from app.web.alerts import alerts, silences
+from app.web.catalog import canary_editor, check_editor, importing, suites
+from app.web.delivery import deliveries, hooks
+from app.web.diagnosis import quality, reanchors
 from app.web.headers import SecurityHeaders
+from app.web.history import badges, canaries, checks, overviews, runs
+from app.web.probing import mapping, retrievers, trying
 from app.web.problem_pages import install_problem_pages
 from app.web.rendering import STATIC
+from app.web.runs import rescorings, run_now
 
-
-def install_pages(app: FastAPI) -> None:
-    """Put the pages on an app whose problems are already installed."""
-    app.state.failed_sign_ins = signing_in.Attempts()
+PAGES = tuple(
+    pages.router
     for pages in (
         overviews,
         check_editor,
@@ -44,7 +27,7 @@ def install_pages(app: FastAPI) -> None:
         reanchors,
         rescorings,
         runs,
-        running,
+        run_now,
         alerts,
         hooks,
         deliveries,
@@ -56,8 +39,14 @@ def install_pages(app: FastAPI) -> None:
         canary_editor,
         importing,
         signing_in,
-    ):
-        app.include_router(pages.router)
+    )
+)
+"""Routers of the pages, in the order in which they are asked."""
+
+
+def install_pages(app: FastAPI) -> None:
+    """Put what pages need besides their routes on an app whose problems are already installed."""
+    app.state.failed_sign_ins = signing_in.Attempts()
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(SecurityHeaders)
     install_problem_pages(app)

@@ -12,8 +12,9 @@ stores what, and what follows of an alarm, is for services.
     packing     as bytes
 """
 
-from app.domain.detection.following import Follower, Past, follow, learn_when_due, observe
-from app.domain.detection.packing import pack_baseline, pack_state, unpack_baseline, unpack_state
+from app.domain.detection.check_tracker import Follower, Past, follow, learn_when_due, observe
+from app.domain.detection.sentences import warming_note, warming_summary
+from app.domain.detection.serialization import pack_baseline, pack_state, unpack_baseline, unpack_state
 from app.domain.detection.values import (
     SIGNALS,
     Baseline,
@@ -27,7 +28,6 @@ from app.domain.detection.values import (
     Signal,
     State,
 )
-from app.domain.detection.wording import warming_note, warming_summary
 
 __all__ = [
     "SIGNALS",

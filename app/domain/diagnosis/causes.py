@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.counting import counted
-from app.domain.diagnosis.copies import near_copies
+from app.domain.counts import counted
 from app.domain.diagnosis.evidence import Evidence, gather
+from app.domain.diagnosis.near_copies import near_copies
+from app.domain.diagnosis.quality.vocabulary import LITTLE, word_overlap
 from app.domain.diagnosis.reanchoring import reanchor
-from app.domain.diagnosis.scores import MOVED_BY_CONTENT, Change, beats, by_content, change_of, limit_of
-from app.domain.diagnosis.values import Case, Cause, Diagnosis, Kind, Question, Reanchor
-from app.domain.model import EMPTY, Answer, Ranking
-from app.domain.quality.evidence import percent
-from app.domain.quality.vocabulary import LITTLE, word_overlap
+from app.domain.diagnosis.score_changes import MOVED_BY_CONTENT, Change, beats, by_content, change_of, limit_of
+from app.domain.diagnosis.values import Case, Diagnosis, Kind, Question, Reanchor
+from app.domain.model import EMPTY, Answer, Cause, Ranking
+from app.domain.number_text import percent_text
 
 
 def classify(case: Case, asked: Sequence[Question], answers: Sequence[Answer | None]) -> Diagnosis:
@@ -69,35 +69,33 @@ def _failed(seen: Evidence) -> _Finding | None:
 def _truncated(seen: Evidence) -> _Finding | None:
     """Find that answers are shorter than they were, or than was asked, and that the expected chunk fell to that.
 
-    A short answer alone says little: a small index has no more, and word search brings only what shares a word.
+    A short answer alone says little: a small index has no more, and word search brings only what shares a word. So it
+    takes a longer answer to compare with; one that was short of what was asked for itself was not cut off by a limit.
     """
     longest = max(seen.repeats, key=lambda ranking: ranking.returned, default=None)
     healthy, asks = seen.case.healthy, seen.case.fetch_k
-    if longest is None or not seen.search.wanted or seen.best(longest) is not None:
+    if longest is None or healthy is None or not seen.search.wanted or seen.best(longest) is not None:
         return None
-    usual = min(asks, healthy.returned) if healthy is not None else asks
-    if longest.returned >= usual or not _end_is_cut_off(seen, longest):
+    if longest.returned >= min(asks, healthy.returned) or not _end_is_cut_off(seen, healthy, longest):
         return None
     said = "nothing at all" if not longest.returned else f"only {counted(longest.returned, 'hit')}"
     reason = f"The retriever returns {said} where {asks} were asked for"
-    if healthy is not None:
-        reason += f"; it returned {healthy.returned} when the canary was healthy"
-        if seen.before is not None:
-            reason += f", the expected chunk at rank {seen.before}"
+    reason += f"; it returned {healthy.returned} when the canary was healthy"
+    if seen.before is not None:
+        reason += f", the expected chunk at rank {seen.before}"
     return _Finding(cause=Cause.TRUNCATED, reason=reason)
 
 
-def _end_is_cut_off(seen: Evidence, longest: Ranking) -> bool:
+def _end_is_cut_off(seen: Evidence, healthy: Ranking, longest: Ranking) -> bool:
     """Whether a short answer is the beginning of a longer one, rather than all there is or what a loss left over.
 
     Prevents that chunks lost or passed over are told as `truncated`. Measured (benchmarks/diagnosis.py): without it
-    the demo scores .932 instead of .987, 17 of 72 lost chunks being told so.
+    the demo scores .932 instead of .987, 17 of 72 lost chunks being told so. An answer that was short when healthy is
+    cut off where even whole passages bring nothing at all, or where the chunk is found by its own text.
     """
     known = [ranking for found in seen.known.values() for ranking in found]
-    fuller = any(ranking.returned > longest.returned for ranking in known)
-    healthy = seen.case.healthy
-    if healthy is None:
-        return not fuller and (bool(known) or longest.returned < seen.case.k)
+    full = healthy.returned >= seen.case.fetch_k or (bool(known) and not any(one.returned for one in known))
+    proven = full and all(one.returned <= longest.returned for one in known)
     change = change_of(healthy, [longest])
     if change is not None and change.median > limit_of(seen.case.scale):
         return False
@@ -105,7 +103,7 @@ def _end_is_cut_off(seen: Evidence, longest: Ranking) -> bool:
         left, above = frozenset(longest.ids), healthy.ids[: seen.before - 1]
         if not left.isdisjoint(healthy.ids[seen.before :]) or not left.issuperset(above[: len(longest)]):
             return False  # something below the expected chunk is still there, or something above it is not
-    return not fuller or any(seen.best(ranking) is not None for ranking in known)
+    return proven or any(seen.best(ranking) is not None for ranking in known)
 
 
 def _drifted(seen: Evidence) -> _Finding | None:
@@ -121,8 +119,8 @@ def _drifted(seen: Evidence) -> _Finding | None:
     if by_content(seen.case.scale, change) and seen.targets and _content_explains(seen, change):
         return None
     reason = (
-        f"The same chunks have other scores than when the canary was healthy: {change.median:.0%} off in the median "
-        f"of {counted(change.chunks, 'chunk')}, so the encoder or the scoring changed"
+        f"The same chunks have other scores than when the canary was healthy: {percent_text(change.median)} off "
+        f"in the median of {counted(change.chunks, 'chunk')}, so the encoder or the scoring changed"
     )
     return _Finding(cause=Cause.SCORE_DRIFT, reason=reason)
 
@@ -171,7 +169,7 @@ def _new_home(seen: Evidence, place: int) -> Reanchor | None:
 def _rechunked(moved: Sequence[Reanchor], gone: Sequence[int]) -> _Finding:
     best = max(moved, key=lambda one: one.similarity)
     where = "another chunk holds" if len(best.found) == 1 else f"{len(best.found)} other chunks hold"
-    reason = f"The expected chunk is gone, and {where} its text ({best.similarity:.0%} of its word 3-grams): "
+    reason = f"The expected chunk is gone, and {where} its text ({percent_text(best.similarity)} of its word 3-grams): "
     reason += "the documents were cut anew"
     matches = [
         {"judgment": one.index, "id": part.id, "document": part.document, "similarity": part.similarity}
@@ -231,17 +229,19 @@ def _scored_low(seen: Evidence) -> _Finding | None:
 
 
 def _never_passed(seen: Evidence) -> _Finding | None:
-    """Find that the canary never found what it expects; whether that is for its words, the quality report decides."""
-    if seen.case.ever_passed or not seen.search.wanted:
+    """Find that the canary never found what it expects; whether that is for its words, the quality report decides.
+
+    One that never had it in the top k and yet had it below, from where it fell, tells of what made it fall.
+    """
+    if seen.case.ever_passed or seen.before is not None or not seen.search.wanted:
         return None
     reason = f"The canary never found what it expects among the top {seen.case.k}"
     overlap = word_overlap(seen.case.canary.query, (one.passage for one in seen.search.wanted if one.passage))
     if overlap is not None and overlap < LITTLE:
-        reason += f": query and chunk use other words, {percent(overlap)} of the query's are in the chunk"
+        reason += f": query and chunk use other words, {percent_text(overlap)} of the query's are in the chunk"
     elif overlap is not None:
-        reason += (
-            f", though {percent(overlap)} of the query's words are in the chunk: other chunks always rank before it"
-        )
+        reason += f", though {percent_text(overlap)} of the query's words are in the chunk: "
+        reason += "other chunks always rank before it"
     rank = _rank_now(seen)
     reason += f"; the chunk stands at rank {rank}" if rank is not None else ""
     shared = None if overlap is None else round(overlap, 3)

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from app.domain.diagnosis.expected import Search, lost, search_for, targets
+from app.domain.diagnosis.expected_chunks import Search, lost, search_for, targets
 from app.domain.diagnosis.values import Case, Kind, Question
 from app.domain.model import Answer, Outcome, Ranking
-from app.domain.relevance import in_scale, on_scale
+from app.domain.probing.relevance import in_scale, on_scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def gather(case: Case, asked: Sequence[Question], answers: Sequence[Answer | Non
     return Evidence(
         case=case,
         search=search,
-        targets=targets(search, case.now, case.k),
+        targets=targets(search, case.now, case.k, deep=case.too_low is None),
         repeats=tuple(repeats),
         deep=deep,
         known={index: tuple(found) for index, found in known.items()},

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from app.domain.diagnosis.expected import MOSTLY, Wanted
-from app.domain.diagnosis.texts import Grams, grams, part_held
+from app.domain.diagnosis.expected_chunks import COMPARABLE, MOSTLY, Wanted
+from app.domain.diagnosis.text_overlap import Grams, grams, held, part_held
 from app.domain.diagnosis.values import Found, Reanchor
 from app.domain.model import Judgment, Ranking
+from app.domain.runs.matching import match, prepare
 
 TOGETHER = 0.8
 """Pieces that hold less than half of a passage each must hold this share of it together."""
@@ -23,7 +24,8 @@ def reanchor(
 
     Chunks that stood beside the expected one when all was well, and still say the same, are no new home of it: they
     are neighbours that overlap with it. With `pieces`, where it is known that everything was cut anew, the pieces that
-    were retrieved do, even if they hold little of a long passage.
+    were retrieved do, even if they hold little of a long passage; but a few words that both have, or a piece of a
+    document that stood beside the expected one, prove nothing.
     """
     if wanted.passage is None:
         return None
@@ -32,7 +34,7 @@ def reanchor(
     taken = _cover(whole, candidates)
     share = _share(taken, whole)
     if not taken or (taken[0].found.similarity < MOSTLY and share < TOGETHER):
-        taken = _cover(whole, [one for one in candidates if pieces and one.is_piece])
+        taken = _cover(whole, _pieces(wanted, whole, candidates, before) if pieces else [])
         share = _share(taken, whole)
     if not taken:
         return None
@@ -45,6 +47,18 @@ def reanchor(
         found=tuple(found),
         similarity=round(share, 3),
     )
+
+
+def is_back(old: Judgment, passage: str | None, ranking: Ranking) -> bool:
+    """Whether a ranking holds, at any rank, what a proposal would replace: the chunk, the document or the text.
+
+    A chunk counts under its id with its text, `passage`; a document by its name alone, its text may stand in another's.
+    """
+    if old.id is not None:
+        text = ranking.texts[ranking.ids.index(old.id)] if old.id in ranking.ids else None
+        return passage is not None and text is not None and held(passage, text) >= MOSTLY
+    named = Judgment(text=old.text) if old.document is None else Judgment(document=old.document)
+    return match(prepare([named]), ranking).first[0] is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +87,23 @@ def _candidates(whole: Grams, answers: Iterable[Ranking], before: Ranking | None
     # Answers come most telling first, which decides where two chunks hold as much.
     for _, _, chunk, document, text in sorted(islice(first.values(), MOST_LOOKED_AT), key=lambda one: (one[1], one[0])):
         own = grams(text)
-        held = whole & own
-        if held:
-            share = round(len(held) / len(whole), 3)
-            is_piece = len(held) >= MOSTLY * len(own)
-            found.append(_Candidate(Found(id=chunk, document=document, text=text, similarity=share), held, is_piece))
+        both = whole & own
+        if both:
+            share = round(len(both) / len(whole), 3)
+            is_piece = len(both) >= MOSTLY * len(own)
+            found.append(_Candidate(Found(id=chunk, document=document, text=text, similarity=share), both, is_piece))
     return found
+
+
+def _pieces(wanted: Wanted, whole: Grams, candidates: Sequence[_Candidate], before: Ranking | None) -> list[_Candidate]:
+    """Keep the chunks that say little but what the passage says, and enough of it to prove that they were cut from it.
+
+    For a judgment by document no piece of another document that was retrieved already when all was well.
+    """
+    least = max(_PIECE * len(whole), min(COMPARABLE, len(whole)))
+    by_document = wanted.judgment.id is None and wanted.judgment.document is not None
+    stood = frozenset(before.documents) if before is not None and by_document else frozenset()
+    return [one for one in candidates if one.is_piece and len(one.held) >= least and one.found.document not in stood]
 
 
 def _share(taken: Sequence[_Candidate], whole: Grams) -> float:
@@ -112,3 +137,5 @@ def _proposal(wanted: Wanted, found: Found, *, alone: bool) -> Judgment:
 
 
 _WORTH_ADDING = 0.2
+_PIECE = 0.1
+"""The least share of a passage that a piece of it holds."""

@@ -11,14 +11,16 @@ from enum import StrEnum
 from statistics import median
 from typing import Any
 
-from app.domain.counting import counted
-from app.domain.diagnosis.expected import MOSTLY, Search, Wanted, search_for
+from app.domain.alerts.cause_words import CAUSE_WORDS
+from app.domain.counts import counted
+from app.domain.diagnosis.expected_chunks import MOSTLY, Search, Wanted, search_for
 from app.domain.diagnosis.reanchoring import reanchor
-from app.domain.diagnosis.scores import by_content, change_of, limit_of
-from app.domain.diagnosis.texts import alike, held
-from app.domain.diagnosis.values import Case, Cause
-from app.domain.model import Canary, Ranking
-from app.domain.retrievers import Scale
+from app.domain.diagnosis.score_changes import by_content, change_of, limit_of
+from app.domain.diagnosis.text_overlap import alike, held
+from app.domain.diagnosis.values import Case
+from app.domain.model import Canary, Cause, Ranking
+from app.domain.number_text import percent_text
+from app.domain.probing.retrievers import Scale
 
 FEWEST = 3
 """Canaries or judgments; fewer are told one by one."""
@@ -105,6 +107,10 @@ class RunCause:
             return Cause.RECHUNKED
         return Cause.SCORE_DRIFT if self.kind is RunCauseKind.SCORES_CHANGED else None
 
+    def overrules(self, cause: Cause) -> bool:
+        """Whether it explains what a single canary's cause contradicts: another model makes chunks look missing."""
+        return self.kind is RunCauseKind.EMBEDDER_CHANGED and cause not in {Cause.SCORE_DRIFT, Cause.RETRIEVER_ERROR}
+
     @property
     def as_json(self) -> dict[str, Any]:
         """Write all of it, and its texts; `read_run_cause` reads it back."""
@@ -132,7 +138,7 @@ class RunCause:
     def _unseen(self) -> str:
         if self.unseen_ids is None:
             return ""
-        return f"{_percent(self.unseen_ids)} of the retrieved ids were not there in run {self.before_run}"
+        return f"{percent_text(self.unseen_ids)} of the retrieved ids were not there in run {self.before_run}"
 
     @property
     def _split(self) -> str:
@@ -143,7 +149,7 @@ class RunCause:
     def _score(self) -> str:
         if self.score_change is None:
             return ""
-        return f"by {_percent(self.score_change)} in the median: another encoder or another scoring"
+        return f"by {percent_text(self.score_change)} in the median: another encoder or another scoring"
 
 
 def read_run_cause(told: Mapping[str, Any]) -> RunCause:
@@ -328,10 +334,6 @@ def _share(values: Iterable[bool]) -> float | None:
     return round(sum(listed) / len(listed), 4) if listed else None
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
 def _shown(values: Iterable[float | None]) -> list[str]:
     return ["" if value is None else f"{value:.2f}" for value in values]
 
@@ -343,7 +345,7 @@ def _moved(name: str, before: float | None, now: float | None) -> str:
 _ORDER = (RunCauseKind.RECHUNKED, RunCauseKind.RENAMED_DOCUMENTS, RunCauseKind.REINDEXED)
 """Of kinds that are as frequent the first is told."""
 _PHRASES = {
-    RunCauseKind.RECHUNKED: "chunks re-cut under other ids",
+    RunCauseKind.RECHUNKED: CAUSE_WORDS[Cause.RECHUNKED].shared,
     RunCauseKind.REINDEXED: "chunks re-indexed under other ids",
     RunCauseKind.RENAMED_DOCUMENTS: "documents renamed",
     RunCauseKind.EMBEDDER_CHANGED: "embedder changed",

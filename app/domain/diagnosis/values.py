@@ -8,27 +8,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from app.domain.model import EMPTY, Canary, Judgment, Ranking
-from app.domain.retrievers import Scale
+from app.domain.model import EMPTY, Canary, Cause, Judgment, Ranking
+from app.domain.probing.retrievers import Scale
 
 
 def _empty() -> Mapping[str, Any]:
     return EMPTY
-
-
-class Cause(StrEnum):
-    """Why a canary degraded, in the order in which the causes are considered."""
-
-    RETRIEVER_ERROR = "retriever_error"
-    TRUNCATED = "truncated"
-    SCORE_DRIFT = "score_drift"
-    RECHUNKED = "rechunked"
-    MISSING = "missing"
-    VOCABULARY_MISMATCH = "vocabulary_mismatch"
-    DUPLICATES = "duplicates"
-    UNSTABLE = "unstable"
-    LOW_RELEVANCE = "low_relevance"
-    OUTRANKED = "outranked"
 
 
 class Kind(StrEnum):
@@ -68,7 +53,8 @@ class Case:
     now: Ranking | None
     """What the run retrieved that is asked about; None = its probe failed."""
     healthy: Ranking | None = None
-    """What was retrieved when the canary was last healthy, under the same retriever; None = there is no such."""
+    """What was retrieved when the canary was last healthy or, of one that lost its chunk, last found it, under the same
+    retriever; None = there is no such."""
     ever_passed: bool
     """Whether an expected chunk was ever in the top k, as far back as history goes."""
     scale: Scale | None = None

@@ -30,7 +30,7 @@ from app.store.tables.history import (
     vectors,
 )
 from app.store.tables.outbox import alerts, attempts, deliveries, incidents, transitions
-from app.store.tables.queue import idempotency_keys, runs, shards
+from app.store.tables.queue import idempotency_keys, next_runs, runs, shards
 from app.store.tables.rescoring import rescored_rollups, rescored_runs, rescorings
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "layouts",
     "marks",
     "metadata",
+    "next_runs",
     "rankings",
     "reanchors",
     "rescored_rollups",

@@ -60,7 +60,7 @@ scores = Table(
     Column("canary_version_id", Id, ForeignKey("canary_versions.id"), primary_key=True, autoincrement=False),
     Column("layout_id", Id, ForeignKey("layouts.id"), primary_key=True, autoincrement=False),
     Column("matched", LargeBinary, nullable=False),
-    Column("vector_id", Id, ForeignKey("vectors.id"), nullable=False),
+    Column("vector_id", Id, ForeignKey("vectors.id"), nullable=False, index=True),
     sqlite_with_rowid=False,
 )
 
@@ -110,7 +110,7 @@ latest = Table(
     "latest",
     metadata,
     Column("check_id", Id, ForeignKey("definitions.id"), primary_key=True, autoincrement=False),
-    Column("run_id", Id, ForeignKey("runs.id"), nullable=False),
+    Column("run_id", Id, ForeignKey("runs.id"), nullable=False, index=True),
     Column("body", Text, nullable=False),
 )
 

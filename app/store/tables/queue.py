@@ -10,7 +10,7 @@ runs = Table(
     id_column(),
     Column("check_id", Id, ForeignKey("definitions.id"), nullable=False),
     Column("scheduled_for", BigInteger, nullable=False),
-    Column("not_before", BigInteger, nullable=False),  # scheduled_for plus the check's spread
+    Column("not_before", BigInteger, nullable=False),  # scheduled_for plus the check's spread; 0 = at once
     Column("trigger", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("index_version", Text),
@@ -71,6 +71,13 @@ runs = Table(
         sqlite_where=text("status = 'running'"),
         postgresql_where=text("status = 'running'"),
     ),
+    # What is due, and the next that will be, among all that wait for their spread.
+    Index(
+        "ix_runs_queued",
+        "not_before",
+        sqlite_where=text("status = 'queued'"),
+        postgresql_where=text("status = 'queued'"),
+    ),
     # What a worker looks for every second.
     Index(
         "ix_runs_active",
@@ -78,6 +85,16 @@ runs = Table(
         sqlite_where=text("status in ('queued', 'running')"),
         postgresql_where=text("status in ('queued', 'running')"),
     ),
+)
+
+# When each check is due next, so that finding what is due looks at nothing else; computed anew where it is missing.
+next_runs = Table(
+    "next_runs",
+    metadata,
+    Column("check_id", Id, ForeignKey("definitions.id"), primary_key=True, autoincrement=False),
+    Column("version_id", Id, nullable=False),  # of the check, whose schedule it follows
+    Column("next_run_at", BigInteger),  # NULL = it is disabled
+    Index("ix_next_runs_at", "next_run_at"),
 )
 
 idempotency_keys = Table(

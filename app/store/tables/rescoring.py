@@ -1,6 +1,6 @@
 """Re-scorings: what past runs amount to by corrected judgments, beside what they amounted to then."""
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Integer, LargeBinary, Table, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Column, ForeignKey, Integer, LargeBinary, Table, Text, UniqueConstraint, text
 
 from app.store.tables.base import Id, id_column, metadata
 
@@ -18,7 +18,9 @@ rescorings = Table(
     Column("summary", Text),  # JSON: the runs before and after, when it finished
     # the claim
     Column("claimed_by", Text),
-    Column("lease_until", BigInteger),
+    Column("lease_until", BigInteger),  # without a claim: not before then
+    Column("attempts", Integer, nullable=False, server_default=text("0")),  # in a row that did not get on
+    Column("failure", Text),  # why it was given up, when `finished_at` says
     UniqueConstraint("check_id", "suite_version_id", "measures_version"),  # asking again goes on with the same
 )
 

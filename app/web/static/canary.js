@@ -26,7 +26,8 @@
   };
 
   const ask = async () => {
-    const response = await fetch(form.action, { method: "POST", headers: { accept: "text/event-stream" } });
+    const body = new URLSearchParams(new FormData(form));
+    const response = await fetch(form.action, { method: "POST", body, headers: { accept: "text/event-stream" } });
     if (!response.ok) throw new Error(`HTTP ${response.status}`);
     for await (const [event, told] of events(response)) {
       if (event === "refused") throw new Error(told.detail);

@@ -10,13 +10,6 @@
   const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "full", timeStyle: "long" });
   const csrf = document.querySelector('meta[name="csrf"]').content;
 
-  // A form that was refused leaves its address, whose token is nothing to keep in the history or to share.
-  const address = new URL(location.href);
-  if (address.searchParams.has("csrf")) {
-    address.searchParams.delete("csrf");
-    history.replaceState(history.state, "", address);
-  }
-
   const ago = (moment) => {
     const seconds = (moment - Date.now()) / 1000;
     for (const [unit, size] of [["day", 86_400], ["hour", 3_600], ["minute", 60]]) {

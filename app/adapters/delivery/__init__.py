@@ -1,0 +1,1 @@
+"""Notifications and the hooks they go to: over the network."""

@@ -1,0 +1,90 @@
+"""Hooks that are a URL of Apprise, an optional extra. Apprise talks over the network itself, so it does so elsewhere.
+
+It runs in a process of its own, in which no connection is made that the address policy does not permit, no program is
+started, no environment's proxy is used, and whose end is sure. The URL, a secret, goes there through a pipe.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import app
+from app.adapters.delivery.receiver_answers import HookError
+from app.domain.addresses import AddressPolicy
+from app.domain.delivery.hooks import Hook, Message, Receipt
+
+STARTUP_SECONDS = 10.0
+"""How long the process may take on top of the hook's time-out: Apprise alone takes a second to load."""
+_KEPT = ("PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "SYSTEMROOT")
+
+
+def send_apprise(
+    hook: Hook,
+    message: Message,
+    now: datetime,  # noqa: ARG001 - of `Send`
+    *,
+    policy: AddressPolicy,
+    package: str = "apprise",
+) -> Receipt:
+    """Attempt once; see `Send`. Nothing Apprise says is kept: its own words may hold tokens."""
+    if find_spec(package) is None:
+        detail = "Apprise is not installed here: pip install 'coalmine[apprise]'; nothing was sent"
+        return Receipt(ok=False, error=HookError.CONFIGURATION, detail=detail)
+    started = time.monotonic()
+    asked = {
+        "url": hook.url,
+        "message": json.loads(message.body),
+        "allow": [str(entry) for entry in policy.allow],
+        "deny_private": policy.deny_private,
+        "only_allowed": policy.only_allowed,
+    }
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", "app.adapters.delivery.apprise_process"],
+            input=json.dumps(asked).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=_environment(),
+            timeout=hook.timeout_seconds + STARTUP_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        seconds = time.monotonic() - started
+        detail = "the service did not answer in time"
+        return Receipt(ok=False, error=HookError.TIMEOUT, detail=detail, latency_seconds=seconds)
+    return _receipt(ended.stdout, time.monotonic() - started)
+
+
+def _environment() -> dict[str, str]:
+    """Give what the process needs to know: no proxies, and no files that could hold credentials for others."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return {**kept, "PYTHONPATH": str(Path(app.__file__).parents[1]), "NETRC": os.devnull, "HOME": "/nonexistent"}
+
+
+def _receipt(output: bytes, seconds: float) -> Receipt:
+    try:
+        told: dict[str, Any] = json.loads(output)
+        outcome, reason = str(told["outcome"]), str(told["reason"])
+    except (ValueError, KeyError, TypeError):
+        outcome, reason = "broken", ""
+    if outcome == "delivered":
+        return Receipt(ok=True, latency_seconds=seconds)
+    error, detail = _FAILURES.get(outcome, _FAILURES["broken"])
+    return Receipt(ok=False, error=error, detail=detail.format(reason), latency_seconds=seconds)
+
+
+_FAILURES = {
+    "blocked": (HookError.BLOCKED, "not allowed to connect: {}"),
+    "unknown": (HookError.CONFIGURATION, "Apprise cannot make anything of the URL; nothing was sent"),
+    "refused": (
+        HookError.REFUSED,
+        "the service did not take it or was not reached; `apprise -vv -b test URL` by hand says why",
+    ),
+    "broken": (HookError.CONFIGURATION, "Apprise failed on this URL"),
+}

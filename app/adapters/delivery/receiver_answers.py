@@ -1,0 +1,117 @@
+"""What the answer of a receiver means: received, or why not and whether trying again can help."""
+
+import math
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+
+from app.adapters.transport import send_one
+from app.adapters.wire import Failure, Request, Response, header_line
+from app.domain.addresses import AddressPolicy
+from app.domain.delivery.hooks import Receipt
+
+READ_BYTES = 4_096
+"""How much of an answer is read. None of it is kept: what counts is the status."""
+LONGEST_WAIT_SECONDS = 24 * 3600.0
+
+
+class HookError(StrEnum):
+    """Why a delivery failed; a closed list, used as a metrics label."""
+
+    TIMEOUT = "timeout"
+    UNREACHABLE = "unreachable"
+    BLOCKED = "blocked"
+    REDIRECT = "redirect"
+    GONE = "gone"
+    HTTP_4XX = "http_4xx"
+    HTTP_5XX = "http_5xx"
+    SMTP_4XX = "smtp_4xx"
+    SMTP_5XX = "smtp_5xx"
+    TLS = "tls"
+    REFUSED = "refused"
+    SECRET = "secret"  # noqa: S105 - the name of a failure
+    CONFIGURATION = "configuration"
+
+
+def post(
+    url: str,
+    body: bytes,
+    now: datetime,
+    *,
+    headers: tuple[bytes, ...] = (),
+    timeout_seconds: float,
+    policy: AddressPolicy,
+    user_agent: str,
+    proxy: str = "",
+) -> Receipt:
+    """Post JSON once and judge the answer."""
+    own = {"content-type": "application/json", "user-agent": user_agent}
+    request = Request(
+        url=url,
+        headers=(*(header_line(name, value) for name, value in own.items()), *headers, b"expect:"),
+        body=body,
+        timeout_seconds=timeout_seconds,
+        max_body_bytes=READ_BYTES,
+        wants_headers=True,
+    )
+    return receipt_of(send_one(request, policy=policy, proxy=proxy), now)
+
+
+def receipt_of(response: Response, now: datetime) -> Receipt:
+    """Judge an answer. A status decides whatever became of the body behind it: the receiver has spoken."""
+    status, seconds = response.status, response.latency_seconds
+    if status is None or status < _FINAL:
+        error = HookError.UNREACHABLE if response.failure is None else _ERRORS[response.failure]
+        return Receipt(ok=False, error=error, detail=response.detail, latency_seconds=seconds)
+    if status < _REDIRECT:
+        return Receipt(ok=True, http_status=status, latency_seconds=seconds)
+    error, detail = _verdict(status)
+    permanent = status < _SERVER and status not in _PATIENT
+    return Receipt(
+        ok=False,
+        http_status=status,
+        error=error,
+        detail=detail,
+        permanent=permanent,
+        gone=status == _GONE,
+        retry_after_seconds=None if permanent else retry_after(response.headers.get("retry-after"), now),
+        latency_seconds=seconds,
+    )
+
+
+def retry_after(value: str | None, now: datetime) -> float | None:
+    """Read a Retry-After header, seconds or an HTTP date (RFC 9110, 10.2.3); None if absent or senseless.
+
+    Never negative, never beyond a day.
+    """
+    if not value:
+        return None
+    try:
+        seconds = float(value) if value.isascii() and value.isdigit() else _seconds_until(value, now)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(max(0.0, seconds), LONGEST_WAIT_SECONDS) if math.isfinite(seconds) else LONGEST_WAIT_SECONDS
+
+
+def _verdict(status: int) -> tuple[HookError, str]:
+    if status < _CLIENT:
+        return HookError.REDIRECT, f"answered {status}; redirects are not followed"
+    if status == _GONE:
+        return HookError.GONE, "answered 410: the receiver no longer exists"
+    return (HookError.HTTP_4XX if status < _SERVER else HookError.HTTP_5XX), f"answered {status}"
+
+
+def _seconds_until(value: str, now: datetime) -> float:
+    moment = parsedate_to_datetime(value)
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
+
+
+_FINAL, _REDIRECT, _CLIENT, _GONE, _SERVER = 200, 300, 400, 410, 500
+_PATIENT = (408, 425, 429)
+_ERRORS = {
+    Failure.TIMEOUT: HookError.TIMEOUT,
+    Failure.UNREACHABLE: HookError.UNREACHABLE,
+    Failure.BLOCKED: HookError.BLOCKED,
+    Failure.OVERSIZE: HookError.UNREACHABLE,
+    Failure.GARBLED: HookError.UNREACHABLE,
+}

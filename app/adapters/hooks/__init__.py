@@ -1,1 +1,0 @@
-"""Telling people: one module a hook kind."""

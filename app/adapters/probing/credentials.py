@@ -1,0 +1,307 @@
+"""Turns the credentials of a retriever into what goes with its requests, fetching OAuth2 tokens where needed.
+
+Sending them is left to the transport, what a failure means for a probe to whoever asked. `masked` takes what an
+identity lists as secret out of text for people; in which forms it is found there is left to masking.
+"""
+
+import math
+import re
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass, field, replace
+from hashlib import blake2b
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote_plus, urlencode
+
+import msgspec
+
+from app.adapters.probing.masking import masked
+from app.adapters.transport import send_one
+from app.adapters.wire import NO_HEADERS, OUTCOMES, Identity, Request, Response, header_line
+from app.domain.addresses import AddressPolicy
+from app.domain.errors import InvalidInputError, Problem
+from app.domain.model import Outcome
+from app.domain.probing.retrievers import ApiKey, Auth, Basic, Bearer, OAuth2, SigV4, Tls
+
+__all__ = ["CredentialError", "Keyring", "credentials_digest", "masked"]
+
+TIMEOUT_SECONDS = 10.0
+MAX_BODY_BYTES = 100_000
+MARGIN_SECONDS = 600.0
+"""A token is renewed when less than this or half its life is left of it, so that it outlives the run that has it."""
+UNSAID_SECONDS = 300.0
+"""How long a token is kept whose life the answer does not tell."""
+LONGEST_SECONDS = 24 * 3600.0
+BACKOFF_SECONDS = 15.0
+"""How long nothing is asked after a failure, so that what needs a token does not wait for a dead endpoint each time."""
+TOKENS = 256
+"""How many tokens are kept; beyond, the oldest is let go."""
+
+
+class CredentialError(Exception):
+    """No token was to be had; `outcome` is what a probe that needs one ends with.
+
+    `detail` is one sentence for people, without secrets and without a word of an answer's body.
+    """
+
+    def __init__(self, outcome: Outcome, detail: str, http_status: int | None = None) -> None:
+        super().__init__(detail)
+        self.outcome = outcome
+        self.detail = detail
+        self.http_status = http_status
+
+
+class Keyring:
+    """Makes identities; one for all runs, shared by their threads, because tokens are kept while they are valid."""
+
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        user_agent: str,
+        *,
+        proxy: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._policy = policy
+        self._user_agent = user_agent
+        self._proxy = proxy
+        self._clock = clock
+        self._kept: dict[bytes, _Kept] = {}
+        self._lock = threading.Lock()
+
+    def identity(self, auth: Auth | None, tls: Tls | None, headers: Mapping[str, str] = NO_HEADERS) -> Identity:
+        """Say who asks. `headers` are those the caller sends itself: their values only count among the secrets.
+
+        Blocks while a token is fetched, which goes by the system's authorities: `tls` is the retriever's alone. Raises
+        CredentialError where none is to be had, and InvalidInputError for credentials that cannot be sent, such as a
+        key with a line break.
+        """
+        try:
+            who = self._fetched(auth) if isinstance(auth, OAuth2) else _identity(auth)
+        except UnicodeEncodeError:
+            raise _unusable("contains what is not text") from None
+        given = [*who.secrets, *headers.values(), *_words(headers.values())]
+        if tls is not None and tls.key is not None:
+            given += [tls.key, *_PEM_BODY.findall(tls.key)]
+        return replace(who, tls=tls, secrets=tuple(dict.fromkeys(given)))
+
+    def forget(self, auth: Auth | None) -> None:
+        """Let go of the token kept for `auth`, because it was refused (401): the next identity has a new one."""
+        if isinstance(auth, OAuth2):
+            with self._lock:
+                self._kept.pop(_key(auth), None)
+
+    def _fetched(self, auth: OAuth2) -> Identity:
+        token = self._token(auth)
+        try:
+            line = header_line("authorization", f"Bearer {token}")
+        except ValueError:
+            raise CredentialError(Outcome.MALFORMED, f"{_WHO} gave a token that cannot be sent") from None
+        return Identity(headers=(line,), secrets=(token, auth.client_secret, _basic(*_encoded(auth))))
+
+    def _token(self, auth: OAuth2) -> str:
+        """Give a token that is good for a while; of many threads that need it one fetches, the others wait for it."""
+        key = _key(auth)
+        with self._lock:
+            kept = self._kept.setdefault(key, _Kept())
+            while len(self._kept) > TOKENS:
+                self._kept.pop(next(iter(self._kept)))
+        asked = self._clock()
+        with kept.lock:
+            if asked < kept.renewal:
+                return kept.token
+            error = kept.error if asked < kept.quiet else self._renew(auth, kept)  # quiet: it failed as we waited, too
+            if error is None or self._clock() < kept.expiry:  # renewing begins early: the one we have may still do
+                return kept.token
+            raise CredentialError(*error)
+
+    def _renew(self, auth: OAuth2, kept: "_Kept") -> "_Error | None":
+        """Replace the token; where that fails say why, and leave the one there is as it is."""
+        try:
+            token, life = self._fetch(auth, kept)
+        except CredentialError as error:
+            kept.error = (error.outcome, error.detail, error.http_status)
+            kept.quiet = max(kept.quiet, self._clock() + BACKOFF_SECONDS)
+        else:
+            kept.token, kept.error, kept.quiet = token, None, -math.inf
+            kept.expiry = self._clock() + life
+            kept.renewal = kept.expiry - min(MARGIN_SECONDS, life / 2)
+        return kept.error
+
+    def _fetch(self, auth: OAuth2, kept: "_Kept") -> tuple[str, float]:
+        """Ask for a token by RFC 6749, section 4.4; the client names itself in the header or, failing that, the form.
+
+        RFC 6749, section 2.3.1, wants all servers to know the header; some only know the form.
+        """
+        response = self._ask(auth, in_form=kept.in_form)
+        if _client_unknown(response) and not kept.in_form:
+            second = self._ask(auth, in_form=True)
+            if second.status == HTTPStatus.OK:
+                response, kept.in_form = second, True
+        if response.retry_after_seconds is not None:
+            kept.quiet = self._clock() + min(response.retry_after_seconds, UNSAID_SECONDS)
+        return _read(response)
+
+    def _ask(self, auth: OAuth2, *, in_form: bool) -> Response:
+        form = {"grant_type": "client_credentials", "scope": auth.scope, "audience": auth.audience}
+        headers = {"accept": "application/json", "content-type": "application/x-www-form-urlencoded"}
+        if in_form:
+            form |= {"client_id": auth.client_id, "client_secret": auth.client_secret}
+        else:
+            headers["authorization"] = f"Basic {_basic(*_encoded(auth))}"
+        headers["user-agent"] = self._user_agent
+        request = Request(
+            url=auth.token_url,
+            headers=(*(header_line(name, value) for name, value in headers.items()), b"expect:"),
+            body=urlencode({name: value for name, value in form.items() if value is not None}).encode(),
+            timeout_seconds=TIMEOUT_SECONDS,
+            max_body_bytes=MAX_BODY_BYTES,
+            retries=1,
+        )
+        return send_one(request, policy=self._policy, proxy=self._proxy)
+
+
+_Error = tuple[Outcome, str, int | None]
+"""What a CredentialError is made of; kept in place of one, which would keep its traceback."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Kept:
+    """What is known of one token, times by the clock; written under its lock alone."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    token: str = field(default="", repr=False)
+    renewal: float = -math.inf
+    """From when on a new one is asked for."""
+    expiry: float = -math.inf
+    """Until when it may be used."""
+    error: _Error | None = None
+    """Why the last attempt failed; None = it did not."""
+    quiet: float = -math.inf
+    """Until when nothing is asked, because it failed or the server wants to be left alone."""
+    in_form: bool = False
+
+
+def _identity(auth: Bearer | ApiKey | Basic | SigV4 | None) -> Identity:
+    """Make the identity of credentials that need nothing fetched."""
+    match auth:
+        case None:
+            return Identity()
+        case Bearer(token=token):
+            return Identity(headers=(_line("authorization", f"Bearer {token}"),), secrets=(token,))
+        case ApiKey(key=key, prefix=prefix, header=None, query=str(name)):
+            f"{name}{prefix}{key}".encode()  # raises where it is not text
+            return Identity(query={name: prefix + key}, secrets=(key, prefix + key))
+        case ApiKey(key=key, prefix=prefix, header=str(name), query=None):
+            return Identity(headers=(_line(name, prefix + key),), secrets=(key, prefix + key))
+        case ApiKey():
+            raise _unusable("needs either a header or a query parameter for its key")
+        case Basic(user=user, password=password):
+            if ":" in user:
+                raise _unusable("the user name contains a colon (RFC 7617, section 2)")
+            pair = _basic(user, password)
+            return Identity(headers=(_line("authorization", f"Basic {pair}"),), secrets=(password, pair))
+        case SigV4(region=region, service=service, session_token=token):
+            if not (_AWS_NAME.fullmatch(region) and _AWS_NAME.fullmatch(service) and auth.access_key):
+                raise _unusable("needs an access key, a region such as eu-west-1 and a service such as bedrock")
+            _line("x-amz-security-token", token or "")
+            return Identity(sigv4=auth, secrets=(auth.secret_key, *(() if token is None else (token,))))
+
+
+def _line(name: str, value: str) -> bytes:
+    try:
+        return header_line(name, value)
+    except ValueError as error:
+        raise _unusable(str(error)) from None
+
+
+def _unusable(message: str) -> InvalidInputError:
+    return InvalidInputError([Problem(path="auth", message=message)])
+
+
+def _basic(user: str, password: str) -> str:
+    return b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _encoded(auth: OAuth2) -> tuple[str, str]:
+    return quote_plus(auth.client_id), quote_plus(auth.client_secret)  # RFC 6749, section 2.3.1
+
+
+def credentials_digest(auth: Auth | None, tls: Tls | None, headers: Mapping[str, str]) -> bytes:
+    """Name what somebody is asked with, without keeping it: what one key is answered is no answer to another."""
+    parts = [None if one is None else (type(one).__name__, astuple(one)) for one in (auth, tls)]
+    told = repr((parts, sorted(headers.items())))
+    return blake2b(told.encode(errors="surrogatepass"), digest_size=16).digest()
+
+
+def _key(auth: OAuth2) -> bytes:
+    """Name the token of these credentials, without keeping the secret."""
+    parts = (auth.token_url, auth.client_id, auth.client_secret, auth.scope, auth.audience)
+    return blake2b(repr(parts).encode(), digest_size=16).digest()
+
+
+def _words(values: Iterable[str]) -> Iterator[str]:
+    """Yield what stands behind a scheme, as in `Bearer TOKEN`: an answer may quote it alone."""
+    for value in values:
+        yield from value.split()[1:]
+
+
+def _client_unknown(response: Response) -> bool:
+    return response.status == HTTPStatus.UNAUTHORIZED or _complaint(response) == "invalid_client"
+
+
+def _complaint(response: Response) -> str | None:
+    """Read the error code of a refusal, where it is one of RFC 6749, section 5.2; anything else may be a secret."""
+    try:
+        code = msgspec.json.decode(response.body)["error"]
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
+        return None
+    return code if isinstance(code, str) and code in _COMPLAINTS else None
+
+
+def _read(response: Response) -> tuple[str, float]:
+    """Take the token and its life in seconds from an answer (RFC 6749, section 5.1)."""
+    status = response.status
+    if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        why = f" ({complaint})" if (complaint := _complaint(response)) else ""
+        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            why = "; redirects are not followed"
+        raise CredentialError(Outcome.REFUSED, f"{_WHO} answered {status}{why}", status)
+    if response.failure is not None:
+        raise CredentialError(OUTCOMES[response.failure], f"{_WHO}: {response.detail}", status)
+    try:
+        told = msgspec.json.decode(response.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        told = None
+    token = told.get("access_token") if isinstance(told, dict) else None
+    if not isinstance(told, dict) or not isinstance(token, str) or not token.strip():
+        raise CredentialError(Outcome.MALFORMED, f"the answer of {_WHO} holds no access_token", status)
+    if str(told.get("token_type", "bearer")).lower() != "bearer":
+        raise CredentialError(Outcome.MALFORMED, f"{_WHO} gave a token of another type than bearer", status)
+    return token, _life(told.get("expires_in"))
+
+
+def _life(told: Any) -> float:
+    try:
+        seconds = float(told) if isinstance(told, (int, float, str)) and not isinstance(told, bool) else math.nan
+    except (ValueError, OverflowError):
+        seconds = math.nan
+    return UNSAID_SECONDS if math.isnan(seconds) else min(max(0.0, seconds), LONGEST_SECONDS)
+
+
+_WHO = "the token endpoint"
+_COMPLAINTS = frozenset(
+    {
+        "invalid_request",
+        "invalid_client",
+        "invalid_grant",
+        "unauthorized_client",
+        "unsupported_grant_type",
+        "invalid_scope",
+    }
+)
+_AWS_NAME = re.compile(r"[a-z0-9-]{1,64}")
+_PEM_BODY = re.compile(r"-----BEGIN [A-Z ]+-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END")

@@ -1,0 +1,292 @@
+"""Asks an OpenAI-compatible `/v1/embeddings` for vectors, in batches, and remembers them by text.
+
+What the vectors are good for is left to whoever asks; how bytes travel, to the transport.
+Shape: https://platform.openai.com/docs/api-reference/embeddings/create
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from app.adapters.probing.credentials import Keyring, credentials_digest
+from app.adapters.probing.endpoints import MAX_BODY_BYTES, Caller
+from app.domain.addresses import AddressPolicy
+from app.domain.model import Outcome
+from app.domain.probing.embeddings import Embedded, Vector, same_vector
+from app.domain.probing.retrievers import Embedder
+
+REMEMBERED_BYTES = 64_000_000
+"""How many bytes of vectors are remembered, of all embedders together."""
+MAX_DIMENSIONS = 65_536
+"""Of a vector; models have 256 to 8,192."""
+WITNESSED = 256
+"""Of how many embedders it is known how they answered last."""
+
+_ENTRY_BYTES = 300  # what an entry takes besides its numbers
+
+T = TypeVar("T")
+
+Name = tuple[str, bytes, str, int | None]
+"""An embedder: its URL, a digest of the credentials it is asked with, its model and dimensions."""
+
+
+class Embeddings:
+    """The `Embed` for everything that speaks OpenAI's embeddings; one for all runs, shared by their threads."""
+
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        keyring: Keyring,
+        user_agent: str,
+        *,
+        proxy: str = "",
+        remembered_bytes: int = REMEMBERED_BYTES,
+    ) -> None:
+        self._caller = Caller(policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy)
+        self._memory = _Memory(remembered_bytes)
+
+    def __call__(self, embedder: Embedder, texts: Sequence[str], *, anew: bool = False) -> Embedded:
+        """Ask for what is not remembered; see `Embed`.
+
+        Raises InvalidInputError for an embedder that cannot be asked at all.
+        """
+        endpoint = embedder.endpoint
+        secret = credentials_digest(endpoint.auth, endpoint.tls, endpoint.headers)
+        name = (endpoint.url, secret, embedder.model, embedder.dimensions)
+        wanted = list(dict.fromkeys(texts))
+        known, age = self._memory.look_up(name, wanted)
+        if anew:
+            known = {}
+        answers = self._ask(embedder, [text for text in wanted if text not in known], declared=not anew)
+        found = known | answers.vectors
+        status, problem = answers.http_status, answers.problem
+        if problem is None and len({len(vector) for vector in found.values()}) > 1:
+            # What was remembered and what came have nothing in common: the model changed in between.
+            self._memory.forget(name)
+            problem = Outcome.MALFORMED, "the vectors have other dimensions than those that came before"
+            found = dict(answers.vectors)
+        elif anew:
+            self._memory.witness(name, answers.vectors)
+        else:
+            self._memory.keep(name, answers.vectors, age)
+        return Embedded(
+            vectors={text: found[text] for text in wanted if text in found},
+            outcome=Outcome.OK if problem is None else problem[0],
+            http_status=status,
+            detail=None if problem is None else problem[1],
+            latency_seconds=answers.latency_seconds,
+        )
+
+    def _ask(self, embedder: Embedder, texts: Sequence[str], *, declared: bool) -> "_Answers":
+        batches = [texts[start : start + embedder.batch] for start in range(0, len(texts), embedder.batch)]
+        found = _Answers()
+        failed = len(batches)
+        dimensions = embedder.dimensions if declared else None
+        bodies = [_body(embedder, batch) for batch in batches]
+        most = _most_bytes(max(map(len, batches), default=0), dimensions)
+        for asked in replace(self._caller, max_body_bytes=most).ask(embedder.endpoint, bodies):
+            found.latency_seconds += asked.latency_seconds
+            problem = asked.problem
+            if problem is None:
+                try:
+                    vectors = read_vectors(asked.body, len(batches[asked.number]))
+                    _expect(len(vectors[0]), dimensions, found.dimensions)
+                except _MalformedError as error:
+                    problem = Outcome.MALFORMED, str(error)
+                else:
+                    found.dimensions = len(vectors[0])
+                    found.vectors.update(zip(batches[asked.number], vectors, strict=True))
+            if problem is not None and asked.number < failed:
+                failed, found.problem, found.http_status = asked.number, problem, asked.http_status
+        return found
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What came of asking, batch by batch."""
+
+    vectors: dict[str, Vector] = field(default_factory=dict)
+    problem: tuple[Outcome, str] | None = None
+    http_status: int | None = None
+    """Of the batch that has the problem."""
+    dimensions: int | None = None
+    latency_seconds: float = 0.0
+
+
+class _MalformedError(Exception):
+    """The answer has not the shape; says where, and quotes nothing."""
+
+
+class _Item(msgspec.Struct, gc=False):
+    embedding: msgspec.Raw
+    """Read vector by vector: numbers take 16 times the memory of the bytes they come in, and all at once too much."""
+    index: int | None = None
+
+
+class _Body(msgspec.Struct, gc=False):
+    data: list[_Item]
+
+
+def read_vectors(body: bytes, count: int) -> list[Vector]:
+    """Read the vectors of an answer in the order of the texts; raises an error saying what is wrong with it.
+
+    Exactly `count`, of one length, finite in single precision, none all zero. Where items have an `index` it decides.
+    """
+    if body.count(b"{") > _OBJECTS * (count + _OBJECTS):
+        raise _MalformedError(f"far more objects than vectors came for {count} texts")
+    items = _decoded(_BODY, body, "").data
+    if len(items) != count:
+        raise _MalformedError(f"{len(items)} vectors came for {count} texts")
+    vectors = _ordered(items, [_vector(item, number) for number, item in enumerate(items)])
+    lengths = {len(vector) for vector in vectors}
+    if len(lengths) != 1 or lengths == {0}:
+        raise _MalformedError("the vectors are empty" if lengths == {0} else "the vectors are of different lengths")
+    for vector in vectors:
+        if not np.isfinite(vector).all():
+            raise _MalformedError("a vector holds a number that is not finite in single precision")
+        if not vector.any():
+            raise _MalformedError("a vector is all zero, so that it points nowhere")
+    return vectors
+
+
+def _vector(item: _Item, number: int) -> Vector:
+    told = bytes(item.embedding)
+    if told.count(b",") >= MAX_DIMENSIONS:
+        raise _MalformedError(f"a vector has more than {MAX_DIMENSIONS:,} dimensions")
+    with np.errstate(over="ignore"):  # what is infinite then is found
+        return np.array(_decoded(_NUMBERS, told, f".data[{number}].embedding"), dtype=np.float64).astype(np.float32)
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], told: bytes, where: str) -> T:
+    """Read JSON that stands at `where` in the answer."""
+    try:
+        return decoder.decode(told)
+    except msgspec.ValidationError as error:
+        raise _MalformedError(f"the answer is not a list of embeddings: {_place(error, where)}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        told_so = ", which has no NaN or Infinity" if b"NaN" in told or b"Infinity" in told else ""
+        raise _MalformedError(f"the answer is not JSON{told_so}") from None
+
+
+def _ordered(items: Sequence[_Item], vectors: list[Vector]) -> list[Vector]:
+    if all(item.index is None for item in items):
+        return vectors
+    placed = {item.index: vector for item, vector in zip(items, vectors, strict=True)}
+    if placed.keys() != set(range(len(items))):
+        raise _MalformedError("the index of the vectors does not say once for each text which is its")
+    return [placed[place] for place in range(len(items))]
+
+
+def _expect(dimensions: int, declared: int | None, others: int | None) -> None:
+    if declared not in {None, dimensions}:
+        raise _MalformedError(f"the vectors have {dimensions} dimensions, not the {declared} declared")
+    if others not in {None, dimensions}:
+        raise _MalformedError(f"some vectors have {dimensions} dimensions and others {others}")
+
+
+def _place(error: msgspec.ValidationError, where: str) -> str:
+    """Say where msgspec stumbled; what it found there it tells by type only."""
+    told = str(error).replace("`", "").replace("$", f"${where}", 1)
+    return told if len(told) < _TELLING else "it has another shape"
+
+
+def _most_bytes(texts: int, dimensions: int | None) -> int:
+    """Bound the answer to a batch; with all its digits, on an indented line of its own, a number takes 33 bytes."""
+    return min(MAX_BODY_BYTES, _AROUND_BYTES + texts * (dimensions or MAX_DIMENSIONS) * _NUMBER_BYTES)
+
+
+def _body(embedder: Embedder, texts: Sequence[str]) -> bytes:
+    asked = {"model": embedder.model, "input": [_clean(text) for text in texts], "encoding_format": "float"}
+    return msgspec.json.encode(asked | ({"dimensions": embedder.dimensions} if embedder.dimensions else {}))
+
+
+def _clean(text: str) -> str:
+    """Replace halves of characters, which no encoding can carry."""
+    return text.encode(errors="replace").decode()
+
+
+_BODY = msgspec.json.Decoder(_Body)
+_NUMBERS = msgspec.json.Decoder(list[float])
+_OBJECTS = 16
+"""In an answer there is one object for each vector, and around them a few more."""
+_NUMBER_BYTES = 40
+_AROUND_BYTES = 100_000
+_TELLING = 200
+
+
+class _Memory:
+    """Vectors by embedder and text, the longest unused forgotten first."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._vectors: OrderedDict[tuple[Name, bytes], Vector] = OrderedDict()
+        self._witnesses: OrderedDict[Name, dict[bytes, Vector]] = OrderedDict()
+        self._ages: dict[Name, int] = {}
+        self._lock = threading.Lock()
+
+    def look_up(self, name: Name, texts: Sequence[str]) -> tuple[dict[str, Vector], int]:
+        """Give what is known, and the age it is of: what is asked for now may only be kept in the same."""
+        found: dict[str, Vector] = {}
+        with self._lock:
+            for text in texts:
+                vector = self._vectors.get((name, _digest(text)))
+                if vector is not None:
+                    self._vectors.move_to_end((name, _digest(text)))
+                    found[text] = vector
+            return found, self._ages.get(name, 0)
+
+    def keep(self, name: Name, vectors: Mapping[str, Vector], age: int) -> None:
+        """Remember vectors, unless the model was seen to change since they were asked for."""
+        with self._lock:
+            if self._ages.get(name, 0) != age:
+                return
+            for text, vector in vectors.items():
+                self._drop((name, _digest(text)))
+                self._vectors[name, _digest(text)] = vector
+                self._bytes += vector.nbytes + _ENTRY_BYTES
+            while self._bytes > self._most_bytes:
+                self._drop(next(iter(self._vectors)))
+
+    def witness(self, name: Name, vectors: Mapping[str, Vector]) -> None:
+        """Hear how the embedder answers now; what is remembered of it holds only if it answered so before."""
+        now = {_digest(text): vector for text, vector in vectors.items()}
+        with self._lock:
+            before = self._witnesses.get(name, {})
+            both = before.keys() & now.keys()
+            if not all(same_vector(before[text], now[text]) for text in both):
+                before = {}
+            if not both or not before:  # then nothing vouches for what is remembered
+                self._forget(name)
+            self._witnesses[name] = before | now if len(before | now) <= _MOST_WITNESSES else now
+            self._witnesses.move_to_end(name)
+            while len(self._witnesses) > WITNESSED:
+                self._forget(self._witnesses.popitem(last=False)[0])
+
+    def forget(self, name: Name) -> None:
+        """Forget everything of an embedder."""
+        with self._lock:
+            self._forget(name)
+
+    def _forget(self, name: Name) -> None:
+        self._ages[name] = self._ages.get(name, 0) + 1
+        for key in [key for key in self._vectors if key[0] == name]:
+            self._drop(key)
+
+    def _drop(self, key: tuple[Name, bytes]) -> None:
+        vector = self._vectors.pop(key, None)
+        if vector is not None:
+            self._bytes -= vector.nbytes + _ENTRY_BYTES
+
+
+_MOST_WITNESSES = 1_000
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()

@@ -1,0 +1,140 @@
+"""Asks the JSON services beside a retriever, embedders and rerankers, and says why there is no answer to read.
+
+What is asked and what an answer means is left to the adapter of each.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from app.adapters.probing.credentials import CredentialError, Keyring
+from app.adapters.transport import exchange
+from app.adapters.wire import OUTCOMES, Request, Response, header_line
+from app.domain.addresses import AddressPolicy
+from app.domain.errors import InvalidInputError, Problem
+from app.domain.model import Outcome
+from app.domain.probing.retrievers import Endpoint, OAuth2
+
+CONCURRENCY = 4
+"""Requests to one service at a time: they are heavy, and other people's."""
+RETRIES = 1
+MAX_BODY_BYTES = 64_000_000
+"""Of one answer: 256 vectors of 4,096 numbers with all their digits take 25 MB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What came of one body: what was answered, or why nothing was. `number` is the body's place."""
+
+    number: int
+    body: bytes = b""
+    http_status: int | None = None
+    problem: tuple[Outcome, str] | None = None
+    """Outcome and one sentence for people, without a secret or a piece of a body; None = there is an answer to read."""
+    latency_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Whoever asks services beside retrievers, with the credentials that each of them wants."""
+
+    policy: AddressPolicy
+    keyring: Keyring
+    user_agent: str
+    proxy: str = ""
+    max_body_bytes: int = MAX_BODY_BYTES
+
+    def ask(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Iterator[Asked]:
+        """Post every body and yield what comes of each, as it comes; whatever the service does is part of that.
+
+        A token that was refused is fetched anew, once. Raises InvalidInputError for an endpoint that cannot be asked.
+        """
+        yield from (asked for asked in self.ask_in_peace(endpoint, bodies) if asked is not None)
+
+    def ask_in_peace(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Generator[Asked | None, None, None]:
+        """Do the same, and yield None where nothing came for a while, so that the caller may stop.
+
+        Closing it cancels the rest.
+        """
+        lines = self._lines(endpoint)
+        refused: list[int] = []
+        with closing(self._round(endpoint, lines, dict(enumerate(bodies)))) as answers:
+            for asked in answers:
+                unauthorized = asked is not None and asked.http_status == HTTPStatus.UNAUTHORIZED
+                if asked is not None and unauthorized and isinstance(endpoint.auth, OAuth2):
+                    refused.append(asked.number)
+                else:
+                    yield asked
+        if refused:
+            self.keyring.forget(endpoint.auth)
+            with closing(self._round(endpoint, lines, {number: bodies[number] for number in refused})) as answers:
+                yield from answers
+
+    def _round(
+        self, endpoint: Endpoint, lines: tuple[bytes, ...], bodies: dict[int, bytes]
+    ) -> Generator[Asked | None, None, None]:
+        if not bodies:
+            return
+        try:
+            identity = self.keyring.identity(endpoint.auth, endpoint.tls, endpoint.headers)
+        except CredentialError as error:
+            problem = error.outcome, error.detail
+            yield from (Asked(number=number, http_status=error.http_status, problem=problem) for number in bodies)
+            return
+        failed = False
+        requests = (
+            Request(
+                tag=number,
+                url=endpoint.url,
+                headers=lines,
+                body=body,
+                timeout_seconds=endpoint.timeout_seconds,
+                max_body_bytes=self.max_body_bytes,
+                retries=0 if failed else RETRIES,  # drawn while answers come in: one that hangs is not waited for twice
+            )
+            for number, body in bodies.items()
+        )
+        exchanged = exchange(requests, policy=self.policy, concurrency=CONCURRENCY, identity=identity, proxy=self.proxy)
+        with closing(exchanged) as batches:
+            for batch in batches:
+                if not batch:
+                    yield None
+                for number, response in batch:
+                    failed = failed or response.failure is not None
+                    yield Asked(
+                        number=number,
+                        body=response.body,
+                        http_status=response.status,
+                        problem=problem_of(response),
+                        latency_seconds=response.latency_seconds,
+                    )
+
+    def _lines(self, endpoint: Endpoint) -> tuple[bytes, ...]:
+        names = {name.lower() for name in endpoint.headers}
+        ours = {"accept": "application/json", "content-type": "application/json", "user-agent": self.user_agent}
+        fields = {name: value for name, value in ours.items() if name not in names} | dict(endpoint.headers)
+        try:
+            return (*(header_line(name, value) for name, value in fields.items()), b"expect:")
+        except ValueError as error:
+            raise InvalidInputError([Problem(path="headers", message=str(error))]) from None
+
+
+def problem_of(response: Response) -> tuple[Outcome, str] | None:
+    """Say why a response is no answer to read: outcome and a sentence; None = it is one."""
+    status = response.status
+    if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return Outcome.REFUSED, _refusal(status, response.retry_after_seconds)
+    if response.failure is not None:
+        return OUTCOMES[response.failure], response.detail or "the exchange failed"
+    return None
+
+
+def _refusal(status: int, retry_after_seconds: float | None) -> str:
+    try:
+        named = f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        named = str(status)
+    followed = "; redirects are not followed" if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST else ""
+    waits = f"; asked to be left alone for {retry_after_seconds:.0f} s" if retry_after_seconds else ""
+    return f"answered {named}{followed}{waits}"

@@ -1,0 +1,158 @@
+"""The expressions of a response mapping, compiled: JMESPath, and plain field names wherever that is all they are."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+from jmespath.visitor import TreeInterpreter
+
+from app.domain.probing.expressions import TOO_DEEP, problem_of
+from app.domain.probing.retrievers import ResponseMapping
+
+
+class MalformedError(Exception):
+    """The answer is not of the mapped shape; the message says where, and quotes nothing of the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """One expression of the mapping. `steps` are the field names where it is a plain path ("@" has none).
+
+    `column` reads a list off an answer and gives at most so many of its items and how many there are: None where there
+    is none. A projection such as `metadatas[0][*].source` is evaluated item by item, so that an item without the field
+    keeps its place as None, where JMESPath would drop it.
+    """
+
+    text: str
+    search: Callable[[Any], Any]
+    steps: tuple[str, ...] | None
+    column: Callable[[Any, int], "tuple[list[Any], int] | None"]
+
+    @classmethod
+    def of(cls, field: str, expression: str) -> "Path":
+        """Compile an expression; raises ValueError beginning with the field's name."""
+        try:
+            compiled = jmespath.compile(expression)
+        except JMESPathError as error:
+            raise ValueError(f"{field}: not a JMESPath expression: {str(error).splitlines()[0]}") from None
+        except RecursionError:
+            raise ValueError(f"{field}: {TOO_DEEP}") from None
+        node: Any = compiled.parsed
+        problem = problem_of(expression, node)
+        if problem is not None:
+            raise ValueError(f"{field}: {problem}")
+        steps = _steps(node)
+        search = compiled.search if steps is None else partial(_walk, steps)
+        whole = _continued(node)
+        column = partial(_projected, whole) if whole["type"] in _PROJECTIONS else partial(_listed, search)
+        return cls(text=expression, search=search, steps=steps, column=column)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """The compiled expressions of one mapping; `version_header` is a lower-case header name.
+
+    Without `hits` the answer is column-shaped: the fields are read as columns of the whole body.
+    """
+
+    hits: Path | None
+    id: Path | None
+    score: Path | None
+    text: Path | None
+    document: Path | None
+    updated: Path | None
+    version: Path | None
+    version_header: str | None
+
+    @classmethod
+    def of(cls, mapping: ResponseMapping) -> "Paths":
+        """Compile a mapping; raises ValueError beginning with the name of the field that is wrong."""
+        if mapping.id is None and mapping.text is None:
+            raise ValueError("id: either id or text must be mapped, else hits cannot be told apart")
+        header = None
+        version = mapping.index_version
+        if version is not None and version.startswith(_HEADER):
+            header, version = version.removeprefix(_HEADER).strip().lower(), None
+            if not header:
+                raise ValueError("index_version: header: is followed by the name of a header")
+        fields = {name: getattr(mapping, name) for name in ("id", "score", "text", "document", "updated")}
+        paths = {field: None if path is None else Path.of(field, path) for field, path in fields.items()}
+        return cls(
+            hits=None if mapping.hits is None else Path.of("hits", mapping.hits.strip() or "@"),
+            version=None if version is None else Path.of("index_version", version),
+            version_header=header,
+            **paths,
+        )
+
+    def field(self, path: Path) -> str:
+        """Name the field of the mapping that a path is of: `response.id`."""
+        names = ("id", "score", "text", "document", "updated")
+        return next(f"response.{name}" for name in names if getattr(self, name) is path)
+
+    def place(self, index: int, path: Path | None) -> str:
+        """Name a field of a hit as people would write it: `results[3].score`, or of columns `ids[0][3]`."""
+        if self.hits is None:
+            text = "" if path is None or path.steps == () else path.text
+            return text.replace("[*]", f"[{index}]") if text.count("[*]") == 1 else f"{text}[{index}]"
+        hits = "" if self.hits.steps == () else self.hits.text
+        field = "" if path is None or path.steps == () else f".{path.text}"
+        return f"{hits}[{index}]{field}"
+
+
+def _steps(node: Mapping[str, Any]) -> tuple[str, ...] | None:
+    if node["type"] == "current":
+        return ()
+    if node["type"] == "field":
+        return (node["value"],)
+    if node["type"] == "subexpression":
+        inner = [_steps(child) for child in node["children"]]
+        return None if None in inner else tuple(step for steps in inner for step in steps or ())
+    return None
+
+
+def _walk(steps: tuple[str, ...], value: Any) -> Any:
+    """Follow field names as JMESPath does: what is not an object has no fields."""
+    for step in steps:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _listed(search: Callable[[Any], Any], answer: Any, most: int) -> tuple[list[Any], int] | None:
+    """Read a column that is a list as it stands; a lone text, such as a whole context, is a list of one."""
+    found = search(answer)
+    if isinstance(found, str):
+        found = [found] if found else []
+    if found is None:
+        return None
+    if not isinstance(found, list):
+        raise MalformedError("not a list")
+    return found[:most], len(found)
+
+
+def _continued(node: Any) -> Any:
+    """Let `docs.*.meta.source` go on to its end, as JMESPath says; the parser lets it end after `meta`."""
+    if node["type"] != "subexpression" or node["children"][0]["type"] != "value_projection":
+        return node
+    projection, *rest = node["children"]
+    source, item = projection["children"]
+    return {**projection, "children": [source, {"type": "subexpression", "children": [item, *rest]}]}
+
+
+def _projected(node: Any, answer: Any, most: int) -> tuple[list[Any], int] | None:
+    """Read a column that is a projection, item by item."""
+    interpreter = TreeInterpreter()
+    source, item, *condition = node["children"]
+    if condition:
+        source = {**node, "children": [source, _ITSELF, *condition]}
+    items = interpreter.visit(source, answer)
+    if node["type"] == "value_projection" and isinstance(items, dict):
+        items = list(items.values())  # in the order in which keys() gives their names; null keeps its place
+    return ([interpreter.visit(item, one) for one in items[:most]], len(items)) if isinstance(items, list) else None
+
+
+_HEADER = "header:"
+_ITSELF: Any = {"type": "identity", "children": []}
+_PROJECTIONS = ("projection", "filter_projection", "value_projection")

@@ -1,0 +1,260 @@
+"""Probes a tool of an MCP server over streamable HTTP: one call per canary, in one session per run.
+
+The protocol is spoken by its own SDK, which is an extra; its bytes travel by our transport, with our address checks,
+size caps and time-outs, and without redirects.
+"""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from app.adapters.limits import Limits
+from app.adapters.probing.async_lanes import RETRY_SECONDS, Batch, Hand, NoAnswerError, in_background, in_lanes
+from app.adapters.probing.credentials import CredentialError, Keyring, masked
+from app.adapters.probing.redaction import Redaction, secret_headers
+from app.adapters.probing.request_templates import Plan, compile_retriever, headers_of
+from app.adapters.probing.responses import SHOWN_CHARACTERS, answer_of, failed
+from app.adapters.transport import exchange
+from app.adapters.wire import NOBODY, Failure, Request, Response, header_line
+from app.domain.addresses import AddressPolicy
+from app.domain.errors import InvalidInputError, LocalResourceError, Problem
+from app.domain.model import EMPTY, Answer, Exchange, Outcome, Step
+from app.domain.probing.retrievers import Ask, Asking
+
+if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed
+    from mcp.types import CallToolResult
+
+    from app.adapters.probing.mcp_session import Session
+
+GOODBYE_SECONDS = 2.0
+"""How long a server may take to hear that a session ends."""
+
+T = TypeVar("T")
+Vectors = Mapping[str, Sequence[float]]
+
+
+class McpProbe:
+    """Calls tools. `user_agent` names the program; the run id is added, and goes along as `traceparent`."""
+
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        keyring: Keyring,
+        user_agent: str,
+        *,
+        proxy: str = "",
+        limits: Limits | None = None,
+    ) -> None:
+        """`limits` are those of all retrievers of the process."""
+        self.limits = limits or Limits()
+        self.policy = policy
+        self.keyring = keyring
+        self.user_agent = user_agent
+        self.proxy = proxy
+
+    def __call__(self, asking: Asking, asks: Sequence[Ask], vectors: Vectors = EMPTY) -> Iterator[Batch]:
+        """Ask everything; see `Probe`. `vectors` are those of the queries, where the tool takes them.
+
+        Raises InvalidInputError at once if the tool cannot be called at all, also where the SDK is not installed.
+        """
+        plan = compile_retriever(asking.retriever, asking.k)
+        _check(asking, plan)
+        return in_background(partial(self._work, plan, asking, asks, vectors), "mcp probe")
+
+    async def _work(self, plan: Plan, asking: Asking, asks: Sequence[Ask], vectors: Vectors, hand: Hand) -> None:
+        """Answer every ask, also where the session breaks: what a hostile server does to the SDK is an answer."""
+        waiting = {ask.position for ask in asks}
+
+        def answered(position: int, answer: Answer) -> None:
+            waiting.discard(position)
+            hand(position, answer)
+
+        run = _Run(self, plan, asking)
+        step = Step.RETRIEVER
+        try:
+            if asks:
+                await run.ask_all(asks, vectors, answered)
+        except LocalResourceError:
+            raise
+        except (NoAnswerError, CredentialError) as error:
+            outcome, detail, status = error.outcome, error.detail, error.http_status
+            step = Step.AUTHENTICATION if isinstance(error, CredentialError) else step
+        except Exception as error:  # noqa: BLE001 - see above
+            outcome, detail, status = Outcome.MALFORMED, f"the session broke ({type(error).__name__})", None
+        finally:
+            run.close()
+        for position in sorted(waiting):
+            hand(position, failed(outcome, detail, status, step=step))
+
+
+class _Run:
+    """One session and the threads its requests wait in; all that is known for the whole run."""
+
+    def __init__(self, probe: McpProbe, plan: Plan, asking: Asking) -> None:
+        self._probe = probe
+        self._plan = plan
+        self._asking = asking
+        self._identity = NOBODY
+        self._redaction = Redaction.of(NOBODY, thorough=False)
+        self._stopping = threading.Event()
+        self._threads = ThreadPoolExecutor(asking.retriever.concurrency + 1, "mcp transport")
+
+    async def ask_all(self, asks: Sequence[Ask], vectors: Vectors, hand: Hand) -> None:
+        """Open the session, call, close it. Raises CredentialError and NoAnswerError, where none is to be had."""
+        from app.adapters.probing.mcp_session import opened  # noqa: PLC0415 - an extra, see _check
+
+        retriever = self._asking.retriever
+        shows = self._asking.shows
+        secret = retriever.headers if shows else secret_headers(retriever.headers)
+        who = partial(self._probe.keyring.identity, retriever.auth, retriever.tls, secret)
+        self._identity = await self._in_thread(who)
+        self._redaction = Redaction.of(self._identity, thorough=shows)
+        session = opened(
+            self._plan.url.render().decode(),
+            retriever.tool or "",
+            self._carry,
+            # It takes two exchanges, with all that may be repeated of them.
+            opening_seconds=2 * (retriever.retries + 1) * (retriever.timeout_seconds + RETRY_SECONDS),
+            seconds=retriever.timeout_seconds,
+            max_bytes=retriever.max_body_bytes,
+            user_agent=self._probe.user_agent,
+        )
+        async with session as open_session:
+
+            @asynccontextmanager
+            async def lane() -> AsyncIterator[Any]:
+                yield lambda ask: self._ask(open_session, ask, vectors)
+
+            try:
+                await in_lanes(retriever, asks, lane, hand, self._probe.limits)
+            except asyncio.CancelledError:
+                self._stopping.set()
+                raise
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._stopping.set()
+        self._threads.shutdown()
+
+    async def _ask(self, session: "Session", ask: Ask, vectors: Vectors) -> Answer:
+        values: dict[str, Any] = {"query": ask.query.encode(errors="replace").decode()}  # no halves of characters
+        if vectors:
+            values["vector"] = vectors[ask.query]
+        body = b"{}" if self._plan.body is None else self._plan.body.render(**values)
+        trace, parent = self._asking.trace, None
+        if trace is not None:
+            began = trace.begin(ask)
+            parent = None if "traceparent" in self._plan.header_names else began
+        started = time.perf_counter()
+        content = b""
+        try:
+            result = await session.call(json.loads(body), parent)
+        except NoAnswerError as error:
+            answer = failed(error.outcome, error.detail, error.http_status, time.perf_counter() - started)
+        else:
+            seconds = time.perf_counter() - started
+            content = self._redaction.body(content_of(result))
+            if result.is_error:
+                answer = failed(Outcome.REFUSED, "the tool answered that it failed", None, seconds)
+            else:
+                answer = answer_of(Response(body=content, latency_seconds=seconds), self._plan.reader)
+        return replace(answer, exchange=self._shown(body, content)) if self._asking.shows else answer
+
+    async def _carry(self, method: str, fields: Mapping[str, str], body: bytes, *, calls: bool) -> Response:
+        """Send a request of the SDK's. Raises ValueError for what cannot be a header."""
+        retriever = self._asking.retriever
+        ours = headers_of(self._plan, self._asking, self._probe.user_agent)
+        ours = tuple([line for line in ours if line.partition(b":")[0].decode().lower() not in fields])
+        seconds = retriever.timeout_seconds
+        request = Request(
+            url=self._plan.url.render().decode(),
+            method=method,
+            headers=(*(header_line(name, value) for name, value in fields.items()), *ours),
+            body=body if method == "POST" else None,
+            timeout_seconds=min(seconds, GOODBYE_SECONDS) if method == "DELETE" else seconds,
+            max_body_bytes=retriever.max_body_bytes,
+            retries=0 if calls or method == "DELETE" else retriever.retries,  # calls are repeated as a whole
+            wants_headers=True,
+        )
+        response = await self._in_thread(partial(self._exchanged, request))
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            self._probe.keyring.forget(retriever.auth)  # the next run asks for a fresh token
+        return response
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _exchanged(self, request: Request) -> Response:
+        """Send one request, unless the run is over before it is answered."""
+        probe = self._probe
+        exchanged = exchange((request,), policy=probe.policy, concurrency=1, proxy=probe.proxy, identity=self._identity)
+        with closing(exchanged) as batches:
+            for batch in batches:
+                if batch:
+                    return batch[0][1]
+                if self._stopping.is_set():
+                    break
+        return Response(failure=Failure.UNREACHABLE, detail="the run ended first")
+
+    def _shown(self, body: bytes, content: bytes) -> Exchange:
+        hidden = self._identity.secrets
+        return Exchange(
+            method=f"tools/call {self._asking.retriever.tool}",
+            url=masked(self._plan.url.render().decode(), hidden),
+            request_body=masked(body.decode(), hidden)[:SHOWN_CHARACTERS],
+            response_body=masked(content.decode(), hidden)[:SHOWN_CHARACTERS] if content else None,
+            response_bytes=len(content),
+        )
+
+
+def content_of(result: "CallToolResult") -> bytes:
+    """Give the result of a tool as one JSON answer.
+
+    Structured content stands for itself. Else texts that are JSON do: one for itself, several as a list, and a list
+    under `result`, where servers put it in structured content. Else there are blocks of text under `content`.
+    """
+    if result.structured_content is not None:
+        return json.dumps(result.structured_content).encode()
+    texts = [block.text for block in result.content if block.type == "text"]
+    values = [_json(text) for text in texts]
+    if not texts or None in values:
+        blocks = [{"type": "text", "text": text} for text in texts]
+        return json.dumps({"content": blocks}).encode()
+    value = values[0] if len(values) == 1 else values
+    return json.dumps({"result": value} if isinstance(value, list) else value).encode()
+
+
+def _json(text: str) -> Any:
+    """Read a list or an object; None = the text is neither."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
+def _check(asking: Asking, plan: Plan) -> None:
+    """Raise InvalidInputError for what HTTP does not mind and MCP does."""
+    retriever = asking.retriever
+    problems = []
+    if not retriever.tool:
+        problems.append(Problem(path="tool", message="is missing; say the name of the tool to call"))
+    if not isinstance(retriever.json, Mapping):
+        problems.append(Problem(path="json", message="must be an object: the arguments of the tool"))
+    if plan.url.names:
+        problems.append(Problem(path="url", message="is that of a session, which cannot hang on what is asked"))
+    try:
+        import app.adapters.probing.mcp_session  # noqa: F401, PLC0415 - to see whether it is there
+    except ImportError:
+        message = "speaks MCP, whose SDK is an extra that is not installed: pip install 'coalmine[mcp]'"
+        problems.append(Problem(path="preset", message=message))
+    if problems:
+        raise InvalidInputError(problems)

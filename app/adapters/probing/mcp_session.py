@@ -1,0 +1,254 @@
+"""A session with an MCP server by the protocol's own SDK, whose bytes travel by a transport of ours.
+
+The only module that needs the extra `mcp`, so it is imported where a session is wanted and not before. What is asked,
+and what the result of a tool means, is left to the probe.
+"""
+
+import asyncio
+import json
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Protocol, TypeVar
+
+import httpx2
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, Implementation
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+
+from app.adapters.probing.async_lanes import NoAnswerError
+from app.adapters.probing.endpoints import problem_of
+from app.adapters.wire import Response
+from app.domain.model import Outcome
+
+GRACE_SECONDS = 0.5
+"""How much longer than its time-out we wait for the transport, which says better what was late."""
+MAX_EVENTS = 1_000
+"""Of one stream of events: an answer and what comes before it, such as messages of progress."""
+MAX_RESUMPTIONS = 8
+"""How often the stream of one answer may break off and be gone on with, on average."""
+MAX_PAGES = 20
+"""Of the list of tools."""
+
+T = TypeVar("T")
+
+for _name in ("mcp", "client"):  # the SDK's loggers quote what servers say, where nobody may read it
+    logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
+
+
+class Carry(Protocol):
+    """How the SDK's requests travel."""
+
+    async def __call__(self, method: str, fields: Mapping[str, str], body: bytes, *, calls: bool) -> Response:
+        """Send one request; `fields` are headers of the protocol, `calls` says that it calls the tool.
+
+        Failures are responses; raises ValueError for what cannot be a header.
+        """
+        ...
+
+
+class Session:
+    """An open session, for one run; its calls may overlap."""
+
+    def __init__(self, client: Client, transport: "_Transport", tool: str, seconds: float) -> None:
+        self._client = client
+        self._transport = transport
+        self._tool = tool
+        self._seconds = seconds
+
+    async def call(self, arguments: dict[str, Any], traceparent: str | None = None) -> CallToolResult:
+        """Call the tool. Raises NoAnswerError where no result came; a tool's own failure is a result.
+
+        `traceparent` goes along where the protocol has it, in the call's `_meta`, and as a header.
+
+        Not by the SDK's own function, which would hold the result against the schema that the server declares for it:
+        patterns and references of a hostile schema take for ever, and the whole process with them. What the mapping
+        does not find in the result is missing all the same.
+        """
+        meta = None if traceparent is None else {"traceparent": traceparent}  # SEP-414: a key of the protocol's own
+        told = {"name": self._tool, "arguments": arguments, "_meta": meta}
+        request = CallToolRequest(params=CallToolRequestParams.model_validate(told))
+        calling = self._client.session.send_request(request, CallToolResult)
+        return await _explained(calling, self._transport, self._seconds)
+
+
+@asynccontextmanager
+async def opened(
+    url: str, tool: str, carry: Carry, *, opening_seconds: float, seconds: float, max_bytes: int, user_agent: str
+) -> AsyncIterator[Session]:
+    """Open a session and close it afterwards; opening it and every call may take so many seconds at the most.
+
+    Raises NoAnswerError where none is to be had.
+    """
+    transport = _Transport(carry)
+    name, _, version = user_agent.partition("/")
+    async with httpx2.AsyncClient(transport=transport, trust_env=False, timeout=None) as http:
+        streams = streamable_http_client(url, http_client=http, max_sse_event_size=max_bytes)
+        client = Client(streams, client_info=Implementation(name=name, version=version), cache=None)
+        await _explained(client.__aenter__(), transport, opening_seconds)
+        try:
+            if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                with suppress(NoAnswerError):  # the call says better what is wrong
+                    await _explained(_look_up(client, tool), transport, seconds)
+            yield Session(client, transport, tool, seconds)
+        finally:
+            await client.__aexit__(None, None, None)
+
+
+async def _look_up(client: Client, tool: str) -> None:
+    """Let the SDK see the tool in the list: since 2026-07-28 it says there which arguments go along as headers."""
+    cursor = None
+    for _ in range(MAX_PAGES):
+        listed = await client.list_tools(cursor=cursor)
+        cursor = listed.next_cursor
+        if cursor is None or any(one.name == tool for one in listed.tools):
+            return
+
+
+class _Transport(httpx2.AsyncBaseTransport):
+    """Carries the SDK's requests our way. It never raises: the SDK takes that for the end of the session.
+
+    What went wrong is answered as an error of the protocol, under a name nobody can guess, and found again by it.
+    """
+
+    def __init__(self, carry: Carry) -> None:
+        self._carry = carry
+        self._failures: dict[str, NoAnswerError] = {}
+        self._lost: NoAnswerError | None = None
+        self._resumptions = 0  # how many more there may be
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send one request and give what came of it."""
+        body = await request.aread()
+        message = json.loads(body) if body else {}
+        if not self._wanted(request, message):
+            return httpx2.Response(405)
+        fields = {name: value for name, value in request.headers.items() if name in _FIELDS or name.startswith("mcp-")}
+        if traceparent := _traceparent_of(message):
+            fields["traceparent"] = traceparent
+        if message.get("method") == "initialize" and self._lost is not None:
+            return self._refused(message, self._lost)  # whoever could not be reached a moment ago
+        try:
+            response = await self._carry(request.method, fields, body, calls=message.get("method") == "tools/call")
+        except ValueError:
+            return self._refused(message, NoAnswerError(Outcome.MALFORMED, "the server's session id is no header"))
+        problem, content = problem_of(response) or _flood_of(response), response.body
+        if _is(response, "application/json") and "id" in message:
+            answer = _answer(content, message["id"])
+            if answer is None:  # for what answers nothing the SDK would wait in vain
+                problem = problem or (Outcome.MALFORMED, _NOT_MCP)
+            elif response.failure is None:
+                problem, content = None, answer  # a bad status with an error of the protocol, which says more
+        if problem is not None:
+            error = NoAnswerError(*problem, response.status)
+            self._lost = error if error.outcome in _OUT_OF_REACH else None
+            return self._refused(message, error)
+        kept = {name: value for name, value in response.headers.items() if name in _ANSWERED}
+        if _is(response, _EVENTS):
+            kept["content-type"] = _EVENTS  # a charset beside it would make another text of it than the one counted
+        return httpx2.Response(response.status or 200, headers=kept, content=content)
+
+    def _wanted(self, request: httpx2.Request, message: Mapping[str, Any]) -> bool:
+        """Say whether a request is to be sent: what listens to a server's own news is not, which it must bear."""
+        if request.method == "GET":
+            if "last-event-id" not in request.headers:
+                return False
+            self._resumptions -= 1  # a server may break a stream off for ever
+            return self._resumptions >= 0
+        if "method" in message and "id" in message:
+            self._resumptions += MAX_RESUMPTIONS
+        return True
+
+    def failure(self, data: Any) -> NoAnswerError | None:
+        """Find what went wrong by the data of an error; None = the server itself answered with this error."""
+        return self._failures.pop(data, None) if isinstance(data, str) else None
+
+    def _refused(self, message: Mapping[str, Any], error: NoAnswerError) -> httpx2.Response:
+        if "id" not in message:
+            return httpx2.Response(202)  # nobody waits for an answer; whatever is asked next fails as well
+        name = secrets.token_hex(16)
+        self._failures[name] = error
+        told = {"code": _NO_ANSWER, "message": "no answer", "data": name}
+        return httpx2.Response(200, json={"jsonrpc": "2.0", "id": message["id"], "error": told})
+
+
+def _traceparent_of(message: Mapping[str, Any]) -> str | None:
+    """Find what a call was given to descend from: the SDK hands messages on without saying whose they are."""
+    meta = (message.get("params") or {}).get("_meta") or {}
+    found: str | None = meta.get("traceparent")
+    return found
+
+
+async def _explained(work: Awaitable[T], transport: _Transport, seconds: float) -> T:
+    """Wait; turn whatever the SDK raises into the reason why there is no answer, in words of our own."""
+    try:
+        async with asyncio.timeout(seconds + GRACE_SECONDS):
+            return await work
+    except TimeoutError:
+        raise NoAnswerError(Outcome.TIMEOUT, f"no complete answer within {seconds:g} s") from None
+    except Exception as raised:  # noqa: BLE001 - a hostile answer may raise anything in the SDK
+        error = _first(raised)
+        if isinstance(error, MCPError):
+            raise (transport.failure(error.data) or _answered(error)) from None
+        # A result that is none, a tool that asks something back, a version nobody speaks.
+        raise NoAnswerError(Outcome.MALFORMED, f"{_NOT_MCP} ({type(error).__name__})") from None
+
+
+def _first(error: Exception) -> Exception:
+    """Take an error out of the groups it comes in."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _answered(error: MCPError) -> NoAnswerError:
+    """Say what an error of the protocol means; its message may quote anything."""
+    if error.message.startswith(_BY_THE_SDK):
+        return NoAnswerError(Outcome.MALFORMED, _NOT_MCP)
+    named = f"{error.code} ({_CODES[error.code]})" if error.code in _CODES else str(error.code)
+    return NoAnswerError(Outcome.REFUSED, f"the server answered with the error {named}")
+
+
+def _is(response: Response, media_type: str) -> bool:
+    return response.headers.get("content-type", "").lower().startswith(media_type)
+
+
+def _flood_of(response: Response) -> tuple[Outcome, str] | None:
+    """Find fault with a stream of too many events, which empty lines end: the SDK answers each that asks something."""
+    lines = response.body.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if _is(response, _EVENTS) else b""
+    if lines.count(b"\n\n") > MAX_EVENTS:
+        return Outcome.OVERSIZE, f"the answer has more than {MAX_EVENTS:,} events"
+    return None
+
+
+def _answer(body: bytes, number: Any) -> bytes | None:
+    """Give the answer to a message; None = it is none. An error may come without the number of what was not read."""
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(told, dict) or "jsonrpc" not in told:
+        return None
+    if isinstance(told.get("error"), dict) and told.get("id") in (number, None):
+        return json.dumps({**told, "id": number}).encode()
+    return body if "result" in told and told.get("id") == number else None
+
+
+_EVENTS = "text/event-stream"
+_NOT_MCP = "the answer is not MCP's"
+_FIELDS = {"accept", "content-type", "last-event-id"}
+_ANSWERED = {"content-type", "mcp-session-id"}
+_NO_ANSWER = -32099  # of the range that JSON-RPC leaves to implementations
+_OUT_OF_REACH = {Outcome.UNREACHABLE, Outcome.BLOCKED}
+_BY_THE_SDK = ("Failed to parse", "Unexpected content type", "SSE stream", "server answered a request", "Connection")
+"""How errors begin that the SDK makes up where an answer is no answer."""
+_CODES: Mapping[int, str] = {
+    -32700: "parse error",
+    -32600: "invalid request",
+    -32601: "method not found",
+    -32602: "invalid params",
+    -32603: "internal error",
+}
+"""JSON-RPC 2.0, section 5.1."""

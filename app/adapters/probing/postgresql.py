@@ -1,0 +1,121 @@
+"""Where a PostgreSQL database is, as libpq takes it: parameters, addresses that were judged, files of certificates.
+
+Connecting is left to the probe.
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from app.adapters.probing.async_lanes import NoAnswerError
+from app.adapters.transfer import blocked
+from app.domain.addresses import AddressPolicy
+from app.domain.model import Outcome
+from app.domain.probing.retrievers import Tls
+
+PORT = 5432
+SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_NOWHERE = "/dev/null/nowhere"
+"""No file can be there; libpq takes that for having none, and an empty name for its own place in the home folder."""
+OWN_PARAMETERS: Mapping[str, str] = MappingProxyType(
+    {
+        "options": "",
+        "client_encoding": "UTF8",
+        "target_session_attrs": "any",
+        "channel_binding": "prefer",
+        "gssencmode": "disable",  # Kerberos would ask servers nobody judged
+        "passfile": _NOWHERE,
+        "sslrootcert": _NOWHERE,
+        "sslcert": _NOWHERE,
+        "sslkey": _NOWHERE,
+        "sslcrl": _NOWHERE,
+        "sslcrldir": "",
+    }
+)
+"""What libpq else takes from the environment and the home folder of whoever runs us (PostgreSQL's manual, libpq,
+"Environment Variables"). A `PGSERVICE` it heeds in any case; that one can add to these, and replace none."""
+
+SAFE_AUTH = "scram-sha-256,md5,none"
+"""How a server may ask who we are that did not prove who it is: never for the password itself. Asking for nothing, as
+a server does that trusts our address or certificate, gives nothing away."""
+
+
+def target_of(url: str, tls: Tls | None) -> tuple[str, int, dict[str, str]]:
+    """Split the URL into host, port and parameters; raises ValueError for what would lead libpq elsewhere."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or PORT
+    except ValueError as error:
+        raise ValueError(f"the URL is malformed: {error}") from None
+    if parts.scheme not in {"postgresql", "postgres"} or not _HOST.fullmatch(host):
+        raise ValueError("the URL must be written postgresql://host:port/database")
+    if "@" in parts.netloc:
+        raise ValueError("user and password belong into auth, where they are kept secret")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    mode = options.pop("sslmode", "verify-full" if tls is not None and tls.authority else "prefer")
+    if options or parts.fragment:
+        raise ValueError("sslmode is the only parameter a URL may have")
+    if mode not in SSL_MODES:
+        raise ValueError(f"sslmode must be one of {', '.join(SSL_MODES)}")
+    parameters = {"dbname": unquote(parts.path.strip("/")) or "postgres", "sslmode": mode}
+    if mode.startswith("verify-"):
+        parameters["sslrootcert"] = ssl.get_default_verify_paths().cafile or "system"
+    else:
+        parameters["require_auth"] = SAFE_AUTH
+    return host, port, {**OWN_PARAMETERS, **parameters}
+
+
+def received_bytes(connection: int) -> int | None:
+    """Count what a TCP connection, given by its file descriptor, has brought so far; None = the system does not tell.
+
+    Linux keeps the count in `tcp_info.tcpi_bytes_received` (linux/tcp.h).
+    """
+    place = socket.socket(fileno=connection)
+    try:
+        info = place.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _COUNTED.size)
+        return int(_COUNTED.unpack(info)[0])
+    except (AttributeError, OSError, struct.error):
+        return None
+    finally:
+        place.detach()
+
+
+def tls_files(tls: Tls | None, folder: Path) -> dict[str, str]:
+    """Write the PEM texts to files that only we can read, and name them as libpq does."""
+    texts = {} if tls is None else {"sslrootcert": tls.authority, "sslcert": tls.certificate, "sslkey": tls.key}
+    files = {}
+    for name, text in texts.items():
+        if text is not None:
+            file = folder / name
+            file.touch(mode=0o600)
+            file.write_text(text, encoding="ascii")
+            files[name] = str(file)
+    return files
+
+
+async def judged_places(host: str, port: int, policy: AddressPolicy) -> dict[str, str]:
+    """Resolve a host and give libpq its permitted addresses, which it tries in turn and resolves no more."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise NoAnswerError(Outcome.UNREACHABLE, "the host name does not resolve") from None
+    reasons = {str(place[4][0]): policy.check(str(place[4][0]), host) for place in found}
+    permitted = [address for address, reason in reasons.items() if reason is None]
+    if not permitted:
+        raise NoAnswerError(Outcome.BLOCKED, blocked(next(iter(reasons.values())) or ""))
+    count = len(permitted)
+    return {
+        "host": ",".join([host] * count),  # what a certificate must be for
+        "hostaddr": ",".join(permitted),
+        "port": ",".join([str(port)] * count),
+    }
+
+
+_COUNTED = struct.Struct("=128xQ")
+_HOST = re.compile(r"[A-Za-z0-9._:-]+")  # a comma would be a list to libpq, a slash a folder of sockets

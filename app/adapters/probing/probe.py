@@ -1,0 +1,149 @@
+"""The real `Probe`: whatever a retriever speaks, with the embedder before it and the scorer behind it."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Protocol
+
+from app.adapters.limits import Limits
+from app.adapters.probing.credentials import Keyring
+from app.adapters.probing.embeddings import Embeddings
+from app.adapters.probing.http_probe import Answers, HttpProbe, Vectors
+from app.adapters.probing.mcp_probe import McpProbe
+from app.adapters.probing.request_templates import asks_by_vector
+from app.adapters.probing.scorers import Patience, Relevance
+from app.adapters.probing.sql_probe import SqlProbe
+from app.domain.addresses import AddressPolicy
+from app.domain.model import EMPTY, Answer, Outcome, Step
+from app.domain.probing.probe_failures import address_of
+from app.domain.probing.retrievers import Ask, Asking, Dialect, Embedder, OAuth2, Retriever, ScorerKind
+from app.domain.runs.rankings import decimals_of, settle
+
+EMBEDDED_TOGETHER = 256
+"""Queries embedded before the caller gets a chance to stop."""
+
+
+Scored = tuple[list[float | None], str | None]
+"""Relevance by place, and why some have none."""
+
+
+class Speaker(Protocol):
+    """Asks retrievers of one dialect; `vectors` are those of the queries, where a retriever takes them."""
+
+    def __call__(self, asking: Asking, asks: Sequence[Ask], vectors: Vectors = EMPTY) -> Iterator[Answers]:
+        """Ask everything; see `Probe`."""
+        ...
+
+
+class RetrieverProbe:
+    """Asks any retriever. `user_agent` names the program to all of them.
+
+    The limits of a retriever hold over everything that asks it by this probe; a process has one.
+    """
+
+    def __init__(self, policy: AddressPolicy, user_agent: str, *, proxy: str = "") -> None:
+        keyring = Keyring(policy, user_agent, proxy=proxy)
+        limits = Limits()
+        self.embed = Embeddings(policy, keyring, user_agent, proxy=proxy)
+        self._relevance = Relevance(policy, keyring, self.embed, user_agent, proxy=proxy)
+        self._speakers: dict[Dialect, Speaker] = {
+            Dialect.HTTP: HttpProbe(policy, keyring, user_agent, proxy=proxy, limits=limits),
+            Dialect.SQL: SqlProbe(policy, limits=limits),
+            Dialect.MCP: McpProbe(policy, keyring, user_agent, proxy=proxy, limits=limits),
+        }
+
+    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Answers]:
+        """Ask everything; see `Probe`. Raises InvalidInputError at once if the retriever cannot be asked at all."""
+        retriever = asking.retriever
+        speak = self._speakers[retriever.dialect]
+        if retriever.embedder is None or not asks_by_vector(retriever):
+            answers = speak(asking, asks)
+        else:
+            speak(asking, ())  # raises at once where the retriever cannot be asked; asks nobody
+            answers = self._by_vector(speak, asking, asks, retriever.embedder)
+        addressed = _addressed(retriever, answers)
+        return self._scored(asking, asks, addressed) if retriever.scorer.kind in _OUTSIDE else addressed
+
+    def _by_vector(self, speak: Speaker, asking: Asking, asks: Sequence[Ask], embedder: Embedder) -> Iterator[Answers]:
+        """Embed every query, then ask; a query that could not be embedded has the embedder's outcome for its own."""
+        vectors: dict[str, Sequence[float]] = {}
+        for start in range(0, len(asks), EMBEDDED_TOGETHER):
+            some = asks[start : start + EMBEDDED_TOGETHER]
+            embedded = self.embed(embedder, [ask.query for ask in some])
+            vectors |= {query: vector.tolist() for query, vector in embedded.vectors.items()}
+            failure = Answer(
+                outcome=embedded.outcome,
+                latency_seconds=embedded.latency_seconds,
+                http_status=embedded.http_status,
+                detail=f"the embedder: {embedded.detail}",
+                step=Step.EMBEDDER,
+            )
+            yield [(ask.position, failure) for ask in some if ask.query not in vectors]
+        answers = speak(asking, [ask for ask in asks if ask.query in vectors], vectors)
+        with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+            yield from batches
+
+    def _scored(self, asking: Asking, asks: Sequence[Ask], answers: Iterator[Answers]) -> Iterator[Answers]:
+        """Have the first hits judged by the scorer outside the retriever, for as long as there is patience with it."""
+        retriever = asking.retriever
+        decimals = decimals_of(retriever.score_precision)
+        queries = {ask.position: ask.query for ask in asks}
+        patience = Patience()
+        with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+            for batch in batches:
+                texts = {
+                    position: answer.ranking.texts[0]
+                    for position, answer in batch
+                    if answer.outcome is Outcome.OK and answer.ranking
+                }
+                known = [(position, text) for position, text in texts.items() if text is not None]
+                pairs = [(queries[position], text) for position, text in known]
+                scoring = self._relevance.of_first_hits(retriever.scorer, retriever.embedder, pairs, patience)
+                scores, why = yield from _pausing(scoring)
+                relevance = dict(zip([position for position, _ in known], scores, strict=True))
+                yield [
+                    (position, _with_relevance(answer, relevance.get(position), why, decimals))
+                    if position in texts
+                    else (position, answer)
+                    for position, answer in batch
+                ]
+
+
+def _addressed(retriever: Retriever, answers: Iterator[Answers]) -> Iterator[Answers]:
+    """Add to every answer that is no measurement the host and port of whoever failed."""
+    urls = {
+        Step.RETRIEVER: retriever.url,
+        Step.EMBEDDER: "" if retriever.embedder is None else retriever.embedder.endpoint.url,
+        Step.LOOKUP: "" if retriever.lookup is None else retriever.lookup.url,
+        Step.AUTHENTICATION: retriever.auth.token_url if isinstance(retriever.auth, OAuth2) else "",
+    }
+    addresses = {step: address_of(url, retriever.options) for step, url in urls.items()}
+    with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+        for batch in batches:
+            yield [
+                (position, answer if answer.outcome is Outcome.OK else replace(answer, address=addresses[answer.step]))
+                for position, answer in batch
+            ]
+
+
+def _pausing(scoring: Generator[None, None, Scored]) -> Generator[Answers, None, Scored]:
+    """Wait for scores; yields no answers now and then, which lets the caller stop."""
+    with closing(scoring):
+        while True:
+            try:
+                next(scoring)
+            except StopIteration as stop:
+                scored: Scored = stop.value
+                return scored
+            yield []
+
+
+def _with_relevance(answer: Answer, relevance: float | None, why: str | None, decimals: int) -> Answer:
+    if answer.ranking is None:
+        return answer
+    if relevance is None:
+        return replace(answer, unscored=why or "the first hit came without a text")
+    return replace(answer, ranking=settle(replace(answer.ranking, relevance=relevance, fingerprint=None), decimals))
+
+
+_OUTSIDE = {ScorerKind.EMBEDDING, ScorerKind.RERANK}

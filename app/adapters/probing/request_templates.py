@@ -1,0 +1,205 @@
+"""What a retriever is sent, compiled once per run and rendered per canary; sends nothing itself."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import msgspec
+from jmespath.exceptions import JMESPathError
+
+from app.adapters.probing.jmespath_paths import Path
+from app.adapters.probing.response_mapping import Reader, compile_mapping
+from app.adapters.probing.templates import Template, json_template, url_template
+from app.adapters.wire import Request, header_line
+from app.domain.errors import InvalidInputError, Problem
+from app.domain.probing.http_headers import OWN_HEADERS
+from app.domain.probing.retrievers import Ask, Asking, Lookup, Retriever, ScorerKind
+from app.domain.runs.rankings import decimals_of
+
+T = TypeVar("T")
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledLookup:
+    """Where a value is fetched once per run, and where it stands in the answer."""
+
+    url: Template
+    path: Path
+
+    def value_in(self, body: bytes) -> str | None:
+        """Read the value from an answer; None where there is none to use."""
+        try:
+            value: Any = self.path.search(msgspec.json.decode(body))
+        except (msgspec.MsgspecError, JMESPathError, ValueError, TypeError, RecursionError):
+            return None
+        return str(value) if isinstance(value, str | int) and not isinstance(value, bool) and value != "" else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A retriever's configuration, compiled."""
+
+    url: Template
+    body: Template | None
+    headers: tuple[bytes, ...]
+    header_names: frozenset[str]
+    """Those the configuration sets itself, in lower case: nothing of ours replaces them."""
+    lookup: CompiledLookup | None
+    reader: Reader
+
+    def bound(self, values: Mapping[str, str]) -> "Plan":
+        """Fill what became known for the whole run."""
+        body = None if self.body is None else self.body.bind(**values)
+        return replace(self, url=self.url.bind(**values), body=body)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Compiles parts of a configuration and keeps what is wrong with them, so that everything is said at once."""
+
+    problems: list[Problem] = field(default_factory=list)
+
+    def __call__(self, path: str, compiled: Callable[[], T]) -> T | None:
+        """Compile a part; None where that raises ValueError, which becomes the problem of `path`."""
+        try:
+            return compiled()
+        except ValueError as error:
+            self.problems.append(Problem(path=path, message=str(error)))
+            return None
+
+
+def compile_retriever(retriever: Retriever, k: int) -> Plan:
+    """Compile what is the same for all probes of a run; raises InvalidInputError with everything that is wrong."""
+    attempt = Attempts()
+    problems = attempt.problems
+    if retriever.method not in METHODS:
+        problems.append(Problem(path="method", message=f"must be one of {', '.join(METHODS)}"))
+    placeholders = placeholders_of(retriever)
+    url = attempt("url", partial(url_template, retriever.url, retriever.query_parameters, placeholders))
+    body = None
+    if retriever.json is not None:
+        body = attempt("json", partial(json_template, retriever.json, placeholders, tuple(retriever.options)))
+    names = frozenset(name.lower() for name in retriever.headers)
+    problems += [
+        Problem(path=f"headers.{name}", message="is set by the transport") for name in sorted(names & OWN_HEADERS)
+    ]
+    defaults = {name: value for name, value in _DEFAULT_HEADERS.items() if name not in names}
+    lines = [
+        attempt(f"headers.{name}", partial(header_line, name, value))
+        for name, value in (*defaults.items(), *retriever.headers.items())
+    ]
+    lookup = None
+    if retriever.lookup is not None:
+        lookup = attempt("lookup", partial(_lookup, retriever.lookup, retriever.options))
+    reader = attempt("response", partial(reader_of, retriever, k))
+    if url is None or reader is None or problems:
+        raise InvalidInputError(problems)
+    return Plan(
+        url=url.bind(k=k, **retriever.options),
+        body=None if body is None else body.bind(k=k, **retriever.options),
+        headers=(*(line for line in lines if line is not None), b"expect:"),
+        header_names=names,
+        lookup=lookup,
+        reader=reader,
+    )
+
+
+def placeholders_of(retriever: Retriever) -> tuple[str, ...]:
+    """Name what the templates of a retriever may hold."""
+    looked_up = () if retriever.lookup is None else (retriever.lookup.name,)
+    embedded = () if retriever.embedder is None else ("vector",)
+    return ("query", "k", *retriever.options, *looked_up, *embedded)
+
+
+def asks_by_vector(retriever: Retriever) -> bool:
+    """Whether its questions hold the vector of the query; an embedder may also be there for the scorer alone."""
+    templates = json.dumps([retriever.url, dict(retriever.query_parameters), retriever.json])
+    return retriever.embedder is not None and bool(
+        _VECTOR.search(templates) or (retriever.sql is not None and _SQL_VECTOR.search(retriever.sql))
+    )
+
+
+def reader_of(retriever: Retriever, k: int) -> Reader:
+    """Compile how its answers are read; raises ValueError naming the field that is wrong."""
+    of_the_reranker = retriever.scorer.kind is ScorerKind.RERANK
+    return compile_mapping(
+        retriever.response,
+        k,
+        scale=None if of_the_reranker else retriever.scorer.scale,
+        decimals=decimals_of(retriever.score_precision),
+    )
+
+
+def requests_of(
+    plan: Plan, asking: Asking, asks: Sequence[Ask], user_agent: str, vectors: Mapping[str, Sequence[float]]
+) -> Iterator[Request]:
+    """Render one request per ask, as they are drawn."""
+    retriever = asking.retriever
+    headers = headers_of(plan, asking, user_agent)
+    url = None if plan.url.names else plan.url.render().decode()
+    nothing = b"" if retriever.method in {"POST", "PUT", "PATCH"} else None
+    values: dict[str, Any] = {}
+    for ask in asks:
+        values["query"] = ask.query
+        if vectors:
+            values["vector"] = vectors[ask.query]
+        yield Request(
+            tag=ask.position,
+            url=plan.url.render(**values).decode() if url is None else url,
+            method=retriever.method,
+            headers=headers if asking.trace is None else headers_of(plan, asking, user_agent, asking.trace.begin(ask)),
+            body=nothing if plan.body is None else plan.body.render(**values),
+            timeout_seconds=retriever.timeout_seconds,
+            max_body_bytes=retriever.max_body_bytes,
+            retries=retriever.retries,
+            wants_headers=plan.reader.wants_headers or asking.shows,
+        )
+
+
+def lookup_request(lookup: CompiledLookup, plan: Plan, asking: Asking, user_agent: str) -> Request:
+    """Render the request that fetches what is looked up once per run."""
+    retriever = asking.retriever
+    return Request(
+        url=lookup.url.render().decode(),
+        method="GET",
+        headers=headers_of(plan, asking, user_agent),
+        timeout_seconds=retriever.timeout_seconds,
+        max_body_bytes=retriever.max_body_bytes,
+        retries=retriever.retries,
+    )
+
+
+def headers_of(plan: Plan, asking: Asking, user_agent: str, parent: str | None = None) -> tuple[bytes, ...]:
+    """Give the header lines of every request of a run: who asks, and for which run.
+
+    `parent` is the traceparent of one probe, where those are traced.
+    """
+    headers = plan.headers
+    if "user-agent" not in plan.header_names:
+        headers = (*headers, header_line("user-agent", f"{user_agent} (+run {asking.run_id})"))
+    if "traceparent" not in plan.header_names:
+        run = traceparent(asking.run_id) if asking.trace is None else asking.trace.traceparent
+        headers = (*headers, f"traceparent: {parent or run}".encode())
+    return headers
+
+
+def traceparent(run_id: str) -> str:
+    """Give the W3C Trace Context of a run: both the trace and the span its probes descend from; ids are never zero."""
+    run = blake2b(run_id.encode(), digest_size=24).hexdigest()
+    return f"00-{run[:32]}-{run[32:]}-01"
+
+
+def _lookup(lookup: Lookup, options: Mapping[str, str]) -> CompiledLookup:
+    url = url_template(lookup.url, {}, tuple(options))
+    return CompiledLookup(url=url.bind(**options), path=Path.of("lookup", lookup.path))
+
+
+_VECTOR = re.compile(r"\{\{\s*vector\s*\}\}")
+_SQL_VECTOR = re.compile(r"(?<!:):vector\b")  # `::vector` is a cast
+_DEFAULT_HEADERS = {"accept": "application/json", "content-type": "application/json"}

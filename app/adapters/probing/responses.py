@@ -1,0 +1,109 @@
+"""From responses to answers: whether there is one, what its status says, then its shape. Asks nobody."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from app.adapters.probing.endpoints import problem_of
+from app.adapters.probing.jmespath_paths import MalformedError
+from app.adapters.probing.masking import MASK, masked
+from app.adapters.probing.response_mapping import Reader, Reading
+from app.adapters.transport import PAUSE_SECONDS
+from app.adapters.wire import Identity, Request, Response
+from app.domain.model import Answer, Exchange, Outcome, Step
+
+REMEMBERED_BYTES = 32_000_000
+"""How many bytes of answers are remembered from one run to the next, of all retrievers together."""
+SHOWN_CHARACTERS = 200_000
+"""How much of a body goes into an exchange: enough to suggest a mapping from; people are shown less."""
+
+
+def answer_of(response: Response, reader: "Reader | RememberingReader") -> Answer:
+    """Turn a response into an answer: first whether there is one, then its status, then its shape."""
+    status, seconds = response.status, response.latency_seconds
+    problem = problem_of(response)
+    if problem is not None:
+        asked = response.retry_after_seconds or 0.0
+        answer = failed(*problem, status, seconds)
+        return replace(answer, leave_alone_seconds=asked) if asked > PAUSE_SECONDS else answer
+    try:
+        reading = reader.read(response.body, response.headers)
+    except MalformedError as error:
+        return failed(Outcome.MALFORMED, str(error), status, seconds)
+    return Answer(
+        outcome=Outcome.OK,
+        latency_seconds=seconds,
+        ranking=reading.ranking,
+        http_status=status,
+        index_version=reading.index_version,
+    )
+
+
+def failed(
+    outcome: Outcome,
+    detail: str,
+    http_status: int | None,
+    latency_seconds: float = 0.0,
+    *,
+    step: Step = Step.RETRIEVER,
+) -> Answer:
+    """Answer that there is no measurement, and why."""
+    return Answer(outcome=outcome, latency_seconds=latency_seconds, http_status=http_status, detail=detail, step=step)
+
+
+def shown_exchange(request: Request, response: Response, identity: Identity) -> Exchange:
+    """Prepare for people what went over the wire: bodies capped, and every secret masked wherever it is."""
+    secrets = identity.secrets
+    # What is a secret as a whole is masked as a whole: in a text it could not be told from a word when it is short.
+    lines = [(*_named(line), False) for line in request.headers] + [(*_named(line), True) for line in identity.headers]
+    body = response.body[: 4 * SHOWN_CHARACTERS].decode("utf-8", errors="replace")
+    sent = request.body.decode("utf-8", errors="replace") if request.body else None
+    return Exchange(
+        method=request.method,
+        url=masked(request.url, secrets) + _masked_query(request.url, identity.query),
+        request_headers={
+            name: MASK if secret or value in secrets else masked(value, secrets)
+            for name, value, secret in lines
+            if value
+        },
+        request_body=None if sent is None else masked(sent, secrets)[:SHOWN_CHARACTERS],
+        http_status=response.status,
+        response_headers={
+            name: MASK if name == "set-cookie" else masked(value, secrets) for name, value in response.headers.items()
+        },
+        response_body=masked(body, secrets)[:SHOWN_CHARACTERS] if response.status is not None else None,
+        response_bytes=len(response.body),
+    )
+
+
+def _named(line: bytes) -> tuple[str, str]:
+    name, _, value = line.decode("latin-1").partition(":")
+    return name, value.strip()
+
+
+def _masked_query(url: str, query: Mapping[str, str]) -> str:
+    added = "&".join(f"{name}={MASK}" for name in query)
+    return f"{'&' if '?' in url else '?'}{added}" if added else ""
+
+
+class RememberingReader:
+    """A reader that knows the answers of the run before: an equal body reads equal, so it need not be read again."""
+
+    def __init__(self, reader: Reader, before: "RememberingReader | None") -> None:
+        self.reader = reader
+        self.now: dict[bytes, Reading] = {}
+        self._before = before.now if before is not None and before.reader.same_as(reader) else {}
+        self.bytes = 0
+
+    def forget(self) -> None:
+        """Let go of the run before."""
+        self._before = {}
+
+    def read(self, body: bytes, headers: Mapping[str, str]) -> Reading:
+        """Read one answer; see `Reader.read`."""
+        if self.reader.wants_headers:
+            return self.reader.read(body, headers)
+        reading = self._before.get(body) or self.reader.read(body, headers)
+        if self.bytes + len(body) <= REMEMBERED_BYTES // 2 and body not in self.now:
+            self.bytes += len(body)
+            self.now[body] = reading
+        return reading

@@ -1,0 +1,248 @@
+"""Relevance measured outside the retriever: cosines of an embedder, scores of a reranker.
+
+What scales mean is said in the domain's relevance; how bytes travel is left to the transport. Shapes:
+https://docs.cohere.com/reference/rerank, https://jina.ai/reranker/ and https://huggingface.github.io/text-embeddings-inference/
+"""
+
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import msgspec
+
+from app.adapters.probing.credentials import Keyring, credentials_digest
+from app.adapters.probing.endpoints import Asked, Caller
+from app.domain.addresses import AddressPolicy
+from app.domain.model import Outcome
+from app.domain.probing.embeddings import Embed, cosine
+from app.domain.probing.relevance import on_scale
+from app.domain.probing.retrievers import Embedder, Endpoint, Scale, Scorer, ScorerKind
+
+REMEMBERED = 50_000
+"""How many scores are remembered, of all rerankers together."""
+REMEMBERED_SECONDS = 3_600.0
+"""For how long: a reranker that changed is heard of within that time."""
+
+PATIENCE = 5
+"""After so many pairs in a row without an answer a scorer is left alone: one that hangs must not hold up a run."""
+
+Pair = tuple[str, str]
+"""A query and the text of its first hit."""
+Found = tuple[dict[Pair, float], Counter[str]]
+"""Relevance or scores, and why there are none of the others."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Patience:
+    """What a run has had to bear of its scorer: a circuit breaker that never closes again."""
+
+    failures: int = 0
+    """Pairs in a row that were not answered."""
+    given_up: str | None = None
+    """Why nothing more is asked."""
+
+    def bear(self, reason: str, *, pairs: int = 1) -> str:
+        """Hear that so many pairs were not answered, for this reason; gives what is to be told of them."""
+        self.failures += pairs
+        if self.failures >= PATIENCE and self.given_up is None:
+            self.given_up = f"{reason}; it was left alone for the rest of the run"
+        return self.given_up or reason
+
+    def relax(self) -> None:
+        """Hear that a pair was answered."""
+        self.failures = 0
+
+
+class Relevance:
+    """Scores first hits for the scorer kinds embedding and rerank; one for all runs, shared by their threads.
+
+    `clock` counts seconds.
+    """
+
+    def __init__(
+        self,
+        policy: AddressPolicy,
+        keyring: Keyring,
+        embed: Embed,
+        user_agent: str,
+        *,
+        proxy: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._embed = embed
+        self._caller = Caller(policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy)
+        self._memory = _Memory(clock)
+
+    def of_first_hits(
+        self, scorer: Scorer, retriever_embedder: Embedder | None, pairs: Sequence[Pair], patience: Patience
+    ) -> Generator[None, None, tuple[list[float | None], str | None]]:
+        """Give the relevance in [0, 1] of each (query, text), and one sentence why some are None, else None.
+
+        A scorer of kind embedding without an embedder of its own takes that of the retriever. A text that is blank
+        has no relevance. `patience` is that of the run: once it has given up, nobody is asked. Yields where nothing
+        came for a while, so that the caller may stop. Raises ValueError for a scorer that needs nobody outside or lacks
+        whom it needs, and InvalidInputError for one that cannot be asked at all.
+        """
+        said = list(dict.fromkeys(pair for pair in pairs if pair[1].strip()))
+        blank = Counter(["the first hit has no text"] * sum(not text.strip() for _, text in pairs))
+        embedder = scorer.embedder or retriever_embedder
+        if scorer.kind is ScorerKind.EMBEDDING and embedder is not None:
+            found, why = self._cosines(embedder, said, patience)
+        elif scorer.kind is ScorerKind.RERANK and scorer.reranker is not None:
+            found, why = yield from self._scores(scorer, scorer.reranker, said, patience)
+        else:
+            raise ValueError(f"A scorer of kind {scorer.kind} without its endpoint measures nothing from outside.")
+        relevances = [found.get(pair) for pair in pairs]
+        return relevances, _told(blank + why, relevances)
+
+    def _cosines(self, embedder: Embedder, pairs: Sequence[Pair], patience: Patience) -> Found:
+        if patience.given_up is not None:
+            return {}, Counter({patience.given_up: len(pairs)})
+        embedded = self._embed(embedder, [text for pair in pairs for text in pair])
+        vectors = embedded.vectors
+        found: dict[Pair, float] = {}
+        for query, text in pairs:
+            if query in vectors and text in vectors:
+                found[query, text] = on_scale(Scale.COSINE, cosine(vectors[query], vectors[text]))
+        reason = f"the embedder: {embedded.detail or embedded.outcome}"
+        if found:
+            patience.relax()
+        elif pairs:
+            # One request holds many pairs. What is refused is refused at once; only what hangs costs the run its time.
+            reason = patience.bear(reason, pairs=len(pairs) if embedded.outcome is Outcome.TIMEOUT else 1)
+        return found, Counter({reason: len(pairs) - len(found)})
+
+    def _scores(
+        self, scorer: Scorer, endpoint: Endpoint, pairs: Sequence[Pair], patience: Patience
+    ) -> Generator[None, None, Found]:
+        scale = scorer.scale or Scale.SIMILARITY
+        secret = credentials_digest(endpoint.auth, endpoint.tls, endpoint.headers)
+        name = (endpoint.url, secret, scorer.model, scale)
+        scores = self._memory.look_up(name, pairs)
+        missing = [pair for pair in pairs if pair not in scores]
+        why: Counter[str] = Counter()
+        fresh: dict[Pair, float] = {}
+        # First as many as patience can bear: who fails is not sent everything before the first failure is heard.
+        for some in (missing[:PATIENCE], missing[PATIENCE:]):
+            bodies = [] if patience.given_up is not None else [_body(scorer.model, scale, pair) for pair in some]
+            with closing(self._caller.ask_in_peace(endpoint, bodies)) as answers:
+                for asked in answers:
+                    if asked is None:
+                        yield
+                        continue
+                    try:
+                        fresh[some[asked.number]] = _read(asked)
+                        patience.relax()
+                    except _UnscoredError as error:
+                        why[f"the reranker: {error}"] += 1
+                        patience.bear(f"the reranker: {error}")
+                    if patience.given_up is not None:
+                        break
+        if patience.given_up is not None:
+            why = Counter({patience.given_up: len(missing) - len(fresh)})
+        self._memory.keep(name, fresh)
+        found: dict[Pair, float] = {}
+        for pair, score in (scores | fresh).items():
+            try:
+                found[pair] = on_scale(scale, score)
+            except ValueError:  # never clipped in silence
+                why[f"the reranker: its score is outside the declared scale, {scale}"] += 1
+        return found, why
+
+
+class _Item(msgspec.Struct):
+    index: int
+    relevance_score: float | None = None
+    score: float | None = None
+
+
+class _Results(msgspec.Struct):
+    results: list[_Item]
+
+
+class _UnscoredError(Exception):
+    """There is no score; says why, and quotes nothing."""
+
+
+def _read(asked: Asked) -> float:
+    if asked.problem is not None:
+        raise _UnscoredError(asked.problem[1])
+    return read_score(asked.body)
+
+
+def read_score(body: bytes) -> float:
+    """Read the score of the one text that was asked about: Cohere's and Jina's shape, or the bare list of TEI.
+
+    Raises an error saying what is wrong with it.
+    """
+    try:
+        items = _LIST.decode(body) if body.lstrip()[:1] == b"[" else _RESULTS.decode(body).results
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise _UnscoredError("the answer is not a list of results with index and score") from None
+    if len(items) != 1 or items[0].index != 0:
+        raise _UnscoredError("the answer does not hold exactly one result for one text")
+    score = items[0].score if items[0].relevance_score is None else items[0].relevance_score
+    if score is None:
+        raise _UnscoredError("the result has neither relevance_score nor score")
+    return score
+
+
+def _body(model: str | None, scale: Scale, pair: Pair) -> bytes:
+    """Write Cohere's and Jina's shape where there is a model to name, else TEI's, which serves a single one."""
+    query, text = (part.encode(errors="replace").decode() for part in pair)  # halves of characters cannot travel
+    if model is not None:
+        return msgspec.json.encode({"model": model, "query": query, "documents": [text], "top_n": 1})
+    # Long chunks are cut as other rerankers cut them; TEI refuses them otherwise.
+    return msgspec.json.encode({"query": query, "texts": [text], "truncate": True, "raw_scores": scale is Scale.LOGIT})
+
+
+def _told(why: Counter[str], relevances: Sequence[float | None]) -> str | None:
+    if None not in relevances:
+        return None
+    reason = why.most_common(1)[0][0]
+    return f"{reason} (and other reasons)" if len(why) > 1 else reason  # of how many is said of the whole run
+
+
+_LIST = msgspec.json.Decoder(list[_Item])
+_RESULTS = msgspec.json.Decoder(_Results)
+
+Name = tuple[str, bytes, str | None, Scale]
+"""A reranker: its URL, a digest of the credentials it is asked with, its model and scale."""
+
+
+class _Memory:
+    """Scores by reranker and pair, for a while, the longest unused forgotten first."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._scores: OrderedDict[tuple[Name, bytes], tuple[float, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def look_up(self, name: Name, pairs: Sequence[Pair]) -> dict[Pair, float]:
+        since = self._clock() - REMEMBERED_SECONDS
+        found: dict[Pair, float] = {}
+        with self._lock:
+            for pair in pairs:
+                key = (name, _digest(pair))
+                score, at = self._scores.get(key, (0.0, since - 1))
+                if at >= since:
+                    self._scores.move_to_end(key)
+                    found[pair] = score
+        return found
+
+    def keep(self, name: Name, scores: Mapping[Pair, float]) -> None:
+        now = self._clock()
+        with self._lock:
+            for pair, score in scores.items():
+                self._scores[name, _digest(pair)] = (score, now)
+            while len(self._scores) > REMEMBERED:
+                self._scores.popitem(last=False)
+
+
+def _digest(pair: Pair) -> bytes:
+    query, text = (part.encode(errors="surrogatepass") for part in pair)
+    return blake2b(len(query).to_bytes(8) + query + text, digest_size=16).digest()

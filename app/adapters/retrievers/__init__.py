@@ -1,1 +1,0 @@
-"""Asking a retriever over HTTP and mapping what it answers."""

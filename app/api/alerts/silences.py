@@ -1,0 +1,92 @@
+"""What people do about alerts: silence them for a while, acknowledge them, ask why, send again what was lost."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from app.api.answers import PUT
+from app.api.bodies import Content, OptionalContent
+from app.api.catalog.definitions import After, Limit, definition_shape, describes, named, wake
+from app.api.deps import StoreDep, VaultDep, known_parameters
+from app.api.schemas import AcknowledgeRequest, page
+from app.formats.alerts.silence_documents import SilenceDocument
+from app.formats.history import shapes
+from app.formats.validation_messages import parse_document
+from app.services.alerts import acknowledging, alert_views, rule_explanations, silencing
+from app.services.catalog import definitions
+from app.services.delivery import dead_letters
+from app.store.engine import Store
+
+router = APIRouter(prefix="/v1", tags=["alerts"], dependencies=[Depends(known_parameters)])
+
+_STATE = frozenset({"active", "until", "next_change", "holds_back"})
+"""What answers add to a silence, and requests may therefore hold."""
+
+
+@router.get("/silences")
+def list_silences(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+    """List the silences, each with whether it is on now, and what it holds back."""
+    found = definitions.list_all(store, silencing.KIND, after=after, limit=limit + 1)
+    states = silencing.states(store, found[:limit], _now())
+    items = [{**definition_shape(row), **states[row.id]} for row in found[:limit]]
+    return page(items, found[limit - 1].slug if len(found) > limit else None)
+
+
+@router.get("/silences/{slug}")
+def get_silence(store: StoreDep, slug: str) -> dict[str, Any]:
+    """Show a silence: whether it is on now and until when, when that changes, and which open alerts it holds back."""
+    return _shown(store, slug)
+
+
+@router.put("/silences/{slug}", responses=PUT, openapi_extra=describes(SilenceDocument))
+def put_silence(
+    store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
+) -> dict[str, Any]:
+    """Create or change a silence or maintenance window. Delivery waits, evaluation goes on."""
+    given = {name: value for name, value in named(body, "slug", slug).items() if name not in _STATE}
+    document = parse_document(SilenceDocument, given)
+    silencing.refuse_strangers(store, document)
+    _, created = definitions.put(store, vault, silencing.KIND, document, now=_now())
+    response.status_code = 201 if created else 200
+    wake(request)
+    return _shown(store, slug)
+
+
+@router.delete("/silences/{slug}", status_code=204)
+def delete_silence(store: StoreDep, request: Request, slug: str) -> None:
+    """End a silence: what it held back and still fires is told within seconds."""
+    definitions.archive(store, silencing.KIND, slug, now=_now())
+    wake(request)
+
+
+@router.post("/alerts/{alert_id}/acknowledge", openapi_extra=describes(AcknowledgeRequest, required=False))
+def acknowledge_alert(store: StoreDep, request: Request, alert_id: str, body: OptionalContent) -> dict[str, Any]:
+    """Say that somebody has seen an open alert: no more reminders, unless it gets worse."""
+    wanted = parse_document(AcknowledgeRequest, {} if body is None else body)
+    number = shapes.id_number(alert_id, "alert")
+    acknowledging.acknowledge(store, number, by=request.state.identity.name, note=wanted.note, now=_now())
+    return alert_views.alert(store, number)
+
+
+@router.get("/checks/{slug}/alerting")
+def get_alerting(store: StoreDep, slug: str) -> dict[str, Any]:
+    """Say of every rule of a check why it alerts or not: what it sees, what is next, and what keeps news back."""
+    return rule_explanations.explain(store, slug, now=_now())
+
+
+@router.post("/hooks/{slug}/replay", status_code=202)
+def replay_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
+    """Put all dead deliveries of a hook back into the outbox, but for those that later news has overtaken."""
+    done = dead_letters.replay_all(store, slug, now=_now())
+    wake(request)
+    return {"hook": slug, "replayed": done.replayed, "overtaken": done.overtaken}
+
+
+def _shown(store: Store, slug: str) -> dict[str, Any]:
+    row, state = silencing.state(store, slug, _now())
+    return {**definition_shape(row), **state}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

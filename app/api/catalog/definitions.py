@@ -1,0 +1,312 @@
+"""What should be: retrievers, checks and hooks; suites have their own module. PUT upserts by slug, DELETE archives."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from app.api.answers import PUT
+from app.api.bodies import Content
+from app.api.deps import StoreDep, VaultDep, known_parameters, needs
+from app.api.schemas import (
+    AcknowledgeRequest,
+    BaselineRequest,
+    ReanchorRequest,
+    RescoringRequest,
+    RunRequest,
+    TryRequest,
+    page,
+)
+from app.domain.errors import InvalidInputError, Problem
+from app.formats.catalog.canary_files import CanaryFile
+from app.formats.catalog.documents import (
+    CanaryDocument,
+    CheckDocument,
+    HookDocument,
+    RetrieverDocument,
+    SilenceDocument,
+    SuiteDocument,
+)
+from app.formats.catalog.inline_checks import inline_kinds
+from app.formats.catalog.secret_fields import public_json
+from app.formats.fields import Document
+from app.formats.history import shapes
+from app.services.catalog import api_keys, definitions, inline_checks
+from app.services.catalog.api_keys import Identity, Scope
+from app.services.delivery import hook_views
+from app.services.delivery.hook_views import hook_warnings
+from app.store.catalog.definitions import Definition
+from app.store.catalog.suites import CanaryRow
+
+router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
+
+Limit = Annotated[int, Query(ge=1, le=500)]
+After = Annotated[str, Query(max_length=200)]
+DOCUMENTS: tuple[type[Document], ...] = (
+    SuiteDocument,
+    CanaryDocument,
+    RetrieverDocument,
+    CheckDocument,
+    HookDocument,
+    SilenceDocument,
+    CanaryFile,
+    RunRequest,
+    RescoringRequest,
+    TryRequest,
+    ReanchorRequest,
+    AcknowledgeRequest,
+    BaselineRequest,
+)
+
+_READ_ONLY = frozenset(
+    {
+        "managed_by",
+        "source",
+        "hash",
+        "disabled_reason",
+        "created_at",
+        "updated_at",
+        "secrets_set",
+        "canary_count",
+        "coverage_note",
+        "reach",
+        "given",
+        "warnings",
+        "changed",
+    }
+)
+
+
+def describes(model: type[Document], *, required: bool = True) -> dict[str, Any]:
+    """Say in the API's description what a body holds; it is parsed here, so that errors speak as for files."""
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+
+
+def reference(name: str) -> dict[str, str]:
+    """Point to a document in the API's description."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+_CHECK_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "anyOf": [
+                        reference("CheckDocument"),
+                        {
+                            "title": "CheckWithParts",
+                            "description": "A check whose suite, retriever or hooks are written out instead of named.",
+                            "type": "object",
+                            "properties": {
+                                "suite": {"anyOf": [{"type": "string"}, reference("SuiteDocument")]},
+                                "retriever": {"anyOf": [{"type": "string"}, reference("RetrieverDocument")]},
+                                "hooks": {
+                                    "type": "array",
+                                    "items": {"anyOf": [{"type": "string"}, reference("HookDocument")]},
+                                },
+                            },
+                        },
+                    ]
+                }
+            }
+        },
+    }
+}
+
+
+# --- retrievers ----------------------------------------------------------------------------------------------
+
+
+@router.get("/retrievers")
+def list_retrievers(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+    """List the retrievers in force; header values are never shown."""
+    return listed(definitions.list_all(store, "retriever", after=after, limit=limit + 1), limit)
+
+
+@router.get("/retrievers/{slug}")
+def get_retriever(store: StoreDep, slug: str) -> dict[str, Any]:
+    """Show a retriever; header values are never shown."""
+    return definition_shape(definitions.find(store, "retriever", slug))
+
+
+@router.put("/retrievers/{slug}", responses=PUT, openapi_extra=describes(RetrieverDocument))
+@needs(Scope.ADMIN)
+def put_retriever(store: StoreDep, vault: VaultDep, response: Response, slug: str, body: Content) -> dict[str, Any]:
+    """Create or change a retriever. A header value of null keeps the one that is stored."""
+    return _put(store, vault, "retriever", RetrieverDocument, slug, body, response)
+
+
+@router.delete("/retrievers/{slug}", status_code=204)
+@needs(Scope.ADMIN)
+def delete_retriever(store: StoreDep, slug: str) -> None:
+    """Archive a retriever; its history stays."""
+    definitions.archive(store, "retriever", slug, now=_now())
+
+
+# --- checks --------------------------------------------------------------------------------------------------
+
+
+@router.get("/checks")
+def list_checks(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+    """List the checks in force."""
+    return listed(definitions.list_all(store, "check", after=after, limit=limit + 1), limit)
+
+
+@router.get("/checks/{slug}")
+def get_check(store: StoreDep, slug: str) -> dict[str, Any]:
+    """Show a check."""
+    return definition_shape(definitions.find(store, "check", slug))
+
+
+@router.put("/checks/{slug}", responses=PUT, openapi_extra=_CHECK_BODY)
+def put_check(
+    store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
+) -> dict[str, Any]:
+    """Create or change a check; with its suite, retriever or hooks, where they are written out instead of named.
+
+    Everything is put in force in one transaction, or nothing. A part without a slug has the check's. Retrievers and
+    hooks need scope admin, as by themselves. Where hooks are written out, `warnings` says which may not be reached.
+    """
+    given = named(body, "slug", slug)
+    inline = inline_kinds(given)
+    if inline & {"retriever", "hook"}:
+        api_keys.require(request.state.identity, Scope.ADMIN)
+    if inline:
+        saved, created = inline_checks.put(store, vault, given, now=_now())
+    else:
+        saved, created = definitions.save(store, vault, "check", CheckDocument, given, now=_now())
+    response.status_code = 201 if created else 200
+    wake(request)
+    shown = definition_shape(saved)
+    return {**shown, "warnings": _notes_on_hooks(request, store, saved)} if "hook" in inline else shown
+
+
+def _notes_on_hooks(request: Request, store: StoreDep, check: Definition) -> list[str]:
+    """List why hooks of a check cannot be delivered to as the settings are."""
+    hooks = [definition_shape(definitions.find(store, "hook", slug)) for slug in check.body["hooks"]]
+    policy = request.app.state.hook_policy
+    return [f"hook {hook['slug']}: {note}" for hook in hooks for note in hook_warnings(policy, hook)]
+
+
+@router.delete("/checks/{slug}", status_code=204)
+def delete_check(store: StoreDep, request: Request, slug: str) -> None:
+    """Archive a check: no more runs, open alerts resolve, history stays."""
+    definitions.archive(store, "check", slug, now=_now())
+    wake(request)
+
+
+# --- hooks ---------------------------------------------------------------------------------------------------
+
+
+@router.get("/hooks")
+def list_hooks(store: StoreDep, request: Request, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+    """List the hooks in force; secrets are never shown, and paths of webhooks' addresses to scope admin alone."""
+    found = definitions.list_all(store, "hook", after=after, limit=limit + 1)
+    return listed([hook_views.as_seen(hook, for_readers=only_reads(request)) for hook in found], limit)
+
+
+@router.get("/hooks/{slug}")
+def get_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
+    """Show a hook; its secret is never shown, and the path of a webhook's address to scope admin alone.
+
+    `warnings` says where it may not reach its address, and the setting that lets it.
+    """
+    found = definitions.find(store, "hook", slug)
+    return _warned(request, definition_shape(hook_views.as_seen(found, for_readers=only_reads(request))))
+
+
+@router.put("/hooks/{slug}", responses=PUT, openapi_extra=describes(HookDocument))
+@needs(Scope.ADMIN)
+def put_hook(
+    store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
+) -> dict[str, Any]:
+    """Create or change a hook. A secret of null keeps the one that is stored.
+
+    `warnings` says where it may not reach the address it was given, and the setting that lets it.
+    """
+    return _warned(request, _put(store, vault, "hook", HookDocument, slug, body, response))
+
+
+def _warned(request: Request, hook: Mapping[str, Any]) -> dict[str, Any]:
+    return {**hook, "warnings": hook_warnings(request.app.state.hook_policy, hook)}
+
+
+@router.delete("/hooks/{slug}", status_code=204)
+@needs(Scope.ADMIN)
+def delete_hook(store: StoreDep, slug: str) -> None:
+    """Archive a hook that no check uses."""
+    definitions.archive(store, "hook", slug, now=_now())
+
+
+def only_reads(request: Request) -> bool:
+    """Whether whoever asks may not define hooks, and is therefore not told the whole addresses of webhooks."""
+    identity: Identity = request.state.identity
+    return not identity.scope.includes(Scope.ADMIN)
+
+
+def wake(request: Request) -> None:
+    """Tell the embedded worker, where there is one, that there may be work."""
+    if request.app.state.worker is not None:
+        request.app.state.worker.wake()
+
+
+def _put(
+    store: StoreDep,
+    vault: VaultDep,
+    kind: str,
+    model: type[Document],
+    slug: str,
+    body: Any,
+    response: Response,
+) -> dict[str, Any]:
+    given = named(body, "slug", slug)
+    saved, created = definitions.save(store, vault, kind, model, given, now=_now())
+    response.status_code = 201 if created else 200
+    return definition_shape(saved)
+
+
+def named(body: Any, field: str, name: str) -> dict[str, Any]:
+    """Put the name of the path into the body, which may leave it out but not contradict it.
+
+    What answers add to a document is dropped, so that what was shown can be sent back.
+    """
+    if not isinstance(body, dict):
+        raise InvalidInputError([Problem(path="body", message="must be a JSON object")])
+    if body.get(field, name) != name:
+        raise InvalidInputError([Problem(path=field, message=f"is not the '{name}' of the address")])
+    return {**without_read_only(body), field: name}
+
+
+def without_read_only(body: Any) -> Any:
+    """Leave out what answers add to a document."""
+    return {key: body[key] for key in body if key not in _READ_ONLY} if isinstance(body, dict) else body
+
+
+def listed(found: list[Definition], limit: int) -> dict[str, Any]:
+    """Shape a page of definitions, of which one more than the limit was read."""
+    return page([definition_shape(row) for row in found[:limit]], found[limit - 1].slug if len(found) > limit else None)
+
+
+def definition_shape(row: Definition) -> dict[str, Any]:
+    """Shape a definition as everybody sees it, secrets left out."""
+    return {
+        **public_json(row.body, secrets_set=row.secrets is not None),
+        **ownership(row),
+        "hash": row.hash,
+        "disabled_reason": row.disabled_reason,
+        "created_at": shapes.time_text(row.created_at),
+        "updated_at": shapes.time_text(row.updated_at),
+    }
+
+
+def ownership(row: Definition | CanaryRow) -> Mapping[str, Any]:
+    """Say who manages a definition or canary, and where it is written."""
+    return {"managed_by": row.managed_by, "source": row.source}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,165 @@
+"""Everything at once: canary-file documents in and out, and suites from and to other tools' files."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from io import StringIO
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from app.api.answers import YamlResponse, answers
+from app.api.bodies import Content
+from app.api.catalog.definitions import describes, only_reads, wake
+from app.api.deps import StoreDep, VaultDep, known_parameters, needs
+from app.api.schemas import SuiteFiles
+from app.domain.errors import InvalidInputError, Problem
+from app.formats.catalog.canary_export import write_canary_file
+from app.formats.catalog.canary_files import CanaryFile, Documents, read_canary_files
+from app.formats.catalog.documents import CanaryDocument, SuiteDocument
+from app.formats.catalog.exchange import FORMATS, Gathering, Limits, Source
+from app.formats.catalog.exchange.grades import parse_grades
+from app.formats.catalog.warnings import warnings_of
+from app.formats.fields import shortened
+from app.formats.validation_messages import parse_document
+from app.services.catalog import applying, definitions, exporting, suite_power
+from app.services.catalog.api_keys import Scope
+from app.services.catalog.references import API
+from app.store.engine import Store
+
+router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
+
+Form = Literal["coalmine", "trec", "beir", "csv", "quepid", "rre", "jsonl"]
+Named = Annotated[str | None, Query(max_length=64)]
+
+
+@router.post("/import", openapi_extra=describes(CanaryFile), response_model=dict[str, Any])
+@needs(Scope.ADMIN)
+def import_documents(  # noqa: PLR0913 - a parameter for each
+    store: StoreDep,
+    vault: VaultDep,
+    request: Request,
+    body: Content,
+    *,
+    form: Annotated[Form, Query(alias="format")] = "coalmine",
+    suite: Named = None,
+    as_documents: bool = False,
+    split: Annotated[str | None, Query(max_length=64)] = None,
+    grades: Annotated[str | None, Query(max_length=1000)] = None,
+    dry_run: bool = False,
+) -> JSONResponse:
+    """Apply documents as API-managed objects, in one transaction; `dry_run` only says what would change.
+
+    Without a format the body is a canary file as JSON, a list of them, or `{"files": {name: text}}` with their YAML,
+    in which no variable is known. With one it is `{"files": {name: text}}`, the files of another tool, which become
+    the suite named by `suite`. `as_documents`: what they call a document is one here too, not a chunk. `split`: of BEIR
+    files with several qrels, which `qrels/SPLIT.tsv` is read. `grades`: what theirs mean, as a map `1=0,4=3` or as
+    their scale `0-4`; else those above 3 become 3. `notes` say what was left out, and which suites are too thin to see
+    much, `warnings` what is in force without effect. What the export answers can be sent as it is.
+    """
+    notes: Sequence[str] = ()
+    if form == "coalmine" and isinstance(body, dict) and "files" in body:
+        wanted = from_canary_files(store, parse_document(SuiteFiles, body).files)
+    elif form == "coalmine":
+        wanted = _joined([parse_document(CanaryFile, one) for one in (body if isinstance(body, list) else [body])])
+    else:
+        given = parse_document(SuiteFiles, body)
+        wanted, notes = from_files(form, suite, given, as_documents=as_documents, split=split, grades=grades)
+    if dry_run:
+        changes = applying.diff(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
+    else:
+        changes = applying.apply(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
+        wake(request)
+    told = [
+        {
+            "kind": change.kind,
+            "name": change.name,
+            "action": change.action,
+            "fields": list(change.fields),
+            "note": change.note,
+        }
+        for change in changes
+    ]
+    notes = [*notes, *suite_power.notes_on_plan(store, wanted, managed_by=API)]
+    warnings = [
+        {name: value for name in ("file", "line", "path", "message") if (value := getattr(one, name)) is not None}
+        for one in warnings_of(wanted)
+    ]
+    body = {"applied": not dry_run, "changes": told, "notes": notes, "warnings": warnings}
+    return JSONResponse(body)  # as it is: a hundred thousand changes would be checked for seconds
+
+
+@router.get("/export", response_class=YamlResponse, responses=answers(200))
+def export_documents(
+    store: StoreDep, request: Request, *, form: Annotated[Form, Query(alias="format")] = "coalmine", suite: Named = None
+) -> Response:
+    """Write everything in force as a canary file; secrets appear as `${VARIABLES}` to be set.
+
+    To keys without scope admin the addresses of webhooks that have a path are secrets too.
+
+    With a format it is one suite as another tool's files: `{"files": {name: text}, "notes": [what they cannot hold]}`.
+    """
+    if form == "coalmine":
+        text = write_canary_file(exporting.in_force(store), for_readers=only_reads(request))
+        return YamlResponse(text)
+    written = FORMATS[form].write(exporting.suite_in_force(store, suite))
+    return JSONResponse({"files": dict(written.files), "notes": list(written.notes)})
+
+
+def from_files(
+    form: str,
+    suite: str | None,
+    given: SuiteFiles,
+    *,
+    as_documents: bool = False,
+    split: str | None = None,
+    grades: str | None = None,
+) -> tuple[Documents, tuple[str, ...]]:
+    """Read files of another tool as a suite; gives it and what of them was left out. Raises InvalidInputError."""
+    if suite is None:
+        raise InvalidInputError([Problem(path="suite", message="say the name of the suite: ?suite=NAME")])
+    gathering = Gathering(as_document=as_documents or given.as_documents, limits=Limits(), grades=parse_grades(grades))
+    # Lines end at line feeds alone, as in a file: texts may hold other separators.
+    sources = [Source(name=name, lines=partial(StringIO, text)) for name, text in _of_split(given.files, split).items()]
+    FORMATS[form].read(sources, gathering)
+    imported = gathering.finish(suite)
+    return Documents(suites=(imported.suite,)), imported.notes
+
+
+def _of_split(files: Mapping[str, str], split: str | None) -> Mapping[str, str]:
+    """Leave out the qrels of other splits than the one that is named; None takes whatever there is.
+
+    Raises InvalidInputError where there are qrels of other splits only.
+    """
+    qrels = [name for name in files if name.rpartition("/")[0].rpartition("/")[2] == "qrels"]
+    wanted = [name for name in qrels if name.rpartition("/")[2] == f"{split}.tsv"]
+    if split is None or wanted == qrels:
+        return files
+    if not wanted:
+        there = ", ".join(shortened(name) for name in qrels)
+        raise InvalidInputError([Problem(path="split", message=f"there is no qrels/{split}.tsv; there are: {there}")])
+    return {name: text for name, text in files.items() if name not in qrels or name in wanted}
+
+
+def from_canary_files(store: Store, files: Mapping[str, str]) -> Documents:
+    """Read texts of canary files that came over the network. Raises InvalidInputError with files and lines."""
+    kinds = ("suite", "retriever", "hook")
+    known = {kind: [one.slug for one in definitions.list_all(store, kind)] for kind in kinds}
+    return read_canary_files(list(files.items()), {}, None, known=known)
+
+
+def _joined(pages: list[CanaryFile]) -> Documents:
+    suites: dict[str, tuple[CanaryDocument, ...]] = {}
+    for one in pages:
+        if one.suite is not None:
+            suites[one.suite] = (*suites.get(one.suite, ()), *one.canaries)
+    return Documents(
+        suites=tuple(
+            parse_document(SuiteDocument, {"slug": slug, "canaries": canaries}) for slug, canaries in suites.items()
+        ),
+        retrievers=tuple(document for one in pages for document in one.retrievers),
+        checks=tuple(document for one in pages for document in one.checks),
+        hooks=tuple(document for one in pages for document in one.hooks),
+        silences=tuple(document for one in pages for document in one.silences),
+    )

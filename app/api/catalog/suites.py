@@ -1,0 +1,128 @@
+"""What should be: suites and their canaries. PUT upserts, POST too, and DELETE archives."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter, Depends, Response
+
+from app.api.answers import PUT
+from app.api.bodies import Content
+from app.api.catalog.definitions import (
+    After,
+    Limit,
+    definition_shape,
+    describes,
+    listed,
+    named,
+    ownership,
+    reference,
+    without_read_only,
+)
+from app.api.deps import StoreDep, known_parameters
+from app.api.schemas import page
+from app.formats.catalog.documents import CanaryDocument, SuiteDocument
+from app.formats.catalog.warnings import why_nothing_is_expected
+from app.formats.validation_messages import parse_document
+from app.services import canary_keys
+from app.services.catalog import definitions, suite_power
+from app.store.catalog.suites import CanaryRow
+
+router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
+
+_CANARIES_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "anyOf": [
+                        reference("CanaryDocument"),
+                        {"type": "array", "items": reference("CanaryDocument")},
+                    ]
+                }
+            }
+        },
+    }
+}
+
+
+@router.get("/suites")
+def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+    """List the suites in force."""
+    return listed(definitions.list_suites(store, after=after, limit=limit + 1), limit)
+
+
+@router.get("/suites/{suite}")
+def get_suite(store: StoreDep, suite: str) -> dict[str, Any]:
+    """Show a suite, how many canaries it has and what damage they can see."""
+    return {**definition_shape(definitions.find_suite(store, suite)), **suite_power.of_suite(store, suite)}
+
+
+@router.put("/suites/{suite}", responses=PUT, openapi_extra=describes(SuiteDocument))
+def put_suite(store: StoreDep, response: Response, suite: str, body: Content) -> dict[str, Any]:
+    """Create or change a suite. `canaries`, where given, replace the API-managed ones; missing ones are archived."""
+    given = named(body, "slug", suite)
+    if isinstance(given.get("canaries"), list):
+        given["canaries"] = canary_keys.give_keys(store, suite, given["canaries"])
+    document = parse_document(SuiteDocument, given)
+    saved, created = definitions.put_suite(store, document, now=datetime.now(UTC))
+    response.status_code = 201 if created else 200
+    return {**definition_shape(saved), **suite_power.of_suite(store, suite)}
+
+
+@router.delete("/suites/{suite}", status_code=204)
+def delete_suite(store: StoreDep, suite: str) -> None:
+    """Archive a suite; its history stays."""
+    definitions.archive(store, "suite", suite, now=datetime.now(UTC))
+
+
+@router.get("/suites/{suite}/canaries")
+def list_canaries(store: StoreDep, suite: str, after: After = "", limit: Limit = 100) -> dict[str, Any]:
+    """List the canaries of a suite in their order."""
+    found = definitions.list_canaries(store, suite, after=after, limit=limit + 1)
+    return page([_canary(row) for row in found[:limit]], found[limit - 1].key if len(found) > limit else None)
+
+
+@router.post("/suites/{suite}/canaries", responses=PUT, openapi_extra=_CANARIES_BODY)
+def post_canaries(store: StoreDep, response: Response, suite: str, body: Content) -> dict[str, Any]:
+    """Create or change one canary, or a list of them, all or none; the suite is made where there is none.
+
+    A canary without a key has one made of its query, so that the same query is the same canary: sent again it changes
+    nothing, with other expectations it is changed. 201 where something is new. One canary is answered as it is stored;
+    both say how many were given and how many of them changed, a list also their keys.
+    """
+    bodies = [without_read_only(one) for one in (body if isinstance(body, list) else [body])]
+    given = canary_keys.give_keys(store, suite, bodies)
+    parsed = parse_document(SuiteDocument, {"slug": suite, "canaries": given}).canaries or ()
+    saved = definitions.put_canaries(store, suite, parsed, now=datetime.now(UTC), with_suite=True)
+    response.status_code = 201 if saved.created else 200
+    counts = {"given": len(parsed), "changed": saved.changed}
+    if isinstance(body, list):
+        return {**counts, "keys": [canary.key for canary in parsed]}
+    return {**_canary(definitions.find_canary(store, suite, parsed[0].key)), **counts}
+
+
+@router.get("/suites/{suite}/canaries/{key}")
+def get_canary(store: StoreDep, suite: str, key: str) -> dict[str, Any]:
+    """Show a canary."""
+    return _canary(definitions.find_canary(store, suite, key))
+
+
+@router.put("/suites/{suite}/canaries/{key}", responses=PUT, openapi_extra=describes(CanaryDocument))
+def put_canary(store: StoreDep, response: Response, suite: str, key: str, body: Content) -> dict[str, Any]:
+    """Create or change a canary."""
+    document = parse_document(CanaryDocument, named(body, "key", key))
+    saved = definitions.put_canaries(store, suite, [document], now=datetime.now(UTC))
+    response.status_code = 201 if saved.created else 200
+    return _canary(definitions.find_canary(store, suite, key))
+
+
+@router.delete("/suites/{suite}/canaries/{key}", status_code=204)
+def delete_canary(store: StoreDep, suite: str, key: str) -> None:
+    """Archive a canary; its history stays."""
+    definitions.archive_canary(store, suite, key, now=datetime.now(UTC))
+
+
+def _canary(row: CanaryRow) -> dict[str, Any]:
+    warning = why_nothing_is_expected(CanaryDocument.model_validate(row.body))
+    return {**row.body, **ownership(row), "hash": row.hash, "warnings": [] if warning is None else [warning]}

@@ -1,0 +1,62 @@
+"""The CSRF token of a session: sent in a header or in the body of a form, never in an address, which logs keep.
+
+The token stands in the body, so whoever checks it reads the form: once, for the route as well.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hmac import compare_digest
+from typing import Any, TypeVar
+
+from fastapi import Request
+from starlette.datastructures import FormData
+
+from app.domain.errors import ForbiddenError
+
+CSRF_FIELD = "csrf"
+CSRF_HEADER = "x-csrf-token"
+LONGEST_FIELD = 5_000_000
+"""Bytes. Files have the limit of all bodies."""
+_API = "/v1/"
+
+RouteT = TypeVar("RouteT", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormLimits:
+    """What the form of a route may hold besides the token."""
+
+    fields: int = 200
+    files: int = 0
+
+
+def takes_form(*, fields: int, files: int = 0) -> Callable[[RouteT], RouteT]:
+    """Mark a route as taking a form of other limits than most."""
+
+    def mark(route: RouteT) -> RouteT:
+        route.__dict__["form_limits"] = FormLimits(fields=fields, files=files)
+        return route
+
+    return mark
+
+
+async def read_form_data(request: Request) -> FormData:
+    """Return the form of a request, parsed on the first call, within the limits of its route."""
+    limits: FormLimits = getattr(request.scope.get("endpoint"), "form_limits", FormLimits())
+    return await request.form(
+        max_files=limits.files, max_fields=limits.fields + 1, max_part_size=LONGEST_FIELD
+    )  # the one more is the token
+
+
+async def expect_token(request: Request, token: str) -> None:
+    """Let a write of a session pass that carries its token. Raises ForbiddenError.
+
+    Routes of the API read no forms, so there it is the header alone.
+    """
+    given: Any = request.headers.get(CSRF_HEADER)
+    in_address = CSRF_FIELD in request.query_params
+    if given is None and not in_address and not request.url.path.startswith(_API):
+        given = (await read_form_data(request)).get(CSRF_FIELD)
+    if in_address or not isinstance(given, str) or not compare_digest(given.encode(), token.encode()):
+        await request.close()
+        raise ForbiddenError("the CSRF token of the page is missing or old; load the page again")

@@ -1,0 +1,56 @@
+"""What a check is compared with, over REST: show it, pin a run, accept the present, move along again."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+
+from app.api.bodies import Content
+from app.api.catalog.definitions import describes
+from app.api.deps import StoreDep, known_parameters
+from app.api.schemas import BaselineRequest
+from app.formats.validation_messages import parse_document
+from app.services.detection import baselines, suggested_rules
+
+router = APIRouter(prefix="/v1", tags=["detection"], dependencies=[Depends(known_parameters)])
+
+
+@router.get("/checks/{slug}/baseline")
+def get_baseline(store: StoreDep, slug: str) -> dict[str, Any]:
+    """Show what a check is compared with, what was learned of which runs, how its detector stands, and who chose."""
+    return baselines.show(store, slug)
+
+
+@router.put("/checks/{slug}/baseline", openapi_extra=describes(BaselineRequest))
+def put_baseline(store: StoreDep, request: Request, slug: str, body: Content) -> dict[str, Any]:
+    """Pin a run, `{"run": "812"}`, or call the present the new normal, `{"accept": true, "note": "new index"}`.
+
+    Accepting resolves the alerts that compare with a baseline at once, and learning begins anew. A pinned run is taken
+    over with the next run: drops are told against it, and the detector knows what was learned up to it.
+    """
+    wanted = parse_document(BaselineRequest, body)
+    who: dict[str, Any] = {"by": request.state.identity.name, "note": wanted.note, "now": _now()}
+    if wanted.run is not None:
+        baselines.pin(store, slug, wanted.run, **who)
+    else:
+        baselines.accept(store, slug, **who)
+    return baselines.show(store, slug)
+
+
+@router.delete("/checks/{slug}/baseline", status_code=204)
+def delete_baseline(store: StoreDep, request: Request, slug: str) -> None:
+    """Let the baseline move along with the runs again; nothing happens where it does."""
+    baselines.follow(store, slug, by=request.state.identity.name, now=_now())
+
+
+@router.get("/checks/{slug}/suggested-rules")
+def get_suggested_rules(store: StoreDep, slug: str) -> dict[str, Any]:
+    """Suggest bounds from the baseline: the 1 % quantile of its runs less 0.02, with the rule and the lines of YAML.
+
+    Empty, with a note, until a baseline stands. `watched_by` is the rule that bounds the measure already.
+    """
+    return suggested_rules.suggest(store, slug)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,43 @@
+"""Why a canary degraded, over REST: what was found last, and asking the retriever now."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from fastapi import APIRouter, Depends, Request
+
+from app.api.deps import StoreDep, known_parameters
+from app.services.diagnosis import diagnoses
+from app.services.diagnosis.diagnoses import OnDemand
+from app.services.probing.questioning import Told
+from app.services.runs.plans import Planner
+
+router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(known_parameters)])
+
+# Not the routes' threads, as with tries: retrievers that hang must not keep others from their pages.
+DIAGNOSES = CapacityLimiter(2)
+
+
+@router.get("/checks/{slug}/canaries/{key}/diagnosis")
+def get_diagnosis(store: StoreDep, slug: str, key: str) -> dict[str, Any]:
+    """Show why a canary is as it is, as it was found last: its cause, what speaks for it, what is proposed."""
+    return diagnoses.show(store, slug, key)
+
+
+@router.post("/checks/{slug}/canaries/{key}/diagnosis")
+async def post_diagnosis(request: Request, slug: str, key: str) -> dict[str, Any]:
+    """Ask the retriever now, about seven times, why a canary is as it was in the newest run; takes a minute at most."""
+    return await anyio.to_thread.run_sync(asking(request, slug, key), limiter=DIAGNOSES)
+
+
+def asking(
+    request: Request, slug: str, key: str, *, told: Told = lambda _answered, _of: None
+) -> Callable[[], dict[str, Any]]:
+    """Give what asks about a canary in the name of whoever sent the request, to be called in a thread of its own."""
+    state = request.app.state
+    on_demand: OnDemand = state.diagnoses
+    planner = Planner(state.access.store, state.access.vault)
+    by = request.state.identity.name
+    return lambda: on_demand.ask(planner, state.probe, slug, key, by=by, clock=lambda: datetime.now(UTC), told=told)

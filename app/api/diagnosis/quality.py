@@ -1,0 +1,40 @@
+"""The quality report of a check over REST."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from fastapi import APIRouter, Depends, Query, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from app.api.answers import answers
+from app.api.deps import StoreDep, known_parameters
+from app.formats.diagnosis.quality_reports import quality_markdown
+from app.services.diagnosis import quality_report
+from app.store.engine import Store
+
+router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
+
+# Not the routes' threads, and one at a time: whoever may read must not keep others from their pages.
+REPORTS = CapacityLimiter(1)
+
+
+@router.get("/checks/{slug}/quality", responses=answers(200, types=("application/json", "text/markdown")))
+async def get_quality(
+    store: StoreDep, slug: str, form: Annotated[Literal["json", "markdown"], Query(alias="format")] = "json"
+) -> Response:
+    """Go through the checklist of retrieval quality, by what each canary last got: where to look, and what is unknown.
+
+    Sections: suite, chunk quality, embedding quality, recall, precision, vocabulary, chunk boundaries, slow drift; each
+    with a verdict (`good`, `look_at_this`, `unknown`) and why, numbers, the worst examples and advice. Of large suites
+    a sample is looked at, as where texts are very long; `notes` say so. Reports are made one at a time.
+    """
+    return await anyio.to_thread.run_sync(_written, store, slug, form, limiter=REPORTS)
+
+
+def _written(store: Store, slug: str, form: str) -> Response:
+    report = quality_report.report(store, slug, now=datetime.now(UTC))
+    if form == "markdown":
+        return PlainTextResponse(quality_markdown(report), media_type="text/markdown; charset=utf-8")
+    return JSONResponse(report)

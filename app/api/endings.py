@@ -1,0 +1,87 @@
+"""Requests that wait for a run or a re-scoring to end: one look at the store for all of them, none while nobody waits.
+
+A worker of this process says when it has ended something; what other replicas end is seen within a second.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from contextlib import suppress
+from typing import Final
+
+import anyio
+import anyio.to_thread
+from anyio import CapacityLimiter
+from fastapi import Request
+
+from app.domain.errors import StoreUnavailableError
+from app.services.history import change_feed
+from app.services.history.change_feed import Topic
+from app.store.engine import Store
+
+logger = logging.getLogger("coalmine.api")
+
+_LOOK_SECONDS: Final = 1.0
+
+
+class Endings:
+    """Everybody in this process who waits for something to end."""
+
+    def __init__(self, store: Store, *, look_seconds: float = _LOOK_SECONDS) -> None:
+        self._store, self._look_seconds = store, look_seconds
+        self._waiting: defaultdict[Topic, set[asyncio.Event]] = defaultdict(set)
+        self._looking: asyncio.Task[None] | None = None
+        self._hint: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # A thread of its own, so that who waits is answered while all threads of the routes are busy.
+        self._thread = CapacityLimiter(1)
+
+    async def wait(self, topic: Topic, seconds: float) -> None:
+        """Return once what is named has ended, or is not there, and after so many seconds at the latest."""
+        ended = asyncio.Event()
+        self._waiting[topic].add(ended)
+        if self._looking is None or self._looking.done():
+            self._loop, self._hint = asyncio.get_running_loop(), asyncio.Event()
+            self._looking = asyncio.create_task(self._look_on(self._hint), name="coalmine-endings")
+        elif self._hint is not None:
+            self._hint.set()
+        try:
+            with anyio.move_on_after(seconds):
+                await ended.wait()
+        finally:
+            self._waiting[topic].discard(ended)
+            if not self._waiting[topic]:
+                del self._waiting[topic]
+            if not self._waiting:
+                self._looking.cancel()
+                self._looking = None
+
+    def notify(self) -> None:
+        """Have the store looked at now, since something has ended in this process. Any thread may call it."""
+        if self._waiting and self._loop is not None and self._hint is not None:
+            with suppress(RuntimeError):  # the loop is closed: the process ends
+                self._loop.call_soon_threadsafe(self._hint.set)
+
+    async def _look_on(self, hint: asyncio.Event) -> None:
+        while True:
+            hint.clear()
+            try:
+                await self._look()
+            except StoreUnavailableError as error:
+                logger.warning("store_unavailable", extra={"detail": str(error)})
+            except Exception:
+                logger.exception("bug")  # the next look tries again
+            with anyio.move_on_after(self._look_seconds):
+                await hint.wait()
+
+    async def _look(self) -> None:
+        ended = await anyio.to_thread.run_sync(change_feed.ended, self._store, set(self._waiting), limiter=self._thread)
+        for topic in ended & self._waiting.keys():
+            for waiter in self._waiting[topic]:
+                waiter.set()
+
+
+def endings_of(request: Request) -> Endings:
+    """Return what the requests of this process wait with."""
+    endings: Endings = request.app.state.endings
+    return endings

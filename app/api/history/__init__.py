@@ -1,0 +1,1 @@
+"""What was, as people read it: over REST."""

@@ -1,0 +1,271 @@
+"""What happened: runs, results, series, alerts and deliveries; and the requests that make something happen."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Literal
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+
+from app.api.answers import answers
+from app.api.bodies import OptionalContent
+from app.api.catalog.definitions import Limit, describes, wake
+from app.api.deps import StoreDep, known_parameters, needs
+from app.api.endings import endings_of
+from app.api.schemas import LARGEST_ID, Before, RunRequest, Version, page
+from app.domain.errors import InvalidInputError, Problem
+from app.domain.model import Category, Outcome, Reason, RunStatus, Trigger, Verdict
+from app.formats.history import reports, shapes
+from app.formats.history.report_pages import page_policy, report_html
+from app.formats.validation_messages import parse_document
+from app.services.alerts import alert_views
+from app.services.catalog.api_keys import Scope
+from app.services.delivery import deliveries
+from app.services.detection import detector_series
+from app.services.history import charts, run_views
+from app.services.history.change_feed import Kind, Topic
+from app.services.runs import scheduling
+from app.store.engine import to_us
+
+router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
+
+
+_FIRST_YEAR, _LAST_YEAR = 1970, 9999
+REPORT_TYPES = ("application/json", "text/markdown", "application/xml", "text/html")
+Slug = Annotated[str | None, Query(pattern="^[a-z0-9-]{1,64}$")]
+
+
+@router.post("/checks/{slug}/runs", responses=answers(200, 202), openapi_extra=describes(RunRequest, required=False))
+async def post_run(
+    request: Request,
+    store: StoreDep,
+    slug: str,
+    body: OptionalContent,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+) -> JSONResponse:
+    """Run a check now: 202, or 200 with the run when it ended within `wait_seconds`.
+
+    While a run of the check is active exactly one follow-up is queued and returned.
+    """
+    wanted = parse_document(RunRequest, {} if body is None else body)
+    limiter: CapacityLimiter = request.app.state.access.waiting
+
+    def queue() -> int:
+        return scheduling.run_now(
+            store,
+            slug,
+            trigger=Trigger(wanted.trigger),
+            index_version=wanted.index_version,
+            idempotency_key=idempotency_key,
+            now=datetime.now(UTC),
+        )[0]
+
+    run_id = await anyio.to_thread.run_sync(queue, limiter=limiter)
+    wake(request)
+    if wanted.wait_seconds:
+        await endings_of(request).wait(Topic(Kind.RUN, run_id), wanted.wait_seconds)
+    run = await anyio.to_thread.run_sync(run_views.run, store, str(run_id), limiter=limiter)
+    ended = run["status"] not in {RunStatus.QUEUED, RunStatus.RUNNING}
+    headers = {"location": f"/v1/runs/{run_id}"}
+    return JSONResponse(run, status_code=200 if ended and wanted.wait_seconds else 202, headers=headers)
+
+
+@router.get("/checks/{slug}/health")
+def get_health(store: StoreDep, slug: str, version: Version = None) -> dict[str, Any]:
+    """Show the newest ended run of a check or, of a re-scoring, the newest run that is in it."""
+    return run_views.health(store, slug, version=version)
+
+
+@router.get("/checks/{slug}/runs")
+def list_runs(
+    store: StoreDep, slug: str, before: Before = None, limit: Limit = 50, version: Version = None
+) -> dict[str, Any]:
+    """List the runs of a check, newest first; of a re-scoring, those that are in it."""
+    found = run_views.list_runs(store, slug, before=before, limit=limit + 1, version=version)
+    return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
+
+
+@router.get("/runs/{run_id}")
+def get_run(store: StoreDep, run_id: str, version: Version = None) -> dict[str, Any]:
+    """Show a run; while it goes on, with its progress."""
+    return run_views.run(store, run_id, version=version)
+
+
+@router.get("/runs/{run_id}/results")
+def list_results(  # noqa: PLR0913 - a parameter for each
+    *,
+    store: StoreDep,
+    run_id: str,
+    verdict: Verdict | None = None,
+    category: Category | None = None,
+    tag: Annotated[str | None, Query(max_length=64)] = None,
+    reason: Reason | None = None,
+    outcome: Outcome | None = None,
+    after: Annotated[int, Query(ge=-1, le=LARGEST_ID)] = -1,
+    limit: Limit = 100,
+    version: Version = None,
+) -> dict[str, Any]:
+    """List the results of an ended run with their evidence."""
+    found, following = run_views.results(
+        store,
+        run_id,
+        verdict=verdict,
+        category=category,
+        tag=tag,
+        reason=reason,
+        outcome=outcome,
+        after=after,
+        limit=limit,
+        version=version,
+    )
+    return page(found, None if following is None else str(following))
+
+
+@router.get("/runs/{run_id}/report", responses=answers(200, types=REPORT_TYPES))
+def get_report(
+    store: StoreDep,
+    run_id: str,
+    report_format: Annotated[Literal["json", "markdown", "junit", "html"], Query(alias="format")] = "json",
+    version: Version = None,
+) -> Response:
+    """Report an ended run: every measure at every cut-off, categories, worst canaries."""
+    report = run_views.report(store, run_id, version=version)
+    if report_format == "markdown":
+        return PlainTextResponse(reports.report_markdown(report), media_type="text/markdown; charset=utf-8")
+    if report_format == "junit":
+        return Response(reports.report_junit(report), media_type="application/xml")
+    if report_format == "html":
+        return HTMLResponse(report_html(report), headers={"content-security-policy": page_policy()})
+    report.pop("results")
+    return JSONResponse(report)
+
+
+@router.get("/checks/{slug}/series")
+def get_series(
+    store: StoreDep,
+    slug: str,
+    measure: Annotated[str, Query(max_length=64)] = "coverage",
+    category: Category | None = None,
+    start: Annotated[datetime | None, Query(alias="from")] = None,
+    end: Annotated[datetime | None, Query(alias="to")] = None,
+    points: Annotated[int, Query(ge=1, le=charts.MAX_POINTS)] = 300,
+    version: Version = None,
+) -> dict[str, Any]:
+    """Show a measure over time, by default the last day.
+
+    A point is a single run, or the mean of several with the least and greatest value. `gaps` are stretches without a
+    measurement, `usual` encloses 98 % of the runs the baseline in force was learned from, `lines` are the bounds of the
+    rules on this measure, `alerts` those that were open meanwhile.
+    """
+    since, until = _period(start, end)
+    return charts.series(
+        store,
+        slug,
+        measure=measure,
+        category=category,
+        start=to_us(since),
+        end=to_us(until),
+        points=points,
+        version=version,
+    )
+
+
+@router.get("/checks/{slug}/evidence-series")
+def get_evidence_series(
+    store: StoreDep,
+    slug: str,
+    start: Annotated[datetime | None, Query(alias="from")] = None,
+    end: Annotated[datetime | None, Query(alias="to")] = None,
+    points: Annotated[int, Query(ge=1, le=charts.MAX_POINTS)] = 300,
+) -> dict[str, Any]:
+    """Show the evidence of harm the detector of a check had after each run, against the line it alarms at.
+
+    A point that covers several runs holds the greatest evidence of them; None = the detector was still learning what is
+    usual. Of very many runs only the newest are read: `since` says from when on.
+    """
+    since, until = _period(start, end)
+    return detector_series.evidence(store, slug, start=to_us(since), end=to_us(until), points=points)
+
+
+@router.get("/checks/{slug}/canaries/{key}/history")
+def get_canary_history(store: StoreDep, slug: str, key: str, limit: Limit = 200) -> dict[str, Any]:
+    """Show the states a canary went through, newest first."""
+    return charts.canary_history(store, slug, key, limit=limit)
+
+
+@router.get("/alerts")
+def list_alerts(
+    store: StoreDep,
+    check: Slug = None,
+    state: Literal["pending", "firing", "recovering", "resolved"] | None = None,
+    incident_id: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
+    before: Before = None,
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """List alerts with their transitions, newest first."""
+    found = alert_views.list_alerts(
+        store, check=check, state=state, incident_id=incident_id, before=before, limit=limit + 1
+    )
+    return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
+
+
+@router.get("/alerts/{alert_id}")
+def get_alert(store: StoreDep, alert_id: str) -> dict[str, Any]:
+    """Show an alert: what was seen, what changed and why."""
+    return alert_views.alert(store, shapes.id_number(alert_id, "alert"))
+
+
+@router.post("/hooks/{slug}/test", status_code=202)
+@needs(Scope.ADMIN)
+def test_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
+    """Send a test message through the path every alert takes; the delivery tells what became of it."""
+    delivery_id = deliveries.send_test(store, slug, now=datetime.now(UTC))
+    wake(request)
+    return alert_views.delivery(store, delivery_id)
+
+
+@router.get("/deliveries")
+def list_deliveries(
+    store: StoreDep,
+    hook: Slug = None,
+    state: Literal["pending", "delivered", "dead", "cancelled"] | None = None,
+    before: Before = None,
+    limit: Limit = 50,
+) -> dict[str, Any]:
+    """List deliveries with their attempts, newest first."""
+    found = alert_views.list_deliveries(store, hook=hook, state=state, before=before, limit=limit + 1)
+    return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
+
+
+@router.get("/deliveries/{delivery_id}")
+def get_delivery(store: StoreDep, delivery_id: str) -> dict[str, Any]:
+    """Show a delivery with its attempts."""
+    return alert_views.delivery(store, shapes.id_number(delivery_id, "delivery"))
+
+
+@router.post("/deliveries/{delivery_id}/replay", status_code=202)
+def replay_delivery(store: StoreDep, request: Request, delivery_id: str) -> dict[str, Any]:
+    """Put a dead delivery back into the outbox."""
+    number = shapes.id_number(delivery_id, "delivery")
+    deliveries.replay(store, number, now=datetime.now(UTC))
+    wake(request)
+    return alert_views.delivery(store, number)
+
+
+def _period(start: datetime | None, end: datetime | None) -> tuple[datetime, datetime]:
+    """Read a period, by default the last day; what lies ahead is left out, for of it nothing can be known."""
+    now = datetime.now(UTC)
+    until = _moment(end, "to") or now
+    since = _moment(start, "from") or until - timedelta(days=1)
+    if since >= until:
+        raise InvalidInputError([Problem(path="from", message="must be before 'to'")])
+    return since, until if since >= now else min(until, now)
+
+
+def _moment(given: datetime | None, name: str) -> datetime | None:
+    if given is not None and given.tzinfo is None:
+        raise InvalidInputError([Problem(path=name, message="needs a time zone, for example 2026-01-31T12:00:00Z")])
+    if given is not None and not _FIRST_YEAR < given.year < _LAST_YEAR:
+        raise InvalidInputError([Problem(path=name, message="must be between 1971 and 9998")])
+    return given

@@ -1,0 +1,24 @@
+"""The embedder of a retriever: how it answers known texts now and did once, and accepting it as it is now."""
+
+from typing import Any
+
+from fastapi import APIRouter, Depends
+
+from app.api.deps import StoreDep, known_parameters, needs
+from app.services.catalog.api_keys import Scope
+from app.services.probing import embedding_canaries
+
+router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
+
+
+@router.get("/retrievers/{slug}/embedding")
+def get_embedding(store: StoreDep, slug: str) -> dict[str, Any]:
+    """Show what runs found of a retriever's embedder: its reference, the last finding and since when it holds."""
+    return embedding_canaries.show(store, slug)
+
+
+@router.delete("/retrievers/{slug}/embedding", status_code=204)
+@needs(Scope.WRITE)
+def delete_embedding(store: StoreDep, slug: str) -> None:
+    """Accept the embedder as it is now: the next run learns its reference anew."""
+    embedding_canaries.accept(store, slug)

@@ -1,0 +1,61 @@
+"""Re-scorings over REST: ask for history to be judged by the judgments of now, and see how far that is."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse
+
+from app.api.answers import answers
+from app.api.bodies import OptionalContent
+from app.api.catalog.definitions import Limit, describes, wake
+from app.api.deps import StoreDep, known_parameters
+from app.api.endings import endings_of
+from app.api.schemas import Before, RescoringRequest, page
+from app.formats.history.shapes import id_number
+from app.formats.validation_messages import parse_document
+from app.services.history.change_feed import Kind, Topic
+from app.services.runs import rescoring
+
+router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
+
+
+@router.post(
+    "/checks/{slug}/rescorings",
+    responses=answers(200, 202),
+    openapi_extra=describes(RescoringRequest, required=False),
+)
+async def post_rescoring(request: Request, store: StoreDep, slug: str, body: OptionalContent) -> JSONResponse:
+    """Judge a check's past runs by the judgments in force: 202, or 200 when that is done within `wait_seconds`.
+
+    The numbers of the day stay; the new ones are a measures version of their own. Asked again with the same suite, it
+    is the same re-scoring, which takes in what has come since.
+    """
+    wanted = parse_document(RescoringRequest, {} if body is None else body)
+    limiter: CapacityLimiter = request.app.state.access.waiting
+
+    def ask() -> int:
+        return rescoring.ask(store, slug, since=wanted.since, now=datetime.now(UTC))
+
+    rescoring_id = await anyio.to_thread.run_sync(ask, limiter=limiter)
+    wake(request)
+    if wanted.wait_seconds:
+        await endings_of(request).wait(Topic(Kind.RESCORING, rescoring_id), wanted.wait_seconds)
+    found = await anyio.to_thread.run_sync(rescoring.show, store, rescoring_id, limiter=limiter)
+    headers = {"location": f"/v1/rescorings/{rescoring_id}"}
+    return JSONResponse(found, status_code=202 if found["finished_at"] is None else 200, headers=headers)
+
+
+@router.get("/checks/{slug}/rescorings")
+def list_rescorings(store: StoreDep, slug: str, before: Before = None, limit: Limit = 50) -> dict[str, Any]:
+    """List the re-scorings of a check, newest first."""
+    found = rescoring.list_all(store, slug, before=before, limit=limit + 1)
+    return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
+
+
+@router.get("/rescorings/{rescoring_id}")
+def get_rescoring(store: StoreDep, rescoring_id: str) -> dict[str, Any]:
+    """Show a re-scoring: how far it is and, once it has finished, its runs before and after."""
+    return rescoring.show(store, id_number(rescoring_id, "re-scoring"))

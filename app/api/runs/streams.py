@@ -1,0 +1,157 @@
+"""Streams of events: who listens, and the one look at the store a second that is made for all of them.
+
+Nobody listens, nobody looks. A stream holds no thread and no connection of the database; the look holds one of each
+for a moment. A listener that does not keep up is let go of: it comes back by itself, and is told how things stand.
+A process holds so many streams open and no more (`MOST`), and of one key so many (`MOST_OF_A_KEY`), whether programs or
+signed-in browsers show it: nobody takes them all.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+import anyio.to_thread
+from anyio import CapacityLimiter
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from app.domain.errors import BusyError, StoreUnavailableError
+from app.services.history import change_feed
+from app.services.history.change_feed import Event, Kind, Sight, Topic
+from app.store.engine import Store
+
+logger = logging.getLogger("coalmine.streams")
+
+MOST: Final = 100
+"""Streams a process holds open at once."""
+MOST_OF_A_KEY: Final = 20
+"""Of them those of one key. The open service on loopback knows no keys, and there is nobody to keep them from."""
+LONGEST_SECONDS: Final = 600.0
+"""How long a stream may stay; who comes back shows a key again, which may have been revoked."""
+_LOOK_SECONDS: Final = 1.0
+_UNREAD: Final = 2_000
+"""Events that wait for a listener who does not keep up, before it is let go of."""
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Listener:
+    """Somebody who follows a topic."""
+
+    topic: Topic
+    key: str | None
+    """The prefix of the key that was shown."""
+    inlet: MemoryObjectSendStream[Event]
+    outlet: MemoryObjectReceiveStream[Event]
+    longest_seconds: float
+    seen: Sight | None = None
+
+    async def events(self, seconds: float) -> AsyncIterator[Event]:
+        """Give events as they come; ends with the last one, after so many seconds, or when the process ends."""
+        until = anyio.current_time() + min(seconds, self.longest_seconds)
+        while True:
+            event: Event | None = None
+            try:
+                with anyio.move_on_after(until - anyio.current_time()):
+                    event = await self.outlet.receive()
+            except anyio.EndOfStream:
+                return
+            if event is None:
+                return
+            yield event
+            if event.last:
+                return
+
+
+class Streams:
+    """Everybody who listens to this process."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        most: int = MOST,
+        most_of_a_key: int = MOST_OF_A_KEY,
+        look_seconds: float = _LOOK_SECONDS,
+        longest_seconds: float = LONGEST_SECONDS,
+    ) -> None:
+        self._store, self._most, self._most_of_a_key = store, most, most_of_a_key
+        self._look_seconds, self._longest_seconds = look_seconds, longest_seconds
+        self._listeners: set[Listener] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._ending = False
+        # A thread of its own, so that streams are told while all threads of the routes are busy.
+        self._thread = CapacityLimiter(1)
+
+    @asynccontextmanager
+    async def listening(self, kind: Kind, opaque: str = "", *, key: str | None = None) -> AsyncIterator[Listener]:
+        """Listen to the news, or to a run or re-scoring with this id, as long as the block lasts.
+
+        Raises BusyError where too many do, of all or of this key, or the process is ending, NotFoundError, and
+        StoreUnavailableError.
+        """
+        self._expect_room(key)
+        found = await anyio.to_thread.run_sync(change_feed.find, self._store, kind, opaque, limiter=self._thread)
+        self._expect_room(key)  # others may have come meanwhile
+        inlet, outlet = anyio.create_memory_object_stream[Event](_UNREAD)
+        topic, now = found
+        longest = self._longest_seconds
+        listener = Listener(topic=topic, key=key, inlet=inlet, outlet=outlet, longest_seconds=longest)
+        _tell(listener, now)
+        self._listeners.add(listener)
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look_on(), name="coalmine-streams")
+        try:
+            yield listener
+        finally:
+            self._listeners.discard(listener)
+            inlet.close()
+            outlet.close()
+            if not self._listeners:
+                self._looking.cancel()
+                self._looking = None
+
+    def end(self) -> None:
+        """End every stream and begin no more: a server waits for open ones before it stops."""
+        self._ending = True
+        for listener in self._listeners:
+            listener.inlet.close()
+
+    def _expect_room(self, key: str | None) -> None:
+        if self._ending:
+            raise BusyError("the service is stopping")
+        if len(self._listeners) >= self._most:
+            raise BusyError(f"this process holds {self._most} event streams open already, and takes no more")
+        of_key = sum(listener.key == key for listener in self._listeners) if key is not None else 0
+        if of_key >= self._most_of_a_key:
+            raise BusyError(f"this key holds {of_key} event streams open already, and gets no more from this process")
+
+    async def _look_on(self) -> None:
+        seen = Sight()
+        while True:
+            try:
+                seen = await self._look(seen)
+            except StoreUnavailableError as error:
+                logger.warning("store_unavailable", extra={"detail": str(error)})
+            except Exception:
+                logger.exception("bug")  # the next look tries again
+            await anyio.sleep(self._look_seconds)
+
+    async def _look(self, seen: Sight) -> Sight:
+        topics = {listener.topic for listener in self._listeners}
+        now = await anyio.to_thread.run_sync(change_feed.look, self._store, topics, seen, limiter=self._thread)
+        for listener in self._listeners:
+            if listener.topic in topics:  # who came while we looked is told next time
+                _tell(listener, now)
+        return now
+
+
+def _tell(listener: Listener, now: Sight) -> None:
+    try:
+        for event in change_feed.events(listener.topic, listener.seen, now):
+            listener.inlet.send_nowait(event)
+    except (anyio.WouldBlock, anyio.ClosedResourceError):
+        listener.inlet.close()
+    listener.seen = now

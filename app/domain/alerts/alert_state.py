@@ -1,0 +1,343 @@
+"""Alerting: when a rule opens, escalates and resolves its alert, decided from rows alone.
+
+What a rule says about one run stands in rules; who is notified of a change, in incidents. A decision depends on
+nothing but its arguments, so a restart, a reload or another replica decides the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from itertools import takewhile
+from typing import Any, Final
+
+from app.domain.alerts.rules import Condition
+from app.domain.catalog.schedules import Schedule, next_due
+from app.domain.counts import plural
+from app.domain.model import Bound, Percentile, Rule, RuleKind, RunStatus, Severity
+
+
+class AlertState(StrEnum):
+    """Where an alert is. `ok` and `pending` are not alerts yet: nothing was opened."""
+
+    OK = "ok"
+    PENDING = "pending"
+    FIRING = "firing"
+    RECOVERING = "recovering"
+    RESOLVED = "resolved"
+
+
+OPEN: Final = frozenset({AlertState.FIRING, AlertState.RECOVERING})
+
+
+class TransitionType(StrEnum):
+    """What can happen to an alert; each is an appended row."""
+
+    OPENED = "opened"
+    ESCALATED = "escalated"
+    UPDATED = "updated"
+    """The detector names further canaries."""
+    ACKNOWLEDGED = "acknowledged"
+    REMINDED = "reminded"
+    RESOLVED = "resolved"
+
+
+class Retirement(StrEnum):
+    """Why an alert resolves without a good run."""
+
+    RULE_REMOVED = "rule_removed"
+    CHECK_ARCHIVED = "check_archived"
+    CHECK_DISABLED = "check_disabled"
+    BASELINE_ACCEPTED = "baseline_accepted"
+
+
+RETIRED: Final = {
+    Retirement.RULE_REMOVED: "the rule was removed from the check",
+    Retirement.CHECK_ARCHIVED: "the check was archived",
+    Retirement.CHECK_DISABLED: "the check was disabled",
+    Retirement.BASELINE_ACCEPTED: "baseline accepted, the present is the new normal",
+}
+"""Why, as part of a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One ended run as the current rule sees it; `at` is when it ended."""
+
+    run_id: int
+    at: datetime
+    condition: Condition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAlert:
+    """What the row of an unresolved alert says."""
+
+    state: AlertState
+    severity: Severity
+    opened_at: datetime | None = None
+    """None while pending."""
+    opened_run_id: int | None = None
+    """The run that opened it; runs have ids in the order they were carried out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What becomes of an alert now, and why. `transitions` are to be appended in this order, at `at`."""
+
+    state: AlertState
+    severity: Severity | None
+    """That of the alert, or while pending that of the newest run; None when ok."""
+    transitions: tuple[TransitionType, ...]
+    reason: str
+    """A sentence for people."""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    """JSON: what was looked at."""
+    at: datetime
+
+
+def decide(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, now: datetime) -> Decision:
+    """Decide about a rule's alert after a run has ended.
+
+    `window`: ended runs of the check, oldest first, all judged by the rule as it is now, the run that just ended
+    last: at least its last `window_length(rule)` measured ones. `alert`: the unresolved alert, if there is one.
+
+    A run that measured nothing for the rule changes nothing. Otherwise an alert opens on a bad run that makes at
+    least N of the last M measured runs bad. Its severity is the worst that reaches N by itself (warning counts
+    critical runs too); while open it can rise, an `escalated`, but never falls. It resolves on the Kth good run in a
+    row since it opened; a run that is neither bad nor beyond the margin ends such a row without putting a recovering
+    alert back to firing, a bad one does both. Where the detector counts the good runs, one makes the alert recovering
+    and the detector's word resolves it.
+    """
+    if rule.kind is RuleKind.NO_DATA:
+        raise ValueError("no_data is decided by decide_no_data: it is about runs that never came.")
+    recent = [one.condition for one in window if one.condition.measured][-rule.open_of :]
+    current = window[-1].condition if window and window[-1].condition.measured else None
+    worst = _reached(rule, recent)
+    if alert is None or alert.state not in OPEN:
+        step = _unopened(rule, current, recent, worst)
+        good = 0
+    else:
+        since = [one.condition for one in _since(alert, window) if one.condition.measured]
+        good = good_runs(alert, window)
+        step = _open(rule, alert, current if since else None, worst, good)
+    state, severity, transitions, why = step
+    seen = window[-1].condition.reason if window else "no run has ended yet"
+    return Decision(
+        state=state,
+        severity=severity,
+        transitions=transitions,
+        reason=f"{seen}; {why}.",
+        evidence=_evidence(rule, window, good),
+        at=now,
+    )
+
+
+def fault_began(window: Sequence[Observation], run_id: int) -> tuple[int, bool]:
+    """Give the first of the bad runs in a row that lead to this one, and whether a good one before it is known.
+
+    `window`: observations as `decide` takes them; those that measured nothing for the rule are no part of a row.
+    """
+    earlier = [one for one in window if one.run_id < run_id and one.condition.measured]
+    in_a_row = list(takewhile(lambda one: one.condition.severity is not None, reversed(earlier)))
+    return (in_a_row[-1].run_id if in_a_row else run_id), len(in_a_row) < len(earlier)
+
+
+def good_runs(alert: OpenAlert, window: Sequence[Observation]) -> int:
+    """Count the good runs in a row at the end of the window, of those since an alert was opened."""
+    measured = [one.condition for one in _since(alert, window) if one.condition.measured]
+    return sum(1 for _ in takewhile(lambda one: one.good_beyond_margin, reversed(measured)))
+
+
+def window_length(rule: Rule) -> int:
+    """How many of the last measured runs `decide` has to see."""
+    return max(rule.open_of, rule.close)
+
+
+def retire(alert: OpenAlert, why: Retirement, now: datetime) -> Decision:
+    """Resolve an alert whose rule or check is gone; one that is only pending just vanishes."""
+    opened = alert.state in OPEN
+    return Decision(
+        state=AlertState.RESOLVED if opened else AlertState.OK,
+        severity=alert.severity if opened else None,
+        transitions=(TransitionType.RESOLVED,) if opened else (),
+        reason=f"{why}: {RETIRED[why]}.",
+        evidence={"cause": why.value},
+        at=now,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overdue:
+    """A check of which nothing completed for too long."""
+
+    since: datetime
+    """When it last completed, or was created."""
+    deadline: datetime
+    """The second scheduled instant after that."""
+    ever: bool
+    """Whether it completed at all."""
+
+
+def completes(status: RunStatus) -> bool:
+    """Whether a run that ended so is data: it was carried out, if only in part and whatever its verdict.
+
+    That its probes failed is for `probe_errors` to say. A run that could not be executed is no data.
+    """
+    return status in {RunStatus.FINISHED, RunStatus.PARTIAL}
+
+
+def no_data_due(
+    schedule: Schedule, last_completed: datetime | None, now: datetime, created_at: datetime
+) -> Overdue | None:
+    """Say whether nothing completed by the second-next scheduled instant; the quiet weekend of a cron is no silence.
+
+    `created_at`: since when the check has been there in this form, enabled. `last_completed`: when the newest run
+    that `completes` ended.
+    """
+    expected = no_data_expected(schedule, last_completed, created_at)
+    return None if now < expected.deadline else expected
+
+
+def no_data_expected(schedule: Schedule, last_completed: datetime | None, created_at: datetime) -> Overdue:
+    """Say by when a run has to complete, or else the check is overdue; see `no_data_due`."""
+    since = created_at if last_completed is None else max(created_at, last_completed)
+    deadline = next_due(schedule, next_due(schedule, since))
+    return Overdue(since=since, deadline=deadline, ever=last_completed is not None)
+
+
+def decide_no_data(overdue: Overdue | None, alert: OpenAlert | None, now: datetime) -> Decision:
+    """Decide about the `no_data` alert at a tick, or (with None) when a run completes.
+
+    It opens at once and resolves at once: the two scheduled instants are its window, so N of M does not apply.
+    """
+    opened = alert is not None and alert.state in OPEN
+    if overdue is None:
+        return Decision(
+            state=AlertState.RESOLVED if opened else AlertState.OK,
+            severity=alert.severity if alert is not None and opened else None,
+            transitions=(TransitionType.RESOLVED,) if opened else (),
+            reason="A run has completed.",
+            at=now,
+        )
+    last = f"since {overdue.since:%Y-%m-%d %H:%M:%S} UTC" if overdue.ever else "since the check was created"
+    deadline = f"{overdue.deadline:%Y-%m-%d %H:%M:%S} UTC"
+    return Decision(
+        state=AlertState.FIRING,
+        severity=Severity.CRITICAL,
+        transitions=() if opened else (TransitionType.OPENED,),
+        reason=f"No run has completed {last}; the second scheduled one was due at {deadline}.",
+        evidence={"since": overdue.since.isoformat(), "deadline": overdue.deadline.isoformat(), "ever": overdue.ever},
+        at=now,
+    )
+
+
+_Step = tuple[AlertState, Severity | None, tuple[TransitionType, ...], str]
+
+
+def _unopened(rule: Rule, current: Condition | None, recent: Sequence[Condition], worst: Severity | None) -> _Step:
+    """Decide where nothing is open: only a bad run can open it, whatever older ones were."""
+    bad = sum(one.severity is not None for one in recent)
+    at_once = rule.open_of == 1
+    count = "the last measured run was bad" if at_once else f"bad in {bad} of the last {len(recent)} {_runs(rule)}"
+    if current is None or current.severity is None:
+        waiting = current is None and bool(recent) and recent[-1].severity is not None
+        if waiting:
+            return AlertState.PENDING, recent[-1].severity, (), f"this run changes nothing, {count}"
+        return AlertState.OK, None, (), "nothing is open"
+    if worst is None:
+        wanted = f"an alert opens at {rule.open_bad} of {rule.open_of}"
+        return AlertState.PENDING, current.severity, (), f"{count}, {wanted}"
+    why = f"opens a {worst} alert"
+    if not at_once:
+        why = f"{count}, which {why}"
+    elif rule.kind is not RuleKind.REGRESSION:  # what the detector opens took many runs
+        why += " at once"
+    return AlertState.FIRING, worst, (TransitionType.OPENED,), why
+
+
+def _open(rule: Rule, alert: OpenAlert, current: Condition | None, worst: Severity | None, good: int) -> _Step:
+    """Decide about an open alert."""
+    if current is None:
+        return alert.state, alert.severity, (), f"this run changes nothing, the alert is {alert.state}"
+    if current.severity is not None:
+        if worst is Severity.CRITICAL and alert.severity is Severity.WARNING:
+            why = f"critical in at least {rule.open_bad} of the last {rule.open_of} {_runs(rule)}"
+            return AlertState.FIRING, worst, (TransitionType.ESCALATED,), why
+        return AlertState.FIRING, alert.severity, (), "the alert is firing"
+    if good >= rule.close:
+        counts = rule.kind is not RuleKind.REGRESSION  # there the detector counts, and has said how many
+        why = f"{good} good {plural(good, 'run')} in a row, enough to resolve" if counts else "the alert is resolved"
+        return AlertState.RESOLVED, alert.severity, (TransitionType.RESOLVED,), why
+    if good or current.recovering:
+        counted = f"{good} good {plural(good, 'run')} in a row, {rule.close} resolve"
+        return AlertState.RECOVERING, alert.severity, (), counted if good else "the alert is recovering"
+    return alert.state, alert.severity, (), f"neither bad nor good enough to count, the alert is {alert.state}"
+
+
+def _reached(rule: Rule, recent: Sequence[Condition]) -> Severity | None:
+    """Return the worst severity that N of the runs reach by themselves."""
+    if sum(one.severity is Severity.CRITICAL for one in recent) >= rule.open_bad:
+        return Severity.CRITICAL
+    bad = sum(one.severity is not None for one in recent)
+    return Severity.WARNING if bad >= rule.open_bad else None
+
+
+def _since(alert: OpenAlert, window: Sequence[Observation]) -> Sequence[Observation]:
+    """Return the runs after the one that opened the alert, whatever the clocks of those who ended them said."""
+    if alert.opened_run_id is not None:
+        return [one for one in window if one.run_id > alert.opened_run_id]
+    return [one for one in window if alert.opened_at is None or one.at > alert.opened_at]
+
+
+def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> dict[str, Any]:
+    """Write down what was looked at, as JSON."""
+    seen = [one for one in window if one.condition.measured][-window_length(rule) :]
+    recent = seen[-rule.open_of :]
+    bad = [one for one in recent if one.condition.severity is not None]
+    return {
+        "measure": rule.measure,
+        "category": rule.category,
+        "warning": _bound(rule.warning),
+        "critical": _bound(rule.critical),
+        "failed_share": rule.failed_share,
+        "margin": rule.margin,
+        "open": {"bad": rule.open_bad, "of": rule.open_of},
+        "close": rule.close,
+        **({"percentile": rule.percentile or Percentile.P95} if rule.kind is RuleKind.LATENCY else {}),
+        "bad": len(bad),
+        "critical_runs": sum(one.condition.severity is Severity.CRITICAL for one in bad),
+        "of": len(recent),
+        "good_in_a_row": good,
+        "first_bad_run": (bad[0].condition.since_run or bad[0].run_id) if bad else None,
+        "window": [
+            {
+                "run_id": one.run_id,
+                "at": one.at.isoformat(),
+                "value": one.condition.value,
+                "threshold": one.condition.threshold,
+                "baseline": one.condition.baseline,
+                "severity": one.condition.severity,
+                "good": one.condition.good_beyond_margin,
+            }
+            for one in seen
+        ],
+        **_failure(window),
+    }
+
+
+def _failure(window: Sequence[Observation]) -> dict[str, Any]:
+    """Why most probes of the newest run failed, where the rule is about that and they did."""
+    found = window[-1].condition.failure if window else None
+    return {} if found is None else {"failure": found.as_json()}
+
+
+def _bound(bound: Bound | None) -> dict[str, float] | None:
+    if bound is None:
+        return None
+    sides = {"below": bound.below, "above": bound.above, "by": bound.by}
+    return {side: number for side, number in sides.items() if number is not None}
+
+
+def _runs(rule: Rule) -> str:
+    return "runs" if rule.kind is RuleKind.PROBE_ERRORS else "measured runs"

@@ -1,0 +1,73 @@
+"""Outlook: what would have to happen for a rule to open its alert, or to close it; in sentences for people.
+
+Says the same as alerting decides, of the same runs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.domain.alerts.alert_state import OPEN, Observation, OpenAlert, good_runs
+from app.domain.counts import counted, plural
+from app.domain.model import Rule, RuleKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What is next for a rule. Exactly one of the two is said."""
+
+    to_open: str | None = None
+    to_close: str | None = None
+    bad_runs_to_open: int | None = None
+    """How many bad runs, one after the other, would open it; None where runs do not."""
+    good_runs_to_close: int | None = None
+
+
+def outlook(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None) -> Outlook:
+    """Say what would open a rule's alert or, where it is open, close it. `window` as `decide` wants it."""
+    if alert is not None and alert.state in OPEN:
+        return _closing(rule, window, alert)
+    return _opening(rule, window)
+
+
+def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
+    if rule.kind is RuleKind.NO_DATA:
+        return Outlook(to_open="It opens when nothing has completed by the second scheduled instant from the last run.")
+    if rule.kind is RuleKind.REGRESSION:
+        return Outlook(to_open="It opens when the detector raises an alarm, which weighs all canaries over many runs.")
+    bad = [one.condition.severity is not None for one in window if one.condition.measured][-rule.open_of :]
+    needed = next(more for more in range(1, rule.open_bad + 1) if _reached(rule, bad, more))
+    if rule.open_of == 1:
+        return Outlook(to_open="It opens at once, with the first bad run.", bad_runs_to_open=needed)
+    runs = "run" if rule.kind is RuleKind.PROBE_ERRORS else "measured run"
+    seen = f"{sum(bad)} of the last {counted(len(bad), runs)} {'was' if sum(bad) == 1 else 'were'} bad"
+    rows = "in a row " if needed > 1 else ""
+    return Outlook(
+        to_open=(
+            f"It opens when {rule.open_bad} of {rule.open_of} are bad; {seen}, "
+            f"so {counted(needed, 'more bad run')} {rows}would open it."
+        ),
+        bad_runs_to_open=needed,
+    )
+
+
+def _reached(rule: Rule, bad: Sequence[bool], more: int) -> bool:
+    """Whether N of the last M would be bad after so many more bad runs."""
+    return sum([*bad, *[True] * more][-rule.open_of :]) >= rule.open_bad
+
+
+def _closing(rule: Rule, window: Sequence[Observation], alert: OpenAlert) -> Outlook:
+    if rule.kind is RuleKind.NO_DATA:
+        return Outlook(to_close="It resolves when a run completes, whatever its verdict.", good_runs_to_close=1)
+    if rule.kind is RuleKind.REGRESSION:
+        times = counted(rule.detector_close, "good run")
+        return Outlook(to_close=f"It resolves when the detector ends its alarm, after {times} in a row.")
+    good = good_runs(alert, window)
+    needed = max(rule.close - good, 1)
+    margin = f", beyond the margin of {rule.margin:g}" if rule.margin else ""
+    return Outlook(
+        to_close=(
+            f"It resolves after {counted(rule.close, 'good run')}{' in a row' if rule.close > 1 else ''}{margin}; "
+            f"{good} {plural(good, 'run')} {'was' if good == 1 else 'were'} good in a row so far."
+        ),
+        good_runs_to_close=needed,
+    )

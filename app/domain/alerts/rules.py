@@ -1,0 +1,226 @@
+"""Rules: what one says about a single run, which a check has by default, and the keys by which they are known.
+
+How many runs it takes to open or close an alert is decided in alerting.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from app.domain.alerts.conditions import Condition, bad, bounded, good, mildest, silent
+from app.domain.alerts.guard import judge_guard
+from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, judge_facts
+from app.domain.counts import plural
+from app.domain.model import ROUNDING, Aggregates, Bound, Category, EmbedderChange, Rule, RuleKind, Severity
+from app.domain.probing.probe_failures import FailureSummary
+
+__all__ = [
+    "ALWAYS",
+    "ANSWERED_RATIO",
+    "COVERAGE",
+    "DEGRADED_SHARE",
+    "ROUNDING",
+    "Condition",
+    "condition",
+    "default_rule_key",
+    "is_silent_about_quality",
+    "measure_value",
+    "with_default_rules",
+    "with_gate_rules",
+]
+
+COVERAGE: Final = "coverage"
+DEGRADED_SHARE: Final = "degraded_share"
+"""Degraded canaries over measured ones."""
+ANSWERED_RATIO: Final = "answered_ratio"
+"""Of the measured negative canaries of which it can be told, those answered with confidence or, where nothing may be
+returned, at all; an entry of the category `negative` alone."""
+
+GATE_COVERAGE: Final = 0.9
+"""Least coverage of a single run of a check without rules, where there is nothing to compare it with."""
+GATE_DROP: Final = 0.05
+"""How far its coverage may be below that of a saved run."""
+
+ALWAYS: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING})
+"""The kinds every check has without asking."""
+
+
+def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFacts = NO_FACTS) -> Condition:
+    """Judge one ended run by one rule. `unknown`: the run's verdict is, because too little of it was measured.
+
+    `facts`: what is known of the run beside its aggregates; what is not known is never taken for healthy.
+
+    Raises ValueError for `no_data`, which is about runs that never came.
+    """
+    match rule.kind:
+        case RuleKind.THRESHOLD:
+            return _threshold(rule, aggregates, unknown=unknown)
+        case RuleKind.PROBE_ERRORS:
+            found = _probe_errors(rule, aggregates, unknown=unknown, failure=facts.failure)
+            return replace(found, failure=facts.failure)
+        case RuleKind.EMBEDDING:
+            return _embedding(aggregates, unknown=unknown)
+        case RuleKind.GUARD:
+            return judge_guard(None if unknown else aggregates.coverage, facts.warm_up, unknown=unknown)
+        case RuleKind.DROP | RuleKind.REGRESSION | RuleKind.CANARY | RuleKind.LATENCY:
+            return judge_facts(rule, facts, unknown=unknown)
+        case RuleKind.NO_DATA:
+            raise ValueError("no_data is not judged by runs; see alerting.no_data_due.")
+
+
+def measure_value(aggregates: Aggregates, measure: str, category: str | None = None) -> float | None:
+    """Look up what a rule watches: `health_score`, `coverage`, `degraded_share`, `answered_ratio` or a mean measure.
+
+    None = not measured on this run.
+    """
+    if category is None and measure == ANSWERED_RATIO:
+        category = Category.NEGATIVE
+    part = aggregates if category is None else aggregates.categories.get(category)
+    if part is None:
+        return None
+    if measure == "health_score":
+        return part.health_score
+    if measure == "coverage":
+        return part.coverage
+    if measure == DEGRADED_SHARE and isinstance(part, Aggregates):
+        return part.degraded / part.measured if part.measured else None
+    return part.measures.get(measure)
+
+
+def default_rule_key(
+    kind: str, measure: str | None = None, category: str | None = None, canary: str | None = None
+) -> str:
+    """Name a rule nobody named: kind, measure, category and canary, those present, joined by `-`."""
+    return "-".join(part for part in (kind, measure, category, canary) if part)
+
+
+def is_silent_about_quality(rules: Iterable[Rule]) -> bool:
+    """Whether rules, disabled ones included, leave what is found to the default: none but those of every check."""
+    return not {rule.kind for rule in rules} - ALWAYS - {RuleKind.GUARD}
+
+
+def with_default_rules(rules: Sequence[Rule], *, disabled: Collection[str] = ()) -> tuple[Rule, ...]:
+    """Rules in force: a check's own and the default ones, without those with a disabled key.
+
+    Every check has `probe_errors`, `no_data` and `embedding`; one without rules of its own has `regression`. Until a
+    baseline stands a `regression` needs a `guard`, unless another rule bounds the coverage of the whole check. A
+    disabled rule still stands in for the one of its kind: that is how `no_data` is switched off.
+    """
+    own = tuple(rules)
+    if is_silent_about_quality(own):
+        own = (_at_once(RuleKind.REGRESSION), *own)
+    named = {rule.kind for rule in own} | {rule.key for rule in own}
+    in_force = [rule for rule in own if rule.key not in disabled]
+    watched = any(rule.kind is RuleKind.REGRESSION for rule in in_force)
+    if watched and RuleKind.GUARD not in named and not any(_bounds_coverage(rule) for rule in in_force):
+        own += (Rule(key=default_rule_key(RuleKind.GUARD), kind=RuleKind.GUARD, measure=COVERAGE),)
+    return _with_those_of_every_check(own, disabled)
+
+
+def with_gate_rules(
+    rules: Sequence[Rule], *, baseline: float | None, disabled: Collection[str] = ()
+) -> tuple[tuple[Rule, ...], str | None]:
+    """Rules in force where there is no history, and a sentence on the bound that takes the place of `regression`.
+
+    `baseline`: the coverage of a saved run to compare with, if there is one. The sentence has no full stop; None where
+    the check has rules of its own.
+    """
+    if not is_silent_about_quality(rules):
+        return with_default_rules(rules, disabled=disabled), None
+    if baseline is None or baseline <= GATE_DROP:
+        least = GATE_COVERAGE
+        why = f"the check has no rules and a single run no history: coverage must be at least {least:g}"
+    else:
+        least = baseline - GATE_DROP
+        why = f"the check has no rules: coverage must be at least {least:.3g}, {GATE_DROP:g} less than in the baseline"
+    bound = Bound(below=least)
+    key = default_rule_key(RuleKind.THRESHOLD, COVERAGE)
+    stand_in = Rule(key=key, kind=RuleKind.THRESHOLD, measure=COVERAGE, critical=bound)
+    return _with_those_of_every_check((stand_in, *rules), disabled), why
+
+
+def _with_those_of_every_check(rules: tuple[Rule, ...], disabled: Collection[str]) -> tuple[Rule, ...]:
+    kinds = {rule.kind for rule in rules}
+    if RuleKind.PROBE_ERRORS not in kinds:
+        rules += (Rule(key=default_rule_key(RuleKind.PROBE_ERRORS), kind=RuleKind.PROBE_ERRORS),)
+    # What known texts say of an embedder is no matter of chance: one run is enough, either way.
+    rules += tuple(_at_once(kind) for kind in (RuleKind.NO_DATA, RuleKind.EMBEDDING) if kind not in kinds)
+    return tuple(rule for rule in rules if rule.key not in disabled)
+
+
+def _at_once(kind: RuleKind) -> Rule:
+    """Default rule of a kind whose alert opens and closes with one run."""
+    return Rule(key=default_rule_key(kind), kind=kind, open_bad=1, open_of=1, close=1)
+
+
+def _bounds_coverage(rule: Rule) -> bool:
+    """Whether a rule bounds the coverage of the whole check from below."""
+    if rule.kind is not RuleKind.THRESHOLD or rule.measure != COVERAGE or rule.category is not None:
+        return False
+    return any(bound is not None and bound.below is not None for bound in (rule.warning, rule.critical))
+
+
+def _threshold(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
+    """Compare an aggregate with the rule's bounds."""
+    name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
+    value = None if unknown or rule.measure is None else measure_value(aggregates, rule.measure, rule.category)
+    if value is None:
+        return silent("the run is unknown" if unknown else f"{name} was not measured", threshold=mildest(rule))
+    return bounded(rule, name, value)
+
+
+def _probe_errors(rule: Rule, aggregates: Aggregates, *, unknown: bool, failure: FailureSummary | None) -> Condition:
+    """Compare the share of failed probes with the rule's, or else with what makes a run unknown; every run counts.
+
+    A run that is unknown though half of its probes measured was ended early, since the last ones failed in a row,
+    measured none that expects something, or got too little relevance from outside: it is bad whatever the share, and no
+    other rule could say so.
+    """
+    value = aggregates.failed / aggregates.total if aggregates.total else None
+    counted = f"{aggregates.failed} of {aggregates.total} {plural(aggregates.total, 'probe')} failed"
+    if value is None:
+        return bad(Severity.CRITICAL, None, rule.failed_share, "the run has no probes, so nothing is known (critical)")
+    if unknown and (rule.failed_share is None or 2 * aggregates.measured >= aggregates.total):
+        why = _why_unknown(aggregates)
+        if failure is None or failure.what not in why:
+            why += _why_failed(failure, aggregates)
+        reason = f"{counted}{why} (critical)"
+        return bad(Severity.CRITICAL, value, rule.failed_share, reason)
+    clear = True
+    if rule.failed_share is not None:
+        if value > rule.failed_share + ROUNDING:
+            reason = f"{counted}, more than {rule.failed_share:g} of them{_why_failed(failure, aggregates)} (critical)"
+            return bad(Severity.CRITICAL, value, rule.failed_share, reason)
+        clear = value <= rule.failed_share - rule.margin + ROUNDING
+    reason = counted if clear else f"{counted}, within the margin of {rule.margin:g}"
+    return good(value, rule.failed_share, reason, beyond_margin=clear)
+
+
+def _why_unknown(aggregates: Aggregates) -> str:
+    """Say after the count of failed probes that the run is unknown, and why where the count does not tell."""
+    if aggregates.unknown_reason is None or 2 * aggregates.measured < aggregates.total:
+        return ", so the run is unknown"
+    return f", and the run is unknown: {aggregates.unknown_reason}"
+
+
+def _why_failed(failure: FailureSummary | None, aggregates: Aggregates) -> str:
+    """Say after the count of failed probes at whom and how they failed."""
+    if failure is None:
+        return ""
+    return f": {failure.what}" + ("" if failure.count == aggregates.failed else f" ({failure.counts})")
+
+
+def _embedding(aggregates: Aggregates, *, unknown: bool) -> Condition:
+    """Say whether the embedder still is the one its reference was learned of; where there is none, nothing is wrong.
+
+    An unknown run is bad as well where the embedder answered as another one: that is measured whatever the probes do,
+    and may be why they fail. It is never good: so little of it came about that no alert closes on it.
+    """
+    if aggregates.embedder is None and aggregates.embedder_reason is not None:
+        return silent(aggregates.embedder_reason)
+    reason = aggregates.embedder_reason or "there is no embedder"
+    if aggregates.embedder not in {None, EmbedderChange.SAME, EmbedderChange.DRIFTED}:
+        return bad(Severity.CRITICAL, None, None, f"{reason} (critical)")
+    if unknown:
+        return silent("the run is unknown")
+    return good(None, None, reason)

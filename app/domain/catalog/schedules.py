@@ -1,0 +1,242 @@
+"""Schedules: when a check is due, as instants every replica computes alike and a restart cannot move.
+
+Pure date arithmetic. What is due, and whether it was already run, is asked and written by the queue.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from apscheduler.triggers.cron import CronTrigger
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+TICK: Final = timedelta(microseconds=1)
+CRON_GRAIN: Final = timedelta(minutes=1)
+CLOCK_CHANGE: Final = timedelta(hours=3)
+"""More than any zone's clock jumps by; a whole day skipped at the date line is not provided for."""
+CLOCK_SKEW: Final = timedelta(minutes=2)
+"""More than the clocks of replicas differ by."""
+LONGEST_EVERY: Final = timedelta(days=366)
+SPREAD_SHARE: Final = 0.5
+SPREAD_WITHIN: Final = timedelta(seconds=60)
+
+UNIT_SECONDS: Final = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
+WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+WEEKDAY_ITEM: Final = re.compile(r"(?:\*|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>\d+))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Either an interval in whole seconds, anchored at the epoch, or a crontab expression in a time zone."""
+
+    every_seconds: int | None = None
+    cron: str | None = None
+    timezone: str = "UTC"
+
+
+def next_due(schedule: Schedule, after: datetime) -> datetime:
+    """Return the first instant strictly after `after`, in UTC.
+
+    A cron follows the wall clock of its zone: an instant inside the hour that spring skips comes that much
+    later, one inside the hour that autumn repeats comes twice, and no other moves.
+    """
+    if schedule.every_seconds is not None:
+        every = timedelta(seconds=schedule.every_seconds)
+        return EPOCH + ((after - EPOCH) // every + 1) * every
+    zone = _zone(schedule.timezone)
+    instants = (_next_of(cron, zone, after) for cron in _crons(schedule))
+    return min(instant for instant in instants if instant is not None)
+
+
+def last_due(schedule: Schedule, now: datetime, not_before: datetime) -> datetime | None:
+    """Return the newest instant in (`not_before`, `now`], None if there is none: what to catch up on, once.
+
+    Older missed instants coalesce into it.
+    """
+    if schedule.every_seconds is not None:
+        every = timedelta(seconds=schedule.every_seconds)
+        latest = EPOCH + (now - EPOCH) // every * every
+        return latest if latest > not_before else None
+    reach = CRON_GRAIN
+    while (newest := next_due(schedule, max(now - reach, not_before))) > now:
+        if now - reach <= not_before:
+            return None
+        reach *= 2
+    # `newest` is due; narrow down to the last one, always keeping (`quiet`, `now`] free of instants.
+    quiet = now
+    while (later := next_due(schedule, newest)) <= now:
+        middle = newest + (quiet - newest) / 2
+        found = next_due(schedule, middle)
+        if found <= now:
+            newest = found
+        else:
+            newest, quiet = later, middle
+    return newest
+
+
+def spread(slug: str, schedule: Schedule) -> timedelta:
+    """Return how long after an instant the check of this slug starts, so that not all start at once.
+
+    The same on every replica and after every restart; less than half the interval and less than 30 s.
+    It delays the start only: `scheduled_for` stays the instant itself.
+    """
+    within = SPREAD_WITHIN
+    if schedule.every_seconds is not None:
+        within = min(within, timedelta(seconds=schedule.every_seconds))
+    drawn = int.from_bytes(hashlib.sha256(slug.encode()).digest()[:4]) / 2**32
+    return timedelta(microseconds=int(drawn * SPREAD_SHARE * within / TICK))
+
+
+def interval_seconds(schedule: Schedule, now: datetime) -> float:
+    """Return the seconds between the two instants around `now`: for a weekday cron, three days on a Saturday."""
+    if schedule.every_seconds is not None:
+        return float(schedule.every_seconds)
+    following = next_due(schedule, now)
+    previous = last_due(schedule, now, now - 9 * LONGEST_EVERY) or now
+    return (following - previous).total_seconds()
+
+
+def credible_until(schedule: Schedule, now: datetime) -> datetime:
+    """Return the latest instant that a right clock can have written: the next one due, two minutes from now at least.
+
+    What is later was written before the clock was set back.
+    """
+    return max(now + CLOCK_SKEW, next_due(schedule, now))
+
+
+def parse_schedule(*, every: str | int | None = None, cron: str | None = None, timezone: str | None = None) -> Schedule:
+    """Read `every` (`30s`, `5m`, `1h30m`, `1d`, or whole seconds) or `cron` (five fields) with its time zone.
+
+    Crontab's own meaning holds: weekday 0 and 7 are Sunday, and where both a day of the month and a weekday are
+    given, either suffices. Raises ValueError with a sentence for users.
+    """
+    if every is not None and cron is None:
+        if timezone is not None:
+            raise ValueError("A time zone belongs to a cron; `every` counts the same seconds everywhere.")
+        return Schedule(every_seconds=_seconds(every))
+    if cron is None or every is not None:
+        raise ValueError("A schedule has either `every` or `cron`.")
+    schedule = Schedule(cron=" ".join(cron.split()), timezone=_zone("UTC" if timezone is None else timezone).key)
+    if any(_next_wall(part, EPOCH) is None for part in _crons(schedule)):
+        raise ValueError(f"The cron `{cron}` never comes due: there is no such date.")
+    return schedule
+
+
+def _seconds(every: str | int) -> int:
+    """Read a duration as whole seconds; ValueError if it is none, zero, or beyond a year."""
+    if isinstance(every, int) and not isinstance(every, bool):
+        seconds = every
+    else:
+        match = DURATION.fullmatch(every.strip()) if isinstance(every, str) else None
+        if match is None or not any(match.groups()):
+            raise ValueError(f"`{every}` is not a duration; write for example 30s, 5m, 1h, 1h30m or 1d.")
+        seconds = sum(int(count or 0) * size for count, size in zip(match.groups(), UNIT_SECONDS.values(), strict=True))
+    if not 1 <= seconds <= LONGEST_EVERY.total_seconds():
+        raise ValueError(f"`{every}` is not possible as an interval: it must be between 1 second and 366 days.")
+    return seconds
+
+
+@lru_cache(maxsize=1024)
+def _crons(schedule: Schedule) -> tuple[Any, ...]:
+    """Return the triggers of a cron, any of which suffices. Raises ValueError with a sentence for users."""
+    fields = (schedule.cron or "").split()
+    if len(fields) != len(("minute", "hour", "day", "month", "weekday")):
+        raise ValueError(
+            f"The cron `{schedule.cron}` has {len(fields)} fields instead of five: minute hour day month weekday."
+        )
+    minute, hour, day, month, weekday = fields
+    try:
+        names = _weekdays(weekday)
+        # Crontab's oddity: of two day fields either suffices, unless one of them starts with a star.
+        days = [(day, names)] if "*" in (day[0], weekday[0]) else [(day, "*"), ("*", names)]
+        return tuple(
+            CronTrigger.from_crontab(f"{minute} {hour} {one} {month} {other}", timezone=UTC) for one, other in days
+        )
+    except ValueError as error:
+        raise ValueError(f"The cron `{schedule.cron}` cannot be read: {error}.") from error
+
+
+def _weekdays(field: str) -> str:
+    """Rewrite crontab weekdays (0 and 7 are Sunday) as names: APScheduler 3 counts from Monday (its issue 286)."""
+    if field == "*":
+        return field
+    days: set[int] = set()
+    for item in field.lower().split(","):
+        match = WEEKDAY_ITEM.fullmatch(item)
+        if match is None:
+            raise ValueError(f"`{item}` is not a weekday")
+        first, last = (None if match[part] is None else _weekday(match[part]) for part in ("first", "last"))
+        step = int(match["step"] or 1)
+        if step == 0:
+            raise ValueError(f"the step of `{item}` is zero")
+        if first is None:
+            first, last = 0, 6
+        elif last is None:
+            last = first if match["step"] is None else 6
+        elif last < first:
+            last += 7  # fri-mon, sun as the end of a week
+        days.update(day % 7 for day in range(first, last + 1, step))
+    return ",".join(WEEKDAYS[day] for day in sorted(days))
+
+
+def _weekday(text: str) -> int:
+    """Read one crontab weekday as 0 (Sunday) to 7 (Sunday again)."""
+    if text in WEEKDAYS:
+        return WEEKDAYS.index(text)
+    if text.isdigit() and int(text) <= len(WEEKDAYS):
+        return int(text)
+    raise ValueError(f"`{text}` is not a weekday: write 0-7 (0 and 7 are Sunday) or sun-sat")
+
+
+def _zone(name: str) -> ZoneInfo:
+    """Find a time zone by its IANA name. Raises ValueError with a sentence for users."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(f"There is no time zone `{name}`; write for example Europe/Berlin.") from error
+
+
+def _next_of(cron: Any, zone: ZoneInfo, after: datetime) -> datetime | None:
+    """Return the first instant strictly after `after` that one cron names in a zone, in UTC; None = never again.
+
+    The cron is asked about walls (wall clock times written as if in UTC), because APScheduler 3 loses a midnight
+    after spring's clock change when asked in the zone itself (its issue 606).
+    """
+    wall = after.astimezone(zone).replace(tzinfo=UTC, fold=0)
+    ahead = _next_wall(cron, wall)
+    if ahead is None:
+        return None
+    found = _instants(ahead, zone)[0]
+    if _steady(after, zone) and _steady(found, zone):
+        return found
+    # Near a clock change the order of walls is not that of instants: weigh every wall within its reach.
+    near = []
+    last, step = ahead + CLOCK_CHANGE, _next_wall(cron, wall - CLOCK_CHANGE)
+    while step is not None and step <= last:
+        near += [instant for instant in _instants(step, zone) if instant > after]
+        step = _next_wall(cron, step)
+    return min(near)
+
+
+def _next_wall(cron: Any, wall: datetime) -> datetime | None:
+    """Ask the trigger for the first wall strictly after `wall`."""
+    found: datetime | None = cron.get_next_fire_time(None, wall + TICK)
+    return found
+
+
+def _instants(wall: datetime, zone: ZoneInfo) -> tuple[datetime, ...]:
+    """Return when a wall is shown: two instants if autumn repeats it; if spring skips it, the one that much later."""
+    first = wall.replace(tzinfo=zone).astimezone(UTC)
+    second = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
+    return (first, second) if second > first else (first,)
+
+
+def _steady(moment: datetime, zone: ZoneInfo) -> bool:
+    """Whether the clock of the zone changes neither shortly before nor shortly after a moment."""
+    offsets = {(moment + near).astimezone(zone).utcoffset() for near in (-CLOCK_CHANGE, timedelta(0), CLOCK_CHANGE)}
+    return len(offsets) == 1

@@ -1,0 +1,97 @@
+"""Delivering: what follows from one attempt to deliver a message. Who is notified of what is decided in incidents."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from app.domain.delivery.hooks import HookKind, Receipt
+from app.domain.model import DeliveryState
+
+FIRST_RETRY_SECONDS: Final = 5.0
+LONGEST_WAIT_SECONDS: Final = 60.0
+"""A receiver that is back hears of it within about a minute, however long it was gone."""
+LONGEST_RETRY_AFTER_SECONDS: Final = 300.0
+JITTER_SHARE: Final = 0.25
+GIVE_UP_AFTER: Final = timedelta(hours=24)
+PERMANENT_TRIES: Final = 3
+REFRESH_EVERY: Final = timedelta(minutes=1)
+REFRESH_AFTER_RESOLVE: Final = timedelta(minutes=5)
+FORGETFUL: Final = frozenset({HookKind.ALERTMANAGER})
+"""Receivers that take an alert for over unless they hear of it again and again."""
+OUT_OF_REACH: Final = frozenset({"unreachable", "timeout", "tls", "blocked"})
+"""How attempts fail that got no answer: for a reason that another message shows to be over once it is taken."""
+ACKNOWLEDGING: Final = frozenset({HookKind.PAGERDUTY})
+"""Receivers that page people themselves, and stop when somebody has seen it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextStep:
+    """What becomes of a delivery after an attempt."""
+
+    state: DeliveryState
+    next_attempt_at: datetime | None
+    """Set exactly while pending."""
+    disable_hook: bool
+    reason: str
+    """A sentence for people."""
+
+
+def after_attempt(receipt: Receipt, attempts: int, first_at: datetime, now: datetime, jitter: float) -> NextStep:
+    """Decide what follows from an attempt that just ended.
+
+    `attempts` counts all attempts so far, this one included; `first_at` is when the first was made; `jitter` is drawn
+    from [0, 1). Temporary failures are retried until 24 h have passed; a permanent one (the receiver understood and
+    declined) gets three attempts in all, since people repair receivers too; 410 ends it and disables the hook.
+    """
+    if receipt.ok:
+        return _ended(DeliveryState.DELIVERED, "Delivered.")
+    what = _what_happened(receipt)
+    if receipt.gone:
+        return _ended(DeliveryState.DEAD, f"{what}: the receiver is gone, so the hook was disabled.", disable=True)
+    if receipt.permanent and attempts >= PERMANENT_TRIES:
+        return _ended(DeliveryState.DEAD, f"{what}: trying again cannot help, gave up after {attempts} attempts.")
+    if now - first_at >= GIVE_UP_AFTER:
+        return _ended(DeliveryState.DEAD, f"{what}: gave up after 24 hours and {attempts} attempts.")
+    wait = backoff(attempts, receipt.retry_after_seconds, jitter)
+    return NextStep(
+        state=DeliveryState.PENDING,
+        next_attempt_at=now + timedelta(seconds=wait),
+        disable_hook=False,
+        reason=f"{what}: attempt {attempts + 1} follows in {wait:.0f} s.",
+    )
+
+
+def is_forgotten(hook_kind: str, *, resolves: bool, delivered_at: datetime, is_open: bool, now: datetime) -> bool:
+    """Whether what was delivered has to be told once more, or the receiver takes it for over.
+
+    It is told every minute while the incident is open, and its end for five minutes more, as Prometheus does, since one
+    taken request proves nothing about what became of it there. Once the incident is resolved its trigger is not told
+    again: it would open there what has ended.
+    """
+    if hook_kind not in FORGETFUL:
+        return False
+    return now <= delivered_at + REFRESH_AFTER_RESOLVE if resolves else is_open
+
+
+def backoff(attempts: int, retry_after: float | None, jitter: float) -> float:
+    """Return the seconds to wait after the given number of failed attempts, at most a minute.
+
+    About 5 s after the first, doubling, shortened by up to a quarter by `jitter` in [0, 1) so that deliveries which
+    failed together do not return together. Never sooner than the receiver asked for (Retry-After, up to five minutes).
+    """
+    doublings = min(max(attempts, 1) - 1, 32)  # far beyond the cap, and still a float
+    wait: float = min(LONGEST_WAIT_SECONDS, FIRST_RETRY_SECONDS * 2**doublings) * (1.0 - JITTER_SHARE * jitter)
+    return wait if retry_after is None else max(wait, min(retry_after, LONGEST_RETRY_AFTER_SECONDS))
+
+
+def _ended(state: DeliveryState, reason: str, *, disable: bool = False) -> NextStep:
+    return NextStep(state=state, next_attempt_at=None, disable_hook=disable, reason=reason)
+
+
+def _what_happened(receipt: Receipt) -> str:
+    """Say in a few words what the receiver did."""
+    if receipt.detail:
+        return receipt.detail.rstrip(".")
+    if receipt.http_status is not None:
+        return f"The receiver answered {receipt.http_status}"
+    return f"The attempt failed ({receipt.error})" if receipt.error else "The attempt failed"

@@ -1,0 +1,282 @@
+"""One run as a detector sees it: whether an alarm opens, who is to blame, and whether it closes."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.detection import warm_up
+from app.domain.detection.betting_accounts import CANARY_BETS, FLEET_SHIFTS, GROUP_SHIFTS, at_rest
+from app.domain.detection.evidence import LOST, WORSE, Seen, age, standing_out, strongest_signal, weigh
+from app.domain.detection.learning import FULL_RUNS, usual, usual_count
+from app.domain.detection.sentences import Why, reason_of, warming_note
+from app.domain.detection.values import (
+    SIGNALS,
+    UNMEASURED,
+    Baseline,
+    Change,
+    Culprit,
+    Members,
+    Observation,
+    Reading,
+    Settings,
+    Signal,
+    State,
+)
+from app.domain.model import Severity
+
+RESTLESS: Final = 3
+"""Canaries that so many alarms named which closed again while little was known are restless: unknown until 300 runs are
+learned of. 20 identical runs may be those of one replica among several. After so many alarms, strikes count where they
+are more than any streak that ended by itself. Who was named by one of several faults stays watched for the next."""
+
+_MOST: Final = 0.5
+_SIGNAL_OF: Final = {LOST: Signal.LOST, WORSE: Signal.WORSE}
+
+
+def begin(members: Members) -> State:
+    """Give the state of a detector that has seen nothing."""
+    count, groups = len(members.keys), len(members.groups)
+    none = np.zeros(count, np.int32)
+    return State(
+        keys=members.keys,
+        groups=tuple(members.groups),
+        observed=0,
+        canaries=at_rest(len(CANARY_BETS), count),
+        grouped=at_rest(len(GROUP_SHIFTS), groups),
+        fleet=at_rest(len(FLEET_SHIFTS), 1),
+        last=np.full((len(SIGNALS), count), UNMEASURED, np.int8),
+        passes=none,
+        misses=none,
+        streak=none,
+        lately=np.full(count, np.nan, np.float32),
+        failing=0,
+        newly=0,
+        counts=np.empty(0, np.int32),
+        newly_failed=0,
+        identical=0,
+        eligible=0,
+        fresh=0,
+        open=False,
+        since=0,
+        culprits=np.zeros(count, np.int8),
+        struck=np.zeros(count, np.bool_),
+        closings=0,
+        named=np.zeros(count, np.int8),
+        longest=0,
+        severity=None,
+        good=0,
+        evidence=0.0,
+    )
+
+
+def step(
+    state: State, baseline: Baseline | None, members: Members, observation: Observation, settings: Settings
+) -> tuple[State, Reading]:
+    """Take in one measured run.
+
+    `baseline`: None = it is warming up. An alarm opens by the accounts, or by the rules of the warm-up for canaries
+    that are not known. While it is open the accounts only name culprits; it closes on `settings.close` good runs in a
+    row, after which all accounts begin anew. Raises ValueError where state, baseline, members and observation are not
+    about equally many canaries, or an alarm is open and the baseline has no `failures`.
+    """
+    _expect_fitting(state, baseline, members, observation)
+    baseline = _without_restless(state, baseline)
+    seen = weigh(state, baseline, members, observation)
+    decided = _while_open(seen, baseline, settings) if state.open else _while_closed(seen, baseline, settings)
+    return decided.state, _reading(seen, decided, baseline, members, settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    state: State
+    why: Why
+    change: Change | None = None
+    since: int = 0
+    severity: Severity | None = None
+    """Both as in Reading: they are still said when an alarm closes."""
+
+
+def _while_closed(seen: Seen, baseline: Baseline | None, settings: Settings) -> _Decided:
+    """Decide whether an alarm opens, by the accounts, by three strikes or by the Poisson tail."""
+    state = seen.state
+    strikes = warm_up.STRIKES if state.closings < RESTLESS else max(warm_up.STRIKES, state.longest + 1)
+    struck = seen.strikers & (state.streak == strikes)
+    if seen.evidence is not None and seen.evidence >= 1 / settings.alpha:
+        since, why = age(state), Why.EVIDENCE
+    elif struck.any():
+        since, why = strikes, Why.STRIKES
+    elif baseline is None and warm_up.surprising(int(seen.newly.sum()), state.newly_failed, len(state.counts)):
+        since, why, struck = 1, Why.TAIL, seen.newly
+    else:
+        return _Decided(state=state, why=Why.QUIET)
+    since = min(since, state.observed)
+    opened = _accused(replace(state, open=True, since=since, good=0, identical=0), seen, struck)
+    severity = _severity(opened, seen, baseline)
+    opened = replace(
+        opened,
+        severity=severity,
+        counts=opened.counts[: max(len(opened.counts) - since + 1, 0)],
+        eligible=max(opened.eligible - since + 1, 0),
+        fresh=max(opened.fresh - since + 1, 0),
+    )
+    return _Decided(state=opened, why=why, change=Change.OPENED, since=since, severity=severity)
+
+
+def _while_open(seen: Seen, baseline: Baseline | None, settings: Settings) -> _Decided:
+    """Name whoever stands out by now, and decide whether the alarm closes."""
+    state = _accused(seen.state, seen, seen.strikers)
+    good = state.good + 1 if _is_good(state, baseline) else 0
+    if good >= settings.close:
+        closed = replace(_closed(state, young=baseline is None or baseline.runs < FULL_RUNS), good=good)
+        return _Decided(state=closed, why=Why.CLOSED, change=Change.CLOSED, since=state.since, severity=state.severity)
+    more = bool(_names(state, seen).any()) and _severity(state, seen, baseline) is Severity.CRITICAL
+    risen = state.severity is Severity.WARNING and more
+    severity = Severity.CRITICAL if risen else state.severity
+    return _Decided(
+        state=replace(state, good=good, identical=0, severity=severity),
+        why=Why.RECOVERING if good else Why.STANDS,
+        change=Change.ESCALATED if risen else None,
+        since=state.since,
+        severity=severity,
+    )
+
+
+def _accused(state: State, seen: Seen, struck: NDArray[np.bool_]) -> State:
+    names = np.where(struck, LOST, seen.names)
+    return replace(state, culprits=np.maximum(state.culprits, names).astype(np.int8), struck=state.struck | struck)
+
+
+def _severity(state: State, seen: Seen, baseline: Baseline | None) -> Severity:
+    """Severity of a run: critical where canaries are `lost`, a warning where they are merely `worse`.
+
+    Where nobody is named, the account that holds the most decides.
+    """
+    named = _names(state, seen)
+    if baseline is None or (named == LOST).any() or (seen.now[0] == 1).sum() > baseline.usual[0]:
+        return Severity.CRITICAL
+    if not named.any() and strongest_signal(state) is Signal.LOST:
+        return Severity.CRITICAL
+    return Severity.WARNING
+
+
+def _names(state: State, seen: Seen) -> NDArray[np.int8]:
+    """Name whom this run names, as State.culprits: those whose accounts stand out, and strikers that still fail.
+
+    Over many runs chance names some for a moment, so those named before are not named on.
+    """
+    return np.where(state.struck & (state.last[0] == 1), LOST, seen.names).astype(np.int8)
+
+
+def _is_good(state: State, baseline: Baseline | None) -> bool:
+    """Say whether a run looks like one of those while all was well.
+
+    The numbers of lost and of worse are both within the baseline's 99 % quantiles, that of lost also with those that
+    are not known but passed once or may be to blame. Among the culprits that used to pass, failures are within that of
+    the group, and fewer than half of it; nobody in the group is good. A probe that failed counts as what was measured
+    before it: no measurement is no recovery.
+    """
+    failing = state.last == 1
+    if baseline is None:
+        most = usual_count(state.counts)
+        return state.failing <= most and not _most_fail(failing[0][state.struck])
+    failures, known = baseline.failures, baseline.known
+    if failures is None:
+        raise ValueError("While an alarm is open the baseline is needed with its failures.")
+    if ((failing & known).sum(axis=1) > baseline.usual).any():
+        return False
+    watched = failing[0] & (known | (state.passes > 0) | (state.culprits > 0))
+    if watched.sum() > max(baseline.usual[0], baseline.usual_lost):
+        return False
+    named = np.flatnonzero((state.culprits > 0) & known)
+    signals = np.where(state.culprits[named] == LOST, 0, 1)
+    history = failures[signals, :, named]  # (culprit, runs)
+    passing = history.mean(axis=1) < _MOST if len(named) else np.zeros(0, np.bool_)
+    group = failing[signals, named][passing]
+    if group.sum() > usual(history[passing].T):
+        return False
+    return not _most_fail(np.concatenate([group, failing[0][state.struck & ~known]]))
+
+
+def _most_fail(group: NDArray[np.bool_]) -> bool:
+    return len(group) > 0 and 2 * int(group.sum()) >= len(group)
+
+
+def _without_restless(state: State, baseline: Baseline | None) -> Baseline | None:
+    """Take for unknown whoever made a young baseline raise alarms that closed again, time after time."""
+    restless = state.named >= RESTLESS
+    if baseline is None or not restless.any():
+        return baseline
+    return replace(baseline, known=baseline.known & ~restless)
+
+
+def _closed(state: State, *, young: bool) -> State:
+    """Begin all accounts anew, with nothing open; `young`: little was known of what is usual."""
+    count = len(state.keys)
+    named = (state.culprits > 0) & young
+    return replace(
+        state,
+        canaries=at_rest(len(CANARY_BETS), count),
+        grouped=at_rest(len(GROUP_SHIFTS), len(state.groups)),
+        fleet=at_rest(len(FLEET_SHIFTS), 1),
+        open=False,
+        since=0,
+        culprits=np.zeros(count, np.int8),
+        struck=np.zeros(count, np.bool_),
+        closings=state.closings + young,
+        named=np.minimum(state.named + named.astype(np.int8), RESTLESS).astype(np.int8),
+        severity=None,
+        identical=0,
+    )
+
+
+def _reading(seen: Seen, decided: _Decided, baseline: Baseline | None, members: Members, settings: Settings) -> Reading:
+    state = decided.state
+    lost, worse = (int(count) for count in (seen.now == 1).sum(axis=1))
+    culprits = _culprits(state, seen, baseline) if state.open else ()
+    groups = standing_out(seen.state, baseline, members) if state.open and baseline is not None else ()
+    unknown = len(state.keys) if baseline is None else int((~baseline.known).sum())
+    usual_counts = None if baseline is None else baseline.usual
+    reading = Reading(
+        evidence=seen.evidence,
+        scopes=seen.scopes,
+        open=state.open,
+        change=decided.change,
+        severity=decided.severity,
+        since=decided.since,
+        culprits=culprits,
+        groups=groups,
+        lost=lost,
+        worse=worse,
+        usual=usual_counts,
+        good=state.good,
+        warming=warming_note(state.identical, state.eligible + 1) if baseline is None else None,
+        unknown=unknown,
+        reason="",
+    )
+    return replace(reading, reason=reason_of(reading, decided.why, watched=len(state.keys), settings=settings))
+
+
+def _culprits(state: State, seen: Seen, baseline: Baseline | None) -> tuple[Culprit, ...]:
+    """List who is to blame, the strongest first."""
+    names = _names(state, seen)
+    named = np.flatnonzero(names)
+    ordered = named[np.argsort(-seen.strength[named], kind="stable")]
+    signals = [_SIGNAL_OF[name] for name in names[ordered].tolist()]
+    strengths: list[float | None] = seen.strength[ordered].tolist()
+    if baseline is None or not baseline.known.all():
+        known = np.zeros(len(ordered), np.bool_) if baseline is None else baseline.known[ordered]
+        strengths = [each if sure else None for each, sure in zip(strengths, known.tolist(), strict=True)]
+    fails = (seen.now[:, ordered] == 1).any(axis=0)
+    return tuple(map(Culprit, ordered.tolist(), signals, strengths, fails.tolist()))
+
+
+def _expect_fitting(state: State, baseline: Baseline | None, members: Members, observation: Observation) -> None:
+    """Raise ValueError where things are not about equally many canaries and groups; `observe` sees to which."""
+    count = len(members.keys)
+    sizes = {len(state.keys), *observation.lost.shape, *observation.ndcg.shape}
+    if baseline is not None:
+        sizes.add(len(baseline.keys))
+    if sizes != {count} or len(state.groups) != len(members.groups):
+        raise ValueError("State, baseline, members and observation are not about the same canaries.")

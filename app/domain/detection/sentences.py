@@ -1,0 +1,106 @@
+"""What a detector says in words. Keys are left to those who know the canaries."""
+
+from enum import Enum, auto
+
+from app.domain.counts import counted
+from app.domain.detection import warm_up
+from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS
+from app.domain.detection.values import Reading, Settings, Signal
+
+_MOST_GROUPS = 3
+_DOCUMENT = "document:"
+"""What canaries are judged by, which need not be what is gone: the list of canaries names that."""
+
+
+class Why(Enum):
+    """What decided about a run."""
+
+    QUIET = auto()
+    EVIDENCE = auto()
+    STRIKES = auto()
+    TAIL = auto()
+    STANDS = auto()
+    RECOVERING = auto()
+    CLOSED = auto()
+
+
+def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings) -> str:
+    """Write the sentence of a reading."""
+    failing = _failing(reading, watched)
+    good = counted(reading.good, "good run")
+    since = f"for {counted(reading.since, 'run')} by now" if reading.since > 1 else "since this run"
+    told = {
+        Why.QUIET: lambda: _evidence(reading, settings),
+        Why.EVIDENCE: lambda: f"{_evidence(reading, settings)}, {since}{_named(reading)}",
+        Why.STRIKES: lambda: _struck(reading),
+        Why.TAIL: lambda: _newly(reading),
+        Why.STANDS: lambda: f"not as before the alarm, {since}{_named(reading)}",
+        Why.RECOVERING: lambda: f"{good} in a row, {settings.close} close the alarm",
+        Why.CLOSED: lambda: f"{good} in a row end the alarm of {counted(reading.since, 'run')}",
+    }
+    return f"{failing}; {told[why]()}."
+
+
+def warming_summary(identical: int, eligible: int) -> str:
+    """Say how far the learning of the first baseline is by the one of its two conditions that is nearer to be met.
+
+    `identical`: the newest runs in a row with the same results, `eligible`: runs that may be learned of.
+    """
+    if FULL_RUNS - eligible < IDENTICAL_RUNS - identical:
+        return f"no baseline yet: {min(eligible, FULL_RUNS)} of {FULL_RUNS} runs"
+    return f"no baseline yet: {min(identical, IDENTICAL_RUNS)} of {IDENTICAL_RUNS} identical runs"
+
+
+def warming_note(identical: int, eligible: int) -> str:
+    """Say what is waited for, and what watches until then; the counters are those of `warming_summary`."""
+    return (
+        f"no baseline yet: {min(identical, IDENTICAL_RUNS)} of {IDENTICAL_RUNS} identical runs, "
+        f"or {min(eligible, FULL_RUNS)} of {FULL_RUNS} runs of any kind; until then an alarm takes a calm canary that "
+        f"fails {warm_up.STRIKES} times running, or more newly failing ones than chance explains"
+    )
+
+
+def _failing(reading: Reading, watched: int) -> str:
+    if reading.usual is None:
+        return f"{reading.lost} of {counted(watched, 'canary')} without an expected chunk"
+    lost, worse = reading.usual
+    return (
+        f"{reading.lost} of {counted(watched, 'canary')} lost (usually at most {lost}), "
+        f"{reading.worse} worse than usual (usually at most {worse})"
+    )
+
+
+def _struck(reading: Reading) -> str:
+    struck = sum(one.evidence is None for one in reading.culprits)
+    verbs = "was calm and now fails" if struck == 1 else "were calm and now fail"
+    return f"{counted(struck, 'canary')} {verbs} {reading.since} times running"
+
+
+def _newly(reading: Reading) -> str:
+    verb = "newly fails" if len(reading.culprits) == 1 else "newly fail"
+    newly = f"{counted(len(reading.culprits), 'canary')} {verb}"
+    return f"{newly}, which by chance has a probability below {warm_up.TAIL:g}"
+
+
+def _evidence(reading: Reading, settings: Settings) -> str:
+    if reading.evidence is None:
+        return "warming up"
+    line = 1 / settings.alpha
+    if reading.evidence >= line:  # how far past it is astronomical and tells nobody anything
+        return f"evidence beyond the {line:,.0f} that raise an alarm"
+    return f"evidence {reading.evidence:,.3g} of the {line:,.0f} that raise an alarm"
+
+
+def _named(reading: Reading) -> str:
+    parts = []
+    if reading.culprits:
+        lost = [one.signal for one in reading.culprits].count(Signal.LOST)
+        worse = len(reading.culprits) - lost
+        told = [f"{count} {name}" for count, name in ((lost, "lost"), (worse, "worse")) if count]
+        parts.append(f"{counted(len(reading.culprits), 'canary')} to blame ({', '.join(told)})")
+    groups = [name for name in reading.groups if not name.startswith(_DOCUMENT)]
+    if groups:
+        more = len(groups) - _MOST_GROUPS
+        names = ", ".join(groups[:_MOST_GROUPS]) + (f" and {more} more" if more > 0 else "")
+        parts.append(f"most of all in {names}")
+    return f"; {', '.join(parts)}" if parts else ""

@@ -1,0 +1,66 @@
+"""Recall: whether what is expected is found at all, and how deep."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from app.domain.counts import counted
+from app.domain.diagnosis.quality.evidence import EXAMPLES, Answered, Example, Mark, Section, unknown
+from app.domain.number_text import percent_text
+
+NAME: Final = "recall"
+FOUND_WANTED: Final = 0.9
+"""Of the canaries that expect something, the share that should find it in the top k."""
+_DEPTHS = (1, 3, 5, 10)
+_MISSING = "See whether the missing chunks are in the index at all, and whether their words are those of the queries."
+_DEEP = "Ask for more hits and rerank them: what is expected is found, but below the top k."
+
+
+def recall(answered: Sequence[Answered], *, k: int, fetch_k: int) -> Section:
+    """Count at which depth the first expected chunk of each canary is found, by category too.
+
+    Good where nine in ten canaries find it in the top k. Depths beyond `fetch_k` are not asked for, so unknown; what
+    is not found up to there may still be in the index.
+    """
+    asked = [one for one in answered if one.canary.expects]
+    if not asked:
+        return unknown(NAME, "no canary that expects something has been answered", canaries=0)
+    depths = sorted({depth for depth in (*_DEPTHS, k, fetch_k) if depth <= fetch_k})
+    numbers = _numbers(asked, depths)
+    categories: dict[str, list[Answered]] = {}
+    for one in asked:
+        categories.setdefault(str(one.canary.category), []).append(one)
+    lost = [one for one in asked if one.match.first_relevant is None]
+    deep = [one for one in asked if (one.match.first_relevant or 0) > k]
+    found = 1 - (len(lost) + len(deep)) / len(asked)
+    told = [f"{percent_text(found)} of {counted(len(asked), 'canary')} find what they expect in the top {k}"]
+    if deep:
+        told.append(f"{percent_text(len(deep) / len(asked))} below it")
+    if lost:
+        told.append(f"{percent_text(len(lost) / len(asked))} not in the top {fetch_k}")
+    good = found >= FOUND_WANTED
+    advice = _MISSING if len(lost) >= len(deep) else _DEEP
+    return Section(
+        name=NAME,
+        mark=Mark.GOOD if good else Mark.LOOK,
+        reason=", ".join(told),
+        numbers=numbers,
+        groups={name: _numbers(part, depths) for name, part in sorted(categories.items())},
+        examples=[
+            *[Example(told=f"not in the top {fetch_k}", canary=one.canary.key) for one in lost[:EXAMPLES]],
+            *[
+                Example(told=f"first found at rank {one.match.first_relevant}", canary=one.canary.key)
+                for one in sorted(deep, key=lambda one: -(one.match.first_relevant or 0))[:EXAMPLES]
+            ],
+        ],
+        advice=None if good else advice,
+    )
+
+
+def _numbers(asked: Sequence[Answered], depths: Sequence[int]) -> dict[str, float | int | None]:
+    ranks = [one.match.first_relevant for one in asked]
+    shares = {f"found@{depth}": sum(rank is not None and rank <= depth for rank in ranks) for depth in depths}
+    return {
+        "canaries": len(asked),
+        **{name: count / len(asked) for name, count in shares.items()},
+        "not_found": ranks.count(None) / len(asked),
+    }

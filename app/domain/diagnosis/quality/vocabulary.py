@@ -1,0 +1,126 @@
+"""Vocabulary: whether queries share words with what they should find."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from app.domain.diagnosis.quality.evidence import EXAMPLES, Answered, Chunk, Example, Mark, Section, unknown
+from app.domain.diagnosis.quality.near_copies import words_of
+from app.domain.number_text import percent_text
+
+NAME: Final = "vocabulary"
+LITTLE: Final = 0.2
+"""Of a query's words, the share in the expected text below which they are said to speak different languages."""
+_LETTERS = 6
+"""Words are compared by so many of their first letters, so that most endings do not matter."""
+_READ = 20_000
+
+
+def vocabulary(answered: Sequence[Answered], chunks: Sequence[Chunk], *, k: int) -> Section:
+    """Compare the content words of each query with those of the best expected text: found canaries against missed.
+
+    An expected text is the one the judgment has or, for one by id, the text of that chunk if any canary retrieved it.
+    Only English function words are left out. Good where no missed canary lacks its words; that of a missed canary no
+    text is known is unknown.
+    """
+    texts = {chunk.id: chunk.text for chunk in chunks if chunk.text is not None}
+    shared = _shared(answered, texts)
+    found: list[float] = []
+    missed: list[tuple[float, str]] = []
+    unread = 0
+    for one in answered:
+        if not one.canary.expects:
+            continue
+        rank = one.match.first_relevant
+        lost = rank is None or rank > k
+        overlap = _overlap(one, texts, shared)
+        if overlap is None:
+            unread += lost
+        elif lost:
+            missed.append((overlap, one.canary.key))
+        else:
+            found.append(overlap)
+    numbers = {
+        "found_canaries": len(found),
+        "found_mean_overlap": _mean(found),
+        "missed_canaries": len(missed),
+        "missed_mean_overlap": _mean([overlap for overlap, _ in missed]),
+        "missed_without_text": unread,
+    }
+    strange = sorted(one for one in missed if one[0] < LITTLE)
+    numbers["missed_with_little_overlap"] = len(strange)
+    if not found and not missed:
+        return unknown(NAME, "of no canary the expected text is known", **numbers)
+    if unread and not strange:
+        return unknown(NAME, f"of {unread:,} missed canaries the expected text is not known", **numbers)
+    if not missed:
+        common = percent_text(_mean(found) or 0.0)
+        told = f"no canary is missed; queries share {common} of their words with what they expect"
+    elif not strange:
+        told = f"the {len(missed):,} missed canaries share words with what they expect"
+    else:
+        told = f"{len(strange):,} of {len(missed):,} missed canaries share next to no word with what they expect"
+    return Section(
+        name=NAME,
+        mark=Mark.LOOK if strange else Mark.GOOD,
+        reason=told,
+        numbers=numbers,
+        examples=[
+            Example(told=f"{percent_text(overlap)} of the query's words are in the expected text", canary=key)
+            for overlap, key in strange[:EXAMPLES]
+        ],
+        advice="Expand queries, add synonyms or put the users' words into the documents." if strange else None,
+    )
+
+
+def content_words(text: str) -> frozenset[str]:
+    """Give the words of a text that carry meaning, cut to their first six letters."""
+    return frozenset(word[:_LETTERS] for word in words_of(text[:_READ]) if word not in _FUNCTION_WORDS)
+
+
+def word_overlap(query: str, texts: Iterable[str]) -> float | None:
+    """Give the share of a query's content words in the one of these texts that has most of them; None = not known.
+
+    Below `LITTLE` query and text are said to use other words, here and in the causes of single canaries.
+    """
+    asked = content_words(query)
+    shares = [len(asked & content_words(text)) / len(asked) for text in texts] if asked else []
+    return max(shares, default=None)
+
+
+def _shared(answered: Sequence[Answered], texts: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    """Give, by expected text, those of its words that any query it is expected of has: all else is not kept."""
+    asked: defaultdict[str, set[str]] = defaultdict(set)
+    for one in answered:
+        words = content_words(one.canary.query)
+        for text in _expected(one, texts):
+            asked[text] |= words
+    return {text: content_words(text) & words for text, words in asked.items()}
+
+
+def _overlap(one: Answered, texts: Mapping[str, str], shared: Mapping[str, frozenset[str]]) -> float | None:
+    """Give the share of the query's content words in the expected text that has most of them; None = not known."""
+    asked = content_words(one.canary.query)
+    expected = _expected(one, texts)
+    if not asked or not expected:
+        return None
+    return max(len(asked & shared[text]) for text in expected) / len(asked)
+
+
+def _expected(one: Answered, texts: Mapping[str, str]) -> list[str]:
+    return [text for _, judgment in one.expected if (text := judgment.text or texts.get(judgment.id or ""))]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+_FUNCTION_WORDS = frozenset(
+    words_of(
+        "a about after all am an and any are as at be been before being but by can could did do does doing "
+        "for from had has have having he her him his how i if in into is it its just me more most my no not "
+        "of off on or our out over own she should so some such than that the their them then there these they "
+        "this those to too under up us very was we were what when where which while who whom whose why will "
+        "with would you your"
+    )
+)

@@ -1,0 +1,1 @@
+"""What was, as people read it: decided without I/O."""

@@ -1,0 +1,213 @@
+"""Vectors of texts: how asking for them ended, and whether they still come from the model they came from.
+
+How an embedder is reached is said in retrievers; asking one is an adapter's work, behind the seam `Embed`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.model import EmbedderChange, Outcome
+from app.domain.probing.retrievers import Embedder, EmbeddingCanary, Retriever, ScorerKind
+
+Vector = NDArray[np.float32]
+
+EMBEDDER_AT: Final = "the embedder at "
+"""How sentences about an embedder begin, before its host and port."""
+SAME_COSINE: Final = 0.999
+"""Texts embedded twice by one model are at least this close to themselves: half precision and another order of
+summation move the cosine by less than 0.001."""
+OTHER_COSINE: Final = 0.9
+"""Below it the model is another one: weights or vectors rounded to eight bits keep 0.97 and more, while unrelated
+models share no directions, so that theirs is near 0, whatever they are good for."""
+COLLAPSED_SHARE: Final = 0.1
+"""Similar pairs that are closer than dissimilar ones by less than this share of what they were are told apart no
+more. Not zero: where all vectors are nearly one, noise leaves a difference of either sign."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedded:
+    """What came of asking an embedder. `outcome` is `ok` exactly when every text has its vector.
+
+    Else outcome, status and detail are those of the first batch that failed; the vectors of the others are here.
+    """
+
+    vectors: Mapping[str, Vector]
+    """By text; all finite, none all zero, and of one length."""
+    outcome: Outcome = Outcome.OK
+    http_status: int | None = None
+    detail: str | None = None
+    """One sentence for people: why the outcome is not `ok`. Never holds a secret or a piece of a body."""
+    latency_seconds: float = 0.0
+    """Spent on requests, added up; nothing where all was known."""
+
+
+class Embed(Protocol):
+    """Turns texts into vectors; a seam where tests put a fake."""
+
+    def __call__(self, embedder: Embedder, texts: Sequence[str], *, anew: bool = False) -> Embedded:
+        """Give the vector of each text, from memory where it is known, unless all are wanted `anew`.
+
+        What comes anew may have other dimensions than the embedder declares: it is for `judge_embedder` to look at.
+        Where it differs from what came before, everything remembered of this embedder is forgotten. Failures of the
+        embedder are outcomes, never exceptions.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """How an embedder answered when it was first asked for its canaries."""
+
+    pairs: tuple[EmbeddingCanary, ...]
+    vectors: Mapping[str, Vector]
+    """By text, of one length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairCosines:
+    """Cosines of one embedding canary."""
+
+    key: str
+    similar: bool
+    cosine: float
+    """Of its two texts, now."""
+    reference: float
+    """Of its two texts, in the reference."""
+    agreement: float
+    """Of its texts with their own reference, the lower one; over the dimensions both have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What the canaries of an embedder say about it."""
+
+    kind: EmbedderChange
+    reason: str
+    """A sentence without its full stop, for people."""
+    dimensions: int
+    pairs: tuple[PairCosines, ...]
+
+
+def judge_embedder(reference: Reference, now: Mapping[str, Vector], *, where: str) -> Finding:
+    """Compare how known texts are embedded now with how they were; `where` names the embedder.
+
+    `now` holds a vector for every text of the reference. Cosines, so lengths do not matter. Of several things that
+    may be said the first one holds: `same`, `truncated`, `collapsed`, `drifted`, `swapped`.
+    """
+    pairs = tuple([_cosines(pair, reference.vectors, now) for pair in reference.pairs])
+    before, dimensions = _dimensions(reference.vectors), _dimensions(now)
+    lowest = min(pair.agreement for pair in pairs)
+    if dimensions != before:
+        kind, reason = _resized(where, before, dimensions, lowest)
+    elif lowest >= SAME_COSINE:
+        kind, reason = EmbedderChange.SAME, f"{EMBEDDER_AT}{where} answers as it did"
+    elif (gaps := _gaps(pairs)) is not None and gaps[1] < COLLAPSED_SHARE * gaps[0]:
+        told = f"similar texts are closer than dissimilar ones by a cosine of {gaps[1]:.2f}, which was {gaps[0]:.2f}"
+        kind, reason = EmbedderChange.COLLAPSED, f"{EMBEDDER_AT}{where} no longer tells texts apart: {told}"
+    elif lowest >= OTHER_COSINE:
+        told = f"known texts have cosine {lowest:.3f} with their own reference, as after rounding"
+        kind, reason = EmbedderChange.DRIFTED, f"{EMBEDDER_AT}{where} answers slightly differently: {told}"
+    else:
+        kind, reason = EmbedderChange.SWAPPED, f"{_another(where)} ({_strange(lowest)})"
+    return Finding(kind=kind, reason=reason, dimensions=dimensions, pairs=pairs)
+
+
+def same_vector(one: Vector, other: Vector) -> bool:
+    """Whether two vectors of one text come from the same model in the same precision."""
+    return one.shape == other.shape and cosine(one, other) >= SAME_COSINE
+
+
+def cosine(one: Vector, other: Vector) -> float:
+    """Compute the cosine of two vectors of one length, in [-1, 1]; that of a vector of zeros is 0."""
+    a, b = one.astype(np.float64), other.astype(np.float64)
+    a, b = a / (np.abs(a).max() or 1.0), b / (np.abs(b).max() or 1.0)  # so that no square leaves the range
+    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return min(1.0, max(-1.0, float(a @ b) / norms)) if norms else 0.0
+
+
+def canaries_of(embedder: Embedder) -> tuple[EmbeddingCanary, ...]:
+    """Give the pairs an embedder is watched by: its own, or general ones."""
+    return embedder.canaries or DEFAULT_CANARIES
+
+
+def watched_embedder(retriever: Retriever) -> Embedder | None:
+    """Give the embedder that answers of a retriever hang on: that of its queries, else that of its scorer."""
+    scoring = retriever.scorer.embedder if retriever.scorer.kind is ScorerKind.EMBEDDING else None
+    return retriever.embedder or scoring
+
+
+def texts_of(pairs: Sequence[EmbeddingCanary]) -> tuple[str, ...]:
+    """Give the texts of pairs in order, each once."""
+    return tuple(dict.fromkeys(text for pair in pairs for text in pair.texts))
+
+
+DEFAULT_CANARIES: Final = tuple(
+    EmbeddingCanary(key=key, texts=texts, similar=similar)
+    for key, similar, texts in (
+        ("password", True, ("How do I reset my password?", "I forgot my password and need a new one.")),
+        ("refund", True, ("How can I get my money back?", "What is your refund policy?")),
+        ("rain", True, ("It is raining heavily today.", "There is heavy rain today.")),
+        ("password-volcano", False, ("How do I reset my password?", "A volcano erupts when magma rises.")),
+        ("refund-cake", False, ("What is your refund policy?", "Whisk the eggs and fold in the flour.")),
+        ("rain-budget", False, ("It is raining heavily today.", "Parliament has passed the annual budget.")),
+    )
+)
+"""Three pairs that every embedder of texts holds for close and three that it does not."""
+
+
+def _cosines(pair: EmbeddingCanary, before: Mapping[str, Vector], now: Mapping[str, Vector]) -> PairCosines:
+    first, second = pair.texts
+    return PairCosines(
+        key=pair.key,
+        similar=pair.similar,
+        cosine=cosine(now[first], now[second]),
+        reference=cosine(before[first], before[second]),
+        agreement=min(_agreement(before[text], now[text]) for text in pair.texts),
+    )
+
+
+def _agreement(before: Vector, now: Vector) -> float:
+    shared = min(len(before), len(now))
+    return cosine(before[:shared], now[:shared])
+
+
+def _dimensions(vectors: Mapping[str, Vector]) -> int:
+    return len(next(iter(vectors.values())))
+
+
+def _resized(where: str, before: int, now: int, agreement: float) -> tuple[EmbedderChange, str]:
+    if agreement < OTHER_COSINE:
+        told = f"{now} dimensions instead of {before}, {_strange(agreement)}"
+        return EmbedderChange.SWAPPED, f"{_another(where)} ({told})"
+    if now < before:
+        told = f"{now} dimensions, the first ones of the {before} there were"
+        return EmbedderChange.TRUNCATED, f"{EMBEDDER_AT}{where} answers with truncated vectors: {told}"
+    told = f"{now} dimensions, of which only the first {before} are those there were"
+    return EmbedderChange.SWAPPED, f"{_another(where)} ({told})"
+
+
+def _another(where: str) -> str:
+    return f"{EMBEDDER_AT}{where} answers with vectors of another model"
+
+
+def _strange(agreement: float) -> str:
+    return f"cosine of known texts {agreement:.2f}, 1.00 expected"
+
+
+def _gaps(pairs: Sequence[PairCosines]) -> tuple[float, float] | None:
+    """Give by how much similar pairs are closer than dissimilar ones, before and now; None where it says nothing."""
+    similar = [pair for pair in pairs if pair.similar]
+    dissimilar = [pair for pair in pairs if not pair.similar]
+    if not similar or not dissimilar:
+        return None
+    before = _mean([pair.reference for pair in similar]) - _mean([pair.reference for pair in dissimilar])
+    now = _mean([pair.cosine for pair in similar]) - _mean([pair.cosine for pair in dissimilar])
+    return (before, now) if before > 0 else None
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

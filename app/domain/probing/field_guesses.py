@@ -1,0 +1,331 @@
+"""What a field of a hit may be for, guessed from its name and from what stands in it.
+
+Where hits and their fields are in an answer is found by suggesting. Names are those seen in the field: the vendors'
+references and the frameworks' document classes.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from app.domain.timestamps import moment_of
+
+Part = str | int
+"""A step of a path: the name of a field, or a place in a list."""
+LONGEST_PATH = 1024
+"""The most characters a path may have; documents refuse longer ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of all hits: the path people write, the names it goes by, and its value per hit (None = absent)."""
+
+    path: str
+    parts: tuple[Part, ...]
+    values: Sequence[Any]
+    role: str | None = None
+    """What its place alone says it is, whatever it is called, and in `told` how."""
+    told: str = ""
+    text_alone: bool = False
+    """Whether it lies in the first object of a list within each hit: the text may, other things there are of others."""
+
+    @property
+    def depth(self) -> int:
+        """How far down it lies."""
+        return len(self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guess:
+    """A field taken for something: how much speaks for it, and why in a few words."""
+
+    path: str
+    weight: float
+    reason: str
+    values: Sequence[Any]
+
+
+def guess_fields(fields: Sequence[Field], query: str) -> dict[str, Guess]:
+    """Choose what may be `text`, `id`, `score`, `document` and `updated`, each field for one thing only.
+
+    Only fields are chosen that a mapping can read of every one of the hits, by a path of at most 1,024 characters.
+    """
+    words = _words(query)
+    told = [field for field in fields if not _repeats(field, query)]
+    chosen: dict[str, Guess] = {}
+    for role, judge in _ROLES:
+        taken = {guess.path for guess in chosen.values()}
+        left = [field for field in told if field.path not in taken and not (field.text_alone and role != "text")]
+        guesses = [judge(field, words) for field in left]
+        found = [guess for guess in guesses if guess is not None and len(guess.path) <= LONGEST_PATH]
+        if found:
+            found.sort(key=lambda guess: -guess.weight)
+            chosen[role] = _completed(found) if role == "document" else found[0]
+    return chosen
+
+
+def plain_name(part: str) -> str:
+    """Write a name as ours are: `@search.rerankerScore` as search_reranker_score, `ids` as id."""
+    snake = _CAMEL.sub(r"\1_\2", part)
+    words = [word for word in re.split(r"[^a-z0-9]+", snake.lower()) if word]
+    return "_".join([*words[:-1], _singular(words[-1])]) if words else ""
+
+
+def text_of(value: Any) -> str | None:
+    """Read a text, or the texts of content blocks; None = it is neither."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(isinstance(one, dict) and "text" in one for one in value):
+        return "\n".join(one["text"] for one in value if isinstance(one["text"], str))
+    return None
+
+
+def is_prose(text: str) -> bool:
+    """Whether a text reads like a passage rather than like a name."""
+    return len(text) >= _PASSAGE and len(text.split(maxsplit=_PASSAGE_WORDS)) >= _PASSAGE_WORDS
+
+
+# --- one judge per thing a field may be ----------------------------------------------------------------------
+
+
+def _as_text(field: Field, words: frozenset[str]) -> Guess | None:
+    texts = [text_of(value) for value in field.values]
+    if any(text is None and value is not None for text, value in zip(texts, field.values, strict=True)):
+        return None
+    there = [text for text in texts if text]
+    named = _named(field, _TEXT_NAMES)
+    prose = sum(map(is_prose, there)) / len(there) if there else 0.0
+    if not there or (named == 0 and prose < 0.8) or _named(field, _NO_TEXT_NAMES):  # noqa: PLR2004 - nearly all
+        return None
+    length = sum(map(len, there)) / len(there)
+    shares = len(words) and sum(len(words & _words(text)) for text in there) / len(there) / len(words)
+    weight = 0.6 * named + 0.4 * prose + min(length / 400, 0.3) + 0.3 * shares - _DEEP * field.depth
+    weight -= _LISTED * field.text_alone
+    reason = f"{_how_named(field, named)}{'long natural text' if prose else 'text'}, {length:.0f} characters on average"
+    return Guess(path=field.path, weight=weight * len(there) / len(texts), reason=reason, values=field.values)
+
+
+def _as_id(field: Field, _words: frozenset[str]) -> Guess | None:
+    values, name = field.values, plain_name(str(field.parts[-1]))
+    if name in _COUNTER_NAMES or not all(map(_could_name, values)):
+        return None
+    named, distinct = _named(field, _ID_NAMES), len(set(map(str, values)))
+    if field.role == "id":
+        named = _PLACED
+    elif name not in _ID_NAMES:
+        named = 0.0 if name in _DOCUMENT_NAMES else named / 2  # several chunks share the id of a file
+    looks = len(values) >= _SOME and all(isinstance(value, str) and _CODE.fullmatch(value) for value in values)
+    if (named == 0 and not (looks and distinct == len(values))) or (
+        distinct < len(values) and 2 * distinct <= len(values)
+    ):
+        return None
+    if distinct == len(values):
+        weight, told = named or 0.25, f"different in each of {len(values)} hits" if len(values) > 1 else "short"
+    else:
+        weight, told = named * 0.3, f"though only {distinct} of {len(values)} differ"
+    if counts_hits(values):
+        weight, told = weight * 0.3, f"{told}, but only as the hits are counted: it may be the rank"
+    reason = f"{_how_named(field, named)}{told}"
+    return Guess(path=field.path, weight=weight - _DEEP * field.depth, reason=reason, values=values)
+
+
+def _as_score(field: Field, _words: frozenset[str]) -> Guess | None:
+    named = _PLACED if field.role == "score" else _named(field, _SCORE_NAMES)
+    path, numbers = field.path, list(field.values)
+    if named and all(isinstance(value, str) and _DECIMAL.fullmatch(value) for value in numbers):
+        path, numbers = f"to_number({path})", list(map(float, numbers))
+    if not all(map(_is_number, numbers)) or plain_name(str(field.parts[-1])) in _COUNTER_NAMES:
+        return None
+    order = trend(numbers)
+    fractional = any(isinstance(number, float) and not number.is_integer() for number in numbers)
+    if named == 0 and not (fractional and order in {"falling", "rising"} and len(numbers) >= _SOME):
+        return None
+    weight = (named or 0.3) + (0.15 if order == "falling" else 0.1 if order == "rising" else 0.0) - _DEEP * field.depth
+    told = f"a number, {order} from {numbers[0]:.4g} to {numbers[-1]:.4g}" if order else "a number"
+    return Guess(path=path, weight=weight, reason=f"{_how_named(field, named)}{told}", values=numbers)
+
+
+def _as_document(field: Field, _words: frozenset[str]) -> Guess | None:
+    there = [value for value in field.values if value is not None]
+    if not there or not all(map(_could_name, there)):
+        return None
+    named = _named(field, _DOCUMENT_NAMES)
+    place = all(isinstance(value, str) and _PLACE.search(value) for value in there)
+    if (named == 0 and not place) or any(isinstance(value, str) and is_prose(value) for value in there):
+        return None
+    weight = (max(named, 0.5 if place else 0.0) + 0.1 * place) * (0.5 + 0.5 * len(there) / len(field.values))
+    told = "an address or a file" if place else "short"
+    return Guess(
+        path=field.path,
+        weight=weight - _DEEP * field.depth,
+        reason=f"{_how_named(field, named)}{told}",
+        values=field.values,
+    )
+
+
+def _as_updated(field: Field, _words: frozenset[str]) -> Guess | None:
+    named = _named(field, _TIME_NAMES)
+    there = [value for value in field.values if value is not None]
+    if not named or not there or not all(isinstance(value, str) or _is_number(value) for value in there):
+        return None
+    moments = [moment_of(value) for value in there]
+    if not all(moment is not None and _FIRST_DAY <= moment <= _LAST_DAY for moment in moments):
+        return None
+    return Guess(
+        path=field.path,
+        weight=named * len(there) / len(field.values) - _DEEP * field.depth,
+        reason=f"{_how_named(field, named)}reads as a time",
+        values=field.values,
+    )
+
+
+Judge = Callable[[Field, frozenset[str]], Guess | None]
+_ROLES: Sequence[tuple[str, Judge]] = (
+    ("text", _as_text),
+    ("id", _as_id),
+    ("score", _as_score),
+    ("document", _as_document),
+    ("updated", _as_updated),
+)
+
+
+def _completed(guesses: Sequence[Guess]) -> Guess:
+    """Let another field stand in where the likeliest is missing: a file here, an address there."""
+    best = guesses[0]
+    gaps = [index for index, value in enumerate(best.values) if value is None]
+    for other in guesses[1:]:
+        fills = all(isinstance(other.values[index], str) and _PLACE.search(other.values[index]) for index in gaps)
+        if gaps and fills and "[*]" not in best.path + other.path:
+            reason = f"{best.reason}; where there is none, {other.reason}"
+            path = f"{best.path} || {other.path}"
+            if len(path) <= LONGEST_PATH:
+                return Guess(path=path, weight=best.weight, reason=reason, values=best.values)
+    return best
+
+
+# --- names and values ----------------------------------------------------------------------------------------
+
+
+def trend(numbers: Sequence[float]) -> str:
+    """Say how numbers go on: falling, rising, in no order; nothing where they are equal or one."""
+    pairs = list(pairwise(numbers))
+    if not pairs or all(one == two for one, two in pairs):
+        return ""
+    if all(one >= two for one, two in pairs):
+        return "falling"
+    return "rising" if all(one <= two for one, two in pairs) else "in no order"
+
+
+def counts_hits(values: Sequence[Any]) -> bool:
+    """Whether these only count the hits, from 0 or from 1: ranks rather than names."""
+    told = [str(value) for value in values]
+    return len(told) > 1 and any(told == [str(at) for at in range(first, first + len(told))] for first in (0, 1))
+
+
+def _named(field: Field, names: Mapping[str, float]) -> float:
+    """Say how well a field's name fits: by itself, by its end, or for `text.value` and the like by the one above."""
+    parts = [plain_name(part) for part in [part for part in field.parts if isinstance(part, str)][-2:]]
+    if len(parts) > 1 and parts[-1] in _EMPTY_NAMES and parts[-1] not in names:
+        parts.pop()
+    if not parts or not parts[-1]:
+        return 0.0
+    if parts[-1] in names:
+        return names[parts[-1]]
+    words = parts[-1].split("_")[-_NAME_WORDS - 1 :]
+    ends = ["_".join(words[start:]) for start in range(1, len(words))]
+    return next((0.8 * names[end] for end in ends if end in names), 0.0)
+
+
+def _how_named(field: Field, named: float) -> str:
+    if field.role is not None:
+        return f"{field.told}, "
+    name = next((part for part in reversed(field.parts) if isinstance(part, str)), "")
+    return f"named {name[:60]}, " if named else ""
+
+
+def _could_name(value: Any) -> bool:
+    if isinstance(value, str):
+        return 0 < len(value) <= _NAME and "\n" not in value
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < _LARGE and math.isfinite(value)
+
+
+def _repeats(field: Field, query: str) -> bool:
+    """Whether a field only says again what was asked."""
+    return bool(query) and all(value == query for value in field.values)
+
+
+def _singular(word: str) -> str:
+    if word.endswith("ies") and len(word) > len("ties"):
+        return f"{word[:-3]}y"
+    return word[:-1] if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 1 else word
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word for word in re.findall(r"\w+", text[:5_000].lower()) if len(word) > 3)  # noqa: PLR2004 - not: the, of
+
+
+_DEEP, _LISTED = 0.02, 0.2
+_PLACED = 0.95
+_NAME = 500
+_NAME_WORDS = 4  # no name below has more; names of strangers may have a hundred thousand
+_PASSAGE, _PASSAGE_WORDS, _SOME = 40, 6, 3
+_LARGE = 1e300
+_FIRST_DAY, _LAST_DAY = 473_385_600.0, 4_102_444_800.0  # 1985 to 2100: else `timestamp: 12.5` is one of a video
+_CAMEL = re.compile(r"([a-z0-9])([A-Z])")
+_CODE = re.compile(r"(?=.*\d)[\w.:/#-]{3,80}", re.ASCII)
+_DECIMAL = re.compile(r"-?\d{1,20}(\.\d{1,20})?([eE]-?\d{1,2})?", re.ASCII)
+_PLACE = re.compile(
+    r"^[a-z][a-z0-9+.-]{1,9}://|^/|\.(md|mdx|html?|pdf|txt|docx?|rst|csv|json|pptx?|xlsx?)(#|$)", re.IGNORECASE
+)
+_EMPTY_NAMES = frozenset({"value", "raw", "string", "plain", "data", "doc"})
+_COUNTER_NAMES = frozenset(
+    {"rank", "position", "index", "page", "number", "start", "end", "offset", "line", "version", "count", "length"}
+    | {"token", "page_number", "chunk_index", "char_count", "word_count", "shard", "hit", "took", "size", "seq_no"}
+)
+_TEXT_NAMES: Mapping[str, float] = {
+    **dict.fromkeys(("text", "chunk_text", "page_content", "passage_text", "content_text"), 1.0),
+    **dict.fromkeys(("content", "passage", "chunk", "chunk_content", "text_content"), 0.95),
+    **dict.fromkeys(("body", "raw_text", "document_text", "paragraph", "excerpt", "segment", "context"), 0.8),
+    **dict.fromkeys(("snippet", "document", "markdown", "plain_text", "extract", "sentence", "answer"), 0.6),
+    **dict.fromkeys(("value", "description", "summary", "message", "data"), 0.4),
+    "title": 0.05,
+}
+_NO_TEXT_NAMES: Mapping[str, float] = dict.fromkeys(
+    ("error", "explanation", "query", "embedding", "vector", "stack_trace", "highlight", "warning", "prompt"), 1.0
+)
+_ID_NAMES: Mapping[str, float] = {
+    **dict.fromkeys(("id", "chunk_id", "point_id", "passage_id", "node_id", "vector_id"), 1.0),
+    **dict.fromkeys(("uuid", "guid", "uid", "pk", "object_id", "record_id", "segment_id", "hit_id"), 0.9),
+    **dict.fromkeys(("doc_id", "document_id", "docid", "docno", "key", "hash", "chunk_hash"), 0.6),
+    **dict.fromkeys(("ref", "chunk"), 0.4),
+}
+_SCORE_NAMES: Mapping[str, float] = {
+    **dict.fromkeys(("score", "similarity", "relevance", "relevance_score", "similarity_score"), 1.0),
+    **dict.fromkeys(("distance", "cosine", "cosine_similarity", "certainty", "reranker_score", "rerank_score"), 0.95),
+    **dict.fromkeys(("dist", "rank_score", "dot_product", "bm25", "rrf", "sim", "relevancy", "final_score"), 0.8),
+    **dict.fromkeys(("confidence", "probability", "weight", "logit", "match", "boost"), 0.5),
+}
+_DOCUMENT_NAMES: Mapping[str, float] = {
+    **dict.fromkeys(("source", "document_url", "source_url", "source_uri"), 1.0),
+    **dict.fromkeys(("url", "uri", "link", "href", "permalink"), 0.95),
+    **dict.fromkeys(("file", "filename", "file_name", "file_path", "filepath", "path"), 0.9),
+    **dict.fromkeys(("doc_id", "document_id", "docid", "doc", "document", "ref_doc_id"), 0.8),
+    **dict.fromkeys(("document_title", "document_name", "title", "file_id", "source_id"), 0.7),
+    "parent_id": 0.5,
+    **dict.fromkeys(("name", "page", "origin"), 0.3),
+}
+_TIME_NAMES: Mapping[str, float] = {
+    **dict.fromkeys(("updated", "updated_at", "last_updated", "last_modified", "modified", "modified_at"), 1.0),
+    **dict.fromkeys(("mtime", "update_time", "updated_on", "last_update", "last_modified_date", "date_modified"), 1.0),
+    **dict.fromkeys(("date", "timestamp", "indexed_at", "published", "published_at", "publish_date"), 0.7),
+    **dict.fromkeys(("created", "created_at", "creation_date", "create_time", "file_date", "time"), 0.5),
+}

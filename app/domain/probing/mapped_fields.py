@@ -1,0 +1,47 @@
+"""Which of the mapped fields the hits have at all: a path with a mistake in it reads as a field that every hit lacks.
+
+That an id or a score is missing ends a probe; these fields may be missing, so that nobody else would notice.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from app.domain.model import Ranking
+from app.domain.probing.retrievers import ResponseMapping
+
+HITS: Final = "hits"
+_FIELDS: Final = {"text": "texts", "document": "documents", "updated": "updated"}
+_SHOWN = 100
+
+
+def present(rankings: Iterable[Ranking]) -> frozenset[str]:
+    """Name the fields, of `text`, `document` and `updated`, that at least one hit has; `hits` where there is a hit."""
+    found: set[str] = set()
+    for ranking in rankings:
+        if not len(ranking):
+            continue
+        found.add(HITS)
+        found.update(
+            field
+            for field, column in _FIELDS.items()
+            if field not in found and any(value is not None for value in getattr(ranking, column) or ())
+        )
+        if len(found) > len(_FIELDS):
+            break
+    return frozenset(found)
+
+
+def lacking(mapping: ResponseMapping, found: Collection[str]) -> tuple[str, ...]:
+    """Say which mapped fields not one hit had, as the mapping says them: `text: body`; () where there was no hit.
+
+    `found` is what was `present`.
+    """
+    if HITS not in found:
+        return ()
+    paths = {field: getattr(mapping, field) for field in _FIELDS if field not in found}
+    return tuple(f"{field}: {_shortened(path)}" for field, path in paths.items() if path is not None)
+
+
+def _shortened(path: str) -> str:
+    line = " ".join(path.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

@@ -1,0 +1,182 @@
+"""Why the probes of a run failed: the failure most of them share, and the sentence that says so.
+
+A sentence names the step, its address and the error as people know it: `embedder at 127.0.0.1:8220 answers HTTP 500`.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from app.domain.counts import plural
+from app.domain.model import Answer, Outcome, Step
+from app.domain.probing.retrievers import PLACEHOLDER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeFailure:
+    """One probe that brought no measurement."""
+
+    outcome: Outcome
+    step: Step = Step.RETRIEVER
+    address: str | None = None
+    """Host and port; None = not known, as of failures stored by releases that did not keep it."""
+    http_status: int | None = None
+    detail: str | None = None
+    """One sentence for people, without a secret."""
+
+    @classmethod
+    def of(cls, answer: Answer) -> "ProbeFailure":
+        """Read it off an answer that is no measurement."""
+        return cls(
+            outcome=answer.outcome,
+            step=answer.step,
+            address=answer.address,
+            http_status=answer.http_status,
+            detail=answer.detail,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureSummary:
+    """The failure that most failed probes of a run share."""
+
+    step: Step
+    address: str | None
+    outcome: Outcome
+    http_status: int | None
+    error: str
+    """What went wrong, as the end of a sentence that begins with who failed: `answers HTTP 500`."""
+    count: int
+    """Probes that failed this way."""
+    failed: int
+    """Probes that were sent and failed, in any way."""
+    skipped: int
+    """Probes that were not sent, since the run ended first."""
+    total: int
+    """All probes of the run."""
+
+    @property
+    def what(self) -> str:
+        """Who failed and how: `embedder at 127.0.0.1:8220 answers HTTP 500`."""
+        at = f" at {self.address}" if self.address else ""
+        return f"{_NAMES[self.step]}{at} {self.error}"
+
+    @property
+    def counts(self) -> str:
+        """How many probes: `143 of 143 probes`, and what became of the others where they failed too."""
+        others = [f"{self.failed - self.count:,} failed otherwise"] if self.failed > self.count else []
+        others += [f"{self.skipped:,} {'was' if self.skipped == 1 else 'were'} not sent"] if self.skipped else []
+        return ", ".join([f"{self.count:,} of {self.total:,} {plural(self.total, 'probe')}", *others])
+
+    def __str__(self) -> str:
+        """Write it as a sentence without its full stop."""
+        return f"{self.what} ({self.counts})"
+
+    def as_json(self) -> dict[str, Any]:
+        """Write it down as evidence."""
+        return {name: getattr(self, name) for name in FailureSummary.__dataclass_fields__} | {"text": str(self)}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> "FailureSummary":
+        """Read what `as_json` wrote."""
+        values = {name: stored[name] for name in FailureSummary.__dataclass_fields__}
+        return cls(**values | {"step": Step(stored["step"]), "outcome": Outcome(stored["outcome"])})
+
+
+def summarize_failures(failures: Iterable[ProbeFailure], total: int) -> FailureSummary | None:
+    """Give the failure most of these probes share; None where none was sent and failed.
+
+    Probes fail alike that failed at the same step and address, with the same outcome and HTTP status. Of two kinds of
+    failure that are equally common the one that was first decides.
+    """
+    kinds: Counter[tuple[Step, str | None, Outcome, int | None]] = Counter()
+    details: dict[tuple[Step, str | None, Outcome, int | None], Counter[str | None]] = {}
+    skipped = 0
+    for one in failures:
+        if one.outcome is Outcome.SKIPPED:
+            skipped += 1
+            continue
+        kind = (one.step, one.address, one.outcome, one.http_status)
+        kinds[kind] += 1
+        details.setdefault(kind, Counter())[one.detail] += 1
+    if not kinds:
+        return None
+    commonest, count = kinds.most_common(1)[0]
+    step, address, outcome, status = commonest
+    return FailureSummary(
+        step=step,
+        address=address,
+        outcome=outcome,
+        http_status=status,
+        error=error_text(outcome, status, details[commonest].most_common(1)[0][0]),
+        count=count,
+        failed=kinds.total(),
+        skipped=skipped,
+        total=total,
+    )
+
+
+def error_text(outcome: Outcome, http_status: int | None, detail: str | None) -> str:
+    """Say what went wrong, as the end of a sentence that begins with who failed."""
+    if outcome is Outcome.REFUSED and http_status is not None:
+        return f"answers HTTP {http_status}"
+    why = _plain_detail(detail)
+    return f"{_ERRORS[outcome]}: {why}" if why and outcome in _EXPLAINED else _ERRORS[outcome]
+
+
+def outcome_text(outcome: Outcome, http_status: int | None) -> str:
+    """Name how a probe failed in two words at most: `HTTP 500`, `timeout`."""
+    return f"HTTP {http_status}" if outcome is Outcome.REFUSED and http_status is not None else str(outcome)
+
+
+def outcome_word(outcome: str) -> str:
+    """Name an outcome for people, to whom an HTTP 500 is no refusal: `error response`, `timeout`."""
+    return "error response" if outcome == Outcome.REFUSED else outcome.replace("_", " ")
+
+
+def address_of(url: str, options: Mapping[str, str]) -> str | None:
+    """Host and port of a URL, or of a template of one with these options; None where it names none.
+
+    Neither user, password, path nor query is part of it. The port is left out where the scheme says it.
+    """
+    filled = PLACEHOLDER.sub(lambda found: options.get(found[1], found[0]), url)
+    try:
+        parts = urlsplit(filled)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if not host or not _HOST.fullmatch(host):
+        return None
+    shown = f"[{host}]" if ":" in host else host
+    return shown if port is None else f"{shown}:{port}"
+
+
+def _plain_detail(detail: str | None) -> str:
+    """Give a detail without the words that name the step, which the sentence says already."""
+    told = _STEP_WORDS.sub("", detail or "")
+    return told if len(told) <= _LONGEST_DETAIL else f"{told[: _LONGEST_DETAIL - 1]}\u2026"
+
+
+_NAMES = {
+    Step.RETRIEVER: "retriever",
+    Step.EMBEDDER: "embedder",
+    Step.LOOKUP: "collection lookup",
+    Step.AUTHENTICATION: "token endpoint",
+}
+_ERRORS = {
+    Outcome.OK: "answers",
+    Outcome.TIMEOUT: "does not answer in time",
+    Outcome.UNREACHABLE: "is unreachable",
+    Outcome.REFUSED: "rejects the request",
+    Outcome.MALFORMED: "answers in a form that cannot be read",
+    Outcome.BLOCKED: "is blocked",
+    Outcome.OVERSIZE: "answers with too many bytes",
+    Outcome.SKIPPED: "was not asked",
+}
+_EXPLAINED = frozenset({Outcome.UNREACHABLE, Outcome.REFUSED, Outcome.MALFORMED, Outcome.BLOCKED})
+_STEP_WORDS = re.compile(r"^(?:the (?:embedder|token endpoint|lookup of [^:]*): )?(?:connection failed: )?")
+_HOST = re.compile(r"[\w.:%~-]{1,253}")
+_LONGEST_DETAIL = 160

@@ -1,0 +1,108 @@
+"""Relevance: what a retriever's scores mean on a scale from 0 to 1, and with it `top_score`.
+
+Whether a score is too low is decided in verdicts; which hit carries which grade, in matching.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from app.domain.model import Ranking
+from app.domain.probing.retrievers import Scale, Scorer, ScorerKind
+
+TOLERANCE: Final = 1e-6
+"""How far rounding may carry a score over the edge of its scale."""
+
+
+def top_score(scorer: Scorer, ranking: Ranking, grades: Sequence[int], best_grade: int) -> float | None:
+    """Return the relevance of the first hit in [0, 1]; an answered, empty ranking scores 0.
+
+    `grades` holds the grade per position, `best_grade` the highest among the canary's judgments.
+    None = it cannot be said: the first hit came without a score, the scorer outside the retriever could not measure it
+    or, judged, nothing is expected. Raises ValueError for a score outside its scale, which should have made the probe
+    malformed.
+    """
+    if not ranking:
+        return 0.0
+    match scorer.kind:
+        case ScorerKind.JUDGED:
+            return judged_relevance(grades, best_grade)
+        case ScorerKind.SCORE:
+            return relevance_of(scorer, ranking.scores[0])
+        case ScorerKind.EMBEDDING | ScorerKind.RERANK:
+            return ranking.relevance
+
+
+def judged_relevance(grades: Sequence[int], best_grade: int) -> float | None:
+    """Give the relevance of the first hit by its grade alone; 0 without hits, None where nothing is expected."""
+    if not grades:
+        return 0.0
+    return grades[0] / best_grade if best_grade > 0 else None
+
+
+def relevance_of(scorer: Scorer, score: float | None) -> float | None:
+    """Map a retriever's own score to relevance in [0, 1].
+
+    None where there is no score, or the scorer does not look at scores. Raises ValueError for a score
+    outside its scale: it is never clipped in silence.
+    """
+    if score is None or scorer.kind is not ScorerKind.SCORE:
+        return None
+    if scorer.scale is None:
+        raise ValueError("A scorer of kind score needs a scale.")
+    return on_scale(scorer.scale, score, scorer.anchor)
+
+
+def on_scale(scale: Scale, score: float, anchor: float | None = None) -> float:
+    """Map a score of this scale to relevance in [0, 1]. Raises ValueError for a score outside the scale."""
+    if not in_scale(scale, score):
+        raise ValueError(f"The score {score} is outside the scale {scale}.")
+    match scale:
+        case Scale.SIMILARITY | Scale.COSINE:
+            return min(1.0, max(0.0, score))
+        case Scale.DISTANCE:
+            return 1.0 / (1.0 + max(0.0, score))
+        case Scale.LOGIT:
+            return _logistic(score)
+        case Scale.UNBOUNDED:
+            return _saturating(max(0.0, score), anchor)
+
+
+def measures_relevance(scorer: Scorer) -> bool:
+    """Whether this scorer measures relevance: `judged` only repeats what the judgments already say."""
+    return scorer.kind is not ScorerKind.JUDGED
+
+
+def asks_outside(scorer: Scorer) -> bool:
+    """Whether relevance is measured by a service beside the retriever, and so of the first hit only."""
+    return scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK}
+
+
+def in_scale(scale: Scale, score: float) -> bool:
+    """Whether a score may occur on this scale, give or take rounding; NaN and infinity occur on none."""
+    if not math.isfinite(score):
+        return False
+    match scale:
+        case Scale.SIMILARITY:
+            return -TOLERANCE <= score <= 1.0 + TOLERANCE
+        case Scale.COSINE:
+            return -1.0 - TOLERANCE <= score <= 1.0 + TOLERANCE
+        case Scale.DISTANCE | Scale.UNBOUNDED:
+            return score >= -TOLERANCE
+        case Scale.LOGIT:
+            return True
+
+
+def _logistic(score: float) -> float:
+    """Compute 1 / (1 + e^-s) from the side on which the exponential cannot overflow."""
+    if score >= 0.0:
+        return 1.0 / (1.0 + math.exp(-score))
+    grown = math.exp(score)
+    return grown / (1.0 + grown)
+
+
+def _saturating(score: float, anchor: float | None) -> float:
+    """Compute s / (s + anchor), one half at the anchor, without overflow of the sum."""
+    if anchor is None or not (math.isfinite(anchor) and anchor > 0.0):
+        raise ValueError("The scale unbounded needs a positive anchor: the score that means one half.")
+    return 1.0 / (1.0 + anchor / score) if score > 0.0 else 0.0

@@ -1,0 +1,288 @@
+"""How a retriever is reached, asked and read, as values; and `Probe`, the seam through which it is.
+
+What comes back is said in model; presets and documents that fill these in are formats.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from app.domain.model import EMPTY, Answer
+
+PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
+"""Stands for a value in a template; the group is its name."""
+
+
+def _empty() -> Mapping[str, Any]:
+    return EMPTY
+
+
+class Dialect(StrEnum):
+    """What a retriever speaks."""
+
+    HTTP = "http"
+    SQL = "sql"
+    MCP = "mcp"
+
+
+# --- who we are to it ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bearer:
+    """`Authorization: Bearer TOKEN` (RFC 6750)."""
+
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key in a header or in a query parameter: exactly one of the two is named. `prefix` stands before the key."""
+
+    key: str = field(repr=False)
+    header: str | None = None
+    query: str | None = None
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basic:
+    """A user and a password (RFC 7617); for SQL those of the database."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuth2:
+    """Client credentials (RFC 6749, section 4.4): a token is fetched, kept while it is valid, and fetched anew."""
+
+    token_url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str | None = None
+    audience: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigV4:
+    """AWS Signature Version 4."""
+
+    region: str
+    service: str
+    access_key: str
+    secret_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+
+
+Auth = Bearer | ApiKey | Basic | OAuth2 | SigV4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """PEM texts: the client's certificate with its key (mTLS), and an authority to trust in place of the system's."""
+
+    certificate: str | None = None
+    key: str | None = field(default=None, repr=False)
+    authority: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """An HTTP service beside the retriever: an embedder or a reranker."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=_empty, repr=False)
+    """Secret, as those of a retriever."""
+    auth: Auth | None = None
+    tls: Tls | None = None
+    timeout_seconds: float = 10.0
+
+
+# --- how its answers are judged ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingCanary:
+    """Two texts whose vectors are known to be close, or known not to be."""
+
+    key: str
+    texts: tuple[str, str]
+    similar: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedder:
+    """What turns texts into vectors: an OpenAI-compatible `/v1/embeddings`."""
+
+    endpoint: Endpoint
+    model: str
+    dimensions: int | None = None
+    """Asked of the model where it can shorten its vectors; also what they must have then."""
+    batch: int = 64
+    """Texts per request."""
+    canaries: tuple[EmbeddingCanary, ...] = ()
+
+
+class ScorerKind(StrEnum):
+    """Where `top_score` comes from."""
+
+    SCORE = "score"
+    JUDGED = "judged"
+    EMBEDDING = "embedding"
+    RERANK = "rerank"
+
+
+class Scale(StrEnum):
+    """What scores mean; mapped to relevance as s, max(0, s), 1/(1+d), 1/(1+e^-s), s/(s+anchor)."""
+
+    SIMILARITY = "similarity"
+    COSINE = "cosine"
+    DISTANCE = "distance"
+    LOGIT = "logit"
+    UNBOUNDED = "unbounded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scorer:
+    """A relevance scorer: maps the first hit to `top_score` in [0, 1].
+
+    `embedder` belongs to the kind embedding, `reranker` (a `/rerank` of the Cohere, Jina or TEI shape) and its `model`
+    to rerank; `scale` is that of the retriever's scores or of the reranker's.
+    """
+
+    kind: ScorerKind
+    scale: Scale | None = None
+    anchor: float | None = None
+    embedder: Embedder | None = None
+    reranker: Endpoint | None = None
+    model: str | None = None
+
+
+# --- the retriever -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseMapping:
+    """Where hits and their fields stand in an answer, as JMESPath.
+
+    `hits` is evaluated on the whole body and gives a list, the field paths on each of its items. Without `hits` the
+    answer is column-shaped: the field paths are evaluated on the whole body and each gives a list, one item per hit.
+    `index_version` is evaluated on the body or, written `header:NAME`, on the response headers. None = the answer does
+    not have it.
+    """
+
+    hits: str | None
+    id: str | None = None
+    score: str | None = None
+    text: str | None = None
+    document: str | None = None
+    updated: str | None = None
+    index_version: str | None = None
+
+
+def named_resource(url: str, options: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the option that an address names last, with its value: what a 404 there says is missing; None = none."""
+    names = [name for name in PLACEHOLDER.findall(url) if name in options]
+    return (names[-1], options[names[-1]]) if names else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """A value fetched once per run and then known to the templates by `name`, such as the id of a named collection."""
+
+    name: str
+    url: str
+    """A template of the options."""
+    path: str
+    """Where the value stands in the answer, as JMESPath."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retriever:
+    """The endpoint a check watches: how to ask it, how to read it, and how gently.
+
+    Templates (`url`, values of `query_parameters` and `json`) may hold `{{ query }}`, `{{ k }}`, the names of
+    `options` and of the lookup and, where there is an embedder, `{{ vector }}`.
+    """
+
+    slug: str
+    url: str
+    dialect: Dialect = Dialect.HTTP
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=_empty, repr=False)
+    """Secret: values are never logged, shown or exported."""
+    query_parameters: Mapping[str, Any] = field(default_factory=_empty)
+    json: Any = None
+    """The request body; for MCP the arguments of the tool. A value that is only a placeholder keeps its type."""
+    options: Mapping[str, str] = field(default_factory=_empty)
+    """What a preset asks of its users by name, such as the collection."""
+    lookup: Lookup | None = None
+    sql: str | None = None
+    """One SELECT with the parameters `:query`, `:k` and `:vector`; its columns are what the mapping reads."""
+    tool: str | None = None
+    """The tool to call, for MCP."""
+    auth: Auth | None = None
+    tls: Tls | None = None
+    embedder: Embedder | None = None
+    response: ResponseMapping
+    scorer: Scorer
+    concurrency: int = 8
+    requests_per_second: float | None = None
+    timeout_seconds: float = 10.0
+    retries: int = 1
+    breaker: int | None = 10
+    """After so many failed probes in a row a run is ended early; None = never."""
+    max_body_bytes: int = 5_000_000
+    score_precision: float = 1e-6
+    """Scores that differ by less are the same score: rankings are stored anew only for more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One query to put to a retriever; `position` is its place in the run's frozen canary list."""
+
+    position: int
+    query: str
+    key: str = ""
+    """The canary's."""
+
+
+class Trace(Protocol):
+    """Follows the probes of one run (W3C Trace Context), where somebody collects traces."""
+
+    @property
+    def traceparent(self) -> str:
+        """What is asked for the run as a whole, such as a lookup, descends from this."""
+        ...
+
+    def begin(self, ask: Ask) -> str:
+        """Hear that a probe begins, from any thread; gives the traceparent to send with it, always the same one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """What the probes of one run have in common."""
+
+    retriever: Retriever
+    k: int
+    """How many hits to ask for, the check's `fetch_k`."""
+    run_id: str
+    shows: bool = False
+    """Whether answers carry the exchange they came by."""
+    trace: Trace | None = None
+
+
+class Probe(Protocol):
+    """Asks a retriever; the first of the two seams where tests put a fake."""
+
+    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+        """Yield batches of (position, answer) as answers come in, each position once.
+
+        A batch may be empty: nothing came for a while, and the caller may want to stop. Failures of the retriever are
+        answers, never exceptions. Closing the iterator stops asking.
+        """
+        ...

@@ -1,0 +1,334 @@
+"""From answers to results: match, measure and judge many canaries at once. The service and the one-shot gate share it.
+
+What the parts mean is said in matching, measures, relevance and verdicts; here they are put in order.
+"""
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property, lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.model import Aggregates, Canary, Outcome, Ranking, Reason, Rule
+from app.domain.probing.relevance import measures_relevance, top_score
+from app.domain.probing.retrievers import Scorer
+from app.domain.runs.matching import Match, Prepared, match, prepare
+from app.domain.runs.measures import Batch, Measure, compute, mean_name, measures_for
+from app.domain.runs.verdicts import aggregate, judge_canary, judge_timing
+
+REASONS = tuple(Reason)
+"""A reason's bit in stored states is its place here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yardstick:
+    """How the answers of a check are judged."""
+
+    k: int
+    fetch_k: int
+    measures: tuple[Measure, ...]
+    scorer: Scorer
+    rules: tuple[Rule, ...]
+
+    @classmethod
+    def of(
+        cls, *, k: int, fetch_k: int, cutoffs: Sequence[int], scorer: Scorer, rules: tuple[Rule, ...]
+    ) -> "Yardstick":
+        """Lay out the measures: those at the check's cut-offs and at its own k."""
+        return cls(k=k, fetch_k=fetch_k, measures=measures_for({*cutoffs, k}), scorer=scorer, rules=rules)
+
+    def arranged(self, names: Sequence[str], vector: bytes) -> bytes:
+        """Put a stored vector, whose numbers have these names, into the order of these measures; NaN = it lacks it."""
+        held = dict(zip(names, np.frombuffer(vector).tolist(), strict=True))
+        return np.array([held.get(str(measure), np.nan) for measure in self.measures]).tobytes()
+
+    def __str__(self) -> str:
+        """Say what of it a stored result depends on besides the measures."""
+        scorer = self.scorer
+        text = f"k={self.k} fetch_k={self.fetch_k} scorer={scorer.kind} scale={scorer.scale} anchor={scorer.anchor}"
+        model = scorer.embedder.model if scorer.embedder is not None else scorer.model
+        return text if model is None else f"{text} model={model}"
+
+
+class Panel:
+    """The canaries of a suite version, prepared once for many runs; immutable."""
+
+    def __init__(self, canaries: Sequence[Canary]) -> None:
+        self.canaries = tuple(canaries)
+        self.prepared = tuple([prepare(canary.judgments) for canary in canaries])
+        self.forbidden = tuple([_forbidden(canary) if canary.forbidden else None for canary in canaries])
+        self.best_grade = tuple(
+            [max((judgment.grade for judgment in canary.judgments), default=0) for canary in canaries]
+        )
+        self.expects = np.array([canary.expects for canary in canaries], dtype=np.bool_)
+        self.negative = np.array([canary.negative for canary in canaries], dtype=np.bool_)
+        self.expect_empty = np.array([canary.expect_empty for canary in canaries], dtype=np.bool_)
+        self.watched = np.flatnonzero(self.expects)
+        """Where the canaries stand that expect something: those a detector watches."""
+        self.timed = tuple([place for place, canary in enumerate(canaries) if _is_timed(canary)])
+        """Where the canaries stand that the moment of an answer can degrade."""
+
+    def __len__(self) -> int:
+        return len(self.canaries)
+
+    @cached_property
+    def categories(self) -> dict[str, NDArray[np.intp]]:
+        """The positions of each category's canaries."""
+        return _groups([(str(canary.category),) for canary in self.canaries])
+
+    @cached_property
+    def documents(self) -> dict[str, NDArray[np.intp]]:
+        """The positions of the canaries that expect something of each document."""
+        relevant = [[one.document for one in canary.judgments if one.grade >= 1] for canary in self.canaries]
+        return _groups([sorted({name for name in names if name is not None}) for names in relevant])
+
+    @cached_property
+    def tags(self) -> dict[str, NDArray[np.intp]]:
+        """The positions of each tag's canaries."""
+        return _groups([canary.tags for canary in self.canaries])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one ranking means for its canary. `vector` holds the measures in the yardstick's order, NaN = undefined."""
+
+    match: Match
+    vector: NDArray[np.float64]
+    top_score: float | None
+    reasons: tuple[Reason, ...]
+
+
+def judge(yardstick: Yardstick, panel: Panel, rankings: Mapping[int, Ranking]) -> dict[int, Result]:
+    """Judge the rankings at these positions of the panel."""
+    if not rankings:
+        return {}
+    positions = list(rankings)
+    matches = [match(panel.prepared[position], rankings[position]) for position in positions]
+    vectors = compute(
+        Batch.of(
+            matches,
+            [panel.prepared[position] for position in positions],
+            [rankings[position].returned for position in positions],
+        ),
+        yardstick.measures,
+        yardstick.fetch_k,
+    )
+    vectors[~panel.expects[positions]] = np.nan  # a negative canary's allowed match is no expectation
+    return {
+        position: _result(yardstick, panel, position, rankings[position], found, vector)
+        for position, found, vector in zip(positions, matches, vectors, strict=True)
+    }
+
+
+def _result(
+    yardstick: Yardstick, panel: Panel, position: int, ranking: Ranking, found: Match, vector: NDArray[np.float64]
+) -> Result:
+    canary = panel.canaries[position]
+    top = top_score(yardstick.scorer, ranking, found.grade, panel.best_grade[position])
+    reasons = judge_canary(
+        canary,
+        top_score=top,
+        found_in_k=_within(found.first_relevant, yardstick.k),
+        forbidden_returned=_returned(panel.forbidden[position], ranking),
+        scores=_named(yardstick.measures, vector) if canary.floors else {},
+        first_is_allowed=found.first_relevant == 1,
+        empty=not ranking,
+        scorer_measures_relevance=measures_relevance(yardstick.scorer),
+    )
+    return Result(match=found, vector=vector, top_score=top, reasons=reasons)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """What the moment of an answer means for its canary; what a ranking means stays the same, but it grows older."""
+
+    reasons: tuple[Reason, ...]
+    undated: bool
+    """The canary sets a maximum age, and there are hits of which none at the top says how old it is."""
+
+
+def judge_timings(
+    yardstick: Yardstick,
+    panel: Panel,
+    latencies: Mapping[int, float],
+    rankings: Mapping[int, Ranking],
+    asked_at: datetime,
+) -> dict[int, Timing]:
+    """Judge the moment of answers, given their latencies in seconds by position of the panel.
+
+    `rankings` has at least those of canaries with a maximum age. `asked_at` is when the run started.
+    """
+    found: dict[int, Timing] = {}
+    for position, latency in latencies.items():
+        canary = panel.canaries[position]
+        aged = canary.max_age_seconds is not None
+        age = newest_age(rankings[position], yardstick.k, asked_at) if aged else None
+        empty = aged and not rankings[position]
+        reasons = judge_timing(canary, age_seconds=age, latency_seconds=latency, empty=empty)
+        found[position] = Timing(reasons=reasons, undated=aged and age is None and not empty)
+    return found
+
+
+def newest_age(ranking: Ranking, k: int, at: datetime) -> float | None:
+    """Give the age in seconds of the newest of the top k hits; None = none of them says when it was last changed.
+
+    Below 0 where the retriever's clock is ahead of ours.
+    """
+    known = [moment for moment in (ranking.updated or ())[:k] if moment is not None]
+    return at.timestamp() - max(known) if known else None
+
+
+def forbidden_ranks(canary: Canary, ranking: Ranking) -> list[int]:
+    """List the ranks of what must not have been returned."""
+    if canary.expect_empty:
+        return list(range(1, len(ranking) + 1))
+    found = match(_forbidden(canary), ranking)
+    return [rank for rank, forbidden in enumerate(found.relevant, start=1) if forbidden]
+
+
+class Stored(Protocol):
+    """A result as a store keeps it: the vector's bytes, reasons as bits."""
+
+    @property
+    def vector(self) -> bytes: ...  # noqa: D102 - said above
+    @property
+    def top_score(self) -> float | None: ...  # noqa: D102 - said above
+    @property
+    def reasons(self) -> int: ...  # noqa: D102 - said above
+
+
+class Tally:
+    """What a run comes to, filled by position of the panel in any order; what nobody fills is undefined."""
+
+    def __init__(self, yardstick: Yardstick, panel: Panel) -> None:
+        self._yardstick = yardstick
+        self._panel = panel
+        self._vectors = np.full((len(panel), len(yardstick.measures)), np.nan)
+        self._top_scores = np.full(len(panel), np.nan)
+        self.reasons: NDArray[np.int64] = np.zeros(len(panel), dtype=np.int64)
+        """Bits by position, see `pack_reasons`; 0 = healthy or not measured."""
+
+    def add(self, results: Mapping[int, Result]) -> None:
+        """Add results that were just judged."""
+        for position, result in results.items():
+            self._vectors[position] = result.vector
+            self._top_scores[position] = np.nan if result.top_score is None else result.top_score
+            self.reasons[position] = pack_reasons(result.reasons)
+
+    def take_over(self, states: Mapping[int, Stored]) -> None:
+        """Take over results as they were stored; a vector of other measures leaves its row undefined."""
+        if not states:
+            return
+        places = list(states)
+        blank = np.full(self._vectors.shape[1], np.nan).tobytes()
+        vectors = [state.vector if len(state.vector) == len(blank) else blank for state in states.values()]
+        self._vectors[places] = np.frombuffer(b"".join(vectors)).reshape(len(places), -1)
+        self._top_scores[places] = [np.nan if state.top_score is None else state.top_score for state in states.values()]
+        self.reasons[places] = [state.reasons for state in states.values()]
+
+    def time(self, found: Mapping[int, Timing]) -> None:
+        """Add what the moment of the answers means, in place of what it meant when a result taken over was stored."""
+        for position, timing in found.items():
+            self.reasons[position] = int(self.reasons[position]) & ~TIMED | pack_reasons(timing.reasons)
+
+    def regress(self, positions: NDArray[np.intp]) -> None:
+        """Call these canaries regressed, in place of those a result taken over was called so with."""
+        self.reasons &= ~REGRESSED
+        self.reasons[positions] |= REGRESSED
+
+    def scores(self, names: Sequence[str]) -> NDArray[np.float64]:
+        """Give measures of every canary, (Q, M); NaN = undefined, or not measured."""
+        places = [str(measure) for measure in self._yardstick.measures]
+        found: NDArray[np.float64] = self._vectors[:, [places.index(name) for name in names]]
+        return found
+
+    def without_relevance(self, positions: Sequence[int]) -> "Tally":
+        """Give a tally that says nothing of relevance at these positions: it was measured once, but not in this run."""
+        if not positions:
+            return self
+        top_scores, reasons = self._top_scores.copy(), self.reasons.copy()
+        top_scores[list(positions)] = np.nan
+        reasons[list(positions)] &= ~RELEVANCE
+        tally = copy(self)
+        tally._top_scores, tally.reasons = top_scores, reasons  # noqa: SLF001 - its own kind
+        return tally
+
+    def aggregates(self, outcomes: Sequence[Outcome]) -> Aggregates:
+        """Amount to the run's aggregates, given how each probe ended; rows of unmeasured canaries are ignored.
+
+        A negative canary that must get nothing was answered if it got anything, though its reason is `forbidden`.
+        """
+        yardstick, panel = self._yardstick, self._panel
+        leaked = panel.expect_empty & panel.negative & ((self.reasons & _FORBIDDEN) != 0)
+        return aggregate(
+            outcomes=outcomes,
+            expects=panel.expects,
+            negative=panel.negative,
+            degraded=self.reasons != 0,
+            answered=((self.reasons & _ANSWERED) != 0) | leaked,
+            top_scores=self._top_scores,
+            found=self._vectors[:, yardstick.measures.index(Measure("Hit", yardstick.k))] > 0,
+            scores=self._vectors,
+            measures=[mean_name(measure) for measure in yardstick.measures],
+            categories=panel.categories,
+            tags=panel.tags,
+            measures_relevance=measures_relevance(yardstick.scorer),
+        )
+
+
+def pack_reasons(reasons: Sequence[Reason]) -> int:
+    """Pack reasons into bits, 0 = healthy."""
+    return sum(1 << REASONS.index(reason) for reason in reasons)
+
+
+@lru_cache(maxsize=1 << len(REASONS))
+def unpack_reasons(bits: int) -> tuple[Reason, ...]:
+    """Unpack what `pack_reasons` packed."""
+    return tuple(reason for place, reason in enumerate(REASONS) if bits >> place & 1)
+
+
+TIMED = pack_reasons([Reason.STALE, Reason.SLOW])
+"""The bits that depend on when a run was and not on its rankings; see `judge_timings`."""
+MISSING = pack_reasons([Reason.MISSING])
+"""The bit of a canary that does not find what it expects."""
+REGRESSED = pack_reasons([Reason.REGRESSED])
+"""The bit that takes more than one run."""
+RELEVANCE = pack_reasons([Reason.LOW_RELEVANCE, Reason.ANSWERED])
+"""The bits that hang on relevance."""
+_ANSWERED = pack_reasons([Reason.ANSWERED])
+_FORBIDDEN = pack_reasons([Reason.FORBIDDEN])
+
+
+def _is_timed(canary: Canary) -> bool:
+    return canary.max_age_seconds is not None or canary.max_latency_seconds is not None
+
+
+def _forbidden(canary: Canary) -> Prepared:
+    return prepare(canary.forbidden, verbatim=True)
+
+
+def _within(rank: int | None, k: int) -> bool:
+    return rank is not None and rank <= k
+
+
+def _returned(forbidden: Prepared | None, ranking: Ranking) -> bool:
+    return forbidden is not None and match(forbidden, ranking).first_relevant is not None
+
+
+def _named(measures: Sequence[Measure], vector: NDArray[np.float64]) -> dict[str, float | None]:
+    return {
+        str(measure): None if value != value else value  # noqa: PLR0124 - NaN: undefined
+        for measure, value in zip(measures, vector.tolist(), strict=True)
+    }
+
+
+def _groups(labels: Sequence[Sequence[str]]) -> dict[str, NDArray[np.intp]]:
+    members: dict[str, list[int]] = {}
+    for position, names in enumerate(labels):
+        for name in names:
+            members.setdefault(name, []).append(position)
+    return {name: np.array(positions, dtype=np.intp) for name, positions in sorted(members.items())}

@@ -1,0 +1,1 @@
+"""Rules, alerts, incidents and silences: as text."""

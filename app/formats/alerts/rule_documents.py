@@ -1,0 +1,364 @@
+"""Rules as users write them, and which rules a check has in force with those nobody needs to write.
+
+What a rule then decides is the domain's business.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
+
+from app.domain.alerts.rules import (
+    ALWAYS,
+    ANSWERED_RATIO,
+    COVERAGE,
+    DEGRADED_SHARE,
+    ROUNDING,
+    default_rule_key,
+    with_default_rules,
+    with_gate_rules,
+)
+from app.domain.model import Bound, Category, Percentile, Rule, RuleKind, Severity
+from app.domain.runs.measures import mean_name, parse_measure
+from app.formats.fields import (
+    CanaryKey,
+    Document,
+    Flag,
+    Number,
+    Place,
+    RuleKey,
+    Whole,
+    complaint,
+    complaints,
+    refuse_seconds,
+    refuse_unbuilt,
+    repeated,
+    seconds_of,
+    shortened,
+    suggestion,
+)
+from app.formats.schedule_documents import MaxLatency
+
+BUILT = tuple(kind.value for kind in RuleKind)
+
+OWN_MEASURES = ("health_score", COVERAGE, DEGRADED_SHARE, ANSWERED_RATIO)
+"""What a threshold can watch besides the means of IR measures."""
+
+
+def rules_in_force(rules: Sequence["RuleDocument"]) -> tuple[Rule, ...]:
+    """Return the rules a check has in force, see `with_default_rules`."""
+    disabled = {str(rule.key) for rule in rules if not rule.enabled}
+    return with_default_rules([rule.to_domain() for rule in rules], disabled=disabled)
+
+
+def gate_rules(rules: Sequence["RuleDocument"], *, baseline: float | None) -> tuple[tuple[Rule, ...], str | None]:
+    """Rules of a check in force where there is no history, with a note on the default, see `with_gate_rules`."""
+    disabled = {str(rule.key) for rule in rules if not rule.enabled}
+    return with_gate_rules([rule.to_domain() for rule in rules], baseline=baseline, disabled=disabled)
+
+
+_DURATION = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
+_SECONDS = {"anyOf": [{"type": "number", "minimum": 0, "maximum": 300}, _DURATION]}
+
+
+class BoundDocument(Document):
+    """Where a value is bad: strictly below, or strictly above, a share of 0 to 1.
+
+    Of a drop: at least `by` so much below the baseline. Of a latency: `above` so many seconds, or `800ms`.
+    """
+
+    SIDES: ClassVar[tuple[str, ...]] = ("below", "above")
+    WANTED: ClassVar[str] = "must have either 'below' or 'above'"
+
+    below: Annotated[Number, Field(gt=0, le=1)] | None = None
+    above: Annotated[Annotated[Number, Field(ge=0, lt=1)] | None, WithJsonSchema(_SECONDS)] = None
+    by: Annotated[Number, Field(gt=0, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_side(self) -> Self:
+        said = [side for side in _SIDES if getattr(self, side) is not None]
+        if len(said) != 1 or said[0] not in self.SIDES:
+            raise complaint(self.WANTED)
+        return self
+
+    def to_domain(self) -> Bound:
+        """Return the value the domain works with."""
+        return Bound(below=self.below, above=self.above, by=self.by)
+
+    def milder_than(self, other: "BoundDocument") -> bool:
+        """Whether a value can be bad by the other bound and not by this one; both are on one side."""
+        if self.below is not None and other.below is not None:
+            return self.below > other.below
+        if self.by is not None and other.by is not None:
+            return self.by < other.by
+        return self.above is not None and other.above is not None and self.above < other.above
+
+
+class DropBound(BoundDocument):
+    """How far below its baseline a value is bad."""
+
+    SIDES: ClassVar[tuple[str, ...]] = ("by",)
+    WANTED: ClassVar[str] = "must say by how much, for example {by: 0.05}"
+
+
+class LatencyBound(BoundDocument):
+    """Above how many seconds a latency is bad."""
+
+    SIDES: ClassVar[tuple[str, ...]] = ("above",)
+    WANTED: ClassVar[str] = "must say above how many seconds, for example {above: 800ms}"
+
+    above: MaxLatency | None = None
+
+
+_SIDES = ("below", "above", "by")
+_BOUNDS: dict[RuleKind, type[BoundDocument]] = {RuleKind.DROP: DropBound, RuleKind.LATENCY: LatencyBound}
+
+
+def _bound_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    kind = info.data.get("kind", RuleKind.THRESHOLD)
+    bound = _BOUNDS.get(kind, BoundDocument)
+    if isinstance(value, Mapping) and any(value.get(side) is not None and side not in bound.SIDES for side in _SIDES):
+        raise complaint(bound.WANTED)  # whatever else is wrong with a side it has not
+    return handler(value) if bound is BoundDocument else bound.model_validate(value)
+
+
+def _margin_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    """Read the margin of a latency as seconds; every other is a share."""
+    if info.data.get("kind") is not RuleKind.LATENCY:
+        return handler(value)
+    seconds = seconds_of(value)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return handler(value)
+    refuse_seconds(value, seconds, least=0, most=300)
+    return float(seconds)
+
+
+BoundOfKind = Annotated[BoundDocument, WrapValidator(_bound_of_kind)]
+MarginOfKind = Annotated[Annotated[Number, Field(ge=0, lt=1)], WrapValidator(_margin_of_kind), WithJsonSchema(_SECONDS)]
+
+
+class OpenDocument(Document):
+    """Open on `bad` runs of the last `of`."""
+
+    bad: Annotated[Whole, Field(ge=1, le=100)] = 2
+    of: Annotated[Whole, Field(ge=1, le=100)] = 3
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.bad > self.of:
+            raise complaint(f"must not ask for {self.bad} bad runs of {self.of}")
+        return self
+
+
+def _kind(value: Any) -> Any:
+    refuse_unbuilt("rule kind", value, BUILT, ())
+    return value
+
+
+def _measure(text: str) -> str:
+    if text in OWN_MEASURES:
+        return text
+    try:
+        return mean_name(parse_measure(text))
+    except ValueError as error:
+        near = suggestion(text, OWN_MEASURES)
+        raise complaint(f"unknown measure '{shortened(text)}'{near}" if near else str(error)) from None
+
+
+class RuleDocument(Document):
+    """When a check should raise its voice. The key is the identity: bounds may change under it.
+
+    A key that is not said is kind, measure (of a latency, its percentile), category and canary, those present, joined
+    by `-`.
+    """
+
+    kind: Annotated[RuleKind, BeforeValidator(_kind)]
+    measure: Annotated[str, StringConstraints(max_length=64), AfterValidator(_measure)] | None = None
+    category: Category | None = None
+    canary: CanaryKey | None = None
+    percentile: Annotated[Percentile | None, Field(validate_default=True)] = None
+    """Of a latency; filled with p95 when it is not said."""
+    severity: Severity = Severity.CRITICAL
+    warning: BoundOfKind | None = None
+    critical: BoundOfKind | None = None
+    confidence: Annotated[Number, Field(ge=0.5, le=0.999)] = 0.95
+    open: OpenDocument = OpenDocument()
+    close: Annotated[Whole, Field(ge=1, le=100)] = 2
+    margin: MarginOfKind = 0.0
+    failed_share: Annotated[Number, Field(ge=0, lt=1)] | None = None
+    enabled: Flag = True
+    key: Annotated[RuleKey | None, Field(validate_default=True)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_to_its_kind(cls, whole: Any) -> Any:
+        """Name for a key nobody knows those of its kind alone."""
+        kind = whole.get("kind") if isinstance(whole, Mapping) else None
+        if not isinstance(kind, str) or kind not in BUILT:
+            return whole
+        options = _OPTIONS[RuleKind(kind)]
+        strangers = [key for key in whole if key not in cls.model_fields]
+        if strangers:
+            known = f"; a {kind} rule has: {', '.join(name for name in cls.model_fields if name in options)}"
+            said = [(key, suggestion(str(key), options) or known) for key in strangers]
+            raise complaints([((str(key),), f"unknown key '{shortened(str(key))}'{more}") for key, more in said])
+        return whole
+
+    @field_validator("percentile")
+    @classmethod
+    def _default_percentile(cls, percentile: Percentile | None, info: ValidationInfo) -> Percentile | None:
+        return Percentile.P95 if percentile is None and info.data.get("kind") is RuleKind.LATENCY else percentile
+
+    @field_validator("key")
+    @classmethod
+    def _default_key(cls, key: str | None, info: ValidationInfo) -> str | None:
+        if key is not None:
+            return key
+        watched = info.data.get("measure") or info.data.get("percentile")
+        return default_rule_key(info.data.get("kind", ""), watched, info.data.get("category"), info.data.get("canary"))
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        wrong = list(self._strangers())
+        if {"warning", "critical"} <= _OPTIONS[self.kind]:
+            wrong += [*self._ordered(), *self._closable()]
+        if self.kind in {RuleKind.THRESHOLD, RuleKind.DROP}:
+            wrong += self._measurable()
+        if self.kind is RuleKind.CANARY and self.canary is None:
+            wrong.append((("canary",), "is missing; a canary rule is about one of them"))
+        if self.kind is RuleKind.PROBE_ERRORS and self.margin > (self.failed_share or 0):
+            wrong.append((("margin",), _NEVER_CLOSES if self.failed_share else "needs a failed_share"))
+        if wrong:
+            raise complaints(wrong)
+        return self
+
+    def _strangers(self) -> Iterator[tuple[Place, str]]:
+        """Yield the options that say nothing to a rule of this kind."""
+        understood = _OPTIONS[self.kind]
+        for name, field in type(self).model_fields.items():
+            if name not in understood and getattr(self, name) != field.default:
+                yield (name,), f"says nothing to a {self.kind} rule"
+
+    def _ordered(self) -> Iterator[tuple[Place, str]]:
+        if self.warning is None and self.critical is None:
+            yield (), "must have a bound: warning or critical"
+        if self.warning is not None and self.critical is not None:
+            if (self.warning.below is None) != (self.critical.below is None):
+                yield ("critical",), "must be on the same side (below or above) as warning"
+            elif self.critical.milder_than(self.warning):
+                yield ("critical",), "must not be milder than warning"
+
+    def _closable(self) -> Iterator[tuple[Place, str]]:
+        for bound in (self.warning, self.critical):
+            if bound is None:
+                continue
+            room = 1 - bound.below if bound.below is not None else bound.above or bound.by or 0
+            if self.margin > room + ROUNDING:
+                yield ("margin",), _NEVER_CLOSES
+                return
+
+    def _measurable(self) -> Iterator[tuple[Place, str]]:
+        """Yield what no run ever has, so that such a rule would stay silent for ever."""
+        if self.measure is None:
+            yield ("measure",), f"is missing; a {self.kind} rule watches one"
+        if self.kind is RuleKind.DROP and self.measure in OWN_MEASURES and self.measure != "coverage":
+            yield (
+                ("measure",),
+                "must be coverage or a measure of single canaries, such as NDCG@10: a drop is told of pairs",
+            )
+        negative = self.category is Category.NEGATIVE
+        if negative and (self.kind is RuleKind.DROP or self.measure not in {DEGRADED_SHARE, ANSWERED_RATIO}):
+            yield ("category",), f"negative canaries expect nothing, so they have no {self.measure or 'such measure'}"
+        if self.category is not None and not negative and self.measure == ANSWERED_RATIO:
+            yield ("category",), "only negative canaries have an answered_ratio"
+
+    def _watched(self) -> str | None:
+        """Name of what a rule of this kind watches."""
+        if self.kind is RuleKind.GUARD:
+            return COVERAGE
+        return self.measure if self.percentile is None else f"latency_{self.percentile}"
+
+    def to_domain(self) -> Rule:
+        """Return the value the domain works with."""
+        # What never came opens at once, and what came closes at once; so does what known texts say of an embedder.
+        # What a detector says it has counted itself.
+        once = self.kind in {RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.REGRESSION}
+        return Rule(
+            key=str(self.key),
+            kind=self.kind,
+            measure=self._watched(),
+            category=self.category,
+            canary=self.canary,
+            percentile=self.percentile,
+            severity=self.severity,
+            confidence=self.confidence,
+            detector_close=self.close if self.kind is RuleKind.REGRESSION else 2,
+            warning=self.warning.to_domain() if self.warning else None,
+            critical=self.critical.to_domain() if self.critical else None,
+            open_bad=1 if once else self.open.bad,
+            open_of=1 if once else self.open.of,
+            close=1 if once else self.close,
+            margin=self.margin,
+            failed_share=self.failed_share,
+        )
+
+
+_NEVER_CLOSES = "is so large that the alert could never close"
+_ALWAYS = {"kind", "key", "enabled"}
+_OPTIONS = {
+    RuleKind.THRESHOLD: _ALWAYS | {"measure", "category", "warning", "critical", "open", "close", "margin"},
+    RuleKind.DROP: _ALWAYS | {"measure", "category", "warning", "critical", "confidence", "open", "close", "margin"},
+    RuleKind.REGRESSION: _ALWAYS | {"close"},
+    RuleKind.CANARY: _ALWAYS | {"canary", "severity", "open", "close"},
+    RuleKind.LATENCY: _ALWAYS | {"percentile", "warning", "critical", "open", "close", "margin"},
+    RuleKind.PROBE_ERRORS: _ALWAYS | {"failed_share", "open", "close", "margin"},
+    RuleKind.NO_DATA: _ALWAYS,
+    RuleKind.EMBEDDING: _ALWAYS,
+    RuleKind.GUARD: _ALWAYS,
+}
+
+
+def problems_of_rules(
+    rules: Sequence[RuleDocument], cutoffs: Collection[int] | None, fetch_k: int | None
+) -> Iterator[tuple[Place, str]]:
+    """Yield what is wrong with the rules of one check together: a key twice, a measure its runs never compute."""
+    for position in repeated(rule.key for rule in rules):
+        yield (position, "key"), f"the rule key '{rules[position].key}' is used twice in this check"
+    detectors = [position for position, rule in enumerate(rules) if rule.kind is RuleKind.REGRESSION]
+    for position in detectors[1:]:
+        yield (position, "kind"), "a check has one detector, so one regression rule"
+    for position, rule in enumerate(rules):
+        if rule.key in ALWAYS and rule.key != rule.kind:
+            yield (position, "key"), f"'{rule.key}' is the key of a rule every check has"
+        if rule.measure is None or rule.measure in OWN_MEASURES or cutoffs is None:
+            continue
+        why = why_uncomputed(rule.measure, cutoffs, fetch_k)
+        if why is not None:
+            yield (position, "measure"), why
+
+
+def why_uncomputed(
+    measure: str, cutoffs: Collection[int], fetch_k: int | None, *, check: str | None = None
+) -> str | None:
+    """Say why the runs of a check have no such measure, naming the check where given; None = they have it.
+
+    `cutoffs` include the check's own k.
+    """
+    cut = parse_measure(measure).k
+    where = f" in check '{check}'" if check else ""
+    if cut is not None and cut not in cutoffs:
+        return f"{measure} is not computed{where}; add {cut} to the cutoffs of the check"
+    if cut is not None and fetch_k is not None and cut > fetch_k:
+        return f"{measure} is undefined{where}; it needs a fetch_k of at least {cut}"
+    return None

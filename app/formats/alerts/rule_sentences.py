@@ -1,0 +1,94 @@
+"""Says in plain words what rules look at and when they speak, for people who did not write them."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from app.domain.counts import counted
+from app.domain.model import Bound, Percentile, Rule, RuleKind, Severity
+
+
+def rule_in_words(rule: Rule) -> str:
+    """Say when a rule is bad and when its alert opens and closes, in a sentence without its full stop.
+
+    Names people gave, such as a canary's key, are in it as they wrote them.
+    """
+    told = _WORDS[rule.kind](rule)
+    if rule.kind in _AT_ONCE:
+        return told
+    runs = "measured runs" if rule.kind is not RuleKind.PROBE_ERRORS else "runs"
+    opens = "at once" if rule.open_of == 1 else f"on {rule.open_bad} bad of {rule.open_of} {runs}"
+    return f"{told}; opens {opens}, closes after {counted(rule.close, 'good run')}"
+
+
+def _threshold(rule: Rule) -> str:
+    of = f" of {_spoken(rule.category)} canaries" if rule.category else ""
+    return f"{_spoken(rule.measure or '')}{of} is {_bounds(rule, _side)}{_margin(rule)}"
+
+
+def _drop(rule: Rule) -> str:
+    of = f" of {_spoken(rule.category)} canaries" if rule.category else ""
+    told = f"{_spoken(rule.measure or '')}{of} fell against the baseline {_bounds(rule, _by)}"
+    return f"{told}, and it is no accident at {100 * rule.confidence:g} % confidence"
+
+
+def _latency(rule: Rule) -> str:
+    which = _PERCENTILES[rule.percentile or Percentile.P95]
+    return f"{which} is {_bounds(rule, _over)}{_margin(rule)}"
+
+
+def _probe_errors(rule: Rule) -> str:
+    if rule.failed_share is None:
+        return "the run is unknown, for instance because fewer than half of its probes measured (critical)"
+    return f"more than {100 * rule.failed_share:g} % of the probes fail (critical)"
+
+
+def _regression(rule: Rule) -> str:
+    told = "more canaries are lost or worse than chance explains by what they did in the baseline"
+    return f"{told}; the detector opens it by itself, and closes it after {counted(rule.detector_close, 'good run')}"
+
+
+_WORDS: Final[Mapping[RuleKind, Callable[[Rule], str]]] = {
+    RuleKind.THRESHOLD: _threshold,
+    RuleKind.DROP: _drop,
+    RuleKind.REGRESSION: _regression,
+    RuleKind.CANARY: lambda rule: f"the canary {rule.canary} is degraded ({rule.severity})",
+    RuleKind.LATENCY: _latency,
+    RuleKind.PROBE_ERRORS: _probe_errors,
+    RuleKind.NO_DATA: lambda _: "nothing has completed by the second scheduled time after the last run (critical)",
+    RuleKind.GUARD: lambda _: (
+        "until a baseline stands: coverage is 0 or below half (critical), or below 80 % (warning), of the first "
+        "measured run's"
+    ),
+    RuleKind.EMBEDDING: lambda _: "the embedder of the retriever answers known texts as another model would (critical)",
+}
+_AT_ONCE = {RuleKind.REGRESSION, RuleKind.NO_DATA, RuleKind.EMBEDDING}
+_PERCENTILES: Final[Mapping[Percentile, str]] = {
+    Percentile.P50: "the median latency",
+    Percentile.P95: "the latency of the slowest twentieth (p95)",
+    Percentile.MAX: "the longest latency",
+}
+
+
+def _bounds(rule: Rule, told: Callable[[Bound], str]) -> str:
+    sides = ((Severity.WARNING, rule.warning), (Severity.CRITICAL, rule.critical))
+    return " or ".join(f"{told(bound)} ({severity})" for severity, bound in sides if bound is not None)
+
+
+def _side(bound: Bound) -> str:
+    return f"below {bound.below:g}" if bound.below is not None else f"above {bound.above:g}"
+
+
+def _by(bound: Bound) -> str:
+    return f"by {bound.by:g} or more"
+
+
+def _over(bound: Bound) -> str:
+    return f"above {bound.above:g} s"
+
+
+def _margin(rule: Rule) -> str:
+    return f"; to be good it must be {rule.margin:g} on the other side" if rule.margin else ""
+
+
+def _spoken(name: str) -> str:
+    return name.replace("_", " ")

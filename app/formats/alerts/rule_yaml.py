@@ -1,0 +1,38 @@
+"""Rules as YAML text alone, as they stand under the `rules` of a check: what a form has no fields for."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from app.domain.errors import InvalidInputError, Problem
+from app.formats.alerts.rule_documents import RuleDocument
+from app.formats.yaml_source import escape_dollars, read_yaml
+
+
+def rules_yaml(rules: Sequence[RuleDocument]) -> str:
+    """Write rules without their defaults; empty where there are none."""
+    if not rules:
+        return ""
+    lean = [_escaped(rule.model_dump(mode="json", by_alias=True, exclude_defaults=True)) for rule in rules]
+    return str(yaml.safe_dump(lean, sort_keys=False, allow_unicode=True, width=110))
+
+
+def read_rules(text: str) -> list[Any]:
+    """Read rules, which need not be valid; () where nothing is said. Raises InvalidInputError with the line."""
+    located, found = read_yaml("rules", text, {})
+    problems = [Problem(path="rules", message=f"line {problem.line}: {problem.message}") for problem in found]
+    data = [document.data for document in located if document.data is not None]
+    if problems:
+        raise InvalidInputError(problems)
+    if len(data) > 1 or not all(isinstance(one, list) for one in data):
+        raise InvalidInputError([Problem(path="rules", message="must be a list: each rule begins with '- '")])
+    return list(data[0]) if data else []
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return escape_dollars(value)
+    if isinstance(value, dict):
+        return {name: _escaped(inner) for name, inner in value.items()}
+    return value

@@ -1,0 +1,1 @@
+"""What should be: suites, canaries, retrievers, checks, hooks, keys and secrets: as text."""

@@ -1,0 +1,283 @@
+"""Canaries and suites as users write them: a query, what should be found, and what must not be."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from app.domain.model import MAX_GRADE, Canary, Category, Judgment
+from app.domain.runs.measures import parse_measure
+from app.formats.blocks import in_blocks
+from app.formats.fields import (
+    CANARY_KEY,
+    CanaryKey,
+    Document,
+    Flag,
+    Name,
+    Place,
+    Share,
+    Slug,
+    Text,
+    Whole,
+    complaint,
+    complaints,
+    repeated,
+    shortened,
+)
+from app.formats.probing.retriever_documents import RetrieverDocument
+from app.formats.schedule_documents import MaxAge, MaxLatency
+
+_KEY = re.compile(CANARY_KEY)
+_KEY_WORDS = 48
+
+
+def derived_key(query: str, held: Mapping[str, str]) -> str:
+    """Key of a canary that names none: its query's words, with a hash behind them where another query has those.
+
+    `held` are the keys of the suite with the query of each: a query that has one made of it keeps it.
+    """
+    query = query.strip()
+    words = re.sub(r"[^a-z0-9]+", "-", query.lower()).strip("-")[:_KEY_WORDS].rstrip("-")
+    digest = hashlib.sha256(query.encode(errors="replace")).hexdigest()[:8]
+    hashed = f"{words or 'q'}-{digest}"
+    made = next((key for key in (words, hashed, query) if held.get(key) == query), None)
+    return made or (words if words and words not in held else hashed)
+
+
+def is_key(text: str) -> bool:
+    """Whether a text may be a canary's key as it stands."""
+    return _KEY.fullmatch(text) is not None
+
+
+def with_keys(canaries: Sequence[Any], held: Mapping[str, str]) -> list[Any]:
+    """Canaries as they came over REST, each that names no key with one made of its query: see `derived_key`."""
+    held = {**held, **{one["key"]: str(one.get("query")) for one in canaries if _names_key(one)}}
+    keyed = []
+    for one in canaries:
+        if lacks_key(one):
+            key = derived_key(one["query"], held)
+            held[key] = one["query"].strip()
+            keyed.append({"key": key, **one})
+        else:
+            keyed.append(one)
+    return keyed
+
+
+def lacks_key(canary: Any) -> bool:
+    """Whether a key is to be made of a canary's query: it names none."""
+    return isinstance(canary, dict) and "key" not in canary and isinstance(canary.get("query"), str)
+
+
+def _names_key(canary: Any) -> bool:
+    return isinstance(canary, dict) and isinstance(canary.get("key"), str)
+
+
+def _or_text(schema: dict[str, Any]) -> None:
+    """Let the JSON Schema of a chunk also accept its short form."""
+    long_form = dict(schema)
+    schema.clear()
+    schema["title"] = long_form.pop("title")
+    schema["anyOf"] = [{"type": "string", "minLength": 1, "description": "A chunk id."}, long_form]
+
+
+class ChunkDocument(Document, json_schema_extra=_or_text):
+    """A chunk by id, document or text; a bare text is its id."""
+
+    id: Name | None = None
+    document: Name | None = None
+    text: Annotated[Text, StringConstraints(max_length=20_000)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"id": value}
+        if isinstance(value, bool | int | float):
+            raise complaint("must be a chunk id (text) or a mapping, not a number; put it in quotes")
+        return value
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Self:
+        if self.id is None and self.document is None and self.text is None:
+            raise complaint("must have an id, a document or a text")
+        return self
+
+    @property
+    def place(self) -> tuple[str | None, str | None, str | None]:
+        """What it is recognised by; a canary lists no two with the same."""
+        return self.id, self.document, self.text
+
+    def to_domain(self) -> Judgment:
+        """Return the value the domain works with."""
+        return Judgment(id=self.id, document=self.document, text=self.text)
+
+
+class JudgmentDocument(ChunkDocument):
+    """An expected chunk and how good it is, 0 (known irrelevant) to 3 (perfect)."""
+
+    grade: Annotated[Whole, Field(ge=0, le=MAX_GRADE)] = 1
+
+    def to_domain(self) -> Judgment:
+        """Return the value the domain works with."""
+        return Judgment(id=self.id, document=self.document, text=self.text, grade=self.grade)
+
+
+def _or_one(schema: dict[str, Any]) -> None:
+    """Let the JSON Schema of a list also accept a single entry."""
+    listed = {name: schema.pop(name) for name in ("type", "items", "maxItems") if name in schema}
+    schema["anyOf"] = [listed, listed["items"]]
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str | dict) else value
+
+
+_OneOrMany = BeforeValidator(_listed)
+"""Lets a single chunk stand for a list of one."""
+
+Tag = Annotated[Text, StringConstraints(max_length=64)]
+
+
+class CanaryDocument(Document):
+    """A standing query and what it should find, or what must not be found.
+
+    Found: `expected_chunks: retention_policy_doc`, or a list, `[retention_policy_doc, {text: "30 days", grade: 3}]`.
+    No good answer exists: `category: negative`, with `max_relevance_score: 0.4`.
+    Must not return (a tenant's leak, a withdrawn document), by id, document or text:
+    `forbidden_chunks: [{document: tenant-b/contract.pdf}, {text: "The old notice period is 14 days"}]`.
+    Must return nothing, for example to somebody without access: `expect_empty: true`.
+    Freshness, where the retriever's response maps `updated`: `max_age: 2d`. Speed: `max_latency: 800ms`.
+    """
+
+    key: CanaryKey
+    query: Annotated[Text, StringConstraints(max_length=8_000)]
+    expected_chunks: Annotated[tuple[JudgmentDocument, ...], Field(max_length=5_000), _OneOrMany] = Field(
+        default=(),
+        validation_alias=AliasChoices("expected_chunks", "expected_top_chunks"),
+        json_schema_extra=_or_one,
+    )
+    forbidden_chunks: Annotated[tuple[ChunkDocument, ...], Field(max_length=1_000), _OneOrMany] = Field(
+        default=(), json_schema_extra=_or_one
+    )
+    min_relevance_score: Share = 0.5
+    max_relevance_score: Share = 0.5
+    floors: Annotated[dict[Annotated[str, StringConstraints(max_length=64)], Share], Field(max_length=20)] = Field(
+        default={}
+    )
+    expect_empty: Flag = False
+    """Whether every hit is one too many."""
+    max_age: MaxAge | None = None
+    """Seconds since the newest of the top k hits was last changed, at most."""
+    max_latency: MaxLatency | None = None
+    """Seconds an answer may take."""
+    category: Category = Category.SIMPLE_FACTUAL
+    tags: Annotated[tuple[Tag, ...], Field(max_length=20)] = ()
+
+    @field_validator("expected_chunks", "forbidden_chunks")
+    @classmethod
+    def _each_once(cls, chunks: tuple[ChunkDocument, ...]) -> tuple[ChunkDocument, ...]:
+        again = [((place,), "is listed twice") for place in repeated((c.id, c.document, c.text) for c in chunks)]
+        if again:
+            raise complaints(again)
+        return chunks
+
+    @field_validator("forbidden_chunks")
+    @classmethod
+    def _not_expected(cls, chunks: tuple[ChunkDocument, ...], info: ValidationInfo) -> tuple[ChunkDocument, ...]:
+        expected = {(c.id, c.document, c.text) for c in info.data.get("expected_chunks", ()) if c.grade >= 1}
+        both = [place for place, c in enumerate(chunks) if (c.id, c.document, c.text) in expected]
+        if both:
+            raise complaints(((place,), "is expected and forbidden at once") for place in both)
+        return chunks
+
+    @field_validator("floors")
+    @classmethod
+    def _measures(cls, floors: dict[str, float]) -> dict[str, float]:
+        """Name the measures as Coalmine does, whatever alias was written."""
+        named: dict[str, float] = {}
+        wrong: list[tuple[Place, str]] = []
+        for text, value in floors.items():
+            try:
+                name = str(parse_measure(text))
+            except ValueError as error:
+                wrong.append(((text,), str(error)))
+                continue
+            if name in named:
+                wrong.append(((text,), f"{name} has a floor already"))
+            named[name] = value
+        if wrong:
+            raise complaints(wrong)
+        return named
+
+    @model_validator(mode="after")
+    def _nothing_of_nothing(self) -> Self:
+        """Refuse what asks something of hits that must not be there."""
+        if self.expect_empty:
+            about_hits = {
+                "expected_chunks": bool(self.expected_chunks),
+                "floors": bool(self.floors),
+                "max_age": self.max_age is not None,
+            }
+            wrong = [name for name, said in about_hits.items() if said]
+            if wrong:
+                raise complaints(
+                    ((name,), "cannot be combined with expect_empty: nothing may be found") for name in wrong
+                )
+        return self
+
+    @field_validator("tags")
+    @classmethod
+    def _tags_once(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        again = [((place,), f"the tag '{shortened(tags[place])}' is listed twice") for place in repeated(tags)]
+        if again:
+            raise complaints(again)
+        return tags
+
+    def to_domain(self) -> Canary:
+        """Return the value the domain works with."""
+        return Canary(
+            key=self.key,
+            query=self.query,
+            judgments=tuple(chunk.to_domain() for chunk in self.expected_chunks),
+            forbidden=tuple(chunk.to_domain() for chunk in self.forbidden_chunks),
+            min_relevance_score=self.min_relevance_score,
+            max_relevance_score=self.max_relevance_score,
+            floors=dict(self.floors),
+            expect_empty=self.expect_empty,
+            max_age_seconds=self.max_age,
+            max_latency_seconds=self.max_latency,
+            category=self.category,
+            tags=self.tags,
+        )
+
+    def why_undatable(self, retriever: RetrieverDocument) -> str | None:
+        """Say why the age of this retriever's hits can never be told though a maximum is set; None = it may be."""
+        if self.max_age is None or retriever.response.updated is not None:
+            return None
+        return f"can never be judged: retriever '{retriever.slug}' maps no 'updated' under 'response'"
+
+
+class SuiteDocument(Document):
+    """A named set of canaries. None = this document does not say which (only the REST API may leave them out)."""
+
+    slug: Slug
+    canaries: Annotated[tuple[CanaryDocument, ...] | None, in_blocks(CanaryDocument)] = None
+
+    @field_validator("canaries")
+    @classmethod
+    def _keys_once(cls, canaries: tuple[CanaryDocument, ...] | None) -> tuple[CanaryDocument, ...] | None:
+        keys = [canary.key for canary in canaries or ()]
+        again = [((place, "key"), f"the key '{keys[place]}' is used twice") for place in repeated(keys)]
+        if again:
+            raise complaints(again)
+        return canaries

@@ -1,0 +1,200 @@
+"""Writes documents as a canary file that reads back to the same documents. Secrets come out as `${VARIABLES}` only."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from app.formats.alerts.rule_documents import RuleDocument
+from app.formats.catalog.canary_files import Documents
+from app.formats.catalog.documents import CanaryDocument, CheckDocument, ChunkDocument, HookDocument, RetrieverDocument
+from app.formats.catalog.secret_fields import hook_for_readers, replaced_secrets, short_name, split_secrets
+from app.formats.fields import INTEGER, NUMBER, Document, format_duration
+from app.formats.probing.presets import PRESETS
+from app.formats.yaml_source import escape_dollars
+
+
+def write_canary_file(documents: Documents, *, for_readers: bool = False) -> str:
+    """Return the YAML text: block style, in the given order, defaults left out.
+
+    A file has one suite; several suites become several YAML documents in one text, what is not a suite standing last.
+    Secrets are written as variables, whose values `exported_secrets` tells; `for_readers`, who may not define hooks,
+    the addresses of webhooks too, see `hook_for_readers`.
+    """
+    variables = {place: name for name, (place, _) in _variables(documents, for_readers=for_readers).items()}
+    pages: list[dict[str, Any]] = [
+        {"suite": suite.slug, "canaries": [_canary(canary) for canary in suite.canaries or ()]}
+        for suite in documents.suites
+    ]
+    if len(pages) != 1:
+        pages.append({})
+    pages[-1]["retrievers"] = [_retriever(retriever, variables) for retriever in documents.retrievers]
+    pages[-1]["checks"] = [_check(check) for check in documents.checks]
+    pages[-1]["hooks"] = [_hook(hook, variables) for hook in documents.hooks]
+    pages[-1]["silences"] = [_lean(silence) for silence in documents.silences]
+    full = [{key: value for key, value in page.items() if value != []} for page in pages]
+    return "---\n".join(_dump(page) for page in full if page)
+
+
+def import_pages(documents: Documents) -> list[dict[str, Any]]:
+    """Return the documents as `POST /v1/import` takes them, secrets included: a JSON page a suite, one for the rest."""
+    pages: list[dict[str, Any]] = [
+        {"suite": suite.slug, "canaries": [canary.data() for canary in suite.canaries or ()]}
+        for suite in documents.suites
+    ]
+    rest: dict[str, Iterable[Document]] = {
+        "retrievers": documents.retrievers,
+        "checks": documents.checks,
+        "hooks": documents.hooks,
+        "silences": documents.silences,
+    }
+    return [*pages, {kind: [document.data() for document in listed] for kind, listed in rest.items()}]
+
+
+def exported_secrets(documents: Documents) -> dict[str, str]:
+    """Return the variables `write_canary_file` refers to, with their values: what must be set to read the file back."""
+    return {name: value for name, (_, value) in _variables(documents).items()}
+
+
+def _variables(documents: Documents, *, for_readers: bool = False) -> dict[str, tuple[tuple[str, ...], str]]:
+    """Name a variable for every secret: name -> ((kind, slug, name of the secret), value)."""
+    named: dict[str, tuple[tuple[str, ...], str]] = {}
+    owners: Iterable[tuple[str, HookDocument | RetrieverDocument]] = (
+        *(("retriever", retriever) for retriever in documents.retrievers),
+        *(("hook", hook) for hook in documents.hooks),
+    )
+    for kind, owner in owners:
+        secrets = split_secrets(owner)[1]
+        if for_readers and isinstance(owner, HookDocument) and hook_for_readers(owner.data()) != owner.data():
+            secrets["url"] = str(owner.url)
+        for secret, value in secrets.items():
+            words = (kind, owner.slug, short_name(secret))
+            base = re.sub(r"[^A-Za-z0-9]", "_", "_".join(words)).upper()
+            names = (base if count == 1 else f"{base}_{count}" for count in range(1, len(named) + 2))
+            named[next(name for name in names if name not in named)] = ((kind, owner.slug, secret), value)
+    return named
+
+
+_Variables = Mapping[tuple[str, ...], str]
+
+
+def _canary(canary: CanaryDocument) -> dict[str, Any]:
+    lean = _lean(canary)
+    for name in ("expected_chunks", "forbidden_chunks"):
+        if name in lean:
+            lean[name] = [_chunk(chunk) for chunk in getattr(canary, name)]
+    return lean
+
+
+def _chunk(chunk: ChunkDocument) -> Any:
+    lean = _lean(chunk)
+    return lean["id"] if lean.keys() == {"id"} else lean
+
+
+def _retriever(retriever: RetrieverDocument, variables: _Variables) -> dict[str, Any]:
+    lean = retriever.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    lean["response"] = retriever.response.model_dump(exclude_defaults=True)
+    if RetrieverDocument.model_validate(lean) != retriever:
+        lean = _explicit(retriever, lean)
+    for endpoint in (lean, lean.get("embedding") or {}, lean.get("scorer") or {}):
+        if isinstance(endpoint.get("timeout"), float):
+            endpoint["timeout"] = format_duration(endpoint["timeout"])
+    # Request templates are anyone's JSON, in which 1.0 stays 1.0; the secrets are references, not texts to escape.
+    lean = {name: _escaped(value, whole=name != "request") for name, value in lean.items()}
+    names = split_secrets(retriever)[1]
+    lean = replaced_secrets(lean, {name: f"${{{variables['retriever', retriever.slug, name]}}}" for name in names})
+    return {name: lean[name] for name in sorted(lean, key=_order)}
+
+
+_FIRST = ("slug", "preset", "url", "options", "lookup", "auth", "tls", "request", "response", "embedding", "scorer")
+
+
+def _order(name: str) -> int:
+    return _FIRST.index(name) if name in _FIRST else len(_FIRST)
+
+
+def _explicit(retriever: RetrieverDocument, lean: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the defaults in whose place a preset would put its own word, were they left out."""
+    preset, full = PRESETS[retriever.preset], retriever.data()
+    whole = dict(lean)
+    for part in ("request", "response", "scorer"):
+        given = {name: full[part][name] for name in getattr(preset, part) if name != "headers"}
+        whole[part] = {**given, **lean.get(part, {})}
+    return {**whole, "lookup": full["lookup"]}
+
+
+def _hook(hook: HookDocument, variables: _Variables) -> dict[str, Any]:
+    secrets = {
+        name: f"${{{variable}}}"
+        for (kind, slug, name), variable in variables.items()
+        if (kind, slug) == ("hook", hook.slug)
+    }
+    return {**_lean(hook), **secrets}
+
+
+def _check(check: CheckDocument) -> dict[str, Any]:
+    lean = _lean(check)
+    if check.fetch_k == max(check.k, 10):
+        del lean["fetch_k"]
+    if lean["schedule"].get("timezone") == "UTC":
+        del lean["schedule"]["timezone"]
+    if check.rules:
+        lean["rules"] = [_rule(rule) for rule in check.rules]
+    return lean
+
+
+def _rule(rule: RuleDocument) -> dict[str, Any]:
+    lean = _lean(rule)
+    key = lean.pop("key")
+    bare = rule.model_dump(exclude={"key"})
+    return lean if RuleDocument.model_validate(bare).key == rule.key else {"key": key, **lean}
+
+
+def _lean(document: Document) -> dict[str, Any]:
+    """Return the document without its defaults, dollars escaped, durations and whole numbers as people write them."""
+    lean = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    for name in ("timeout", "max_age", "max_latency"):
+        if isinstance(lean.get(name), float):
+            lean[name] = format_duration(lean[name])
+    escaped: dict[str, Any] = _escaped(lean, whole=True)
+    return escaped
+
+
+def _escaped(value: Any, *, whole: bool = False) -> Any:
+    if isinstance(value, str):
+        return escape_dollars(value)
+    if isinstance(value, dict):
+        return {key: _escaped(item, whole=whole) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_escaped(item, whole=whole) for item in value]
+    return int(value) if whole and isinstance(value, float) and value.is_integer() else value
+
+
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Dumper(_DUMPER):  # type: ignore[misc]  # which of the two base classes there is depends on the installation
+    """Quotes every text that our reader or a YAML 1.1 reader would take for something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write everything out: an anchor would be a riddle."""
+        del data
+        return True
+
+
+def _represent_text(dumper: Any, text: str) -> Any:
+    """Give texts of several lines the block form."""
+    style = "|" if "\n" in text.strip("\n") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+for _pattern in (INTEGER, NUMBER):
+    _Dumper.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(f"(?:{_pattern.pattern})$"), list("-+.0123456789")
+    )
+
+
+def _dump(page: dict[str, Any]) -> str:
+    return str(yaml.dump(page, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))

@@ -1,0 +1,130 @@
+"""The documents that canary files and the REST API both speak: what a user says should be.
+
+Here are checks; canaries, retrievers, hooks, silences and rules have modules of their own, as have hashing and secrets.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator
+
+from app.domain.probing.retrievers import Scorer
+from app.domain.runs.evaluation import Yardstick
+from app.domain.runs.measures import CUTOFFS
+from app.formats.alerts.rule_documents import RuleDocument, problems_of_rules, rules_in_force, why_uncomputed
+from app.formats.alerts.silence_documents import SilenceDocument
+from app.formats.catalog.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
+from app.formats.delivery.hook_documents import HookDocument
+from app.formats.fields import Document, Flag, Slug, Whole, complaint, complaints, repeated, suggestion
+from app.formats.probing.retriever_documents import RetrieverDocument
+from app.formats.schedule_documents import RemindAfter, ScheduleDocument, duration_of
+
+__all__ = [
+    "CanaryDocument",
+    "CheckDocument",
+    "ChunkDocument",
+    "HookDocument",
+    "JudgmentDocument",
+    "RetrieverDocument",
+    "RuleDocument",
+    "ScheduleDocument",
+    "SilenceDocument",
+    "SuiteDocument",
+]
+
+
+Cutoff = Annotated[Whole, Field(ge=1, le=100)]
+_FetchK = Annotated[
+    Whole,
+    Field(ge=1, le=1000),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1000}, {"type": "null"}]}),
+]
+MOST_CANARY_METRICS = 200
+
+
+class CheckDocument(Document):
+    """A suite put to a retriever on a schedule, with rules, and hooks for the news."""
+
+    slug: Slug
+    suite: Slug
+    retriever: Slug
+    schedule: ScheduleDocument
+    k: Cutoff = 5
+    fetch_k: _FetchK = Field(default=None, validate_default=True)
+    """How many hits to ask for; filled with max(k, 10) when it is not said."""
+    cutoffs: Annotated[tuple[Cutoff, ...], Field(min_length=1, max_length=20)] = CUTOFFS
+    rules: Annotated[tuple[RuleDocument, ...], Field(max_length=100)] = ()
+    hooks: Annotated[tuple[Slug, ...], Field(max_length=20)] = ()
+    remind: RemindAfter | None = "1d"
+    """How long after the last word of it people are reminded of an alert that fires; null = never."""
+    enabled: Flag = True
+    canary_metrics: Annotated[Whole, Field(ge=0, le=MOST_CANARY_METRICS)] = 0
+    """How many canaries, the first of the suite, have Prometheus series of their own; 0 = none."""
+
+    @field_validator("fetch_k", mode="before")
+    @classmethod
+    def _fill_fetch_k(cls, fetch_k: Any, info: ValidationInfo) -> Any:
+        return max(info.data.get("k", 1), 10) if fetch_k is None else fetch_k
+
+    @field_validator("fetch_k")
+    @classmethod
+    def _at_least_k(cls, fetch_k: int, info: ValidationInfo) -> int:
+        k: int = info.data.get("k", 1)
+        if fetch_k < k:
+            raise complaint(f"must be at least k, which is {k}")
+        return fetch_k
+
+    @field_validator("cutoffs")
+    @classmethod
+    def _ascending(cls, cutoffs: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(set(cutoffs)))
+
+    @field_validator("rules")
+    @classmethod
+    def _rules(cls, rules: tuple[RuleDocument, ...], info: ValidationInfo) -> tuple[RuleDocument, ...]:
+        # When one of the three did not validate there is no saying what a run will compute.
+        known = {"k", "fetch_k", "cutoffs"} <= info.data.keys()
+        cutoffs = {*info.data["cutoffs"], info.data["k"]} if known else None
+        wrong = list(problems_of_rules(rules, cutoffs, info.data.get("fetch_k")))
+        if wrong:
+            raise complaints(wrong)
+        return rules
+
+    @field_validator("hooks")
+    @classmethod
+    def _hooks_once(cls, hooks: tuple[str, ...]) -> tuple[str, ...]:
+        again = [((place,), f"the hook '{hooks[place]}' is listed twice") for place in repeated(hooks)]
+        if again:
+            raise complaints(again)
+        return hooks
+
+    @property
+    def remind_after(self) -> timedelta | None:
+        """How long after the last word of it people are reminded of an alert that fires; None = never."""
+        return duration_of(self.remind) if self.remind is not None else None
+
+    def why_uncomputed(self, measure: str) -> str | None:
+        """Say why the check's runs have no such IR measure; None = they have it."""
+        return why_uncomputed(measure, {*self.cutoffs, self.k}, self.fetch_k, check=self.slug)
+
+    def uncomputed_floors(self, floors: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
+        """Yield (key, sentence) for floors, measures by canary key, that no run could hold an answer against."""
+        for key, measures in floors.items():
+            for measure in measures:
+                why = self.why_uncomputed(measure)
+                if why is not None:
+                    yield key, f"canary '{self.suite}/{key}' has a floor on {measure}: {why}"
+
+    def unknown_canaries(self, keys: Collection[str]) -> Iterator[str]:
+        """Yield a sentence for every rule about a canary that is not among those of the suite."""
+        for rule in self.rules:
+            if rule.canary is not None and rule.canary not in keys:
+                near = suggestion(rule.canary, keys)
+                yield f"rule '{rule.key}' is about '{rule.canary}', but suite '{self.suite}' has no such canary{near}"
+
+    def yardstick(self, scorer: Scorer) -> Yardstick:
+        """Return what the answers of a retriever with this scorer are judged by."""
+        return Yardstick.of(
+            k=self.k, fetch_k=self.fetch_k, cutoffs=self.cutoffs, scorer=scorer, rules=rules_in_force(self.rules)
+        )

@@ -1,0 +1,43 @@
+"""Suites from and to other tools' files: text in, values out, each format in a module of its own."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType, ModuleType
+
+from app.formats.catalog.documents import SuiteDocument
+from app.formats.catalog.exchange import beir, csv_tables, json_lines, quepid, rre, trec
+from app.formats.catalog.exchange.suite_builder import Gathering, Limits, Source, Written
+
+__all__ = ["FORMATS", "Format", "Gathering", "Limits", "Source", "Written"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A format another tool reads and writes; `files` are the names of those it writes."""
+
+    name: str
+    what: str
+    files: re.Pattern[str]
+    read: Callable[[Sequence[Source], Gathering], None]
+    write: Callable[[SuiteDocument], Written]
+
+
+def _format(name: str, what: str, files: str, module: ModuleType) -> Format:
+    return Format(name=name, what=what, files=re.compile(files), read=module.read, write=module.write)
+
+
+_SLUG = "[a-z0-9-]{1,64}"
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        one.name: one
+        for one in (
+            _format("trec", "topics and qrels", r"topics\.tsv|qrels\.txt", trec),
+            _format("beir", "queries, corpus and qrels", r"(queries|corpus)\.jsonl|qrels/test\.tsv", beir),
+            _format("csv", "a table, one line a judgment", rf"{_SLUG}\.csv", csv_tables),
+            _format("quepid", "case or book export", rf"{_SLUG}\.csv", quepid),
+            _format("rre", "ratings.json", r"ratings\.json", rre),
+            _format("jsonl", "Ragas or LangSmith samples", rf"{_SLUG}\.jsonl", json_lines),
+        )
+    }
+)

@@ -1,0 +1,39 @@
+"""Says what of a suite another tool's format cannot hold, so that nothing is lost unsaid."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+
+from app.formats.catalog.documents import CanaryDocument, SuiteDocument
+
+
+def losses(
+    suite: SuiteDocument,
+    *,
+    keeps: Collection[str],
+    also: Iterable[str] = (),
+    texts: bool = True,
+    one_identity: bool = False,
+    grades: bool = True,
+) -> tuple[str, ...]:
+    """List what is lost, with how many canaries have it.
+
+    `keeps` names the fields of a canary the format holds besides key and expected chunks; `texts`: also those of
+    chunks; `one_identity`: a chunk is an id or a document, not both; `also` are losses the writer met itself.
+    """
+    lost: Counter[str] = Counter(also)
+    blank = CanaryDocument(key="x", query="x")
+    for canary in suite.canaries or ():
+        for name in type(canary).model_fields:
+            kept = name in keeps or name in {"key", "query", "expected_chunks"}
+            if not kept and getattr(canary, name) != getattr(blank, name):
+                lost[name] += 1
+        chunks = canary.expected_chunks
+        if not texts and any(chunk.text is not None and (chunk.id or chunk.document) for chunk in chunks):
+            lost["texts of judgments"] += 1
+        if one_identity and any(chunk.id is not None and chunk.document is not None for chunk in chunks):
+            lost["documents of judgments that have an id"] += 1
+        if one_identity and any(chunk.id is None and chunk.document is not None for chunk in chunks):
+            lost["that documents are no chunks (they come back as ids, unless read with --as-documents)"] += 1
+        if not grades and any(chunk.grade != 1 for chunk in chunks):
+            lost["grades"] += 1
+    return tuple(f"the format cannot hold {name} (lost {count:,}x)" for name, count in lost.items())

@@ -1,0 +1,101 @@
+"""Rated Ranking Evaluator (https://github.com/SeaseLtd/rated-ranking-evaluator): its ratings JSON.
+
+Queries of one group share their judgments; a query is the `$query` of its placeholders. Topics become tags.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from app.formats.catalog.documents import SuiteDocument
+from app.formats.catalog.exchange.losses import losses
+from app.formats.catalog.exchange.suite_builder import Gathering, Source, Written, objects_in
+
+_TAG = 64
+
+
+def read(sources: Sequence[Source], into: Gathering) -> None:
+    """Read ratings: of topics, of query groups, or of queries alone (as Quepid writes them)."""
+    for source in sources:
+        try:
+            whole: Any = json.loads("".join(source.lines()))
+        except (ValueError, RecursionError):
+            into.problem(source.name, 1, "is not JSON")
+            continue
+        found = False
+        for topic, group in _groups(whole):
+            found = True
+            _group(topic, group, source.name, into)
+        if not found:
+            into.problem(source.name, 1, "holds no 'topics', no 'query_groups' and no 'queries'")
+
+
+def write(suite: SuiteDocument) -> Written:
+    """Write `ratings.json`: a group for each canary, its key the group's name, its first tag the topic."""
+    topics: dict[str, list[dict[str, Any]]] = {}
+    notes: list[str] = []
+    for canary in suite.canaries or ():
+        relevant: dict[str, dict[str, int]] = {}
+        for chunk in canary.expected_chunks:
+            name = chunk.id or chunk.document
+            if name is None:
+                notes.append("judgments by text alone")
+            else:
+                relevant[name] = {"gain": chunk.grade}
+        notes += ["tags but the first"] if len(canary.tags) > 1 else []
+        group = {
+            "name": canary.key,
+            "queries": [{"template": "query.json", "placeholders": {"$query": canary.query}}],
+            "relevant_documents": relevant,
+        }
+        topics.setdefault(canary.tags[0] if canary.tags else "", []).append(group)
+    whole = {
+        "index": suite.slug,
+        "id_field": "id",
+        "topics": [{"description": topic, "query_groups": groups} for topic, groups in topics.items()],
+    }
+    lost = losses(suite, keeps={"tags"}, also=notes, texts=False, one_identity=True)
+    return Written(files={"ratings.json": json.dumps(whole, indent=2, ensure_ascii=False) + "\n"}, notes=lost)
+
+
+def _groups(whole: Any) -> Iterator[tuple[str | None, dict[str, Any]]]:
+    if not isinstance(whole, dict):
+        return
+    for topic in objects_in(whole.get("topics")):
+        for group in objects_in(topic.get("query_groups")):
+            yield str(topic.get("description") or "").strip()[:_TAG] or None, group
+        yield from ((None, query) for query in objects_in(topic.get("queries")))
+    yield from ((None, group) for group in objects_in(whole.get("query_groups")))
+    yield from ((None, query) for query in objects_in(whole.get("queries")))
+
+
+def _group(topic: str | None, group: dict[str, Any], file: str, into: Gathering) -> None:
+    queries = [query for one in objects_in(group.get("queries")) or [group] if (query := _query(one)) is not None]
+    name = str(group.get("name") or "").strip()
+    if not queries:
+        into.problem(file, 1, f"group '{name[:40]}' has no query with a $query placeholder")
+        return
+    relevant = group.get("relevant_documents")
+    for query in queries:
+        named = bool(name) and len(queries) == 1
+        identity = name if named else query
+        into.canary(identity, query, file, 1, named=named, **({"tags": [topic]} if topic else {}))
+        for document, grade in _judged(relevant):
+            given = into.grade(str(grade), file, 1)
+            if given is not None:
+                into.judgment(identity, file, 1, given, id=document)
+
+
+def _judged(relevant: Any) -> Iterator[tuple[str, Any]]:
+    """Read `{document: {gain}}`, and the older `{gain: [documents]}`."""
+    for name, value in relevant.items() if isinstance(relevant, dict) else ():
+        if isinstance(value, dict):
+            yield name, value.get("gain", 1)
+        elif isinstance(value, list):
+            yield from ((str(document), name) for document in value)
+
+
+def _query(one: dict[str, Any]) -> str | None:
+    placeholders = one.get("placeholders")
+    query = placeholders.get("$query") if isinstance(placeholders, dict) else None
+    return query if isinstance(query, str) and query.strip() else None

@@ -1,0 +1,86 @@
+"""One YAML document of a canary file: what it may say, and where it says what."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, ValidationError, model_validator
+
+from app.domain.errors import Problem
+from app.formats.blocks import in_blocks
+from app.formats.catalog.documents import (
+    CanaryDocument,
+    CheckDocument,
+    HookDocument,
+    RetrieverDocument,
+    SilenceDocument,
+)
+from app.formats.fields import MOST_PROBLEMS, Document, Place, Slug, complaints
+from app.formats.validation_messages import message_of, path_of, place_of
+from app.formats.yaml_source import Located
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where something is defined."""
+
+    file: str
+    line: int
+
+
+def _none_is_empty(value: Any) -> Any:
+    return () if value is None else value
+
+
+class CanaryFile(Document):
+    """One document of a canary file: a suite with its canaries, retrievers, checks, hooks, silences; all optional."""
+
+    suite: Slug | None = None
+    canaries: Annotated[tuple[CanaryDocument, ...], in_blocks(CanaryDocument), BeforeValidator(_none_is_empty)] = ()
+    retrievers: Annotated[tuple[RetrieverDocument, ...], BeforeValidator(_none_is_empty)] = ()
+    checks: Annotated[tuple[CheckDocument, ...], BeforeValidator(_none_is_empty)] = ()
+    hooks: Annotated[tuple[HookDocument, ...], BeforeValidator(_none_is_empty)] = ()
+    silences: Annotated[tuple[SilenceDocument, ...], BeforeValidator(_none_is_empty)] = ()
+
+    @model_validator(mode="after")
+    def _canaries_have_a_suite(self) -> Self:
+        if self.canaries and self.suite is None:
+            raise complaints([(("canaries",), "need a suite; add 'suite: NAME'")])
+        return self
+
+
+@dataclass(slots=True, kw_only=True)
+class Page:
+    """One YAML document of one file."""
+
+    file: str
+    located: Located
+    valid: CanaryFile = field(default_factory=CanaryFile)
+
+    def validate(self) -> list[Problem]:
+        """Read what stands on the page into `valid`, or give what is wrong with it."""
+        try:
+            self.valid = CanaryFile.model_validate(self.located.data)
+        except ValidationError as error:
+            wrong = (one for one in error.errors(include_url=False) if not self.located.touches_broken(one["loc"]))
+            return [
+                replace(self.problem(one["loc"], message_of(CanaryFile, one)), path=path_of(place_of(one)) or None)
+                for one in islice(wrong, MOST_PROBLEMS)
+            ]
+        return []
+
+    def problem(self, place: Place, message: str) -> Problem:
+        """Say that something is wrong at a place."""
+        return Problem(message=message, path=path_of(place) or None, file=self.file, line=self.line_of(place))
+
+    def line_of(self, place: Place) -> int:
+        """Give the line of a place."""
+        return self.located.line_of(place)
+
+    def items(self, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield (position, raw mapping) of a list of the page, whether or not it is valid."""
+        listed = self.located.data.get(kind) if isinstance(self.located.data, dict) else None
+        for position, item in enumerate(listed if isinstance(listed, list) else ()):
+            if isinstance(item, dict):
+                yield position, item

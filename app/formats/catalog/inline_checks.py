@@ -1,0 +1,109 @@
+"""A check whose suite, retriever or hooks are written out in it: one document for everything it takes to watch.
+
+A part that names no slug of its own has the check's. Canaries without a key have one made of their query.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from app.domain.errors import InvalidInputError, Problem
+from app.formats.catalog.canary_documents import SuiteDocument
+from app.formats.catalog.canary_files import Documents
+from app.formats.catalog.documents import CheckDocument
+from app.formats.delivery.hook_documents import HookDocument
+from app.formats.fields import Document
+from app.formats.probing.retriever_documents import RetrieverDocument
+from app.formats.validation_messages import parse_document
+
+Read = Callable[[str, type[Document], Mapping[str, Any]], Document]
+"""Reads a definition of a kind, secrets that are null filled in; raises InvalidInputError."""
+
+GiveKeys = Callable[[str, Sequence[Any]], list[Any]]
+"""Gives the canaries of a suite that name no key one made of their query."""
+
+DocumentT = TypeVar("DocumentT", bound=Document)
+
+
+def inline_kinds(body: Mapping[str, Any]) -> set[str]:
+    """Say which kinds of definitions a check has written out in it."""
+    kinds = {kind for kind in ("suite", "retriever") if isinstance(body.get(kind), dict)}
+    hooks = body.get("hooks")
+    return kinds | ({"hook"} if isinstance(hooks, list) and any(isinstance(one, dict) for one in hooks) else set())
+
+
+def read_inline_check(body: Mapping[str, Any], read: Read, give_keys: GiveKeys) -> Documents:
+    """Read a check with its parts. Raises InvalidInputError with every problem and its path in the whole document."""
+    return _Reading(body=body, read=read, give_keys=give_keys).documents()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reading:
+    body: Mapping[str, Any]
+    read: Read
+    give_keys: GiveKeys
+    problems: list[Problem] = field(default_factory=list)
+
+    def documents(self) -> Documents:
+        check = dict(self.body)
+        suite = self._part(check, "suite", SuiteDocument, self._suite)
+        retriever = self._part(check, "retriever", RetrieverDocument, self._of("retriever", RetrieverDocument))
+        hooks = self._hooks(check)
+        parsed = self._within("", lambda: parse_document(CheckDocument, check))
+        if self.problems or parsed is None:
+            raise InvalidInputError(self.problems)
+        return Documents(
+            suites=() if suite is None else (suite,),
+            retrievers=() if retriever is None else (retriever,),
+            hooks=tuple(hooks),
+            checks=(parsed,),
+        )
+
+    def _hooks(self, check: dict[str, Any]) -> list[HookDocument]:
+        listed = check.get("hooks")
+        if not isinstance(listed, list):
+            return []
+        check["hooks"] = listed = list(listed)
+        found = [
+            self._part(listed, place, HookDocument, self._of("hook", HookDocument), prefix=f"hooks[{place}]")
+            for place in range(len(listed))
+        ]
+        return [hook for hook in found if hook is not None]
+
+    def _part(
+        self,
+        holder: Any,
+        place: str | int,
+        model: type[DocumentT],
+        parse: Callable[[Mapping[str, Any]], Document],
+        *,
+        prefix: str | None = None,
+    ) -> DocumentT | None:
+        """Read a part that is written out and put its slug in its place; None where only a slug stands there."""
+        part = holder[place] if isinstance(place, int) else holder.get(place)
+        if not isinstance(part, dict):
+            return None
+        named = {"slug": self.body.get("slug"), **part}
+        holder[place] = named["slug"]
+        found = self._within(prefix or str(place), lambda: parse(named))
+        return found if isinstance(found, model) else None
+
+    def _of(self, kind: str, model: type[Document]) -> Callable[[Mapping[str, Any]], Document]:
+        return lambda part: self.read(kind, model, part)
+
+    def _suite(self, part: Mapping[str, Any]) -> SuiteDocument:
+        canaries = part.get("canaries")
+        if canaries is None:
+            raise InvalidInputError([Problem(path="canaries", message="the key 'canaries' is missing")])
+        keyed = self.give_keys(str(part.get("slug")), canaries) if isinstance(canaries, list) else canaries
+        return parse_document(SuiteDocument, {**part, "canaries": keyed})
+
+    def _within(self, prefix: str, parse: Callable[[], DocumentT]) -> DocumentT | None:
+        """Parse a part, its problems told at their place in the whole; None where it has any."""
+        try:
+            return parse()
+        except InvalidInputError as error:
+            for one in error.problems:
+                path = ".".join(part for part in (prefix, one.path) if part)
+                self.problems.append(replace(one, path=path or None))
+            return None

@@ -1,0 +1,75 @@
+"""Says in words how a measure differs between two runs, and whether that may be chance.
+
+It reads the plain measures of `services.comparison.run_comparison`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from app.domain.comparison.significance import FEWEST_PAIRS
+from app.domain.counts import counted
+from app.domain.model import ROUNDING
+from app.domain.number_text import percent_text
+
+LOWER_IS_BETTER: Final = frozenset({"degraded_share", "duplicate_ratio", "answered_ratio"})
+_SHOWN = 5e-4
+"""A difference below half of the last digit shown is told as none."""
+
+
+class Way(StrEnum):
+    """Whether a difference is good news."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    SAME = "same"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A difference in words, without full stops."""
+
+    way: Way
+    moved: str
+    """`coverage fell by 0.080, from 0.950 to 0.870`."""
+    chance: str
+    """`95 % between -0.120 and -0.030: more than chance`; empty where nothing can be told."""
+    surely: bool
+    """It is more than chance."""
+
+
+def said(name: str, measure: Mapping[str, Any]) -> Said:
+    """Say how a measure differs, from its means in both runs and over the canaries that both asked."""
+    before, now, difference = measure["before"], measure["now"], measure["difference"]
+    spoken = name.replace("_", " ")
+    if difference is None:
+        lacking = [side for side, value in (("before", before), ("now", now)) if value is None]
+        told = f"{spoken} is not defined {' or '.join(lacking)}"
+        return Said(way=Way.UNKNOWN, moved=told, chance="", surely=False)
+    if abs(difference) < _SHOWN:
+        return Said(way=Way.SAME, moved=f"{spoken} is unchanged at {now:.3f}", chance="", surely=False)
+    verb = "rose" if difference > 0 else "fell"
+    way = Way.BETTER if (difference > 0) is (name not in LOWER_IS_BETTER) else Way.WORSE
+    chance, surely = _chance(measure["paired"], difference)
+    moved = f"{spoken} {verb} by {abs(difference):.3f}, from {before:.3f} to {now:.3f}"
+    return Said(way=way, moved=moved, chance=chance, surely=surely)
+
+
+def _chance(paired: Mapping[str, Any] | None, difference: float) -> tuple[str, bool]:
+    """Say whether the difference may be chance, as far as the canaries that both runs asked can tell."""
+    if paired is None or paired["difference"] is None:
+        return "", False
+    over = f"over {counted(paired['canaries'], 'canary')}"
+    if abs(paired["difference"] - difference) > ROUNDING + _SHOWN:
+        over += f" that both asked, where it differs by {paired['difference']:+.3f}"
+    low, high, p = paired["low"], paired["high"], paired["p"]
+    if low is None:
+        return f"{over}, fewer than the {FEWEST_PAIRS} it takes to tell it from chance", False
+    interval = f"{over}, {percent_text(paired['confidence'])} between {low:+.3f} and {high:+.3f}"
+    apart = low > 0 or high < 0
+    likely = p is not None and p > 1 - paired["confidence"]
+    if apart and not likely:
+        return f"{interval}: more than chance", True
+    return f"{interval}: {'at the edge of chance' if apart or not likely else 'may be chance'}", False

@@ -1,0 +1,245 @@
+"""Hooks as users write them: where news goes, and how it is proven. Sending is the hook adapters' work."""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
+
+from app.domain.delivery.hooks import Hook, HookKind, Mail, MailTls
+from app.formats.fields import (
+    Document,
+    Name,
+    Place,
+    Seconds,
+    Slug,
+    Whole,
+    check_url,
+    complaint,
+    complaints,
+    refuse_unbuilt,
+)
+
+HOOK_KINDS: Final = tuple(map(str, HookKind))
+HOOK_SECRETS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        HookKind.WEBHOOK: "secret",
+        HookKind.SLACK: "url",
+        HookKind.PAGERDUTY: "routing_key",
+        HookKind.ALERTMANAGER: "password",
+        HookKind.EMAIL: "password",
+        HookKind.APPRISE: "url",
+    }
+)
+"""The one field of each kind whose value is a secret. Whoever has the URL of Slack or Apprise may speak there."""
+HOOK_TEXTS: Final = ("secret", "url", "routing_key", "password")
+"""The keys of a hook that a file may stand for."""
+PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
+
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    HookKind.WEBHOOK: ("url", "secret"),
+    HookKind.SLACK: ("url",),
+    HookKind.PAGERDUTY: ("routing_key", "url"),
+    HookKind.ALERTMANAGER: ("url", "username", "password", "labels"),
+    HookKind.EMAIL: ("host", "port", "tls", "username", "password", "from", "to"),
+    HookKind.APPRISE: ("url",),
+}
+_REQUIRED: Mapping[str, tuple[str, ...]] = {
+    HookKind.WEBHOOK: ("url",),
+    HookKind.SLACK: ("url",),
+    HookKind.PAGERDUTY: ("routing_key",),
+    HookKind.ALERTMANAGER: ("url",),
+    HookKind.EMAIL: ("host", "from", "to"),
+    HookKind.APPRISE: ("url",),
+}
+_PORTS = {MailTls.STARTTLS: 587, MailTls.IMPLICIT: 465, MailTls.NONE: 25}
+_ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_OWN_LABELS = ("alertname", "service", "check", "rule", "scope", "dedupe_key")
+
+
+def _hook_kind(value: Any) -> Any:
+    refuse_unbuilt("hook kind", value, HOOK_KINDS, ())
+    return value
+
+
+def _secret(secret: str) -> str:
+    """Check the form of a Standard Webhooks secret, https://www.standardwebhooks.com: `whsec_` + base64 of 24-64 bytes.
+
+    Never quotes the value.
+    """
+    if not secret.startswith("whsec_"):
+        raise complaint("must begin with whsec_")
+    try:
+        length = len(base64.b64decode(secret.removeprefix("whsec_"), validate=True))
+    except (binascii.Error, ValueError):
+        raise complaint("must be whsec_ followed by base64") from None
+    if not 24 <= length <= 64:  # noqa: PLR2004 - the specification's two ends, said in the message
+        raise complaint(f"must be whsec_ followed by the base64 of 24 to 64 bytes, not {length}")
+    return secret
+
+
+def _routing_key(key: str) -> str:
+    """Check the form of an integration key of PagerDuty's Events API v2. Never quotes the value."""
+    if not re.fullmatch(r"[0-9A-Za-z]{32}", key):
+        raise complaint("must be the integration key of PagerDuty's Events API v2: 32 letters and digits")
+    return key
+
+
+def _password(password: str) -> str:
+    """Check a password without ever quoting it; what else there is in one, mail servers read differently."""
+    if not re.fullmatch(r"[ -~]{1,1024}", password):
+        raise complaint("must be at most 1024 characters of printable ASCII")
+    return password
+
+
+def _host(host: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?|::1", host):
+        raise complaint("must be the name or the address of a mail server, without a port")
+    return host
+
+
+def _address(address: str) -> str:
+    """Check an addr-spec (RFC 5321, 4.1.2) in its plain form; whatever could end a header or a command is refused."""
+    # "=?" begins an encoded word (RFC 2047), in which anything may stand.
+    if not _ADDRESS.fullmatch(address) or "=?" in address:
+        raise complaint("must be one plain address such as ops@example.org, without a name")
+    return address
+
+
+def _labels(labels: dict[str, str]) -> dict[str, str]:
+    wrong: list[tuple[Place, str]] = []
+    for name in labels:
+        if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}", name):
+            wrong.append(((name,), "must be a label name: letters, digits and _, not beginning with a digit"))
+        elif name in _OWN_LABELS:
+            wrong.append(((name,), "is set by Coalmine"))
+        elif name == "severity":
+            reason = "it would make a second alert of an escalation; the severity is an annotation"
+            wrong.append(((name,), f"must not be a label: {reason}"))
+    if wrong:
+        raise complaints(wrong)
+    return labels
+
+
+MailAddress = Annotated[str, AfterValidator(_address)]
+
+
+def _refuse_strangers(schema: dict[str, Any]) -> None:
+    """Say which fields each kind does without."""
+    properties = schema["properties"]
+    schema["allOf"] = [
+        {
+            "if": {"properties": {"kind": {"const": str(kind)}}, "required": ["kind"]},
+            "then": {"properties": {name: False for name in properties if not _belongs(name, kind)}},
+        }
+        for kind in HookKind
+    ]
+
+
+def _belongs(name: str, kind: str) -> bool:
+    return name in ("slug", "kind", "timeout", *_FIELDS[kind])
+
+
+class HookDocument(Document):
+    """Where news goes. Which fields there are is said by the kind."""
+
+    model_config = ConfigDict(json_schema_extra=_refuse_strangers)
+
+    slug: Slug
+    kind: Annotated[str, BeforeValidator(_hook_kind), WithJsonSchema({"enum": list(HOOK_KINDS)})]
+    url: Annotated[str, StringConstraints(max_length=2048)] | None = Field(default=None, repr=False)
+    """Of slack and apprise a secret: write-only. Of pagerduty None = PagerDuty's own, in the USA."""
+    secret: Annotated[str, AfterValidator(_secret)] | None = Field(default=None, repr=False)
+    """Write-only. None = messages go unsigned."""
+    routing_key: Annotated[str, AfterValidator(_routing_key)] | None = Field(default=None, repr=False)
+    """Write-only."""
+    username: Name | None = None
+    password: Annotated[str, AfterValidator(_password)] | None = Field(default=None, repr=False)
+    """Write-only."""
+    labels: Annotated[dict[str, Name], AfterValidator(_labels)] = Field(default_factory=dict, max_length=20)
+    """Added to every alert, for example for routing."""
+    host: Annotated[str, AfterValidator(_host)] | None = None
+    port: Annotated[Whole, Field(ge=1, le=65535)] | None = None
+    """None = 587, 465 or 25, as `tls` says."""
+    tls: Literal["starttls", "implicit", "none"] = "starttls"
+    sender: MailAddress | None = Field(default=None, alias="from")
+    to: Annotated[tuple[MailAddress, ...], Field(max_length=50)] = ()
+    timeout: Seconds = 15.0
+
+    def data(self) -> dict[str, Any]:
+        """Return the document as JSON values under its wire names: the fields of its kind, defaults written out."""
+        return {name: value for name, value in super().data().items() if _belongs(name, self.kind)}
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Self:
+        wrong = list(self._problems())
+        if wrong:
+            raise complaints(wrong)
+        return self
+
+    def _problems(self) -> Iterator[tuple[Place, str]]:
+        kind = self.kind
+        for field_name in sorted(self.model_fields_set):
+            name = "from" if field_name == "sender" else field_name
+            if not _belongs(name, kind):
+                yield (name,), f"is nothing that a hook of kind '{kind}' has; it has: {', '.join(_FIELDS[kind])}"
+        for name in _REQUIRED[kind]:
+            if not getattr(self, "sender" if name == "from" else name):
+                yield (name,), f"the key '{name}' is missing"
+        if self.url is not None and "url" in _FIELDS[kind]:
+            yield from _url_problems(kind, self.url)
+        if (self.username is None) != (self.password is None):
+            yield ("username" if self.username is None else "password",), "username and password belong together"
+        elif self.username is not None and (":" in self.username or not self.username.isascii()):
+            yield ("username",), "must be of ASCII characters, without a ':'"
+        if kind == HookKind.EMAIL and MailTls(self.tls) is MailTls.NONE and self.username is not None:
+            yield ("tls",), "must not be 'none' where there is a password: it would travel in the clear"
+
+    def to_domain(self) -> Hook:
+        """Return the value the domain works with."""
+        return Hook(
+            slug=self.slug,
+            kind=self.kind,
+            url=self.url or (PAGERDUTY_URL if self.kind == HookKind.PAGERDUTY else ""),
+            secret=self.secret or self.routing_key or self.password,
+            username=self.username,
+            labels=self.labels,
+            mail=self._mail(),
+            timeout_seconds=self.timeout,
+        )
+
+    def _mail(self) -> Mail | None:
+        if self.host is None or self.sender is None:
+            return None
+        tls = MailTls(self.tls)
+        port = self.port or _PORTS[tls]
+        return Mail(host=self.host, port=port, tls=tls, sender=self.sender, recipients=self.to)
+
+
+def _url_problems(kind: str, url: str) -> Iterator[tuple[Place, str]]:
+    """Check an address without ever quoting it."""
+    try:
+        if kind == HookKind.APPRISE:
+            _check_apprise_url(url)
+        else:
+            check_url(url)
+            if kind == HookKind.ALERTMANAGER and ("?" in url or url.rstrip("/").endswith("/api/v2/alerts")):
+                yield ("url",), "must be where Alertmanager is, for example http://alertmanager:9093, without its API"
+    except ValueError as error:
+        yield ("url",), str(error)
+
+
+def _check_apprise_url(url: str) -> None:
+    if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9+.-]*://[!-~]+", url):
+        raise complaint("must be one URL of Apprise, for example ntfy://topic; write other characters as %XX")

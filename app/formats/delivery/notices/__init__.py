@@ -1,0 +1,47 @@
+"""How each hook kind writes a notice: a mapping in the words of the contract in, the bytes that are sent out."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from app.domain.delivery.hooks import Hook, HookKind
+from app.formats.delivery.notices.alertmanager import alertmanager_body
+from app.formats.delivery.notices.apprise import apprise_body
+from app.formats.delivery.notices.email import email_body
+from app.formats.delivery.notices.pagerduty import pagerduty_body
+from app.formats.delivery.notices.slack import slack_body
+from app.formats.delivery.notices.webhook import webhook_body
+
+
+def body_of(hook: Hook, notice: Mapping[str, Any], message_id: str) -> bytes:
+    """Write a notice as this hook is sent it, to be frozen at the first attempt. It never holds a secret."""
+    match HookKind(hook.kind):
+        case HookKind.WEBHOOK:
+            return webhook_body(notice)
+        case HookKind.SLACK:
+            return slack_body(notice)
+        case HookKind.PAGERDUTY:
+            return pagerduty_body(notice, message_id)
+        case HookKind.ALERTMANAGER:
+            return alertmanager_body(hook, notice, message_id)
+        case HookKind.EMAIL:
+            return email_body(hook, notice, message_id)
+        case HookKind.APPRISE:
+            return apprise_body(notice)
+
+
+def is_written_for(hook: Hook, body: bytes) -> bool:
+    """Whether a frozen body is of the hook's kind: a hook that was saved as another kind needs it written anew."""
+    return body.startswith(_BEGINNINGS[HookKind(hook.kind)])
+
+
+_BEGINNINGS: Mapping[HookKind, bytes] = MappingProxyType(
+    {
+        HookKind.WEBHOOK: b'{"type":',
+        HookKind.SLACK: b'{"text":',
+        HookKind.PAGERDUTY: b'{"event_action":',
+        HookKind.ALERTMANAGER: b'[{"labels":',
+        HookKind.EMAIL: b"From: ",
+        HookKind.APPRISE: b'{"title":',
+    }
+)

@@ -1,0 +1,99 @@
+"""Messages of Slack's incoming webhooks, of blocks of Block Kit.
+
+Limits: https://docs.slack.dev/reference/block-kit/blocks (header 150 characters, a section's text 3,000, its fields
+10 of 2,000 each, 50 blocks). Escaping: https://docs.slack.dev/messaging/formatting-message-text (`&`, `<` and `>`
+begin mentions, links and commands, and only these three are escaped, in every text object).
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from app.formats.delivery.notices.story import Story, story_of
+
+_HEADER, _TEXT, _FIELD, _FIELDS = 150, 2_900, 400, 10
+_MARKS = {"critical": "🔴", "warning": "🟠"}
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_URL_ESCAPES = str.maketrans({"&": "&amp;", "<": "%3C", ">": "%3E", "|": "%7C"})
+
+
+def slack_body(notice: Mapping[str, Any]) -> bytes:
+    """Write a notice for Slack.
+
+    All that strangers wrote stands in plain text, where nothing is marked up; the one marked-up text holds our links.
+    """
+    story = story_of(notice)
+    message = {
+        "text": escaped(f"{_mark(story)} {story.summary}", _TEXT),
+        "mrkdwn": False,
+        "unfurl_links": False,
+        "unfurl_media": False,
+        "blocks": list(_blocks(story)),
+    }
+    return json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode()
+
+
+def escaped(text: str, limit: int) -> str:
+    """Escape a text so that it is at most `limit` characters long then, and ends with no half of an escape."""
+    whole = text.translate(_ESCAPES)
+    if len(whole) <= limit:
+        return whole
+    length, kept = 1, []
+    for character in text:
+        one = character.translate(_ESCAPES)
+        length += len(one)
+        if length > limit:
+            break
+        kept.append(one)
+    return "".join(kept) + "…"
+
+
+def _blocks(story: Story) -> Iterator[dict[str, Any]]:
+    title = f"{_mark(story)} {story.summary}"
+    yield {"type": "header", "text": _plain(title, _HEADER)}
+    if len(title.translate(_ESCAPES)) > _HEADER:
+        yield _section(story.summary)
+    if story.reason:
+        yield _section(story.reason)
+    fields = [_plain(f"{name}: {value}", _FIELD) for name, value in story.facts[:_FIELDS]]
+    if fields:
+        yield {"type": "section", "fields": fields}
+    if story.canaries or story.remarks:
+        yield _section("\n".join(_listed(story)))
+    if story.links:
+        yield {"type": "context", "elements": [_links(story.links)]}
+
+
+def _listed(story: Story) -> Iterator[str]:
+    """Give a line for each canary, as many as there is room for, and say how many there are besides."""
+    room = _TEXT - len("and 1,000,000 more\n1,000,000 more were failing before")
+    for number, line in enumerate(story.canaries):
+        room -= len(f"• {line}\n".translate(_ESCAPES))
+        if room < 0:
+            yield from [*story.unlisted(len(story.canaries) - number + story.more), *story.failing_before]
+            return
+        yield f"• {line}"
+    yield from story.remarks
+
+
+def _section(text: str) -> dict[str, Any]:
+    return {"type": "section", "text": _plain(text, _TEXT)}
+
+
+def _plain(text: str, limit: int) -> dict[str, Any]:
+    return {"type": "plain_text", "text": escaped(text, limit), "emoji": False}
+
+
+def _links(links: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    text = ""
+    for name, url in links:
+        link = f"<{url.translate(_URL_ESCAPES)}|{name}>"
+        if len(text) + len(link) + 3 <= _TEXT:
+            text += f" · {link}" if text else link
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
+
+
+def _mark(story: Story) -> str:
+    if story.resolved:
+        return "🟢"
+    return _MARKS.get(story.severity, "⚪")

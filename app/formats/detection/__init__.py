@@ -1,0 +1,1 @@
+"""Baselines, the regression detector and drift: as text."""

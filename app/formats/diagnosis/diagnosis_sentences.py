@@ -1,0 +1,136 @@
+"""Says what a diagnosis asked and heard: a row per question, the findings in sentences, and what to do about the cause.
+
+It reads the plain diagnosis of `services.diagnosis.diagnoses`, whose ids may be hostile; nothing here is markup.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.domain.counts import counted
+from app.domain.diagnosis.values import Kind
+from app.domain.model import Cause
+from app.domain.number_text import percent_text
+from app.domain.probing.probe_failures import outcome_word
+
+ADVICE: Final[Mapping[str, str]] = {
+    Cause.RETRIEVER_ERROR: "See to the retriever first: as long as it does not answer, nothing else can be told.",
+    Cause.TRUNCATED: "Look for a lower limit, a stricter score threshold or a filter that cuts its answers short.",
+    Cause.SCORE_DRIFT: "Find out whether the embedding model, its version or the scoring was changed; if on purpose, "
+    "accept the present as normal.",
+    Cause.RECHUNKED: "Look at what is proposed; if it says the same, accept it, and the canary expects the new chunks.",
+    Cause.MISSING: "Ask whether the document was deleted on purpose; else ingest it again, or retire the canary.",
+    Cause.VOCABULARY_MISMATCH: "Retrieval never found it: improve retrieval for such queries, or correct what the "
+    "canary expects.",
+    Cause.DUPLICATES: "Remove the copies from the index, and find out which ingestion job brought them.",
+    Cause.UNSTABLE: "Look at the parameters of the approximate index and at replicas that differ; ask more deeply.",
+    Cause.LOW_RELEVANCE: "Set the canary's min_relevance_score for what the scores of this retriever mean, or declare "
+    "the scale they are on; if good answers scored higher before, find out what was changed.",
+    Cause.OUTRANKED: "Compare the rankings: what came in above may answer as well, and then the canary may expect it.",
+}
+"""By cause, what somebody can do now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """One question of a diagnosis, in words."""
+
+    asked: str
+    why: str
+    rank: str
+    """Where the expected chunk stood."""
+    returned: int | None
+    """Hits of the answer; None = not remembered."""
+
+
+def probed(diagnosis: Mapping[str, Any]) -> list[Probed]:
+    """List what was asked, after what is remembered, each with where the expected chunk stood."""
+    evidence = diagnosis["evidence"]
+    ranks, returned, asked = (evidence.get(name) or {} for name in ("ranks", "returned", "asked"))
+    if not ranks:
+        return []
+    rows = [
+        Probed(
+            asked="When last healthy",
+            why="what it was like",
+            rank=_rank(ranks["before"], known=returned["before"] is not None),
+            returned=returned["before"],
+        ),
+        Probed(
+            asked="In the run",
+            why="what is asked about",
+            rank=_rank(ranks["run"], known=returned["run"] is not None),
+            returned=returned["run"],
+        ),
+    ]
+    repeats = list(zip(ranks["repeats"], returned["repeats"], strict=True))
+    rows += [
+        Probed(asked=f"The query again, {number}", why="does it stay like this?", rank=_rank(rank), returned=count)
+        for number, (rank, count) in enumerate(repeats, 1)
+    ]
+    rows += _unanswered("The query again", asked.get(Kind.REPEAT, 0) - len(repeats))
+    if asked.get(Kind.DEEP):
+        rank = _rank(ranks["deep"], known=returned["deep"] is not None, unknown="not answered")
+        why = "how far did the expected chunk fall?"
+        rows.append(Probed(asked="The query, far deeper", why=why, rank=rank, returned=returned["deep"]))
+    rows += [
+        Probed(
+            asked=f"The expected text as the query, {number}",
+            why="is it in the index at all?",
+            rank=_rank(rank),
+            returned=None,
+        )
+        for number, rank in enumerate(ranks["known_items"], 1)
+    ]
+    rows += _unanswered("The expected text as the query", asked.get(Kind.KNOWN_ITEM, 0) - len(ranks["known_items"]))
+    if asked.get(Kind.CONTROL):
+        why = "is it found, as it must be if the index knows it?"
+        rank = _rank(ranks["control"], missing="not brought, or not answered")
+        rows.append(Probed(asked="The text of the run's first hit", why=why, rank=rank, returned=None))
+    return rows
+
+
+def findings(diagnosis: Mapping[str, Any]) -> list[str]:
+    """Say the rest of the evidence in sentences without full stops."""
+    return list(_findings(diagnosis["evidence"]))
+
+
+def advice(diagnosis: Mapping[str, Any]) -> str:
+    """Say what somebody can do about the cause."""
+    return ADVICE[Cause(diagnosis["cause"])]
+
+
+def _findings(evidence: Mapping[str, Any]) -> Iterator[str]:
+    if evidence.get("failed"):
+        yield f"not answered: {', '.join(map(_failure_text, evidence['failed']))}"
+    change, chunks = evidence.get("score_change"), evidence.get("scores_compared", 0)
+    if change is not None:
+        yield f"the scores of {counted(chunks, 'chunk')} found then and now differ by {change:.1%} in the median"
+    for match in evidence.get("matches", ()):
+        yield f"chunk {match['id']} holds {percent_text(match['similarity'])} of the word 3-grams of the expected text"
+    for one, other, share in evidence.get("near_copies", ()):
+        yield f"{one} and {other} share {percent_text(share)} of their word 3-grams"
+    if "score_before" in evidence:
+        yield (
+            f"the expected chunk scored {evidence['score_before']:.4g} when last healthy, and the last of the top k "
+            f"{evidence['score_at_k']:.4g} today"
+        )
+
+
+def _rank(rank: int | None, *, known: bool = True, missing: str = "not in the answer", unknown: str = "unknown") -> str:
+    if rank is not None:
+        return f"rank {rank}"
+    return missing if known else unknown
+
+
+def _unanswered(asked: str, count: int) -> Sequence[Probed]:
+    why = "failed, so it tells nothing"
+    return [Probed(asked=f"{asked}, {counted(count, 'time')}", why=why, rank="not answered", returned=None)][
+        : max(count, 0)
+    ]
+
+
+def _failure_text(failure: str) -> str:
+    """Word a failed probe as evidence has it, `refused, HTTP 503`, for people."""
+    outcome, comma, status = failure.partition(", ")
+    return f"{outcome_word(outcome)}{comma}{status}"

@@ -1,0 +1,89 @@
+"""Renders reports as one page to print or to keep: HTML in a single file, without scripts, its style allowed by hash.
+
+The numbers are those of `reports`. Queries, ids and retrieved texts are hostile here: all that is put in is escaped.
+"""
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from app.formats import plain_text
+from app.formats.history import report_comparison, reports
+from app.formats.plain_text import Table
+
+_HERE: Final = Path(__file__).parent
+
+
+def report_html(*given: Mapping[str, Any]) -> str:
+    """Return reports as one HTML page, a section each: verdict, reasons, failures, counts, tables.
+
+    Beyond what the other formats say, it spells out the measures of each category at every cut-off.
+    """
+    template = _environment().get_template("report_page.html")
+    sections = [_section(report) for report in given]
+    return template.render(policy=page_policy(), style=_style(), reports=sections).lstrip()
+
+
+def page_policy() -> str:
+    """Give the content security policy of the page: nothing but its own style."""
+    digest = b64encode(sha256(_style().encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def _section(report: Mapping[str, Any]) -> dict[str, Any]:
+    run = report["run"]
+    comparison = report.get("comparison")
+    return {
+        "run": run,
+        "headline": reports.headline(run),
+        "started_at": _when(run.get("started_at")),
+        "finished_at": _when(run.get("finished_at")),
+        "reasons": [plain_text.plain(str(reason)) for reason in run.get("reasons") or ()],
+        "notes": [plain_text.plain(line) for line in (*reports.failure_lines(report), *reports.note_lines(report))],
+        "counts": reports.counts_line(run),
+        "tables": reports.report_tables(report),
+        "categories": _categories(run) if run["canaries"]["measured"] else [],
+        "compared": [] if comparison is None else report_comparison.comparison_lines(comparison),
+        "moved": []
+        if comparison is None
+        else [one for one in report_comparison.comparison_tables(comparison) if one.rows],
+    }
+
+
+def _when(moment: str | None) -> str | None:
+    """Write a time of the API for people, to the second."""
+    return None if moment is None else f"{datetime.fromisoformat(moment).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _categories(run: Mapping[str, Any]) -> Sequence[Table]:
+    """Give a table of measures over the cut-offs for each category that has some."""
+    tables = [
+        Table(title=plain_text.plain(name).replace("_", " "), columns=table.columns, rows=table.rows)
+        for name, part in (run.get("categories") or {}).items()
+        if any("@" in measure and value is not None for measure, value in part["measures"].items())
+        for table in (reports.cutoff_table(part),)
+    ]
+    return [table for table in tables if table.rows]
+
+
+@lru_cache
+def _style() -> str:
+    return (_HERE / "report_page.css").read_text(encoding="utf-8")
+
+
+@lru_cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )

@@ -1,0 +1,294 @@
+"""Renders a report, the plain `{run, worst, results?}` of `shapes`, as Markdown, JUnit XML, JSON or rows of a table.
+
+Queries, ids and retrieved texts are hostile here: none of them can become markup, a mention or a control sequence.
+An undefined number is shown as a dash, never as 0.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from app.domain.counts import counted
+from app.domain.model import ROUNDING, Category, Outcome, Reason, Verdict
+from app.domain.probing.probe_failures import outcome_word
+from app.domain.runs.measures import RECALL_BY
+from app.formats.plain_text import UNDEFINED, Table, number, plain, prose, shorten, table_markdown
+from app.formats.runs.explanations import not_returned, why_degraded
+
+CUT_MEASURES = ("Hit", "P", "R", "R_id", "R_passage", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
+"""The order of rows in the table over k; others follow as they come."""
+_SHOWN_FAILURES = 5
+_NOT_WAITED_FOR = " (not asked, or under way and not waited for)"
+_MOVED = 0.3
+"""By how much recall by id is below that by passage where it is worth a word."""
+
+
+def report_markdown(report: Mapping[str, Any]) -> str:
+    """Return the report as GitHub-flavoured Markdown: verdict, reasons, failures, counts, tables."""
+    run = report["run"]
+    parts = [
+        f"# {prose(headline(run))}",
+        *(f"- {prose(str(reason))}" for reason in run.get("reasons") or ()),
+    ]
+    notes = [*failure_lines(report), *note_lines(report)]
+    if notes:
+        parts += ["", *(f"- {prose(line)}" for line in notes)]
+    parts += ["", prose(counts_line(run))]
+    for table in report_tables(report):
+        parts += ["", table_markdown(table)]
+    return "\n".join(parts) + "\n"
+
+
+def report_json(report: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
+    """Return a report, or a list of them, as indented JSON in its own order; ValueError for a number JSON lacks."""
+    return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def report_junit(*reports: Mapping[str, Any]) -> str:
+    """Return the reports as JUnit XML, a suite each, one test case per canary (of `results`, or else of `worst`).
+
+    A degraded canary is a failure, a failed probe an error; skipped is what was not asked, and what expects nothing.
+    """
+    suites = ET.Element("testsuites")
+    suites.extend([_junit_suite(report) for report in reports])
+    ET.indent(suites)
+    text = ET.tostring(suites, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _junit_suite(report: Mapping[str, Any]) -> ET.Element:
+    run, results = report["run"], report.get("results", report["worst"])
+    name = str(run.get("check") or run["suite"])
+    latencies = [result.get("latency_seconds") or 0.0 for result in results]
+    suite = ET.Element("testsuite", name=_xml(name), tests=str(len(results)), time=f"{sum(latencies):.3f}")
+    if run.get("started_at"):
+        suite.set("timestamp", str(run["started_at"]))
+    tally = {"failure": 0, "error": 0, "skipped": 0}
+    for result, latency in zip(results, latencies, strict=True):
+        case = ET.SubElement(
+            suite,
+            "testcase",
+            classname=_xml(f"{name}.{result['category']}"),
+            name=_xml(str(result["key"])),
+            time=f"{latency:.3f}",
+        )
+        kind, message = _fate(result)
+        if kind is not None:
+            tally[kind] += 1
+            told = ET.SubElement(case, kind, message=_xml(message))
+            if kind != "skipped":
+                told.set("type", ",".join(result["reasons"]) or str(result["outcome"]))
+                told.text = _xml("\n".join(_evidence(result)))
+    for kind, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(attribute, str(tally[kind]))
+    return suite
+
+
+def headline(run: Mapping[str, Any]) -> str:
+    """Say the verdict in one line: `Degraded: dataforge-docs`; healthy is told from healthy with degraded canaries."""
+    verdict = str(run.get("verdict") or run["status"]).capitalize()
+    degraded, measured = run["canaries"]["degraded"], run["canaries"]["measured"]
+    if run.get("verdict") == Verdict.HEALTHY and degraded:
+        told = "canary is degraded by its own limits" if measured == 1 else "canaries are degraded by their own limits"
+        verdict = f"{verdict} by its rules, although {degraded} of {measured} {told}"
+    return f"{verdict}: {plain(str(run.get('check') or run['suite']))}"
+
+
+def counts_line(run: Mapping[str, Any]) -> str:
+    """Say in one line what was measured: canaries by fate, health score, coverage."""
+    counts = run["canaries"]
+    told = ", ".join(f"{counts[name]} {name}" for name in ("measured", "failed", "undefined", "degraded"))
+    scores = f"health score {number(run['health_score'])}, coverage {number(run['coverage'])}"
+    version = f", index version {plain(str(run['index_version']))}" if run.get("index_version") else ""
+    return f"{counted(counts['total'], 'canary')}: {told}; {scores}{version}"
+
+
+def failure_lines(report: Mapping[str, Any]) -> list[str]:
+    """Say what failed probes ran into, the most frequent first: `97 x error response: answered 500`."""
+    told = report["run"].get("reasons") or ()  # why a run was ended early stands there once
+    found = Counter(
+        (str(result["outcome"]), "" if result.get("detail") in told else plain(str(result.get("detail") or "")))
+        for result in report.get("results", report["worst"])
+        if result["outcome"] != Outcome.OK
+    )
+    lines = [
+        f"{count} x {outcome_word(outcome)}{f': {detail}' if detail else ''}"
+        f"{_NOT_WAITED_FOR if outcome == Outcome.SKIPPED else ''}"
+        for (outcome, detail), count in found.most_common(_SHOWN_FAILURES)
+    ]
+    rest = found.total() - sum(count for _, count in found.most_common(_SHOWN_FAILURES))
+    return [*lines, f"{rest} x something else"] if rest else lines
+
+
+def note_lines(report: Mapping[str, Any]) -> list[str]:
+    """Say what the numbers of a report tell only side by side: chunks under other ids, minimums above all scores."""
+    return [*_moved_lines(report["run"]["measures"]), *_minimum_lines(report)]
+
+
+def _moved_lines(measures: Mapping[str, Any]) -> list[str]:
+    depths = [
+        name[len("R_id@") :] for name, value in measures.items() if name.startswith("R_id@") and value is not None
+    ]
+    if not depths:
+        return []
+    deepest = max(depths, key=int)
+    by_id, by_passage = measures[f"R_id@{deepest}"], measures.get(f"R_passage@{deepest}")
+    if by_passage is None or by_passage - by_id < _MOVED - ROUNDING:
+        return []
+    return [f"recall by id {by_id:.2f}, by passage {by_passage:.2f}: the expected texts stand under other ids"]
+
+
+def _minimum_lines(report: Mapping[str, Any]) -> list[str]:
+    """Say that the minimum may be what is wrong, where nothing is but relevance, and that of half the canaries."""
+    results = report.get("results", report["worst"])
+    low = [result for result in results if result["verdict"] == Verdict.DEGRADED]
+    counts = report["run"]["canaries"]
+    only_relevance = all(list(result["reasons"]) == [Reason.LOW_RELEVANCE] for result in low)
+    if not low or not only_relevance or len(low) != counts["degraded"] or 2 * len(low) < counts["measured"]:
+        return []
+    scores = _span([result["top_score"] for result in low], ".2f")
+    least = _span([result["min_relevance_score"] for result in low], "g")
+    told = f"the first hits score {scores}" if len(low) > 1 else f"the first hit scores {scores}"
+    todo = "set it to what the scores of this retriever mean"
+    return [f"degraded by relevance alone: {told}, below min_relevance_score {least}; {todo}"]
+
+
+def _span(values: Sequence[float], digits: str) -> str:
+    least, most = format(min(values), digits), format(max(values), digits)
+    return least if least == most else f"{least} to {most}"
+
+
+def report_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Return the tables of a report that have something to say: those of measures only where any was measured."""
+    run = report["run"]
+    measured = (cutoff_table(run), whole_table(run), category_table(run)) if run["canaries"]["measured"] else ()
+    return [table for table in (*measured, worst_table(report)) if table.rows]
+
+
+def cutoff_table(run: Mapping[str, Any]) -> Table:
+    """Return the means of the measures with a cut-off, one row per measure and one column per k.
+
+    Those of `RECALL_BY` have a row only where they are defined, which is so for few suites.
+    """
+    cells: dict[str, dict[int, Any]] = {}
+    for name, value in run["measures"].items():
+        base, at, k = name.partition("@")
+        if at and k.isdigit():
+            cells.setdefault(base, {})[int(k)] = value
+    for name in RECALL_BY:
+        if all(value is None for value in cells.get(name, {}).values()):
+            cells.pop(name, None)
+    ks = sorted({k for row in cells.values() for k in row})
+    # Beyond fetch_k nothing is ever measured: such a column says nothing, unless no other does either.
+    ks = [k for k in ks if any(row.get(k) is not None for row in cells.values())] or ks
+    order = [name for name in CUT_MEASURES if name in cells] + [name for name in cells if name not in CUT_MEASURES]
+    rows = tuple((name, *(number(cells[name].get(k)) for k in ks)) for name in order)
+    return Table(title="Measures", columns=("measure", *(f"@{k}" for k in ks)), rows=rows)
+
+
+def whole_table(run: Mapping[str, Any]) -> Table:
+    """Return the means of the measures over the whole ranking."""
+    whole = [(name, number(value)) for name, value in run["measures"].items() if "@" not in name]
+    return Table(title="Over the whole ranking", columns=("measure", "value"), rows=tuple(whole))
+
+
+def category_table(run: Mapping[str, Any]) -> Table:
+    """Return one row per category: canaries, health score, coverage and the uncut measures they have."""
+    categories = run.get("categories") or {}
+    names = dict.fromkeys(name for part in categories.values() for name in part["measures"] if "@" not in name)
+    rows = tuple(
+        (
+            plain(category),
+            str(part["canaries"]),
+            *(number(part[name]) for name in ("health_score", "coverage")),
+            *(number(part["measures"].get(name)) for name in names),
+        )
+        for category, part in categories.items()
+    )
+    return Table(title="Categories", columns=("category", "canaries", "health_score", "coverage", *names), rows=rows)
+
+
+def worst_table(report: Mapping[str, Any]) -> Table:
+    """Return the worst canaries with their reasons, where what they expect was found, and what is missing."""
+    rows = tuple(
+        (
+            plain(str(result["key"])),
+            shorten(str(result["query"]), 100),
+            _why(result),
+            number(result["top_score"]),
+            _found(result),
+            _missing(result),
+        )
+        for result in report["worst"]
+    )
+    columns = ("canary", "query", "reasons", "top_score", "found", "missing")
+    return Table(title="Worst canaries", columns=columns, rows=rows, quoted=frozenset({0, 1, 4, 5}))
+
+
+_NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, production Char
+
+
+def _xml(text: str) -> str:
+    return _NOT_XML.sub("�", text)
+
+
+def _fate(result: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Return the JUnit element of a canary and its message; None = it passed."""
+    if result["outcome"] == Outcome.SKIPPED:
+        return "skipped", f"the run ended first{_NOT_WAITED_FOR}"
+    if result["outcome"] != Outcome.OK or result["verdict"] == Verdict.UNKNOWN:
+        return "error", _why(result)
+    if result["verdict"] == Verdict.DEGRADED:
+        return "failure", _why(result)
+    undefined = result["category"] != Category.NEGATIVE and all(value is None for value in result["measures"].values())
+    undefined = undefined and not any(result.get(name) for name in _NO_JUDGMENT_NEEDED)
+    return ("skipped", "nothing is expected, so nothing is measured") if undefined else (None, "")
+
+
+_NO_JUDGMENT_NEEDED = ("expect_empty", "forbidden_chunks", "max_age_seconds", "max_latency_seconds")
+
+
+def _why(result: Mapping[str, Any]) -> str:
+    if result["outcome"] == Outcome.OK:
+        return "; ".join(why_degraded(result)) or str(result["verdict"])
+    status = f" ({result['http_status']})" if result.get("http_status") else ""
+    return f"{outcome_word(result['outcome'])}{status}"
+
+
+def _evidence(result: Mapping[str, Any]) -> list[str]:
+    """Return what a person needs to see why, one fact per line."""
+    lines = [f"query: {plain(str(result['query']))}", f"top score: {number(result['top_score'])}"]
+    if result.get("detail"):
+        lines.append(f"detail: {plain(str(result['detail']))}")
+    lines += [f"missing: {_named(judgment)}" for judgment in not_returned(result)]
+    lines += [
+        f"{hit['rank']}. {plain(str(hit['id']))} score {number(hit['score'])}"
+        + (f", matches {_named(hit['judgment'])} by {hit['level']}" if hit["judgment"] is not None else "")
+        for hit in result["ranking"][:10]
+    ]
+    return lines
+
+
+def _found(result: Mapping[str, Any]) -> str:
+    hits = [hit for hit in result["ranking"] if hit["judgment"] is not None]
+    found = [f"{_named(hit['judgment'])} at rank {hit['rank']}" for hit in hits]
+    return _few(found)
+
+
+def _missing(result: Mapping[str, Any]) -> str:
+    return _few([_named(judgment) for judgment in not_returned(result)])
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004 - a table cell holds three names
+    return ", ".join(names[:3]) + more if names else UNDEFINED
+
+
+def _named(judgment: Any) -> str:
+    """Name an expected chunk by what it says first: id, document or the beginning of its text."""
+    if isinstance(judgment, Mapping):
+        judgment = judgment.get("id") or judgment.get("document") or judgment.get("text")
+    return shorten(str(judgment), 60)

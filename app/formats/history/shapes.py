@@ -1,0 +1,270 @@
+"""The shapes people and programs read: a run, a result, a report. The API, the files and the gate share them.
+
+Absent measurements are None, never 0; times are RFC 3339 in UTC.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from app.domain.errors import NotFoundError
+from app.domain.model import Answer, Canary, Judgment, Outcome, Ranking, Reason, Step, Verdict
+from app.domain.probing.relevance import asks_outside, relevance_of
+from app.domain.probing.retrievers import Scorer
+from app.domain.runs.evaluation import forbidden_ranks, newest_age
+from app.domain.runs.matching import Match, Prepared, missing
+
+Moment = datetime | int
+"""An aware time, or microseconds since 1970 as the store keeps them."""
+
+_DIGITS = 6
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ID = re.compile(r"[0-9]{1,18}")  # fits 64 bits
+
+
+def time_text(moment: Moment | None) -> str | None:
+    """Write a time as RFC 3339 in UTC."""
+    if moment is None:
+        return None
+    if isinstance(moment, int):
+        moment = _EPOCH + timedelta(microseconds=moment)
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def id_number(opaque: str, kind: str) -> int:
+    """Read an id back that was shown as text. Raises NotFoundError for what cannot be one of ours."""
+    if not _ID.fullmatch(opaque):
+        raise NotFoundError(f"there is no {kind} '{opaque[:40]}'")
+    return int(opaque)
+
+
+def number(value: float | None) -> float | None:
+    """Round a number for reading; NaN is None."""
+    return None if value is None or math.isnan(value) else round(value, _DIGITS)
+
+
+def numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Round numbers for reading."""
+    return {name: number(value) for name, value in values.items()}
+
+
+def slice_shape(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Shape the aggregates of a category or tag."""
+    return {
+        **part,
+        "health_score": number(part["health_score"]),
+        "coverage": number(part["coverage"]),
+        "measures": numbers(part["measures"]),
+    }
+
+
+def run_shape(  # noqa: PLR0913 - everything known of one run
+    *,
+    id: str,  # noqa: A002 - the name on the wire
+    check: str,
+    suite: str,
+    retriever: str,
+    trigger: str,
+    index_version: str | None,
+    status: str,
+    scheduled_for: Moment | None,
+    started_at: Moment | None,
+    finished_at: Moment | None,
+    verdict: str | None,
+    reasons: Sequence[str],
+    counts: Mapping[str, int | None],
+    means: Mapping[str, float | None],
+    body: Mapping[str, Any],
+    suite_hash: str | None,
+    config_hash: str | None,
+    measures_version: Any,
+) -> dict[str, Any]:
+    """Shape a run. `counts`: canaries by fate; `means`: its numbers by name, those of categories left out or ignored.
+
+    `body` is what the row of a run leaves out: `degraded`, `categories`, `tags`, `probes`, `probes_by_step` (those that
+    failed elsewhere than at the retriever), `latency_seconds` and, where it has one, what was found of its `embedder`.
+    """
+    means = {name: value for name, value in means.items() if "/" not in name}
+    return {
+        "id": id,
+        "check": check,
+        "suite": suite,
+        "retriever": retriever,
+        "trigger": str(trigger),
+        "index_version": index_version,
+        "status": str(status),
+        "scheduled_for": time_text(scheduled_for),
+        "started_at": time_text(started_at),
+        "finished_at": time_text(finished_at),
+        "verdict": None if verdict is None else str(verdict),
+        "reasons": list(reasons),
+        **{name: number(means.get(name)) for name in _OWN},
+        "degraded_queries": [canary["query"] for canary in body.get("degraded", ())],
+        "canaries": {name: counts.get(name) for name in _COUNTS},
+        "measures": numbers({name: value for name, value in means.items() if name not in _OWN}),
+        "categories": {name: slice_shape(part) for name, part in body.get("categories", {}).items()},
+        "tags": {name: slice_shape(part) for name, part in body.get("tags", {}).items()},
+        "suite_hash": suite_hash,
+        "config_hash": config_hash,
+        "measures_version": measures_version,
+        "probes": body.get("probes", {}),
+        "probes_by_step": body.get("probes_by_step", {}),
+        "latency_seconds": body.get("latency_seconds", {"p50": None, "p95": None, "max": None}),
+        "embedder": body.get("embedder"),
+    }
+
+
+_OWN = ("health_score", "coverage", "degraded_share")
+_COUNTS = ("total", "measured", "failed", "undefined", "degraded")
+
+
+def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
+    canary: Canary,
+    *,
+    outcome: Outcome,
+    latency_seconds: float | None,
+    http_status: int | None = None,
+    detail: str | None = None,
+    ranking: Ranking | None = None,
+    prepared: Prepared | None = None,
+    match: Match | None = None,
+    measures: Mapping[str, float | None] | None = None,
+    top_score: float | None = None,
+    reasons: Sequence[Reason] = (),
+    scorer: Scorer | None = None,
+    k: int,
+    step: str = Step.RETRIEVER,
+    asked_at: datetime | None = None,
+    since_run: str | None = None,
+    rbo: float | None = None,
+) -> dict[str, Any]:
+    """Shape one canary's part of a run: with its evidence where its probe measured, else with why it did not.
+
+    `asked_at`, when the run started, is what the age of its hits is counted to; `rbo` is the overlap of its ranking
+    with the baseline's.
+    """
+    measured = outcome is Outcome.OK and ranking is not None and match is not None and prepared is not None
+    shape: dict[str, Any] = {
+        "key": canary.key,
+        "query": canary.query,
+        "category": str(canary.category),
+        "tags": list(canary.tags),
+        "outcome": str(outcome),
+        "step": str(step),
+        "http_status": http_status,
+        "detail": detail,
+        "latency_seconds": number(latency_seconds),
+        "verdict": str(_verdict(measured=measured, reasons=reasons)),
+        "reasons": [str(reason) for reason in reasons] if measured else [],
+        "top_score": number(top_score) if measured else None,
+        "any_match": None,
+        "measures": numbers(measures or {}),
+        "ranking": [],
+        "missing": [],
+        "k": k,
+        "min_relevance_score": canary.min_relevance_score,
+        "max_relevance_score": canary.max_relevance_score,
+        "floors": dict(canary.floors),
+        "expect_empty": canary.expect_empty,
+        "forbidden_chunks": len(canary.forbidden),
+        "max_age_seconds": canary.max_age_seconds,
+        "max_latency_seconds": canary.max_latency_seconds,
+        "age_seconds": None,
+        "forbidden_ranks": [],
+        "since_run": since_run,
+        "rbo": number(rbo),
+    }
+    if ranking is not None and match is not None and prepared is not None and measured:
+        first = match.first_relevant
+        shape["any_match"] = first is not None and first <= k
+        shape["ranking"] = ranking_shape(ranking, match, canary.judgments, scorer)
+        shape["missing"] = [judgment_shape(judgment) for judgment in missing(prepared, match, k)]
+        shape["age_seconds"] = number(newest_age(ranking, k, asked_at)) if asked_at is not None else None
+        if Reason.FORBIDDEN in reasons:
+            shape["forbidden_ranks"] = forbidden_ranks(canary, ranking)
+    return shape
+
+
+def ranking_shape(
+    ranking: Ranking, match: Match, judgments: Sequence[Judgment], scorer: Scorer | None
+) -> list[dict[str, Any]]:
+    """Shape the hits of a ranking with what each was recognised as."""
+    levels = match.levels
+    return [
+        {
+            "rank": position + 1,
+            "id": ranking.ids[position],
+            "document": ranking.documents[position],
+            "text": ranking.texts[position],
+            "score": ranking.scores[position],
+            "updated": _moment_text(ranking.updated[position]) if ranking.updated is not None else None,
+            "relevance": number(_relevance(scorer, ranking, position)) if scorer else None,
+            "judgment": judgment_shape(judgments[match.judgment[position]]) if match.judgment[position] >= 0 else None,
+            "level": str(levels[position]) if levels[position] else None,
+            "grade": match.grade[position] if levels[position] else None,
+        }
+        for position in range(len(ranking))
+    ]
+
+
+def _relevance(scorer: Scorer, ranking: Ranking, position: int) -> float | None:
+    if asks_outside(scorer):
+        return ranking.relevance if position == 0 else None
+    return relevance_of(scorer, ranking.scores[position])
+
+
+def _moment_text(seconds: float | None) -> str | None:
+    """Write seconds since 1970, as retrievers say them; None for what no calendar holds."""
+    try:
+        return None if seconds is None else time_text(_EPOCH + timedelta(seconds=seconds))
+    except (OverflowError, ValueError):
+        return None
+
+
+def judgment_shape(judgment: Judgment) -> dict[str, Any]:
+    """Shape a judgment, leaving out what it does not say."""
+    said = {"id": judgment.id, "document": judgment.document, "text": judgment.text}
+    return {name: value for name, value in said.items() if value is not None} | {"grade": judgment.grade}
+
+
+def failed_probe(answer: Answer) -> dict[str, Any]:
+    """Give what `result_shape` wants to know of a probe, whatever became of it."""
+    return {
+        "outcome": answer.outcome,
+        "latency_seconds": answer.latency_seconds,
+        "http_status": answer.http_status,
+        "detail": answer.detail,
+        "step": answer.step,
+    }
+
+
+def report_shape(
+    run: Mapping[str, Any], results: Sequence[Mapping[str, Any]], *, worst: int = 10, everything: bool = False
+) -> dict[str, Any]:
+    """Shape a report: the run, its worst canaries, and where wanted all results."""
+    shape: dict[str, Any] = {"run": run, "worst": worst_first(results)[:worst]}
+    if everything:
+        shape["results"] = list(results)
+    return shape
+
+
+def worst_first(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """List what needs a look: failed probes, then degraded canaries by number of reasons and lowest top score."""
+    bad = [result for result in results if result["verdict"] != Verdict.HEALTHY]
+    return sorted(
+        bad,
+        key=lambda result: (
+            result["verdict"] != Verdict.UNKNOWN,
+            -len(result["reasons"]),
+            1.0 if result["top_score"] is None else result["top_score"],
+            result["key"],
+        ),
+    )
+
+
+def _verdict(*, measured: bool, reasons: Sequence[Reason]) -> Verdict:
+    if not measured:
+        return Verdict.UNKNOWN
+    return Verdict.DEGRADED if reasons else Verdict.HEALTHY

@@ -1,0 +1,200 @@
+"""Endpoints beside a retriever as users write them: what embeds queries and texts, and how relevance is scored.
+
+Asking them is the adapters' work.
+"""
+
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator, model_validator
+
+from app.domain.probing.retrievers import Embedder, EmbeddingCanary, Endpoint, Scale, Scorer, ScorerKind
+from app.formats.auth_documents import BEARER_STYLE, AuthDocument, TlsDocument, auth_value, header_of, styled, tls_value
+from app.formats.fields import (
+    CanaryKey,
+    Document,
+    Flag,
+    Name,
+    Number,
+    Place,
+    Seconds,
+    Text,
+    Url,
+    Whole,
+    complaint,
+    complaints,
+    repeated,
+)
+from app.formats.http_fields import Headers, header_given
+
+TIMEOUT_SECONDS = 10.0
+
+
+def _bearer(value: Any) -> Any:
+    return styled(value, BEARER_STYLE)
+
+
+EndpointAuth = Annotated[AuthDocument, BeforeValidator(_bearer)]
+"""Without a kind it is a bearer token, as with all servers of these two kinds."""
+
+
+def refuse_twice(headers: dict[str, str], auth: Any) -> None:
+    """Raise where a header is given that the authentication sets."""
+    name = header_of(auth)
+    if name is not None and header_given(headers, name):
+        raise complaints([(("auth",), f"sets the header {name}, which headers give too; say it once")])
+
+
+class EmbeddingCanaryDocument(Document):
+    """Two texts whose vectors are known to be close, or known not to be."""
+
+    key: CanaryKey
+    texts: Annotated[
+        tuple[Annotated[Text, StringConstraints(max_length=10_000)], ...], Field(min_length=2, max_length=2)
+    ]
+    similar: Flag
+
+    def to_domain(self) -> EmbeddingCanary:
+        """Return the value the domain works with."""
+        return EmbeddingCanary(key=self.key, texts=(self.texts[0], self.texts[1]), similar=self.similar)
+
+
+def _embeddings_url(url: str) -> str:
+    """Complete the address of an OpenAI-compatible server: `.../v1` and `.../v1/embeddings` mean the same."""
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    if path.endswith("/embeddings"):
+        return url
+    return parts._replace(path=f"{path or '/v1'}/embeddings").geturl()
+
+
+class EmbeddingDocument(Document):
+    """An OpenAI-compatible server that turns texts into vectors, and the pairs of texts it is watched by."""
+
+    url: Annotated[Url, AfterValidator(_embeddings_url)]
+    model: Name
+    dimensions: Annotated[Whole, Field(ge=1, le=65_536)] | None = None
+    batch: Annotated[Whole, Field(ge=1, le=2_048)] = 64
+    headers: Headers = Field(default={}, repr=False)
+    auth: EndpointAuth | None = None
+    tls: TlsDocument | None = None
+    timeout: Seconds = TIMEOUT_SECONDS
+    canaries: Annotated[tuple[EmbeddingCanaryDocument, ...], Field(max_length=100)] = ()
+
+    @field_validator("canaries")
+    @classmethod
+    def _keys_once(cls, canaries: tuple[EmbeddingCanaryDocument, ...]) -> tuple[EmbeddingCanaryDocument, ...]:
+        keys = [canary.key for canary in canaries]
+        again = [((place, "key"), f"the key '{keys[place]}' is used twice") for place in repeated(keys)]
+        if again:
+            raise complaints(again)
+        return canaries
+
+    @model_validator(mode="after")
+    def _says_once(self) -> Self:
+        refuse_twice(self.headers, self.auth)
+        return self
+
+    def to_domain(self) -> Embedder:
+        """Return the value the domain works with."""
+        return Embedder(
+            endpoint=Endpoint(
+                url=self.url,
+                headers=dict(self.headers),
+                auth=auth_value(self.auth),
+                tls=tls_value(self.tls),
+                timeout_seconds=self.timeout,
+            ),
+            model=self.model,
+            dimensions=self.dimensions,
+            batch=self.batch,
+            canaries=tuple(canary.to_domain() for canary in self.canaries),
+        )
+
+
+_OF_AN_ENDPOINT = ("url", "model", "headers", "auth", "tls", "timeout")
+_RERANK_SCALES = (Scale.SIMILARITY, Scale.LOGIT)
+
+
+class ScorerDocument(Document):
+    """How relevant the first hit is. A kind that is not said follows from the scale, see `RetrieverDocument`.
+
+    `url` and what follows it belong to the kinds embedding (default: the retriever's own embedding) and rerank.
+    """
+
+    kind: ScorerKind | None = None
+    scale: Scale | None = None
+    anchor: Annotated[Number, Field(gt=0)] | None = None
+    url: Url | None = None
+    model: Name | None = None
+    headers: Headers = Field(default={}, repr=False)
+    auth: EndpointAuth | None = None
+    tls: TlsDocument | None = None
+    timeout: Seconds | None = None
+
+    @field_validator("scale")
+    @classmethod
+    def _scale_of_a_reranker(cls, scale: Scale | None, info: Any) -> Scale | None:
+        kind = info.data.get("kind")
+        if kind is ScorerKind.EMBEDDING and scale is not None:
+            raise complaint("says nothing to a scorer of kind embedding; its cosines need none")
+        if kind is ScorerKind.RERANK and scale not in (None, *_RERANK_SCALES):
+            raise complaint(f"of a reranker must be one of {', '.join(_RERANK_SCALES)}")
+        return scale
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if self.kind is ScorerKind.SCORE and self.scale is None:
+            raise complaint(f"a scorer of kind score must declare its scale: {', '.join(Scale)}")
+        if self.scale is Scale.UNBOUNDED and self.kind is None:
+            raise complaint("an unbounded scale needs the kind said: score (with an anchor) or judged")
+        if self.scale is Scale.UNBOUNDED and self.anchor is None:
+            raise complaint("an unbounded scale needs an anchor, the score that counts as half relevant")
+        if self.scale is not Scale.UNBOUNDED and self.anchor is not None:
+            raise complaints([(("anchor",), "belongs to the scale unbounded only")])
+        self._endpoint_makes_sense()
+        return self
+
+    def _endpoint_makes_sense(self) -> None:
+        said = [name for name in _OF_AN_ENDPOINT if getattr(self, name) not in (None, {})]
+        wrong: list[tuple[Place, str]] = []
+        if self.kind not in {ScorerKind.EMBEDDING, ScorerKind.RERANK}:
+            wrong += [((name,), "belongs to the scorer kinds embedding and rerank") for name in said]
+        elif self.kind is ScorerKind.RERANK and self.url is None:
+            wrong.append((("url",), "is missing; a scorer of kind rerank asks a /rerank there"))
+        elif self.url is None:
+            told = "needs a url beside it; without one the embedding of the retriever is used as it is"
+            wrong += [((name,), told) for name in said]
+        elif self.kind is ScorerKind.EMBEDDING and self.model is None:
+            wrong.append((("model",), "is missing; an embedder of the scorer's own needs one"))
+        if wrong:
+            raise complaints(wrong)
+        refuse_twice(self.headers, self.auth)
+
+    def to_domain(self, embedding: EmbeddingDocument | None) -> Scorer:
+        """Return the value the domain works with; without a url, the kind embedding takes the retriever's embedder."""
+        endpoint = None
+        if self.url is not None:
+            embeds = self.kind is ScorerKind.EMBEDDING
+            endpoint = Endpoint(
+                url=_embeddings_url(self.url) if embeds else self.url,
+                headers=dict(self.headers),
+                auth=auth_value(self.auth),
+                tls=tls_value(self.tls),
+                timeout_seconds=TIMEOUT_SECONDS if self.timeout is None else self.timeout,
+            )
+        kind = self.kind or ScorerKind.JUDGED
+        reranks = kind is ScorerKind.RERANK
+        embedder = None
+        if kind is ScorerKind.EMBEDDING and endpoint is not None and self.model is not None:
+            embedder = Embedder(endpoint=endpoint, model=self.model)
+        elif kind is ScorerKind.EMBEDDING and embedding is not None:
+            embedder = embedding.to_domain()
+        return Scorer(
+            kind=kind,
+            scale=self.scale or (Scale.SIMILARITY if reranks else None),
+            anchor=self.anchor,
+            embedder=embedder,
+            reranker=endpoint if reranks else None,
+            model=self.model if reranks else None,
+        )

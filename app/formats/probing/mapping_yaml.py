@@ -1,0 +1,91 @@
+"""Suggested mappings as part of a retriever document: what to put under its slug, as YAML ready to paste."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import jmespath
+import yaml
+from jmespath.exceptions import JMESPathError
+
+from app.domain.probing.mapping_suggestions import Suggestion
+from app.domain.probing.retrievers import ResponseMapping, ScorerKind
+from app.formats.probing.presets import PRESETS
+from app.formats.probing.retriever_documents import RetrieverDocument
+from app.formats.yaml_source import escape_dollars
+
+_MOST_HITS = 200
+FIELDS = ("hits", "id", "score", "text", "document", "updated")
+
+
+def suggestion_shape(suggestion: Suggestion, document: RetrieverDocument, answer: Any) -> dict[str, Any] | None:
+    """Shape a suggestion for a retriever: `response, scorer, hits, reasons, yaml`; None where it reads no hit.
+
+    Only paths that find something in the answer are suggested: each is applied to it. `response` takes the place of the
+    retriever's; null takes out what its preset would fill in again. `reasons` says
+    so where there is no path to an id or a text. `scorer` is null where the scores do not say their
+    scale, or where the retriever's own measures relevance by other means.
+    """
+    outside = document.scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK}
+    mapping = _found(suggestion.mapping, document.response.index_version, answer)
+    if mapping.id is None and mapping.text is None:
+        return None
+    response = _response_part(mapping, document)
+    scaled = suggestion.scale is not None and mapping.score is not None and not outside
+    scorer = {"scale": str(suggestion.scale)} if scaled else None
+    return {
+        "response": response,
+        "scorer": scorer,
+        "hits": suggestion.hits,
+        "reasons": {
+            **{name: why for name, why in suggestion.reasons.items() if name == "hits" or name in response},
+            **{name: f"no {name} was recognised; write its path" for name in ("id", "text") if not response.get(name)},
+        },
+        "yaml": parts_yaml(response, scorer),
+    }
+
+
+def response_part(mapping: ResponseMapping, document: RetrieverDocument) -> dict[str, str | None]:
+    """Write a mapping as the `response` of a document; the index version stays where the document says it is."""
+    return _response_part(replace(mapping, index_version=document.response.index_version), document)
+
+
+def _response_part(mapping: ResponseMapping, document: RetrieverDocument) -> dict[str, str | None]:
+    preset = PRESETS[document.preset]
+    filled: Mapping[str, Any] = {} if preset.response_as_one else preset.response
+    paths = {name: getattr(mapping, name) for name in (*FIELDS, "index_version")}
+    return {name: path for name, path in paths.items() if path is not None or name in filled}
+
+
+def _found(mapping: ResponseMapping, index_version: str | None, answer: Any) -> ResponseMapping:
+    """Give a mapping without the paths that find nothing in the answer; a header is not in it and stays."""
+    hits = answer if mapping.hits is None else _at(mapping.hits, answer)
+    if mapping.hits is not None and not isinstance(hits, list):
+        return ResponseMapping(hits=None)
+    within = [answer] if mapping.hits is None else hits[:_MOST_HITS]
+    named = {name: getattr(mapping, name) for name in FIELDS if name != "hits"}
+    absent = [name for name, path in named.items() if path and not any(_present(_at(path, hit)) for hit in within)]
+    kept = index_version is not None and (index_version.startswith("header:") or _present(_at(index_version, answer)))
+    return replace(mapping, **dict.fromkeys(absent), index_version=index_version if kept else None)
+
+
+def _at(path: str, value: Any) -> Any:
+    try:
+        return jmespath.search(path, value)
+    except (JMESPathError, RecursionError):
+        return None
+
+
+def _present(value: Any) -> bool:
+    """Whether there is something: of a column, in any place."""
+    return any(one is not None for one in value) if isinstance(value, list) else value is not None
+
+
+def parts_yaml(response: Mapping[str, str | None], scorer: Mapping[str, str | float] | None) -> str:
+    """Write these parts of a retriever as a canary file has them."""
+    parts = {"response": response, **({"scorer": scorer} if scorer else {})}
+    escaped = {
+        part: {name: escape_dollars(value) if isinstance(value, str) else value for name, value in fields.items()}
+        for part, fields in parts.items()
+    }
+    return str(yaml.safe_dump(escaped, sort_keys=False, allow_unicode=True, width=110))

@@ -1,0 +1,148 @@
+"""What is sent to a retriever and how its answer is read, as users write it.
+
+What depends on other parts of the document, such as which placeholders there are, is checked in
+`retriever_documents`; filling in and evaluating are the adapters' work.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+
+from app.domain.probing.expressions import TOO_DEEP, problem_of
+from app.domain.probing.http_headers import HEADER_NAME
+from app.domain.probing.retrievers import Lookup, ResponseMapping
+from app.formats.fields import Document, FreeJson, Text, complaint, complaints, shortened
+from app.formats.http_fields import Headers
+from app.formats.probing.placeholders import UrlTemplate, check_url_template, name_problem
+
+
+def _upper_case(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+class RequestDocument(Document):
+    """What is sent. Values of `json` and `query` may hold `{{ query }}`, `{{ k }}` and names of one's own.
+
+    `json` is the body or, for MCP, the arguments of `tool`. `sql` is one SELECT with `:query`, `:vector` and `:k`.
+    A key in `query` or `json` would be shown: secrets belong in `auth` or `headers`.
+    """
+
+    method: Annotated[Literal["GET", "POST"], BeforeValidator(_upper_case)] = "POST"
+    headers: Headers = Field(default={}, repr=False)
+    """Write-only: their values are secrets."""
+    body: FreeJson = Field(default=None, alias="json")
+    query: Annotated[dict[str, FreeJson], Field(max_length=50)] = Field(
+        default={}, validation_alias=AliasChoices("query", "params")
+    )
+    sql: Annotated[Text, StringConstraints(max_length=20_000)] | None = None
+    tool: Annotated[Text, StringConstraints(max_length=256)] | None = None
+
+    @field_validator("query")
+    @classmethod
+    def _flat(cls, query: dict[str, Any]) -> dict[str, Any]:
+        nested = [((name,), "must be a text, a number or a list of them") for name in query if not _flat(query[name])]
+        if nested:
+            raise complaints(nested)
+        return query
+
+    @model_validator(mode="after")
+    def _can_be_sent(self) -> Self:
+        if self.method == "GET" and self.body is not None:
+            raise complaints([(("json",), "cannot be sent with GET; use query, or method: POST")])
+        return self
+
+
+def _flat(value: Any) -> bool:
+    items = value if isinstance(value, list) else [value]
+    return all(isinstance(item, str | int | float) for item in items)
+
+
+def _path(text: str) -> str:
+    try:
+        problem = problem_of(text, jmespath.compile(text).parsed)
+    except JMESPathError:
+        raise complaint(f"'{shortened(text)}' is not a JMESPath expression, see https://jmespath.org") from None
+    except RecursionError:
+        problem = TOO_DEEP
+    if problem is not None:
+        raise complaint(f"'{shortened(text)}' {problem}")
+    return text
+
+
+def _body_path(text: str) -> str:
+    if text.startswith("header:"):
+        raise complaint("must be a path in the body; only index_version can come from a header")
+    return _path(text)
+
+
+def _version_path(text: str) -> str:
+    if not text.startswith("header:"):
+        return _path(text)
+    if not HEADER_NAME.fullmatch(text.removeprefix("header:")):
+        raise complaint("must name a header, for example header:x-index-version")
+    return text
+
+
+Path = Annotated[Text, StringConstraints(max_length=1024), AfterValidator(_body_path)]
+
+
+class ResponseDocument(Document):
+    """Where hits and their fields stand in an answer, as JMESPath; field paths start at the hit.
+
+    Without `hits` the answer is column-shaped: field paths start at the whole answer, and each gives a list.
+    """
+
+    hits: Path | None = None
+    id: Path | None = None
+    score: Path | None = None
+    text: Path | None = None
+    document: Path | None = None
+    updated: Path | None = None
+    index_version: Annotated[Text, StringConstraints(max_length=1024), AfterValidator(_version_path)] | None = None
+
+    @model_validator(mode="after")
+    def _tells_hits_apart(self) -> Self:
+        if self.id is None and self.text is None:
+            raise complaint("must map id or text, or hits cannot be told apart")
+        return self
+
+    def to_domain(self) -> ResponseMapping:
+        """Return the value the domain works with."""
+        return ResponseMapping(**self.model_dump())
+
+
+def _nothing_required(schema: dict[str, Any]) -> None:
+    """Say that anything may be left out: a preset may give it."""
+    schema.pop("required", None)
+
+
+def _name(name: str) -> str:
+    problem = name_problem(name)
+    if problem is not None:
+        raise complaint(problem)
+    return name
+
+
+class LookupDocument(Document):
+    """A value fetched once per run, known to the templates by `name`; `url` may be a path at the retriever's host."""
+
+    model_config = ConfigDict(json_schema_extra=_nothing_required)
+
+    name: Annotated[str, AfterValidator(_name)]
+    url: Annotated[UrlTemplate, AfterValidator(check_url_template)]
+    path: Path
+
+    def to_domain(self) -> Lookup:
+        """Return the value the domain works with."""
+        return Lookup(name=self.name, url=self.url, path=self.path)

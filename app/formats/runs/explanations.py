@@ -1,0 +1,91 @@
+"""Says why a canary is degraded in sentences, each with the numbers it rests on: pages and reports share them.
+
+They read the plain `result` of `shapes`, whose texts may be hostile; nothing of those texts is quoted here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from app.domain.model import Reason
+from app.domain.number_text import age_text
+
+
+def why_degraded(result: Mapping[str, Any]) -> list[str]:
+    """Say why a result is degraded, a sentence per reason."""
+    return [_SENTENCES[Reason(reason)](result) for reason in result["reasons"]]
+
+
+def first_expected(result: Mapping[str, Any]) -> int | None:
+    """Give the rank at which a result's first expected chunk stands."""
+    return next((hit["rank"] for hit in result["ranking"] if hit["grade"] is not None and hit["grade"] >= 1), None)
+
+
+def not_returned(result: Mapping[str, Any]) -> Sequence[Any]:
+    """List what was expected and not returned at all; what merely stands below the top k is not among it."""
+    returned = [hit["judgment"] for hit in result["ranking"]]
+    return [judgment for judgment in result["missing"] if judgment not in returned]
+
+
+def _low_relevance(result: Mapping[str, Any]) -> str:
+    return f"top score {_score(result['top_score'])} is below its minimum {result['min_relevance_score']:g}"
+
+
+def _missing(result: Mapping[str, Any]) -> str:
+    rank = first_expected(result)
+    return f"no expected chunk in the top {result['k']}" + (f", the first is at rank {rank}" if rank else "")
+
+
+def _below_floor(result: Mapping[str, Any]) -> str:
+    missed = [
+        f"{name} {_score(value)} is below its floor {floor:g}"
+        for name, floor in result["floors"].items()
+        if (value := result["measures"].get(name)) is not None and value < floor
+    ]
+    return ", ".join(missed) or "a measure is below its floor"
+
+
+def _forbidden(result: Mapping[str, Any]) -> str:
+    if result.get("expect_empty"):
+        count = len(result["ranking"])
+        return f"returned {count} {'hit' if count == 1 else 'hits'} where nothing may be returned"
+    *others, last = [str(rank) for rank in result.get("forbidden_ranks") or [""]]
+    ranks = f"{', '.join(others)} and {last}" if others else last
+    return "a chunk that must not be returned was returned" + (f" at rank {ranks}" if ranks else "")
+
+
+def _answered(result: Mapping[str, Any]) -> str:
+    most = f"{result['max_relevance_score']:g}"
+    return f"answered with top score {_score(result['top_score'])} though no good answer exists (at most {most})"
+
+
+def _stale(result: Mapping[str, Any]) -> str:
+    if result["age_seconds"] is None:
+        return f"returned nothing, where something no older than {age_text(result['max_age_seconds'])} was expected"
+    age, most = _both(result["age_seconds"], result["max_age_seconds"])
+    return f"the newest of its top {result['k']} hits is {age} old, more than {most}"
+
+
+def _slow(result: Mapping[str, Any]) -> str:
+    took, most = _both(result["latency_seconds"], result["max_latency_seconds"])
+    return f"answered in {took}, more than {most}"
+
+
+def _both(value: float, most: float) -> tuple[str, str]:
+    """Write a duration and the limit it broke, so that they can be told apart."""
+    return age_text(value, most), age_text(most, value)
+
+
+_SENTENCES: Mapping[Reason, Callable[[Mapping[str, Any]], str]] = {
+    Reason.LOW_RELEVANCE: _low_relevance,
+    Reason.MISSING: _missing,
+    Reason.BELOW_FLOOR: _below_floor,
+    Reason.FORBIDDEN: _forbidden,
+    Reason.ANSWERED: _answered,
+    Reason.REGRESSED: lambda _: "worse than in its baseline",
+    Reason.STALE: _stale,
+    Reason.SLOW: _slow,
+}
+
+
+def _score(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.3f}"

@@ -1,0 +1,208 @@
+"""Turns what pydantic found into sentences for people. Values are never quoted where a secret could stand.
+
+Places in files are added by the reader of canary files; here a problem has the path inside its document.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any, TypeVar, get_args
+
+from pydantic import AliasChoices, BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from app.domain.errors import InvalidInputError, Problem
+from app.formats.auth_documents import AUTH_SECRETS, NAMES, TLS_TEXTS
+from app.formats.fields import MOST_PROBLEMS, PATTERN_WORDS, SIMILAR, Document, Place, shortened, suggestion
+
+FILE_TWINS = {f"{key}_file": key for key in ("secret", "routing_key", "headers", *AUTH_SECRETS, *TLS_TEXTS)}
+"""Keys of canary files that name a file holding the value of the key on the right."""
+
+AnyDocument = TypeVar("AnyDocument", bound=Document)
+
+
+def parse_document(model: type[AnyDocument], data: Any) -> AnyDocument:
+    """Return the document `data` describes, or raise InvalidInputError with every problem and its path."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise InvalidInputError(problems_of(model, error.errors(include_url=False))) from None
+
+
+def problems_of(model: type[BaseModel], errors: Iterable[ErrorDetails]) -> list[Problem]:
+    """Return one problem per pydantic error of `model`, each with its path (`rules[0].critical`); at most 100.
+
+    Of one mapping, unknown keys like a known one come first and missing keys last: they are often the same mistake.
+    """
+    first = list(islice(errors, MOST_PROBLEMS + 1))
+    mappings = {place: at for at, place in reversed(list(enumerate(error["loc"][:-1] for error in first)))}
+    ranked = [
+        (
+            mappings[error["loc"][:-1]],
+            (error["type"] == "missing") - (error["type"] == "extra_forbidden" and SIMILAR in message),
+            Problem(message=message, path=path_of(place_of(error)) or None),
+        )
+        for error in first[:MOST_PROBLEMS]
+        for message in (message_of(model, error),)
+    ]
+    problems = [problem for *_, problem in sorted(ranked, key=lambda one: one[:2])]
+    return (
+        problems
+        if len(first) <= MOST_PROBLEMS
+        else [*problems, Problem(message="and more of the kind; mend these first")]
+    )
+
+
+def place_of(error: ErrorDetails) -> Place:
+    """Return where a pydantic error is as it may be told: an unknown key beside secrets may be one, and is left out."""
+    place = error["loc"]
+    return place[:-1] if error["type"] == "extra_forbidden" and _may_be_secret(place) else place
+
+
+def path_of(place: Place) -> str:
+    """Write a place as people do: `canaries[2].expected_chunks[0].grade`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+
+
+def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
+    """Say what is wrong, without the path."""
+    kind, limits, given = error["type"], error.get("ctx", {}), error["input"]
+    if kind == "extra_forbidden":
+        place = error["loc"]
+        message = _stranger(str(place[-1]), _fields_at(model, place[:-1]), shown=not _may_be_secret(place))
+    elif kind == "missing":
+        message = f"the key '{error['loc'][-1]}' is missing"
+    elif kind in _WANTED:
+        fraction = kind == "int_type" and isinstance(given, float)
+        message = f"must be {_WANTED[kind]}, not {'a fraction' if fraction else _kind_of(given)}{_hint(kind, given)}"
+    elif kind in {"enum", "literal_error"}:
+        message = _not_one_of(str(limits["expected"]), given)
+    elif kind == "string_pattern_mismatch":
+        told = f"'{_shown(given)}'" if given else "empty"
+        message = f"must be {PATTERN_WORDS.get(limits['pattern'], 'of the right form')}, not {told}"
+    elif kind == "too_long" and isinstance(given, str):
+        message = _LIMITS["string_too_long"].format_map(limits)
+    else:
+        message = _LIMITS[kind].format_map(limits) if kind in _LIMITS else error["msg"]
+        if kind == "less_than_equal" and limits["le"] == 1 and _HARDLY_A_SHARE <= given <= _PERCENT:
+            message += _meant(given / _PERCENT, f"{given:g}%")
+    return message
+
+
+def _may_be_secret(place: Place) -> bool:
+    """Whether the key that is the end of a place nobody knows could be a secret put where its key belongs."""
+    key = str(place[-1])
+    return place[-2:-1] in {("auth",), ("tls",)} and key not in NAMES and key not in FILE_TWINS
+
+
+def _stranger(key: str, fields: list[list[str]], *, shown: bool) -> str:
+    """Say that a key is not known, with the nearest known one, or else all of them."""
+    if key in FILE_TWINS:
+        return f"'{key}' names a file of this server; only canary files may use it"
+    for names in fields:
+        if key in names[1:]:
+            return f"'{key}' is another name of '{names[0]}'; write one of the two"
+    if [key] in fields:
+        return f"'{key}' belongs to another kind"
+    known = [names[0] for names in fields]
+    near = suggestion(key, known) or (f"; known are: {', '.join(known)}" if known else "")
+    return f"unknown key '{_shown(key)}'{near}" if shown else f"unknown key, not quoted as it may be a secret{near}"
+
+
+_PERCENT, _HARDLY_A_SHARE = 100, 5
+_SPELLED = re.compile(r"([0-9]{1,9})(?:[.,]([0-9]{1,9}))? ?%|([0-9]{1,9}),([0-9]{1,9})")
+"""Numbers as people write them, though not as documents have them: `90%`, `0,9`."""
+_WANTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+_LIMITS = {
+    "finite_number": "must be a finite number",
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "string_too_long": "must be at most {max_length} characters long",
+    "string_too_short": "must be at least {min_length} characters long",
+    "too_long": "must have at most {max_length} entries",
+    "too_short": "must have at least {min_length} entries",
+}
+
+
+def _kind_of(value: Any) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true or false"
+    for types, name in ((int | float, "a number"), (str, "text"), (list | tuple, "a list"), (Mapping, "a mapping")):
+        if isinstance(value, types):
+            return name
+    return f"a {type(value).__name__}"
+
+
+def _hint(kind: str, value: Any) -> str:
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return "; put it in quotes"
+    if kind == "bool_type" and isinstance(value, str) and value.lower() in {"yes", "no", "on", "off", "y", "n"}:
+        return f" ('{value}')"
+    spelled = _SPELLED.fullmatch(value.strip()) if kind == "float_type" and isinstance(value, str) else None
+    if spelled:
+        number = float(f"{spelled[1] or spelled[3]}.{spelled[2] or spelled[4] or 0}")
+        return _meant(number / _PERCENT if spelled[1] else number, spelled[0])
+    return ""
+
+
+def _meant(number: float, spelled: str) -> str:
+    """Say which number stands for what was written another way."""
+    return f"; write {number:.6g} for {spelled}"
+
+
+def _not_one_of(expected: str, value: Any) -> str:
+    known = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
+    near = suggestion(value, known) if isinstance(value, str) else ""
+    return f"must be one of {', '.join(known)}, not {_kind_or_value(value)}{near}"
+
+
+def _kind_or_value(value: Any) -> str:
+    return f"'{_shown(value)}'" if isinstance(value, str) else _kind_of(value)
+
+
+def _shown(value: Any) -> str:
+    return "".join(character if character.isprintable() else "�" for character in shortened(str(value)))
+
+
+def _fields_at(model: type[BaseModel], place: Place) -> list[list[str]]:
+    """Return the names of each field of the document that stands at `place` of a `model`, the preferred one first.
+
+    Where it may be of several kinds, the fields of all of them.
+    """
+    models = [model]
+    for part in place:
+        if isinstance(part, str):
+            found = (field for model in models for names, field in _fields(model) if part in names)
+            models = [inner for field in found for inner in _models_in(field.annotation)]
+    every = [names for model in models for names, _ in _fields(model)]
+    return [names for position, names in enumerate(every) if names not in every[:position]]
+
+
+def _fields(model: type[BaseModel]) -> list[tuple[list[str], FieldInfo]]:
+    """Return (accepted names, field) of a model."""
+    return [
+        ([str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [field.alias or name], field)
+        for name, field in model.model_fields.items()
+        for alias in (field.validation_alias,)
+    ]
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for inner in get_args(annotation) for found in _models_in(inner)]

@@ -1,0 +1,80 @@
+"""Somebody has seen it: acknowledging an alert stops the reminders of its incident, and receivers that page hear it."""
+
+from datetime import datetime
+
+from app.domain.alerts.alert_state import OPEN, AlertState, TransitionType
+from app.domain.delivery.attempts import ACKNOWLEDGING
+from app.domain.errors import ConflictError, NotFoundError
+from app.domain.model import DeliveryState
+from app.store.alerts import alerts
+from app.store.alerts.alerts import AlertRow
+from app.store.catalog import definitions
+from app.store.delivery import outbox
+from app.store.engine import Connection, Store, to_us
+
+
+def acknowledge(store: Store, alert_id: int, *, by: str, note: str | None, now: datetime) -> bool:
+    """Note who has seen an open alert, and with it its incident; False where somebody had already, whose note stands.
+
+    Raises NotFoundError, and ConflictError for an alert that is not open: not yet, or not any more.
+    """
+    at = to_us(now)
+    with store.write() as connection:
+        alert = alerts.find_alert(connection, alert_id)
+        if alert is not None:
+            alerts.open_alerts(connection, alert.check_id)  # one that is about to enter the incident is waited for
+        taken = alerts.acknowledge(connection, alert_id, at=at, by=by)
+        alert = alerts.find_alert(connection, alert_id)
+        if alert is None:
+            raise NotFoundError(f"there is no alert '{alert_id}'")
+        state = AlertState(alert.state)
+        if state not in OPEN:
+            why = "has resolved" if state is AlertState.RESOLVED else "has not opened yet"
+            raise ConflictError(f"the alert {why}; only an open one can be acknowledged")
+        if taken:
+            said = f"by {by}{f': {note}' if note else ''}."
+            transition_id = _append(connection, alert, f"Acknowledged {said}", by=by, note=note, at=at)
+            if alert.incident_id is not None:
+                for other in alerts.alerts_of_incident(connection, alert.incident_id):
+                    if alerts.acknowledge(connection, other.id, at=at, by=by):
+                        reason = f"Acknowledged with alert {alert.id} of the same incident {said}"
+                        _append(connection, other, reason, by=by, note=note, at=at)
+                _enqueue(connection, alert.incident_id, transition_id, at=at)
+        return taken
+
+
+def _append(connection: Connection, alert: AlertRow, reason: str, *, by: str, note: str | None, at: int) -> int:
+    return alerts.append_transition(
+        connection,
+        alert_id=alert.id,
+        at=at,
+        type=TransitionType.ACKNOWLEDGED,
+        severity=alert.severity,
+        reason=reason,
+        run_id=None,
+        evidence={"by": by, "note": note},
+    )
+
+
+def _enqueue(connection: Connection, incident_id: int, transition_id: int, *, at: int) -> None:
+    """Write the deliveries to those who got news of the incident and take an acknowledgement over as their own."""
+    past = outbox.deliveries_of_incident(connection, incident_id, hold=True)
+    reached = {row.hook_id: row.alert_id for row in past if row.attempts > 0 or row.body is not None}
+    hooks = [definitions.definition_by_id(connection, hook_id) for hook_id in sorted(reached)]
+    rows = [
+        {
+            "hook_id": hook.id,
+            "alert_id": reached[hook.id],
+            "transition_id": transition_id,
+            "incident_id": incident_id,
+            "message_id": f"msg_{at}_{transition_id}_{hook.id}",
+            "type": f"alert.{TransitionType.ACKNOWLEDGED}",
+            "state": DeliveryState.PENDING,
+            "created_at": at,
+            "next_attempt_at": at,
+            "attempts": 0,
+        }
+        for hook in hooks
+        if hook.body["kind"] in ACKNOWLEDGING and hook.archived_at is None and hook.disabled_reason is None
+    ]
+    outbox.enqueue_deliveries(connection, rows)

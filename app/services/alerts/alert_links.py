@@ -1,0 +1,30 @@
+"""Links of an alert, by the addresses an operator has set."""
+
+import re
+from dataclasses import dataclass
+
+from app.store.alerts.alerts import AlertRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Where the links of a notification lead; `{check}`, `{rule}` and `{kind}`, that of the rule, are replaced."""
+
+    public_url: str
+    dashboard_url: str | None = None
+    runbook_url: str | None = None
+
+
+def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> dict[str, str | None]:
+    """Say where an alert leads: `check`, `run`, `dashboard` and `runbook`; None = there is no such place."""
+    names = {"{check}": alert.check, "{rule}": alert.rule_key, "{kind}": alert.kind}
+
+    def filled(template: str | None) -> str | None:
+        return re.sub("{(check|rule|kind)}", lambda found: names[found[0]], template) if template else None
+
+    return {
+        "check": f"{links.public_url}/checks/{alert.check}",
+        "run": f"{links.public_url}/runs/{run_id}" if run_id is not None else None,
+        "dashboard": filled(links.dashboard_url),
+        "runbook": filled(links.runbook_url),
+    }

@@ -1,0 +1,257 @@
+"""Alerts and deliveries as people read them, with the why of each. Nothing here writes."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from app.domain.alerts.alert_state import OPEN
+from app.domain.alerts.incidents import TRIGGERS
+from app.domain.errors import NotFoundError
+from app.formats.history import shapes
+from app.services.alerts.alert_evidence import Explanation, explain_all, since
+from app.store.alerts import alerts
+from app.store.alerts.alerts import AlertFilter, AlertRow, TransitionRow
+from app.store.catalog import definitions
+from app.store.delivery import backlog, outbox
+from app.store.delivery.outbox import AttemptRow, DeliveryRow
+from app.store.engine import Connection, Store, to_us
+
+_RUNS = {"run_id", "first_bad_run"}
+_TIMES = {"at", "since", "deadline"}
+_EXPLAINED = 10
+"""So many of the newest transitions of an alert, besides its first, are told with what the canaries have in common."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertQuestion:
+    """Which alerts somebody wants to see; what is not said does not matter."""
+
+    check: str | None = None
+    states: Sequence[str] = ()
+    severity: str | None = None
+    kind: str | None = None
+    unacknowledged: bool = False
+    """Only open ones that nobody has acknowledged."""
+    since: datetime | None = None
+    until: datetime | None = None
+    incident_id: int | None = None
+
+
+def list_alerts(
+    store: Store,
+    *,
+    check: str | None,
+    state: str | None,
+    before: int | None,
+    limit: int,
+    incident_id: int | None = None,
+) -> list[dict[str, Any]]:
+    """List alerts, newest first. Raises NotFoundError for a check that never was."""
+    asked = AlertQuestion(check=check, states=(state,) if state else (), incident_id=incident_id)
+    return find_alerts(store, asked, before=before, limit=limit)
+
+
+def find_alerts(store: Store, asked: AlertQuestion, *, before: int | None, limit: int) -> list[dict[str, Any]]:
+    """List the alerts asked for, newest first. Raises NotFoundError for a check that never was."""
+    with store.read() as connection:
+        found = find_rows(connection, asked, before=before, limit=limit)
+    return [alert_shape(row, changes) for row, changes in found]
+
+
+def find_rows(
+    connection: Connection, asked: AlertQuestion, *, before: int | None, limit: int
+) -> list[tuple[AlertRow, Sequence[TransitionRow]]]:
+    """Read the rows of the alerts asked for, newest first, each with its transitions, oldest first.
+
+    Raises NotFoundError for a check that never was.
+    """
+    wanted = AlertFilter(
+        check_id=_definition_id(connection, "check", asked.check),
+        states=asked.states,
+        severity=asked.severity,
+        kind=asked.kind,
+        unacknowledged=asked.unacknowledged,
+        since=to_us(asked.since) if asked.since is not None else None,
+        until=to_us(asked.until) if asked.until is not None else None,
+        incident_id=asked.incident_id,
+    )
+    found = alerts.list_alerts(connection, wanted, before=before, limit=limit)
+    changes = alerts.list_transitions(connection, [row.id for row in found])
+    return [(row, changes[row.id]) for row in found]
+
+
+def count_unresolved(store: Store, *, check: str | None = None) -> dict[str, int]:
+    """Count the alerts of each state that are not resolved, and as `unacknowledged` the open ones nobody has seen.
+
+    Raises NotFoundError for a check that never was.
+    """
+    with store.read() as connection:
+        found = alerts.count_unresolved(connection, check_id=_definition_id(connection, "check", check))
+    counts = Counter[str]()
+    for state, acknowledged, count in found:
+        counts[state] += count
+        counts["unacknowledged"] += count if state in OPEN and not acknowledged else 0
+    return counts
+
+
+def alert(store: Store, alert_id: int) -> dict[str, Any]:
+    """Read an alert with its transitions, and the deliveries of its incident."""
+    with store.read() as connection:
+        row = alerts.find_alert(connection, alert_id)
+        if row is None:
+            raise NotFoundError(f"there is no alert '{alert_id}'")
+        changes = alerts.list_transitions(connection, [alert_id])[alert_id]
+        told = outbox.deliveries_of_incident(connection, row.incident_id) if row.incident_id is not None else []
+        attempts = outbox.list_attempts(connection, [one.id for one in told])
+        behind = backlog.waiting_behind(connection, [one.id for one in told])
+        began = since(connection, row.first_run)
+        # Of many reminders the newest are explained: each explanation reads all canaries of its run.
+        bad = [one.run_id for one in changes if _is_bad(one)]
+        asked = [run_id for run_id in dict.fromkeys([*bad[:1], *bad[-_EXPLAINED:]]) if run_id is not None]
+        found = explain_all(connection, [(run_id, row.first_run) for run_id in asked])
+        known: dict[int | None, Explanation | None] = dict(zip(asked, found, strict=True))
+        fell = [known.get(one.run_id) if _is_bad(one) else None for one in changes]
+    shape = {**alert_shape(row, changes), "since": None if began is None else began.told}
+    shape["transitions"] = [_explained(one, why) for one, why in zip(shape["transitions"], fell, strict=True)]
+    return {**shape, "deliveries": [_delivery(one, attempts[one.id], behind.get(one.id)) for one in told]}
+
+
+def _is_bad(change: TransitionRow) -> bool:
+    return change.type in TRIGGERS
+
+
+def _explained(change: Mapping[str, Any], why: Explanation | None) -> dict[str, Any]:
+    """Add to a transition what its canaries have in common, and why each fell."""
+    found = change["evidence"]
+    if why is not None and "canaries" in found:
+        found = {**found, "canaries": [{**one, **why.of(one["key"])} for one in found["canaries"]]}
+    return {**change, "evidence": found, "fleet": None if why is None else why.told}
+
+
+def list_deliveries(
+    store: Store,
+    *,
+    hook: str | None,
+    state: str | None,
+    before: int | None,
+    limit: int,
+    alert_id: int | None = None,
+) -> list[dict[str, Any]]:
+    """List deliveries, newest first. Raises NotFoundError for a hook that never was."""
+    with store.read() as connection:
+        hook_id = _definition_id(connection, "hook", hook)
+        found = outbox.list_deliveries(
+            connection, hook_id=hook_id, state=state, alert_id=alert_id, before=before, limit=limit
+        )
+        attempts = outbox.list_attempts(connection, [row.id for row in found])
+        behind = backlog.waiting_behind(connection, [row.id for row in found])
+    return [_delivery(row, attempts[row.id], behind.get(row.id)) for row in found]
+
+
+def delivery(store: Store, delivery_id: int) -> dict[str, Any]:
+    """Read a delivery with its attempts."""
+    with store.read() as connection:
+        row = outbox.find_delivery(connection, delivery_id)
+        if row is None:
+            raise NotFoundError(f"there is no delivery '{delivery_id}'")
+        behind = backlog.waiting_behind(connection, [delivery_id])
+        return _delivery(row, outbox.list_attempts(connection, [delivery_id])[delivery_id], behind.get(delivery_id))
+
+
+def deliveries_by_id(connection: Connection, delivery_ids: Sequence[int]) -> dict[int | None, dict[str, Any]]:
+    """Read deliveries with their attempts, by id."""
+    rows = [row for one in delivery_ids if (row := outbox.find_delivery(connection, one)) is not None]
+    attempts = outbox.list_attempts(connection, [row.id for row in rows])
+    behind = backlog.waiting_behind(connection, [row.id for row in rows])
+    return {row.id: _delivery(row, attempts[row.id], behind.get(row.id)) for row in rows}
+
+
+def alert_shape(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, Any]:
+    """Shape an alert with its transitions."""
+    return {
+        "id": str(row.id),
+        "check": row.check,
+        "rule": row.rule_key,
+        "kind": row.kind,
+        "scope": row.scope,
+        "severity": row.severity,
+        "state": row.state,
+        "opened_at": shapes.time_text(row.opened_at),
+        "resolved_at": shapes.time_text(row.resolved_at),
+        "acknowledged_at": shapes.time_text(row.acknowledged_at),
+        "acknowledged_by": row.acknowledged_by,
+        "reason": row.reason,
+        "evidence": evidence(row.evidence),
+        "since_run": str(row.first_run) if row.first_run is not None else None,
+        "incident_id": str(row.incident_id) if row.incident_id is not None else None,
+        "dedupe_key": row.dedupe_key,
+        "transitions": [
+            {
+                "at": shapes.time_text(change.at),
+                "type": change.type,
+                "severity": change.severity,
+                "reason": change.reason,
+                "run_id": str(change.run_id) if change.run_id is not None else None,
+                "suppressed": change.suppressed,
+                "silence": change.silence,
+                "evidence": evidence(change.evidence),
+            }
+            for change in changes
+        ],
+    }
+
+
+_RUN_OF_A_WINDOW: Mapping[str, Any] = {"baseline": None}
+"""What a run of a window has had since an earlier release wrote some."""
+
+
+def evidence(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Write ids and times as everywhere on the wire; stored evidence has numbers, and times that end in +00:00."""
+    return {name: _on_the_wire(name, value) for name, value in found.items()}
+
+
+def _on_the_wire(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return evidence(value)
+    if isinstance(value, list):
+        default = _RUN_OF_A_WINDOW if name == "window" else {}
+        return [_on_the_wire(name, {**default, **one} if isinstance(one, Mapping) else one) for one in value]
+    if name in _RUNS and value is not None:
+        return str(value)
+    return shapes.time_text(datetime.fromisoformat(value)) if name in _TIMES and value is not None else value
+
+
+def _delivery(row: DeliveryRow, attempts: Sequence[AttemptRow], behind: int | None) -> dict[str, Any]:
+    return {
+        "id": str(row.id),
+        "hook": row.hook,
+        "alert_id": str(row.alert_id) if row.alert_id is not None else None,
+        "incident_id": str(row.incident_id) if row.incident_id is not None else None,
+        "type": row.type,
+        "state": row.state,
+        "reason": row.reason,
+        "created_at": shapes.time_text(row.created_at),
+        "next_attempt_at": shapes.time_text(row.next_attempt_at) if row.state == "pending" else None,
+        "waits_for": str(behind) if behind is not None else None,
+        "attempts": [
+            {
+                "at": shapes.time_text(attempt.at),
+                "http_status": attempt.http_status,
+                "error": attempt.error,
+                "detail": attempt.detail,
+                "latency_seconds": shapes.number(attempt.latency_seconds),
+            }
+            for attempt in attempts
+        ],
+    }
+
+
+def _definition_id(connection: Connection, kind: str, slug: str | None) -> int | None:
+    if slug is None:
+        return None
+    definition = definitions.find_definition(connection, kind, slug)
+    if definition is None:
+        raise NotFoundError(f"there is no {kind} '{slug}'")
+    return definition.id

@@ -1,0 +1,47 @@
+"""Incidents of alerts that a release without incidents announced while this one was already at work.
+
+Receivers know such an alert by its own key and wait for its end under that key. So it becomes an incident of its own
+under that key, as the migration does with those of before.
+"""
+
+from collections.abc import Collection
+
+from app.domain.alerts.alert_state import AlertState
+from app.domain.alerts.incidents import class_of
+from app.domain.model import RuleKind
+from app.store.alerts import alerts, incidents
+from app.store.alerts.alerts import AlertRow
+from app.store.engine import Connection
+
+
+def adopt_announced(connection: Connection, check_id: int, alert_ids: Collection[int]) -> dict[int, int]:
+    """Give incidents to those of these alerts of a check that were announced without one; returns these by alert id.
+
+    The caller holds the alerts, see `alerts.open_alerts`, or their check.
+    """
+    found = {}
+    for alert_id in incidents.announced_without(connection, alert_ids):
+        alert = alerts.find_alert(connection, alert_id)
+        assert alert is not None  # noqa: S101 - the delivery's foreign key
+        found[alert_id] = alert.incident_id if alert.incident_id is not None else _opened(connection, check_id, alert)
+        incidents.adopt_alert(connection, alert_id, found[alert_id])
+    return found
+
+
+def _opened(connection: Connection, check_id: int, alert: AlertRow) -> int:
+    """Open an incident for an alert, or give the one that its receivers take it for by its key."""
+    resolved_at = alert.resolved_at or alert.created_at
+    number = incidents.open_incident(
+        connection,
+        check_id=check_id,
+        incident_class=class_of(RuleKind(alert.kind)),
+        dedupe_key=alert.dedupe_key,
+        severity=alert.severity,
+        alert_id=alert.id,
+        opened_at=alert.opened_at or alert.created_at,
+        resolved_at=resolved_at if alert.state == AlertState.RESOLVED else None,
+    )
+    if number is not None:
+        return number
+    there = incidents.open_incidents(connection, check_id, hold=True)
+    return next(one.id for one in there if one.dedupe_key == alert.dedupe_key)

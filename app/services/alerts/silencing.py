@@ -1,0 +1,168 @@
+"""Silences in force: which alerts they keep back now, and what people are told of them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache, partial
+from typing import Any
+
+from app.domain.alerts.alert_state import OPEN
+from app.domain.alerts.silences import (
+    MOST_IN_FORCE,
+    Silence,
+    Subject,
+    active_until,
+    change_after,
+    matches,
+    silencing_each,
+)
+from app.domain.errors import InvalidInputError, Problem
+from app.domain.model import Severity
+from app.formats.alerts.silence_documents import SilenceDocument
+from app.formats.catalog.silence_references import RULE, Stranger, rule_keys, strangers
+from app.formats.history import shapes
+from app.services.catalog.references import checks_in_force, require
+from app.store.alerts import alerts
+from app.store.alerts.alerts import AlertFilter
+from app.store.catalog import definitions
+from app.store.catalog.definitions import Definition
+from app.store.engine import Connection, Store
+
+KIND = "silence"
+
+
+def in_force(connection: Connection) -> list[Silence]:
+    """Read every silence, whether or not it is on now."""
+    return [as_silence(row) for row in definitions.list_definitions(connection, KIND)]
+
+
+def as_silence(row: Definition) -> Silence:
+    """Read a stored silence; each version of it once."""
+    return _parsed(_Stored(version_id=row.version_id, hash=row.hash, body=row.body))
+
+
+def refuse_too_many(count: int) -> None:
+    """Raise InvalidInputError where so many silences would be in force."""
+    if count > MOST_IN_FORCE:
+        told = f"no more than {MOST_IN_FORCE} silences may be in force, and this would make {count}"
+        raise InvalidInputError([Problem(message=f"{told}; delete those that are over or not needed any more")])
+
+
+def refuse_one_too_many(connection: Connection) -> None:
+    """Raise InvalidInputError where too many silences are in force now: called after one was written."""
+    refuse_too_many(len(definitions.list_definitions(connection, KIND, limit=MOST_IN_FORCE + 1)))
+
+
+def silenced(
+    connection: Connection, check: Definition, subjects: Iterable[tuple[int, str, Severity]], now: datetime
+) -> dict[int, Silence]:
+    """Find what is kept back now of the alerts of a check: (alert id, rule key, severity) each, by alert id."""
+    told = list(subjects)
+    silences = in_force(connection) if told else []
+    if not silences:
+        return {}
+    found = silencing_each(silences, [subject_of(check, rule, severity) for _, rule, severity in told], now)
+    return {alert_id: one for (alert_id, *_), one in zip(told, found, strict=True) if one is not None}
+
+
+def subject_of(check: Definition, rule: str, severity: Severity) -> Subject:
+    """Say what silences look at of an alert of a check."""
+    return Subject(
+        check=check.slug,
+        suite=check.body["suite"],
+        retriever=check.body["retriever"],
+        rule=rule,
+        severity=severity,
+    )
+
+
+def held_back(connection: Connection, silence: Silence) -> list[dict[str, Any]]:
+    """List the open alerts a silence is about: `id, check, rule, severity, state` each."""
+    return [shape for subject, shape in _open_alerts(connection) if matches(silence, subject)]
+
+
+def refuse_strangers(store: Store, document: SilenceDocument) -> None:
+    """Raise InvalidInputError where a silence names what is not in force."""
+    found = names_nobody_has(store, document)
+    if found:
+        raise InvalidInputError([one.problem for one in found])
+
+
+def states(store: Store, rows: Iterable[Definition], now: datetime) -> dict[int, dict[str, Any]]:
+    """Say of silences, by id, whether they are on, until when, and which open alerts they keep back."""
+    with store.read() as connection:
+        return {row.id: shape for row, shape in _states(connection, list(rows), now)}
+
+
+def state(store: Store, slug: str, now: datetime) -> tuple[Definition, dict[str, Any]]:
+    """Find a silence in force, and say how it stands. Raises NotFoundError."""
+    with store.read() as connection:
+        row = require(definitions.find_definition(connection, KIND, slug), f"silence '{slug}'")
+        return row, next(shape for _, shape in _states(connection, [row], now))
+
+
+def names_nobody_has(store: Store, document: SilenceDocument) -> list["Stranger"]:
+    """List what a silence names that is not in force, see `strangers`."""
+    with store.read() as connection:
+        return strangers(document, partial(names_there_are, connection))
+
+
+def names_there_are(connection: Connection, kind: str) -> set[str]:
+    """Give what a silence may name of a kind: slugs in force and, of rules, the keys of all that a check has."""
+    if kind == RULE:
+        return {key for check in checks_in_force(connection) for key in rule_keys(check)}
+    return {row.slug for row in definitions.list_definitions(connection, kind)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """A version of a silence, told from others by its id and, of several stores, by what it says."""
+
+    version_id: int
+    hash: str
+    body: Mapping[str, Any] = field(compare=False)
+
+
+@lru_cache(maxsize=4 * MOST_IN_FORCE)
+def _parsed(stored: _Stored) -> Silence:
+    return SilenceDocument.stored(stored.body).to_domain()
+
+
+def _states(connection: Connection, rows: list[Definition], now: datetime) -> list[tuple[Definition, dict[str, Any]]]:
+    silences = [as_silence(row) for row in rows]
+    untils = [active_until(silence, now) for silence in silences]
+    firing = _open_alerts(connection) if any(untils) else []
+    standing = zip(rows, silences, untils, strict=True)
+    return [(row, _shape(silence, until, firing, now)) for row, silence, until in standing]
+
+
+def _shape(
+    silence: Silence, until: datetime | None, firing: Iterable[tuple[Subject, Mapping[str, Any]]], now: datetime
+) -> dict[str, Any]:
+    held = [shape for subject, shape in firing if until is not None and matches(silence, subject)]
+    return {
+        "active": until is not None,
+        "until": shapes.time_text(until),
+        "next_change": shapes.time_text(change_after(silence, now, until)),
+        "holds_back": held,
+    }
+
+
+def _open_alerts(connection: Connection) -> list[tuple[Subject, dict[str, Any]]]:
+    rows = alerts.list_alerts(connection, AlertFilter(states=[str(state) for state in OPEN]), limit=500)
+    checks = {
+        check_id: definitions.definition_by_id(connection, check_id) for check_id in {row.check_id for row in rows}
+    }
+    return [
+        (
+            subject_of(checks[row.check_id], row.rule_key, Severity(row.severity)),
+            {
+                "id": str(row.id),
+                "check": row.check,
+                "rule": row.rule_key,
+                "severity": row.severity,
+                "state": row.state,
+            },
+        )
+        for row in rows
+    ]

@@ -1,0 +1,342 @@
+"""Definitions one at a time, as the API changes and everybody reads them: put, archive, find, list.
+
+Whole sets of them are put in force by `applying`; each function here is one transaction.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
+from app.formats.catalog.secret_fields import destinations, join_secrets, secret_names
+from app.formats.fields import Document
+from app.formats.validation_messages import AnyDocument, parse_document
+from app.services.alerts import silencing, transitions
+from app.services.catalog.changes import (
+    canary_contents,
+    definition_change,
+    definition_content,
+    plan_canaries,
+    suite_content,
+    write_archive,
+    write_canaries,
+)
+from app.services.catalog.references import (
+    API,
+    FILE,
+    load_suite_of,
+    refuse_file_managed,
+    refuse_file_managed_canary,
+    refuse_named,
+    refuse_used,
+    require,
+    require_floors,
+    require_references,
+)
+from app.services.catalog.vault import Vault
+from app.store.catalog import definitions, suites
+from app.store.catalog.definitions import Content, Definition
+from app.store.catalog.suites import CanaryRow
+from app.store.delivery import outbox
+from app.store.engine import Connection, Store, to_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedCanaries:
+    """How many canaries a request created, and how many it changed, the new ones among them."""
+
+    created: int
+    changed: int
+
+
+def put(
+    store: Store,
+    vault: Vault,
+    kind: str,
+    document: Document,
+    *,
+    now: datetime,
+    revision: int | None = None,
+    only_new: bool = False,
+) -> tuple[Definition, bool]:
+    """Create or replace an API-managed definition; gives it and whether it is new.
+
+    The document is all there is: a secret it does not have (see `stored_secrets`) is there no more. A hook whose
+    receiver was gone is enabled again. `revision` is the one it was completed from (see `complete`) or was shown to
+    whoever changed it; with `only_new` nothing in force is replaced.
+
+    Raises FileManagedError for one a file owns, InvalidInputError for a reference to nothing, ConflictError where it
+    is not of that revision any more, or is there already and was to be new.
+    """
+    slug = str(document.data()["slug"])
+    load_suite_of(store, document)
+    with store.write() as connection:
+        if isinstance(document, CheckDocument):  # what it refers to is held before it, as applying does
+            require_references(connection, document)
+        if revision is not None or only_new:
+            definitions.hold_definition(connection, kind, slug)
+        before = definitions.find_definition(connection, kind, slug)
+        if only_new and before is not None and before.archived_at is None:
+            raise _taken(kind, slug)
+        refuse_file_managed(before)
+        if revision is not None and (before is None or before.revision != revision):
+            # Else secrets stored for one address could be saved beside another that came in between.
+            raise _overtaken(f"{kind} '{slug}'")
+        content = definition_content(vault, document)
+        if definition_change(vault, kind, slug, before, content, managed_by=API) is not None:
+            saved = definitions.save_definition(
+                connection, kind, slug, content, managed_by=API, source=None, now=to_us(now)
+            )
+            if before is not None and before.disabled_reason is not None:
+                outbox.send_owed(connection, to_us(now), hook_id=saved)
+        if isinstance(document, CheckDocument):
+            transitions.follow_definitions(connection, now=now)
+        if kind == silencing.KIND:
+            silencing.refuse_one_too_many(connection)
+        after = require(definitions.find_definition(connection, kind, slug), f"{kind} '{slug}'")
+        if only_new and before is None and after.revision != 1:
+            raise _taken(kind, slug)  # on PostgreSQL there is no row to hold before there is one
+        return after, before is None or before.archived_at is not None
+
+
+def save(
+    store: Store,
+    vault: Vault,
+    kind: str,
+    model: type[Document],
+    body: Mapping[str, Any],
+    *,
+    now: datetime,
+    revision: int | None = None,
+    only_new: bool = False,
+) -> tuple[Definition, bool]:
+    """Complete a definition whose secrets may be null and put it in force: see `complete` and `put`.
+
+    `revision` is the one it was filled from; where nobody knows, that of the secrets it is completed with.
+    """
+    document, completed_from = complete(store, vault, kind, model, body)
+    seen = completed_from if revision is None else revision
+    return put(store, vault, kind, document, now=now, revision=seen, only_new=only_new)
+
+
+def put_suite(
+    store: Store, document: SuiteDocument, *, now: datetime, only_new: bool = False
+) -> tuple[Definition, bool]:
+    """Create or replace an API-managed suite; canaries, where given, replace its API-managed ones.
+
+    A suite a file owns takes canaries of the API beside its own, but nothing else. With `only_new` nothing in force is
+    replaced: ConflictError.
+    """
+    slug = document.slug
+    contents = canary_contents(document.canaries or ())
+    with store.write() as connection:
+        before = definitions.find_definition(connection, "suite", slug)
+        if only_new and before is not None and before.archived_at is None:
+            raise _taken("suite", slug)
+        if before is None or before.archived_at is not None:
+            content = suite_content(slug)
+            definitions.save_definition(connection, "suite", slug, content, managed_by=API, source=None, now=to_us(now))
+            if only_new and before is None and _suite(connection, slug).revision != 1:
+                raise _taken("suite", slug)  # as in `put`
+        elif before.managed_by == FILE and document.canaries is None:
+            refuse_file_managed(before)
+        if document.canaries is not None:
+            _put_canaries(connection, slug, document.canaries, contents, now=now, replace=True)
+    return find_suite(store, slug), before is None or before.archived_at is not None
+
+
+def put_canaries(
+    store: Store, suite: str, documents: Sequence[CanaryDocument], *, now: datetime, with_suite: bool = False
+) -> SavedCanaries:
+    """Create or replace API-managed canaries of a suite; gives how many are new and how many changed.
+
+    `with_suite` makes the suite where none is in force; else NotFoundError.
+    """
+    contents = canary_contents(documents)
+    with store.write() as connection:
+        before = definitions.find_definition(connection, "suite", suite)
+        if with_suite and (before is None or before.archived_at is not None):
+            content = suite_content(suite)
+            definitions.save_definition(
+                connection, "suite", suite, content, managed_by=API, source=None, now=to_us(now)
+            )
+        return _put_canaries(connection, suite, documents, contents, now=now, replace=False)
+
+
+def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datetime, over: int | None) -> None:
+    """Create an API-managed canary or, `over` this version (the id of its row), replace one.
+
+    Raises ConflictError where it is not of that version any more, or is there already and was to be new.
+    """
+    contents = canary_contents([document])
+    with store.write() as connection:
+        definitions.hold_definition(connection, "suite", suite)  # whoever changes its canaries changes it first
+        owner = _suite(connection, suite)
+        before = next(iter(suites.list_canaries(connection, owner.id, keys=[document.key])), None)
+        if over is None and before is not None:
+            raise _taken("canary", document.key)
+        if over is not None and (before is None or before.version_id != over):
+            raise _overtaken(f"canary '{suite}/{document.key}'")
+        _put_canaries(connection, suite, [document], contents, now=now, replace=False)
+
+
+def archive(store: Store, kind: str, slug: str, *, now: datetime) -> None:
+    """Take an API-managed definition out of force; its history stays.
+
+    Raises ConflictError while a check still uses it.
+    """
+    with store.write() as connection:
+        definition = require(definitions.find_definition(connection, kind, slug), f"{kind} '{slug}'")
+        refuse_file_managed(definition)
+        write_archive(connection, definition, now=to_us(now))
+        refuse_used(connection, kind, slug)
+        if kind == "check":
+            transitions.follow_definitions(connection, now=now)
+
+
+def archive_canary(store: Store, suite: str, key: str, *, now: datetime) -> None:
+    """Take an API-managed canary out of its suite; its history stays.
+
+    Raises ConflictError while a rule is about it.
+    """
+    with store.write() as connection:
+        owner = _suite(connection, suite)
+        found = _canary(suites.list_canaries(connection, owner.id, keys=[key]), suite, key)
+        refuse_file_managed_canary(found, suite)
+        refuse_named(connection, suite, {key})
+        definitions.touch_definition(connection, owner.id, to_us(now))
+        suites.archive_canaries(connection, [found.id], to_us(now))
+
+
+def find(store: Store, kind: str, slug: str) -> Definition:
+    """Find a definition in force. Raises NotFoundError."""
+    with store.read() as connection:
+        return require(definitions.find_definition(connection, kind, slug), f"{kind} '{slug}'")
+
+
+def stored_secrets(store: Store, vault: Vault, kind: str, slug: str) -> dict[str, Any]:
+    """Give the secrets of an API-managed definition, so that a change may leave them as they are.
+
+    Raises ConfigurationError where they were stored under another key.
+    """
+    return _kept(vault, _find(store, kind, slug))
+
+
+def complete(
+    store: Store, vault: Vault, kind: str, model: type[AnyDocument], body: Mapping[str, Any]
+) -> tuple[AnyDocument, int | None]:
+    """Read a definition whose secrets may be null, "as they were": those stored for its slug stand in their places.
+
+    Gives it and the revision they are of, which `put` wants to know; None where there are none.
+
+    Raises InvalidInputError for what is wrong with it, and where secrets would go elsewhere than they
+    were stored for: whoever moves an address has to say the secrets again. ConfigurationError as `stored_secrets`.
+    """
+    # Only where they are needed: secrets stored under another key must not keep fresh ones from taking their place.
+    left = secret_names(body)
+    before = _find(store, kind, str(body.get("slug"))) if left else None
+    kept = _kept(vault, before)
+    document = parse_document(model, join_secrets(body, kept))
+    if before is None or not kept:
+        return document, None
+    if isinstance(document, RetrieverDocument | HookDocument):
+        refuse_moving(before, document, [name for name in left if name in kept])
+    return document, before.revision
+
+
+def _find(store: Store, kind: str, slug: str) -> Definition | None:
+    with store.read() as connection:
+        return definitions.find_definition(connection, kind, slug)
+
+
+def _kept(vault: Vault, before: Definition | None) -> dict[str, Any]:
+    return vault.decrypt(before.secrets) if before is not None and before.managed_by == API else {}
+
+
+def refuse_moving(before: Definition, document: RetrieverDocument | HookDocument, kept: Iterable[str]) -> None:
+    """Raise InvalidInputError where stored secrets, `kept` as they were, would go elsewhere than they were stored for.
+
+    Whoever may change an address could else have them sent to a server of their own.
+    """
+    after = document.data()
+    message = "a stored value is not sent to another address than the one it was stored for; say the value again"
+    moved = [name for name in kept if destinations(after, name) != destinations(before.body, name)]
+    if moved:
+        raise InvalidInputError([Problem(path=name, message=message) for name in moved])
+
+
+def find_canary(store: Store, suite: str, key: str) -> CanaryRow:
+    """Find a canary in force. Raises NotFoundError."""
+    with store.read() as connection:
+        return _canary(suites.list_canaries(connection, _suite(connection, suite).id, keys=[key]), suite, key)
+
+
+def list_all(store: Store, kind: str, *, after: str = "", limit: int | None = None) -> list[Definition]:
+    """List the definitions of a kind in force, by slug."""
+    with store.read() as connection:
+        return definitions.list_definitions(connection, kind, after=after, limit=limit)
+
+
+def list_suites(store: Store, *, after: str = "", limit: int | None = None) -> list[Definition]:
+    """List the suites in force, by slug; the hash of each is that of its canaries, as runs of it say it."""
+    with store.read() as connection:
+        return _hashed(connection, definitions.list_definitions(connection, "suite", after=after, limit=limit))
+
+
+def find_suite(store: Store, slug: str) -> Definition:
+    """Find a suite in force, its hash that of its canaries. Raises NotFoundError."""
+    with store.read() as connection:
+        return _hashed(connection, [_suite(connection, slug)])[0]
+
+
+def list_canaries(store: Store, suite: str, *, after: str = "", limit: int | None = None) -> list[CanaryRow]:
+    """List the canaries of a suite in force, in their order, those behind the key `after`."""
+    with store.read() as connection:
+        return suites.list_canaries(connection, _suite(connection, suite).id, after=after, limit=limit)
+
+
+def _hashed(connection: Connection, found: Sequence[Definition]) -> list[Definition]:
+    hashes = suites.current_hashes(connection, {suite.id: suite.revision for suite in found})
+    return [dataclasses.replace(suite, hash=hashes[suite.id]) for suite in found]
+
+
+def _put_canaries(
+    connection: Connection,
+    slug: str,
+    documents: Sequence[CanaryDocument],
+    contents: Mapping[str, Content],
+    *,
+    now: datetime,
+    replace: bool,
+) -> SavedCanaries:
+    suite = _suite(connection, slug)
+    given = {document.key for document in documents}
+    known = suites.list_canaries(connection, suite.id, archived=True, keys=None if replace else given)
+    plan = plan_canaries(slug, known, documents, managed_by=API, contents=contents, replace=replace)
+    write_canaries(connection, suite.id, plan, managed_by=API, now=to_us(now))
+    refuse_named(connection, slug, {row.key for row in plan.gone})
+    require_floors(connection, slug, {key: floors for key, floors in plan.floors.items() if key in given})
+    created = sum(change.action == "create" for change in plan.changes)
+    return SavedCanaries(created=created, changed=len(plan.saved))
+
+
+def _taken(kind: str, name: str) -> ConflictError:
+    return ConflictError(f"there is a {kind} '{name}' already; choose another name, or change that one")
+
+
+def _overtaken(name: str) -> ConflictError:
+    return ConflictError(f"{name} was changed by somebody else meanwhile; look at it and try again")
+
+
+def _suite(connection: Connection, slug: str) -> Definition:
+    return require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
+
+
+def _canary(found: Iterable[CanaryRow], suite: str, key: str) -> CanaryRow:
+    for canary in found:
+        if canary.key == key:
+            return canary
+    raise NotFoundError(f"suite '{suite}' has no canary '{key}'")

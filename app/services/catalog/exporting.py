@@ -1,0 +1,58 @@
+"""Everything in force, read back as the documents it came as."""
+
+from typing import Any
+
+from app.domain.errors import InvalidInputError, NotFoundError, Problem
+from app.formats.catalog.canary_files import Documents
+from app.formats.catalog.documents import (
+    CanaryDocument,
+    CheckDocument,
+    HookDocument,
+    RetrieverDocument,
+    SilenceDocument,
+    SuiteDocument,
+)
+from app.formats.catalog.secret_fields import with_placeholders
+from app.formats.fields import Document
+from app.store.catalog import definitions, suites
+from app.store.engine import Connection, Store
+
+
+def in_force(store: Store) -> Documents:
+    """Read everything in force back as documents, for export; a placeholder stands in for every secret."""
+    with store.read() as connection:
+        return Documents(
+            suites=tuple(_suite(connection, row) for row in definitions.list_definitions(connection, "suite")),
+            retrievers=_documents(connection, "retriever", RetrieverDocument),
+            hooks=_documents(connection, "hook", HookDocument),
+            checks=_documents(connection, "check", CheckDocument),
+            silences=_documents(connection, "silence", SilenceDocument),
+        )
+
+
+def suite_in_force(store: Store, slug: str | None) -> SuiteDocument:
+    """Read one suite back with its canaries; without a name the only one there is.
+
+    Raises NotFoundError, and InvalidInputError where it must be named.
+    """
+    with store.read() as connection:
+        rows = definitions.list_definitions(connection, "suite")
+        found = [row for row in rows if slug in {None, row.slug}]
+        if not found:
+            raise NotFoundError(f"there is no suite '{slug}'" if slug else "there is no suite")
+        if len(found) > 1:
+            names = ", ".join(row.slug for row in found)
+            raise InvalidInputError([Problem(path="suite", message=f"say which suite; there are: {names}")])
+        return _suite(connection, found[0])
+
+
+def _suite(connection: Connection, row: definitions.Definition) -> SuiteDocument:
+    canaries = [CanaryDocument.model_validate(one.body) for one in suites.list_canaries(connection, row.id)]
+    return SuiteDocument(slug=row.slug, canaries=tuple(canaries))
+
+
+def _documents(connection: Connection, kind: str, model: type[Document]) -> tuple[Any, ...]:
+    return tuple(
+        model.model_validate(with_placeholders(row.body, secrets_set=row.secrets is not None))
+        for row in definitions.list_definitions(connection, kind)
+    )

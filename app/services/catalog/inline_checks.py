@@ -1,0 +1,39 @@
+"""Checks with their suite, retriever and hooks written out in them, put in force in one transaction."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from app.formats.catalog.inline_checks import read_inline_check
+from app.formats.fields import Document
+from app.services import canary_keys
+from app.services.catalog import applying, definitions
+from app.services.catalog.references import API
+from app.services.catalog.vault import Vault
+from app.store.catalog.definitions import Definition
+from app.store.engine import Store
+
+
+def put(store: Store, vault: Vault, body: Mapping[str, Any], *, now: datetime) -> tuple[Definition, bool]:
+    """Create or change a check and what is written out in it, all or nothing; gives it and whether it is new.
+
+    The canaries of the suite replace its API-managed ones. A secret of null keeps the stored one, as `complete` does.
+
+    Raises InvalidInputError with paths in the whole document (`retriever.response.id`), FileManagedError where a file
+    owns a part that differs, ConflictError where a part whose secrets it keeps was changed meanwhile.
+    """
+    revisions: dict[tuple[str, str], int] = {}
+
+    def read(kind: str, model: type[Document], part: Mapping[str, Any]) -> Document:
+        document, revision = definitions.complete(store, vault, kind, model, part)
+        if revision is not None:
+            revisions[kind, str(part["slug"])] = revision
+        return document
+
+    wanted = read_inline_check(body, read, partial(canary_keys.give_keys, store))
+    # Else a secret that somebody replaced meanwhile would come back, or go where the new one was not stored for.
+    changes = applying.apply(store, vault, wanted, managed_by=API, now=now, revisions=revisions)
+    slug = wanted.checks[0].slug
+    created = any(change.kind == "check" and change.action == "create" for change in changes)
+    return definitions.find(store, "check", slug), created

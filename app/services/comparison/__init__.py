@@ -1,0 +1,1 @@
+"""Two things held against each other: fetched, decided and written."""

@@ -1,0 +1,46 @@
+"""How alike the rankings of a run are to those of its baseline, computed when somebody looks and never stored."""
+
+from collections.abc import Mapping, Sequence
+
+from app.domain.model import Ranking
+from app.domain.runs.rankings import rbo
+from app.store.catalog import suites
+from app.store.detection import detectors
+from app.store.engine import Connection
+from app.store.runs import results
+from app.store.runs.results import RunRow, StateRow
+
+
+def likeness(
+    connection: Connection, row: RunRow, states: Sequence[StateRow], rankings: Mapping[int, Ranking]
+) -> dict[int, float]:
+    """Give the rank-biased overlap (p = 0.9) with the last run of the baseline, by canary id.
+
+    `rankings` has those of the states, by id. Left out are canaries that had none then, or asked something else; of a
+    run that was compared with no baseline, all.
+    """
+    seen = detectors.detections_of(connection, [row.id]).get(row.id)
+    if seen is None or seen.baseline_id is None:
+        return {}
+    baseline = detectors.find_baseline(connection, seen.baseline_id)
+    if baseline is None:
+        return {}
+    held = results.rankings_at(connection, row.check_id, baseline.last_run, [state.canary_id for state in states])
+    there = [(state, *held[state.canary_id]) for state in states if state.canary_id in held]
+    changed = {
+        one
+        for state, _, version in there
+        if version != state.canary_version_id
+        for one in (version, state.canary_version_id)
+    }
+    queries = suites.queries_of(connection, changed)
+    pairs = [
+        (state, ranking)
+        for state, ranking, version in there
+        if queries.get(version) == queries.get(state.canary_version_id)  # None of both where it is the same version
+    ]
+    then = results.read_rankings(connection, sorted({one for state, one in pairs if one != state.ranking_id}))
+    return {
+        state.canary_id: 1.0 if one == state.ranking_id else rbo(then[one].ids, rankings[state.ranking_id].ids)
+        for state, one in pairs
+    }

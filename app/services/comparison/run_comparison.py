@@ -1,0 +1,309 @@
+"""Any two runs, held against each other: what differs, by how much, and whether that may be chance. Nothing writes."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.comparison.run_diff import Change, Moved, Pair, Side, moved, pair_up
+from app.domain.errors import ConflictError
+from app.domain.model import Outcome, Ranking, Verdict
+from app.domain.runs.evaluation import unpack_reasons
+from app.domain.runs.matching import Match
+from app.domain.runs.measures import Measure, mean_name, parse_measure
+from app.domain.runs.rankings import rbo
+from app.formats.history import shapes
+from app.formats.history.shapes import number
+from app.services import score_details
+from app.services.aggregates import stored_aggregates
+from app.services.lookup import find_run
+from app.services.score_details import Setting
+from app.store.catalog import definitions
+from app.store.engine import Connection, Store
+from app.store.runs import results
+from app.store.runs.queue import Failure
+from app.store.runs.results import RunRow, StateRow
+
+_OUTLINE = ("id", "check", "finished_at", "index_version", "verdict", "suite_hash", "config_hash", "measures_version")
+_RUN_ONLY = {"health_score", "coverage"}
+_ENDED = ("finished", "partial", "failed")
+
+
+def diff(
+    store: Store,
+    before_id: str,
+    now_id: str,
+    *,
+    changes: Collection[Change] = (),
+    after: int = 0,
+    limit: int = 50,
+    version: str | None = None,
+) -> tuple[dict[str, Any], int | None]:
+    """Compare two runs, the older one first as a rule; gives that and the place to go on after, if canaries are left.
+
+    Canaries come the worst first, only those with one of these `changes` where any is named. `version`: both by another
+    measures version. Raises NotFoundError for a run that is not there, ConflictError for one that has not ended or was
+    never carried out, InvalidInputError for a version that is not there.
+    """
+    with store.read() as connection:
+        before, now = (_read(connection, run_id, version) for run_id in (before_id, now_id))
+        measure = _ordering(before, now)
+        pairs = pair_up(before.side, now.side, measure)
+        wanted = [pair for pair in pairs if not changes or pair.change in changes]
+        shown = wanted[after : after + limit]
+        items = _items(connection, before, now, shown)
+    differences = _differences(before, now)
+    shape = {
+        "before": before.outline,
+        "now": now.outline,
+        "comparable": not any(strict for strict, _ in differences),
+        "differences": [sentence for _, sentence in differences],
+        "changes": {str(kind): count for kind, count in _counts(pairs).items()},
+        "measures": _measures(before, now, moved(before.side, now.side, pairs)),
+        "categories": _categories(before.row, now.row),
+        "ordered_by": measure,
+        "items": items,
+    }
+    return shape, after + limit if len(wanted) > after + limit else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """A run, and all that held at it."""
+
+    row: RunRow
+    setting: Setting
+    states: Sequence[StateRow | None]
+    """By position; None = not measured."""
+    failures: Mapping[int, Failure]
+    side: Side
+    outline: Mapping[str, Any]
+    retriever: str
+    retriever_version: int | None
+
+
+def _read(connection: Connection, run_id: str, version: str | None) -> _Read:
+    row = find_run(connection, run_id)
+    if row.status not in _ENDED:
+        raise ConflictError(f"run '{row.id}' has not ended yet")
+    if not row.aggregates:
+        raise ConflictError(f"run '{row.id}' was never carried out; there is nothing to compare")
+    row, anew = score_details.in_version(connection, row, version)
+    setting = score_details.setting_of(connection, row, anew)
+    held = score_details.states_of(connection, row, setting, anew)
+    _, failures = results.probes_of(connection, row.id)
+    states = [None if place in failures else held.get(member.canary_id) for place, member in enumerate(setting.members)]
+    outline = {name: getattr(row, name) for name in _OUTLINE}
+    outline |= {"id": str(row.id), "finished_at": shapes.time_text(row.finished_at), "suite_hash": setting.suite.hash}
+    assert row.check_version_id is not None  # noqa: S101 - it has a setting
+    check = definitions.version_body(connection, row.check_version_id).body
+    return _Read(
+        row=row,
+        setting=setting,
+        states=states,
+        failures=failures,
+        side=_side(connection, setting, states),
+        outline={**outline, "suite": check["suite"], "retriever": check["retriever"]},
+        retriever=check["retriever"],
+        retriever_version=row.retriever_version_id,
+    )
+
+
+def _side(connection: Connection, setting: Setting, states: Sequence[StateRow | None]) -> Side:
+    columns = _columns(connection, states)
+    expects = np.array([canary.expects for canary in setting.canaries], dtype=np.bool_)
+    tops = [np.nan if state is None or state.top_score is None else state.top_score for state in states]
+    own = {"health_score": np.where(expects, np.array(tops, dtype=np.float64), np.nan)}
+    hits = columns.get(str(Measure("Hit", setting.yardstick.k)))
+    if hits is not None:
+        own["coverage"] = hits
+    return Side(
+        keys=[canary.key for canary in setting.canaries],
+        queries=[canary.query for canary in setting.canaries],
+        verdicts=[_verdict(state) for state in states],
+        rankings=[None if state is None else state.ranking_id for state in states],
+        columns={**own, **{mean_name(parse_measure(name)): column for name, column in columns.items()}},
+    )
+
+
+def _columns(connection: Connection, states: Sequence[StateRow | None]) -> dict[str, NDArray[np.float64]]:
+    """Lay the stored vectors out by measure; those of an older layout may lack some."""
+    columns: dict[str, NDArray[np.float64]] = {}
+    places: dict[int, list[int]] = {}
+    for place, state in enumerate(states):
+        if state is not None:
+            places.setdefault(state.layout_id, []).append(place)
+    for layout, positions in sorted(places.items()):
+        names = results.layout_names(connection, layout)
+        packed = b"".join(state.vector for place in positions if (state := states[place]) is not None)
+        table = np.frombuffer(packed).reshape(len(positions), len(names))
+        for name, values in zip(names, table.T, strict=True):
+            columns.setdefault(name, np.full(len(states), np.nan))[positions] = values
+    return columns
+
+
+def _verdict(state: StateRow | None) -> Verdict:
+    if state is None:
+        return Verdict.UNKNOWN
+    return Verdict.DEGRADED if state.reasons else Verdict.HEALTHY
+
+
+def _ordering(before: _Read, now: _Read) -> str:
+    """Choose the measure that says who got worse: NDCG@10 where both have it, else that at k, else coverage."""
+    names = ("NDCG@10", f"NDCG@{now.setting.yardstick.k}")
+    both = before.side.columns.keys() & now.side.columns.keys()
+    return next((name for name in names if name in both), "coverage")
+
+
+def _differences(before: _Read, now: _Read) -> list[tuple[bool, str]]:
+    """Say what differs about how the two came about, and whether that keeps them from being compared strictly."""
+    old, new = before.setting.yardstick, now.setting.yardstick
+    told: list[tuple[bool, bool, str]] = [
+        (
+            before.outline["suite_hash"] != now.outline["suite_hash"],
+            True,
+            "the suites differ: only canaries with the same key and query are compared, whatever they expect",
+        ),
+        (
+            before.row.measures_version != now.row.measures_version,
+            True,
+            f"the numbers are of measures versions {before.row.measures_version} and {now.row.measures_version}",
+        ),
+        (old.k != new.k, True, f"k is {old.k} and {new.k}, which coverage and who is degraded depend on"),
+        (old.fetch_k != new.fetch_k, False, f"fetch_k is {old.fetch_k} and {new.fetch_k}"),
+        (old.scorer != new.scorer, True, "relevance is measured in different ways, which the health score depends on"),
+        (
+            before.row.check_id != now.row.check_id,
+            False,
+            f"the runs are of different checks, {before.row.check} and {now.row.check}",
+        ),
+        (
+            before.retriever != now.retriever,
+            False,
+            f"different retrievers were asked, {before.retriever} and {now.retriever}",
+        ),
+        (
+            before.retriever == now.retriever and before.retriever_version != now.retriever_version,
+            False,
+            f"retriever {now.retriever} was configured differently",
+        ),
+        (
+            before.row.index_version != now.row.index_version,
+            False,
+            f"the index versions are {before.row.index_version or 'unknown'} and {now.row.index_version or 'unknown'}",
+        ),
+    ]
+    return [(strict, sentence) for differs, strict, sentence in told if differs]
+
+
+def _counts(pairs: Sequence[Pair]) -> dict[Change, int]:
+    counted = Counter(pair.change for pair in pairs)
+    return {change: counted[change] for change in Change}
+
+
+def _measures(before: _Read, now: _Read, found: Mapping[str, Moved]) -> dict[str, Any]:
+    """Shape how measures differ: those of the runs, and over the pairs of canaries what may be chance."""
+    names = dict.fromkeys([*now.row.aggregates, *before.row.aggregates])
+    return {
+        name: {
+            **_sides(before.row.aggregates.get(name), now.row.aggregates.get(name)),
+            "paired": _paired(found[name]) if name in found else None,
+        }
+        for name in names
+        if "/" not in name
+    }
+
+
+def _paired(one: Moved) -> dict[str, Any]:
+    interval = one.interval
+    return {
+        "canaries": one.pairs,
+        **_sides(one.before, one.now),
+        "low": None if interval is None else number(interval.low),
+        "high": None if interval is None else number(interval.high),
+        "confidence": None if interval is None else interval.confidence,
+        "p": number(one.p),
+    }
+
+
+def _categories(before: RunRow, now: RunRow) -> dict[str, Any]:
+    old, new = stored_aggregates(before).categories, stored_aggregates(now).categories
+    return {
+        name: {
+            score: _sides(
+                getattr(old[name], score) if name in old else None, getattr(new[name], score) if name in new else None
+            )
+            for score in ("health_score", "coverage")
+        }
+        for name in dict.fromkeys([*new, *old])
+    }
+
+
+def _sides(before: float | None, now: float | None) -> dict[str, float | None]:
+    difference = None if before is None or now is None else now - before
+    return {"before": number(before), "now": number(now), "difference": number(difference)}
+
+
+def _items(connection: Connection, before: _Read, now: _Read, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
+    """Shape the canaries of one page with their ranks, and how alike their rankings are."""
+    chosen = [(_state(before, pair.before), _state(now, pair.now)) for pair in pairs]
+    differing = [
+        state.ranking_id
+        for old, new in chosen
+        if old is not None and new is not None and old.ranking_id != new.ranking_id
+        for state in (old, new)
+    ]
+    rankings = results.read_rankings(connection, sorted(set(differing)))
+    return [
+        {
+            "key": pair.key,
+            **_asked(before, now, pair),
+            "change": str(pair.change),
+            "difference": number(pair.difference),
+            "rbo": number(_alike(rankings, old, new)),
+            "before": _result(before, pair.before, old),
+            "now": _result(now, pair.now, new),
+        }
+        for pair, (old, new) in zip(pairs, chosen, strict=True)
+    ]
+
+
+def _state(read: _Read, place: int | None) -> StateRow | None:
+    return None if place is None else read.states[place]
+
+
+def _asked(before: _Read, now: _Read, pair: Pair) -> dict[str, Any]:
+    read, place = (now, pair.now) if pair.now is not None else (before, pair.before)
+    assert place is not None  # noqa: S101 - a pair is of one run at least
+    canary = read.setting.canaries[place]
+    return {"query": canary.query, "category": str(canary.category), "tags": list(canary.tags)}
+
+
+def _alike(rankings: Mapping[int, Ranking], old: StateRow | None, new: StateRow | None) -> float | None:
+    """Say how alike two rankings are; None where either was not measured."""
+    if old is None or new is None:
+        return None
+    if old.ranking_id == new.ranking_id:
+        return 1.0
+    return rbo(rankings[old.ranking_id].ids, rankings[new.ranking_id].ids)
+
+
+def _result(read: _Read, place: int | None, state: StateRow | None) -> dict[str, Any] | None:
+    """Shape a canary as one run had it; None where the run did not ask it."""
+    if place is None:
+        return None
+    failure = read.failures.get(place)
+    skipped = Outcome.SKIPPED if state is None else Outcome.OK
+    return {
+        "verdict": str(_verdict(state)),
+        "outcome": failure.outcome if failure is not None else str(skipped),
+        "reasons": [] if state is None else [str(reason) for reason in unpack_reasons(state.reasons)],
+        "rank": None if state is None else Match.from_bytes(state.matched).first_relevant,
+        "top_score": None if state is None else number(state.top_score),
+        "measures": {
+            name: number(float(column[place])) for name, column in read.side.columns.items() if name not in _RUN_ONLY
+        },
+    }

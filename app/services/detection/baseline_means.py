@@ -1,0 +1,85 @@
+"""Mean measures of canaries, packed: what rules that compare with a baseline compare with."""
+
+import zlib
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.runs.drops import Column
+from app.domain.runs.evaluation import Tally
+from app.domain.runs.measures import MEASURES_VERSION
+from app.services.runs.plans import Plan
+from app.services.score_details import yardstick_of
+from app.store.catalog import suites
+from app.store.engine import Connection
+from app.store.history.state_spans import Asked, read_past
+from app.store.runs.results import RunRow
+
+Floats = NDArray[np.float64]
+
+
+class Means(msgspec.Struct, array_like=True, frozen=True):
+    """Mean measures by canary version: the bytes are little-endian int64 and (N, M) float32."""
+
+    versions: bytes
+    names: list[str]
+    means: bytes
+    k: int
+    measures_version: str
+
+    def column_of(self, version_ids: Sequence[int]) -> Column:
+        """Give the means of these canaries by the name of a measure; NaN = it is not among them."""
+        table = np.frombuffer(self.means, dtype="<f4").reshape(-1, len(self.names))
+        place_of = {version: place for place, version in enumerate(np.frombuffer(self.versions, dtype="<i8").tolist())}
+        places = np.array([place_of.get(version, -1) for version in version_ids], dtype=np.intp)
+
+        def column(name: str) -> Floats:
+            found = np.full(len(places), np.nan)
+            if name in self.names:
+                found[places >= 0] = table[places[places >= 0], self.names.index(name)]
+            return found
+
+        return column
+
+
+def unpack_means(body: bytes) -> Means | None:
+    """Read what was packed; None = nothing was."""
+    return msgspec.msgpack.decode(zlib.decompress(body), type=Means) if body else None
+
+
+def means_of_runs(connection: Connection, plan: Plan, tally: Tally, run_ids: Sequence[int]) -> bytes:
+    """Average every measure of the watched canaries over these runs, the one that is about to end maybe among them."""
+    names = [str(measure) for measure in plan.yardstick.measures]
+    asked = Asked(version_ids=[int(key) for key in plan.members.keys], k=plan.yardstick.k, names=names)
+    stored = [run_id for run_id in run_ids if run_id != plan.run.id]
+    sums, counts = read_past(connection, plan.run.check_id, stored, asked).sums()
+    if len(stored) < len(run_ids):
+        current = tally.scores(names)[plan.panel.watched]
+        sums += np.nan_to_num(current)
+        counts += ~np.isnan(current)
+    return _packed(asked, sums, counts)
+
+
+def means_of_run(connection: Connection, run: RunRow) -> bytes:
+    """Give what every canary of an ended run had, whose definitions are known, so that it outlives the run."""
+    if run.suite_version_id is None or run.check_version_id is None or run.retriever_version_id is None:
+        raise ValueError(f"Run {run.id} says not by which definitions it was judged.")
+    yardstick = yardstick_of(connection, run.check_version_id, run.retriever_version_id)
+    version_ids = [version_id for _, version_id in suites.members_of(connection, run.suite_version_id)]
+    names = [str(measure) for measure in yardstick.measures]
+    asked = Asked(version_ids=version_ids, k=yardstick.k, names=names)
+    return _packed(asked, *read_past(connection, run.check_id, [run.id], asked).sums())
+
+
+def _packed(asked: Asked, sums: Floats, counts: Floats) -> bytes:
+    means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
+    packed = Means(
+        versions=np.array(asked.version_ids, dtype="<i8").tobytes(),
+        names=list(asked.names),
+        means=means.astype("<f4").tobytes(),
+        k=asked.k,
+        measures_version=MEASURES_VERSION,
+    )
+    return zlib.compress(msgspec.msgpack.encode(packed), 1)

@@ -1,0 +1,156 @@
+"""A check's detector, led over the check's stored runs once more: the same numbers as when the runs ended.
+
+Nothing is written. What only the moment knew is taken from what was stored: which alerts stood, and what people chose.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.detection import Change, Members, Observation, Reading
+from app.domain.runs.evaluation import Panel
+from app.services.catalog.suite_snapshots import load_suite
+from app.services.detection.detectors import Action, Detector, Gauge, Sighting, advance, close_of, learn_on, seen
+from app.services.lookup import find_check
+from app.services.score_details import yardstick_of
+from app.store.detection import detectors
+from app.store.detection.detectors import ChoiceRow, DetectionRow, Frozen
+from app.store.engine import Connection, Store
+from app.store.history.state_spans import read_past
+
+_BLOCK = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retraced:
+    """What the detector says of one run, and what it said when the run ended."""
+
+    run_id: int
+    reading: Reading
+    culprits: tuple[str, ...]
+    """Keys of the canaries named."""
+    learned: bool
+    """A baseline was learned after this run."""
+    stored: DetectionRow | None
+    """None = nothing is stored: the run is older than detectors are."""
+
+
+def replay_check(
+    store: Store, slug: str, *, moved: Callable[[int, int], None] = lambda _done, _total: None
+) -> list[Retraced]:
+    """Lead the detector of a check over its stored runs, oldest first; `moved` hears how many are done, of how many.
+
+    It begins with the first run that is still there and that a detector has seen, or where none has with the first
+    that measured anything. Where older runs have been pruned it therefore warms up anew. Raises NotFoundError.
+    """
+    found: list[Retraced] = []
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        stored = {row.run_id: row for row in detectors.all_detections(connection, check.id)}
+        runs = detectors.frozen_runs(connection, check.id, since=min(stored, default=0))
+        runs = [run for run in runs if run.run_id in stored or not stored]
+        trail = _Trail(check_id=check.id, stored=stored, choices=detectors.list_choices(connection, check.id)[::-1])
+        for block in _blocks(runs):
+            for one in _observed(connection, check.id, block):
+                found.append(trail.follow(connection, one))
+                moved(len(found), len(runs))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Observed:
+    run_id: int
+    panel: Panel
+    members: Members
+    gauge: Gauge
+    close: int
+    observation: Observation
+
+
+def _blocks(runs: Sequence[Frozen]) -> Iterator[list[Frozen]]:
+    """Cut runs into pieces that worked with the same definitions, none of them long."""
+    for _, alike in groupby(runs, key=lambda run: (run.suite_version_id, run.check_version_id)):
+        piece = list(alike)
+        for start in range(0, len(piece), _BLOCK):
+            yield piece[start : start + _BLOCK]
+
+
+def _observed(connection: Connection, check_id: int, runs: Sequence[Frozen]) -> Iterator[_Observed]:
+    """Read what was observed in runs that worked with the same definitions."""
+    first = runs[0]
+    suite = load_suite(connection, first.suite_version_id)
+    panel, watched = suite.panel, suite.watched
+    yardstick = yardstick_of(connection, first.check_version_id, first.retriever_version_id)
+    gauge = Gauge.of(yardstick)
+    run_ids = [run.run_id for run in runs]
+    lost, quality = seen(read_past(connection, check_id, run_ids, gauge.asked(watched)))
+    for place, run_id in enumerate(run_ids):
+        yield _Observed(
+            run_id=run_id,
+            panel=panel,
+            members=watched,
+            gauge=gauge,
+            close=close_of(yardstick.rules),
+            observation=Observation(lost=lost[place], ndcg=quality[place]),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Trail:
+    """Where the detector stands, and which runs it has come by."""
+
+    check_id: int
+    stored: dict[int, DetectionRow]
+    choices: Sequence[ChoiceRow]
+    detector: Detector | None = None
+    passed: list[int] = field(default_factory=list)
+    eligible: list[int] = field(default_factory=list)
+
+    def follow(self, connection: Connection, one: _Observed) -> Retraced:
+        """Take in the next run."""
+        sighting = Sighting(
+            check_id=self.check_id,
+            run_id=one.run_id,
+            gauge=one.gauge,
+            members=one.members,
+            observation=one.observation,
+            close=one.close,
+            choice=self._choice(one.run_id),
+        )
+        step = advance(connection, self.detector, sighting, self._learnable)
+        reading, row = step.reading, self.stored.get(one.run_id)
+        self.passed.append(one.run_id)
+        if reading.open or reading.change is Change.CLOSED:
+            since = self.passed[-reading.since :][0]
+            self.eligible = [run_id for run_id in self.eligible if run_id < since]
+            well = False
+        else:
+            well = row is None or not row.body.get("alerted")
+        self.detector, learned = learn_on(connection, step, sighting, self._learnable, eligible=well)
+        if well:
+            self.eligible.append(one.run_id)
+        keys = [one.panel.canaries[position].key for position in _positions(one.panel, reading)]
+        return Retraced(
+            run_id=one.run_id, reading=reading, culprits=tuple(keys), learned=learned is not None, stored=row
+        )
+
+    def _choice(self, run_id: int) -> ChoiceRow | None:
+        """Give the choice in force for a run; where the present was accepted since the last one, begin anew."""
+        made = [choice for choice in self.choices if choice.after_run < run_id]
+        known = None if self.detector is None else self.detector.choice_id
+        if any(choice.action == Action.ACCEPTED for choice in made if known is None or choice.id > known):
+            self.detector = None
+        return made[-1] if made else None
+
+    def _learnable(self, _: Sighting, since: int, until: int | None, count: int) -> Sequence[int]:
+        wanted = [run_id for run_id in self.eligible if run_id >= since and (until is None or run_id <= until)]
+        return wanted[-count:] if count else []
+
+
+def _positions(panel: Panel, reading: Reading) -> list[int]:
+    watched: NDArray[np.intp] = panel.watched
+    positions: list[int] = watched[[one.position for one in reading.culprits]].tolist()
+    return positions

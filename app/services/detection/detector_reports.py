@@ -1,0 +1,100 @@
+"""What a detector said of a run, as the JSON that is kept beside the run; what rules look at of it is read by facts."""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import pairwise
+from typing import Any, Final
+
+from app.domain.alerts.guard import FirstRun
+from app.domain.comparison.significance import Difference
+from app.domain.detection import Reading
+from app.domain.runs.drops import drop_as_json
+
+CULPRITS: Final = 50
+"""At most so many are named; how many there are is said."""
+_LONGEST_VERSION: Final = 80
+
+
+def body_of(
+    reading: Reading,
+    keys: Sequence[str],
+    *,
+    since_run: int | None,
+    index_change: Mapping[str, Any] | None,
+    drops: Mapping[str, Difference | str],
+    drift: Mapping[str, Any] | None,
+    anew: str = "",
+    first: FirstRun | None = None,
+) -> dict[str, Any]:
+    """Write down what there is to say of a run besides the columns; `keys` are those of the watched canaries.
+
+    `anew`: why the detector began anew with what it measures, said while it warms up; `first`: what a guard compares
+    with until then.
+    """
+    body: dict[str, Any] = {"reason": reason_of(reading, since_run, index_change)}
+    told: dict[str, Any] = {
+        "scopes": {name: float(f"{value:.6g}") for name, value in reading.scopes.items()},
+        "severity": reading.severity,
+        "change": reading.change,
+        "good": reading.good,
+        "groups": list(reading.groups),
+        "warming": reading.warming,
+        "anew": reading.warming and anew,
+        "unknown": reading.unknown,
+        "usual": reading.usual and list(reading.usual),
+        "index_change": index_change,
+        "drops": {key: drop_as_json(found) for key, found in drops.items()},
+        "drift": drift,
+        "first": first and {"run": str(first.run_id), "coverage": first.coverage},
+    }
+    body |= {name: value for name, value in told.items() if value}
+    if reading.culprits:
+        named = [
+            {"key": keys[one.position], "signal": str(one.signal), "evidence": one.evidence}
+            for one in reading.culprits[:CULPRITS]
+        ]
+        body["culprits"] = {"total": len(reading.culprits), "named": named}
+    return body
+
+
+def first_run_of(body: Mapping[str, Any]) -> FirstRun | None:
+    """Run that a guard compared with, as kept beside a run; None where a baseline stood or nobody kept it."""
+    first = body.get("first")
+    return None if first is None else FirstRun(run_id=int(first["run"]), coverage=first["coverage"])
+
+
+def withholding(alerted: AbstractSet[str], body: Mapping[str, Any]) -> AbstractSet[str]:
+    """Say which of the rules with a standing alert keep baselines from being learned of a run.
+
+    What cannot be told for want of a baseline must not keep one from being learned.
+    """
+    return alerted - {key for key, found in body.get("drops", {}).items() if "unknown" in found}
+
+
+def reason_of(reading: Reading, since_run: int | None, index_change: Mapping[str, Any] | None) -> str:
+    """Give the sentence of a reading without its full stop, with since when that holds."""
+    told = reading.reason.removesuffix(".")
+    if not reading.open or since_run is None:
+        return told
+    told += f"; since run {since_run}"
+    if index_change is None:
+        return told
+    changed = f"index version {index_change['before']} -> {index_change['now']}"
+    same = index_change["run"] == str(since_run)
+    return f"{told}, when {changed}" if same else f"{told}; {changed} came with run {index_change['run']}"
+
+
+def index_change_of(
+    marks: Sequence[tuple[int, str]], since_run: int, run_id: int, now: str | None
+) -> dict[str, str] | None:
+    """Find the first change of the index version from `since_run` on; None = there was none.
+
+    `marks` are the runs with which versions came, oldest first; `now` is what the run itself says, which has no mark.
+    """
+    told = [*marks]
+    if now is not None and (not told or told[-1][1] != now):
+        told.append((run_id, now))
+    for (_, before), (run, version) in pairwise(told):
+        if run >= since_run:
+            return {"run": str(run), "before": before[:_LONGEST_VERSION], "now": version[:_LONGEST_VERSION]}
+    return None

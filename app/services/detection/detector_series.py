@@ -1,0 +1,51 @@
+"""The evidence of harm over time: what the detector of a check made of each run, one number each."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from app.domain.detection import Settings
+from app.formats.history import shapes
+from app.services.lookup import find_check
+from app.store.engine import Store
+from app.store.history import series
+from app.store.history.series import Sight
+
+MOST_RUNS: Final = 10_000
+"""So many are read at most, the newest ones of a period."""
+
+
+def evidence(
+    store: Store, slug: str, *, start: int, end: int, points: int, most_runs: int = MOST_RUNS
+) -> dict[str, Any]:
+    """Read the evidence of a period in at most `points` points, each the run of its stretch with most of it."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        found = series.sights(connection, check.id, start, end, limit=most_runs)
+    cut = len(found) == most_runs
+    return {
+        "check": slug,
+        "from": shapes.time_text(start),
+        "to": shapes.time_text(end),
+        "since": shapes.time_text(found[0].at if cut else start),
+        "threshold": 1 / Settings().alpha,
+        "points": [_point(block) for block in _blocks(found, points)],
+    }
+
+
+def _blocks(found: Sequence[Sight], points: int) -> list[Sequence[Sight]]:
+    size = max(1, -(-len(found) // points))
+    return [found[place : place + size] for place in range(0, len(found), size)]
+
+
+def _point(block: Sequence[Sight]) -> dict[str, Any]:
+    """Shape the worst of some runs in a row: an alarm is not to be averaged away."""
+    worst = max(block, key=lambda one: -1.0 if one.evidence is None else one.evidence)
+    return {
+        "at": shapes.time_text(worst.at),
+        "run": str(worst.run_id),
+        "runs": len(block),
+        "evidence": shapes.number(worst.evidence),
+        "lost": worst.lost,
+        "worse": worst.worse,
+        "open": any(one.open for one in block),
+    }

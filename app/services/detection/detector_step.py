@@ -1,0 +1,290 @@
+"""What a check's detector makes of a run that is about to end, and how that is written with it.
+
+`look` reads and decides, outside of the transaction that ends the run; `record` writes inside it, and `settle` after
+its alerts are known, since baselines are never learned of runs during which one stands.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.alerts.guard import FirstRun, first_run
+from app.domain.detection import (
+    Baseline,
+    Change,
+    Observation,
+    Reading,
+    pack_baseline,
+    unpack_baseline,
+)
+from app.domain.model import RuleKind
+from app.domain.runs.drops import NO_BASELINE, Column, drops
+from app.domain.runs.evaluation import Tally
+from app.domain.runs.measures import MEASURES_VERSION
+from app.services.detection import detector_reports, score_drift
+from app.services.detection.baseline_means import Means, means_of_runs, unpack_means
+from app.services.detection.detectors import (
+    Action,
+    Detector,
+    Gauge,
+    Learned,
+    Sighting,
+    advance,
+    close_of,
+    learn_on,
+    lost_of,
+    stored_learnable,
+)
+from app.services.runs.plans import Plan
+from app.services.runs.staging import Gathered
+from app.store.detection import detectors
+from app.store.detection.detectors import ChoiceRow, DetectionRow, DetectorRow
+from app.store.engine import Connection, Store, cached, to_us
+
+_BASELINE_BYTES: Final = 100
+"""Of a canary, beside its failures."""
+
+
+class OvertakenError(Exception):
+    """Somebody changed what the detector is compared with, or saw another run, since it looked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What the detector made of a run, and all that is to be written with it."""
+
+    before: DetectorRow | None
+    choice: ChoiceRow | None
+    row: DetectionRow
+    regressed: NDArray[np.intp]
+    """Positions of the canaries that an open alarm names and that fail in this run."""
+    pinned: Learned | None
+    well: tuple[Detector, Learned | None] | None
+    """The detector after this run if it may be learned of, with what was learned; None = it may not, whatever else."""
+    otherwise: Detector
+    means: bytes
+    """Of the runs of the baseline that was learned, packed; empty where none was."""
+
+
+def look(store: Store, plan: Plan, tally: Tally, gathered: Gathered) -> Watched | None:
+    """Let the detector look at a measured run; None where no canary of it is watched."""
+    if not plan.members.keys:
+        return None
+    with store.read() as connection:
+        return _look(connection, plan, tally, gathered)
+
+
+def record(connection: Connection, plan: Plan, watched: Watched | None, *, now: datetime) -> int | None:
+    """Write what the detector made of the run that is being ended; gives the baseline it was compared with.
+
+    Raises OvertakenError.
+    """
+    if watched is None:
+        return None
+    check_id, row = plan.run.check_id, watched.row
+    if not detectors.is_at(connection, check_id, watched.before, watched.choice):
+        raise OvertakenError
+    if watched.pinned is not None:
+        row = replace(row, baseline_id=_save(connection, check_id, watched.pinned, watched.means, now))
+    detectors.save_detection(connection, row)
+    if row.since_run is not None:
+        detectors.unlearn(connection, check_id, row.since_run)
+    return row.baseline_id
+
+
+def settle(
+    connection: Connection, plan: Plan, watched: Watched | None, *, baseline_id: int | None, now: datetime
+) -> None:
+    """Keep the detector as it is after the run, and what it learned, now that the alerts of the check are known."""
+    if watched is None:
+        return
+    check_id, run_id = plan.run.check_id, plan.run.id
+    detector = watched.otherwise
+    if watched.well is not None:
+        alerted = bool(detector_reports.withholding(detectors.alerted_rules(connection, check_id), watched.row.body))
+        # Replays cannot ask for alerts: this tells them from runs that were learned of until an alarm reached back.
+        body = {**watched.row.body, "alerted": True} if alerted else watched.row.body
+        detectors.settle_detection(connection, run_id, learns=not alerted, body=body)
+        if not alerted:
+            detector, learned = watched.well
+            if learned is not None:
+                baseline_id = _save(connection, check_id, learned, watched.means, now)
+    detectors.save_detector(connection, check_id, run_id=run_id, baseline_id=baseline_id, body=detector.packed())
+
+
+def _look(connection: Connection, plan: Plan, tally: Tally, gathered: Gathered) -> Watched:
+    check_id, run_id = plan.run.check_id, plan.run.id
+    before = detectors.find_detector(connection, check_id)
+    choice = detectors.newest_choice(connection, check_id)
+    sighting = _sighting(plan, tally, choice)
+    learnable = stored_learnable(connection)
+    held = None if before is None else _unpacked(connection, before)
+    step = advance(connection, held, sighting, learnable)
+    reading = step.reading
+    may_learn = not reading.open and reading.change is not Change.CLOSED
+    well = learn_on(connection, step, sighting, learnable, eligible=True) if may_learn else None
+    learned = step.pinned or (well[1] if well is not None else None)
+    since_run = _since(connection, check_id, run_id, reading)
+    in_force = None if before is None or step.baseline is None or step.pinned is not None else before.baseline_id
+    panel = plan.panel
+    compared, why_none = _before(connection, plan, choice, in_force)
+    body = detector_reports.body_of(
+        reading,
+        [panel.canaries[position].key for position in panel.watched] if reading.culprits else (),
+        since_run=since_run,
+        index_change=_index_change(connection, plan, since_run, gathered.index_version),
+        drops=drops(
+            plan.yardstick.rules,
+            k=plan.yardstick.k,
+            categories=panel.categories,
+            before=compared,
+            why_none=why_none,
+            now=lambda name: tally.scores([name])[:, 0],
+        ),
+        drift=_drift(connection, plan, gathered, in_force),
+        anew=step.detector.anew,
+        first=_first_run(connection, sighting, before, held) if step.baseline is None else None,
+    )
+    return Watched(
+        before=before,
+        choice=choice,
+        row=DetectionRow(
+            run_id=run_id,
+            check_id=check_id,
+            baseline_id=in_force,
+            evidence=reading.evidence,
+            lost=reading.lost,
+            worse=reading.worse,
+            open=reading.open,
+            since_run=since_run,
+            learns=False,
+            body=body,
+        ),
+        regressed=panel.watched[[one.position for one in reading.culprits if reading.open and one.fails]],
+        pinned=step.pinned,
+        well=well,
+        otherwise=learn_on(connection, step, sighting, learnable, eligible=False)[0],
+        means=b"" if learned is None else means_of_runs(connection, plan, tally, learned.run_ids),
+    )
+
+
+def _first_run(
+    connection: Connection, sighting: Sighting, before: DetectorRow | None, held: Detector | None
+) -> FirstRun:
+    """Run that a guard compares this one with, which may be itself; no baseline stands."""
+    measured = sighting.observation.lost[sighting.observation.lost >= 0]
+    now = FirstRun(run_id=sighting.run_id, coverage=float(1 - measured.mean()) if measured.size else None)
+    if before is None or held is None or held.gauge != sighting.gauge:
+        return now
+    last = detectors.detections_of(connection, [before.run_id]).get(before.run_id)
+    known = None if last is None else detector_reports.first_run_of(last.body)
+    return first_run(known, now, keys_before=held.follower.state.keys, keys_now=sighting.members.keys)
+
+
+def _sighting(plan: Plan, tally: Tally, choice: ChoiceRow | None) -> Sighting:
+    gauge = Gauge.of(plan.yardstick)
+    hits, quality = tally.scores([gauge.hit, gauge.quality])[plan.panel.watched].T
+    return Sighting(
+        check_id=plan.run.check_id,
+        run_id=plan.run.id,
+        gauge=gauge,
+        members=plan.members,
+        observation=Observation(lost=lost_of(hits), ndcg=quality),
+        close=close_of(plan.yardstick.rules),
+        choice=choice,
+    )
+
+
+def _unpacked(connection: Connection, row: DetectorRow) -> Detector:
+    def baseline(open_: bool) -> Baseline | None:  # noqa: FBT001 - as unpacked calls it
+        if row.baseline_id is None:
+            return None
+        read = partial(_baseline, connection, row.baseline_id, failures=open_)
+        return cached(connection, ("baseline", row.baseline_id, open_), read)
+
+    return Detector.unpacked(row.body, baseline)
+
+
+def _baseline(connection: Connection, baseline_id: int, *, failures: bool) -> tuple[Baseline, int]:
+    """Return a baseline and its size in bytes."""
+    found = unpack_baseline(*detectors.body_of_baseline(connection, baseline_id, failures=failures))
+    size = len(found.keys) * _BASELINE_BYTES + (0 if found.failures is None else found.failures.nbytes)
+    return found, size
+
+
+def _means(body: bytes) -> tuple[Means | None, int]:
+    """Return means and their size in bytes."""
+    found = unpack_means(body)
+    return found, 0 if found is None else len(found.versions) + len(found.means)
+
+
+def _since(connection: Connection, check_id: int, run_id: int, reading: Reading) -> int | None:
+    """Give the run with which the fault of an alarm that stands, or that just closed, began."""
+    if not reading.open and reading.change is not Change.CLOSED:
+        return None
+    if reading.since <= 1:
+        return run_id
+    return detectors.nth_newest_run(connection, check_id, reading.since - 1) or run_id
+
+
+def _index_change(
+    connection: Connection, plan: Plan, since_run: int | None, now: str | None
+) -> Mapping[str, str] | None:
+    if since_run is None:
+        return None
+    marks = detectors.marks_since(connection, plan.run.check_id, since_run)
+    return detector_reports.index_change_of(marks, since_run, plan.run.id, now)
+
+
+def _drift(connection: Connection, plan: Plan, gathered: Gathered, baseline_id: int | None) -> Mapping[str, Any] | None:
+    baseline = None if baseline_id is None else detectors.find_baseline(connection, baseline_id)
+    if baseline is None:
+        return None
+    return score_drift.drift_of(
+        connection, plan, gathered.rankings, first_run=baseline.first_run, last_run=baseline.last_run
+    )
+
+
+def _before(
+    connection: Connection, plan: Plan, choice: ChoiceRow | None, baseline_id: int | None
+) -> tuple[Column | None, str]:
+    """Give what each canary of the panel had before, by measure: in the run pinned, or on average in the baseline.
+
+    Where that is not known, the second says why.
+    """
+    if not any(rule.kind is RuleKind.DROP for rule in plan.yardstick.rules):
+        return None, NO_BASELINE
+    if choice is not None and choice.action == Action.PINNED:
+        kept = cached(
+            connection, ("pinned", choice.id), lambda: _means(detectors.means_of_choice(connection, choice.id))
+        )
+        if kept is None:
+            return None, "the pinned run has been forgotten"
+        if (kept.k, kept.measures_version) != (plan.yardstick.k, MEASURES_VERSION):
+            return None, f"the pinned run was judged otherwise (k {kept.k}, measures {kept.measures_version})"
+    elif baseline_id is not None:
+        kept = cached(connection, ("means", baseline_id), lambda: _means(detectors.means_of(connection, baseline_id)))
+    else:
+        kept = None
+    return (None, NO_BASELINE) if kept is None else (kept.column_of(plan.version_ids), "")
+
+
+def _save(connection: Connection, check_id: int, learned: Learned, means: bytes, now: datetime) -> int:
+    body, failures = pack_baseline(learned.baseline)
+    return detectors.save_baseline(
+        connection,
+        check_id=check_id,
+        first_run=learned.run_ids[0],
+        last_run=learned.run_ids[-1],
+        runs=learned.baseline.runs,
+        deterministic=learned.baseline.deterministic,
+        learned_at=to_us(now),
+        body=body,
+        failures=failures,
+        means=means,
+    )

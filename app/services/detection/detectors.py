@@ -1,0 +1,272 @@
+"""A check's detector between its runs: as it is kept, when it begins anew, and what it learns of which runs.
+
+Live runs and replays go the same way here, so that they come to the same numbers. What a detector decides is the
+domain's business; who writes what, watching's.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.detection import (
+    Baseline,
+    Follower,
+    Members,
+    Observation,
+    Reading,
+    Settings,
+    follow,
+    learn_when_due,
+    observe,
+    pack_state,
+    unpack_state,
+)
+from app.domain.detection.check_tracker import learned as with_baseline
+from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS, learn
+from app.domain.detection.realignment import realign
+from app.domain.model import Rule, RuleKind
+from app.domain.runs.evaluation import Yardstick
+from app.domain.runs.measures import MEASURES_VERSION, Measure
+from app.store.detection import detectors
+from app.store.detection.detectors import ChoiceRow
+from app.store.engine import Connection
+from app.store.history.state_spans import Asked, Past, read_past
+
+Floats = NDArray[np.float64]
+Fails = NDArray[np.int8]
+
+_QUALITY_DEPTH: Final = 10
+
+
+class Action(StrEnum):
+    """What people can say about what a check is compared with."""
+
+    ACCEPTED = "accepted"
+    PINNED = "pinned"
+    MOVING = "moving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauge:
+    """By what the canaries of a check are watched; with another gauge everything begins anew."""
+
+    k: int
+    quality: str
+    """The measure `worse` is told by: NDCG@10 where it is computed, else that at k."""
+    measures_version: str
+
+    @classmethod
+    def of(cls, yardstick: Yardstick) -> "Gauge":
+        """Give the gauge of a check."""
+        deep = Measure("NDCG", _QUALITY_DEPTH)
+        known = deep in yardstick.measures and yardstick.fetch_k >= _QUALITY_DEPTH
+        quality = deep if known else Measure("NDCG", yardstick.k)
+        return cls(k=yardstick.k, quality=str(quality), measures_version=MEASURES_VERSION)
+
+    @property
+    def hit(self) -> str:
+        """The measure `lost` is told by."""
+        return str(Measure("Hit", self.k))
+
+    def changed_from(self, before: "Gauge") -> str:
+        """Say in what this one differs from another."""
+        told = {"k": (before.k, self.k), "quality": (before.quality, self.quality)}
+        told["measures"] = (before.measures_version, self.measures_version)
+        return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in told.items() if old != new)
+
+    def asked(self, members: Members) -> Asked:
+        """Say what of the past of canaries a detector learns of."""
+        return Asked(version_ids=[int(key) for key in members.keys], k=self.k, names=(self.hit, self.quality))
+
+
+class _Packed(msgspec.Struct, array_like=True, frozen=True):
+    gauge: tuple[int, str, str]
+    first_run: int
+    choice_id: int | None
+    state: bytes
+    anew: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detector:
+    """What is kept of a check between two runs."""
+
+    follower: Follower
+    gauge: Gauge
+    first_run: int
+    """The first run since it began anew: nothing before is learned of, but for a pinned run."""
+    choice_id: int | None
+    """The newest choice of what to compare with that it knows."""
+    anew: str = ""
+    """Why it began anew, if that is because the check measures otherwise by now; a sentence without its full stop."""
+
+    def packed(self) -> bytes:
+        """Write it, less the baseline, which is kept apart."""
+        gauge = (self.gauge.k, self.gauge.quality, self.gauge.measures_version)
+        state = pack_state(self.follower.state)
+        return msgspec.msgpack.encode(
+            _Packed(gauge=gauge, first_run=self.first_run, choice_id=self.choice_id, state=state, anew=self.anew)
+        )
+
+    @staticmethod
+    def state_of(body: bytes) -> bytes:
+        """Give the packed state of what `packed` wrote."""
+        return msgspec.msgpack.decode(body, type=_Packed).state
+
+    @classmethod
+    def unpacked(cls, body: bytes, baseline: Callable[[bool], Baseline | None]) -> "Detector":
+        """Read it; `baseline` is told whether an alarm is open, when its failures are needed too."""
+        packed = msgspec.msgpack.decode(body, type=_Packed)
+        state = unpack_state(packed.state)
+        k, quality, version = packed.gauge
+        return cls(
+            follower=Follower(state=state, baseline=baseline(state.open)),
+            gauge=Gauge(k=k, quality=quality, measures_version=version),
+            first_run=packed.first_run,
+            choice_id=packed.choice_id,
+            anew=packed.anew,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One measured run, as a detector sees it."""
+
+    check_id: int
+    run_id: int
+    gauge: Gauge
+    members: Members
+    observation: Observation
+    close: int
+    """After how many good runs in a row an alarm ends."""
+    choice: ChoiceRow | None
+    """What to compare with, as chosen by then; None = nobody chose."""
+
+    @property
+    def settings(self) -> Settings:
+        """How the detector is set."""
+        pinned = self.choice is not None and self.choice.action == Action.PINNED
+        return Settings(close=self.close, relearn=not pinned)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """A baseline that was just learned, and of which runs, oldest first."""
+
+    baseline: Baseline
+    run_ids: Sequence[int]
+
+
+Learnable = Callable[[Sighting, int, int | None, int], Sequence[int]]
+"""Lists the newest runs before a sighting that may be learned of: (sighting, since, until or None, at most)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one run did to a detector, before anything is learned of it."""
+
+    detector: Detector
+    reading: Reading
+    pinned: Learned | None
+    """What was learned up to a run that was pinned since the last one."""
+    baseline: Baseline | None
+    """That in force as it was learned, whatever canaries there are now."""
+
+
+def advance(connection: Connection, before: Detector | None, sighting: Sighting, learnable: Learnable) -> Step:
+    """Take in one measured run: begin anew where that is due, take over what was chosen, then look."""
+    ready, pinned = _prepared(connection, before, sighting, learnable)
+    follower, reading = observe(ready.follower, sighting.members, sighting.observation, sighting.settings)
+    return Step(
+        detector=replace(ready, follower=follower), reading=reading, pinned=pinned, baseline=ready.follower.baseline
+    )
+
+
+def learn_on(
+    connection: Connection, step: Step, sighting: Sighting, learnable: Learnable, *, eligible: bool
+) -> tuple[Detector, Learned | None]:
+    """Learn a baseline if it is time to, after `advance`; gives what was learned, if anything."""
+    now = step.detector
+    looked: list[Sequence[int]] = []
+
+    def past(count: int) -> tuple[Fails, Floats]:
+        run_ids = learnable(sighting, now.first_run, None, count - 1)
+        looked.append([*run_ids, sighting.run_id])
+        lost, quality = seen(read_past(connection, sighting.check_id, run_ids, sighting.gauge.asked(sighting.members)))
+        current = sighting.observation
+        return np.vstack([lost, current.lost[None]]), np.vstack([quality, current.ndcg[None]])
+
+    follower = learn_when_due(now.follower, past, sighting.settings, eligible=eligible)
+    found = None if follower.baseline is now.follower.baseline else follower.baseline
+    if found is None:
+        return replace(now, follower=replace(follower, baseline=step.baseline)), None
+    return replace(now, follower=follower), Learned(baseline=found, run_ids=looked[-1][-found.runs :])
+
+
+def _prepared(
+    connection: Connection, before: Detector | None, sighting: Sighting, learnable: Learnable
+) -> tuple[Detector, Learned | None]:
+    choice = sighting.choice
+    choice_id = None if choice is None else choice.id
+    if before is not None and before.gauge == sighting.gauge and before.choice_id == choice_id:
+        return before, None
+    begun = Detector(
+        follower=follow(sighting.members), gauge=sighting.gauge, first_run=sighting.run_id, choice_id=choice_id
+    )
+    if before is not None and before.gauge != sighting.gauge:
+        changed = sighting.gauge.changed_from(before.gauge)
+        begun = replace(begun, anew=f"measured otherwise since run {sighting.run_id} ({changed})")
+    known = begun if before is None or before.gauge != sighting.gauge else replace(before, choice_id=choice_id)
+    if choice is None or choice.action != Action.PINNED or choice.run_id is None:
+        return known, None
+    pinned = _learn_pinned(connection, sighting, choice.run_id, learnable)
+    if pinned is None:  # too few to learn of: what it knows, or learns first, stays
+        return known, None
+    state = realign(known.follower.state, sighting.members)
+    return replace(known, follower=with_baseline(Follower(state=state), pinned.baseline)), pinned
+
+
+def _learn_pinned(connection: Connection, sighting: Sighting, pinned: int, learnable: Learnable) -> Learned | None:
+    """Learn of the runs up to the pinned one; None where they are too few."""
+    run_ids = learnable(sighting, 0, pinned, FULL_RUNS)
+    lost, quality = seen(read_past(connection, sighting.check_id, run_ids, sighting.gauge.asked(sighting.members)))
+    measured = np.flatnonzero((lost >= 0).any(axis=1))  # others were judged by another gauge, or of other canaries
+    for count in (FULL_RUNS, IDENTICAL_RUNS):
+        of = measured[-count:]
+        if len(of) < IDENTICAL_RUNS:
+            return None
+        baseline = learn(sighting.members.keys, lost[of], quality[of])
+        if baseline.deterministic or len(of) == FULL_RUNS:
+            return Learned(baseline=baseline, run_ids=[run_ids[place] for place in of.tolist()])
+    return None
+
+
+def seen(past: Past) -> tuple[Fails, Floats]:
+    """Give what a detector sees of past runs, read as `Gauge.asked` says."""
+    return lost_of(past.matrix(0)), past.matrix(1)
+
+
+def lost_of(hits: Floats) -> Fails:
+    """Turn Hit@k into who is lost: 1 = no expected chunk in the top k, -1 = not measured."""
+    return np.where(np.isnan(hits), -1, hits <= 0).astype(np.int8)
+
+
+def close_of(rules: Sequence[Rule]) -> int:
+    """Say after how many good runs in a row an alarm ends, by the rules of a check."""
+    asked = [rule.detector_close for rule in rules if rule.kind is RuleKind.REGRESSION]
+    return asked[0] if asked else Settings().close
+
+
+def stored_learnable(connection: Connection) -> Learnable:
+    """List runs that may be learned of as they are marked in the store."""
+
+    def learnable(sighting: Sighting, since: int, until: int | None, count: int) -> Sequence[int]:
+        before = sighting.run_id - 1 if until is None else until
+        return detectors.learnable(connection, sighting.check_id, since=since, until=before, limit=count)
+
+    return learnable

@@ -1,0 +1,71 @@
+"""What a measure of a check is held against in charts: what is usual by its baseline, and the bounds of its rules."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from app.domain.model import Rule, RuleKind, Severity
+from app.formats.alerts.rule_documents import rules_in_force
+from app.formats.catalog.documents import CheckDocument
+from app.formats.history import shapes
+from app.store.detection import detectors
+from app.store.engine import Connection
+from app.store.history import series
+
+QUANTILES: Final = (0.01, 0.99)
+"""Of the runs a baseline was learned from: what lies between them is called usual."""
+_MOST_RUNS: Final = 1_000
+_ENOUGH: Final = 0.5
+"""Of these runs, the share that must still be there: what the others had is not known."""
+
+
+def usual(connection: Connection, source: series.Source, name: str) -> dict[str, Any] | None:
+    """Say between which values a measure lay in 98 % of the runs the baseline in force was learned from.
+
+    None where nothing has been learned yet, and where too few of these runs are still kept.
+    """
+    detector = detectors.find_detector(connection, source.check_id)
+    baseline_id = None if detector is None else detector.baseline_id
+    baseline = None if baseline_id is None else detectors.find_baseline(connection, baseline_id)
+    if baseline is None:
+        return None
+    values = series.values_learned(
+        connection, source, name, since=baseline.first_run, until=baseline.last_run, limit=_MOST_RUNS
+    )
+    if not values or len(values) < _ENOUGH * baseline.runs:
+        return None
+    low, high = np.quantile(values, QUANTILES).tolist()
+    return {
+        "low": shapes.number(low),
+        "mean": shapes.number(float(np.mean(values))),
+        "high": shapes.number(high),
+        "runs": len(values),
+        "first_run": str(baseline.first_run),
+        "last_run": str(baseline.last_run),
+    }
+
+
+def lines(
+    check: Mapping[str, Any], measure: str, category: str | None, known: Mapping[str, Any] | None
+) -> list[dict[str, Any]]:
+    """List the bounds of the rules in force on a measure; that of a drop is told from the mean of what is usual."""
+    found: list[dict[str, Any]] = []
+    for rule in rules_in_force(CheckDocument.model_validate(check).rules):
+        if rule.measure != measure or rule.category != category:
+            continue
+        for severity, bound in ((Severity.WARNING, rule.warning), (Severity.CRITICAL, rule.critical)):
+            line = None if bound is None else _line(rule, bound.below, bound.above, bound.by, known)
+            if line is not None:
+                found.append({"rule": rule.key, "severity": str(severity), **line})
+    return found
+
+
+def _line(
+    rule: Rule, below: float | None, above: float | None, by: float | None, known: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    if rule.kind is RuleKind.THRESHOLD:
+        return {"bad": "below", "value": below} if below is not None else {"bad": "above", "value": above}
+    if rule.kind is RuleKind.DROP and by is not None and known is not None:
+        return {"bad": "below", "value": shapes.number(known["mean"] - by), "by": by}
+    return None

@@ -1,0 +1,88 @@
+"""Score drift of a run against the baseline of its check, from stored rankings. Information only; nothing is written.
+
+What counts as drift is decided in the domain.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from app.domain.detection.drift import OVERLAP_DEPTH, DriftKind, score_drift, top_overlap
+from app.services.runs.plans import Plan
+from app.store.diagnosis import ranking_heads
+from app.store.diagnosis.ranking_heads import Head, Span
+from app.store.engine import Connection
+
+_SAMPLE: Final = 200
+"""Canaries looked at: a median of more would cost more and say the same."""
+_RUNS: Final = 50
+"""Of a baseline's runs, the newest ones that mean and deviation are taken of."""
+
+
+def drift_of(
+    connection: Connection, plan: Plan, rankings: Sequence[int | None], *, first_run: int, last_run: int
+) -> dict[str, Any] | None:
+    """Say how far a run's top scores are from those of the baseline of runs `first_run` to `last_run`.
+
+    `rankings` are the run's ranking ids by position, None = not measured. None = there is nothing to say: scores are
+    where they were, or are not known. Where half of the canaries still have the very rankings with which the baseline
+    ended their median distance is none, which is seen by one query. Of many canaries 200 are looked at, evenly spaced
+    over the suite; canaries that have changed since are left out.
+    """
+    now = _sampled(plan, rankings)
+    ended = ranking_heads.spans(connection, plan.run.check_id, sorted(now), last_run, last_run)
+    ended = [span for span in ended if span.canary_version_id == now[span.canary_id][0]]
+    last = {span.canary_id: span.ranking_id for span in ended}
+    same = sum(now[canary][1] == ranking_id for canary, ranking_id in last.items())
+    if not last or 2 * same > len(last):
+        return None
+    runs = ranking_heads.measured_runs(connection, plan.run.check_id, first_run, last_run, limit=_RUNS)
+    if not runs:
+        return None
+    held = ranking_heads.spans(connection, plan.run.check_id, sorted(last), runs[0], runs[-1])
+    held = [span for span in held if span.canary_version_id == now[span.canary_id][0]]
+    wanted = {*last.values(), *(span.ranking_id for span in held), *(now[canary][1] for canary in last)}
+    heads = ranking_heads.heads(connection, sorted(wanted), OVERLAP_DEPTH)
+    before = _before(held, runs, heads)
+    known = [canary for canary in last if canary in before]
+    drift = score_drift(
+        [before[canary][0] for canary in known],
+        [before[canary][1] for canary in known],
+        [_score(heads[now[canary][1]]) for canary in known],
+        [top_overlap(heads[last[canary]].ids, heads[now[canary][1]].ids) for canary in known],
+    )
+    return drift.body() if drift.kind in {DriftKind.SCORES, DriftKind.RANKINGS} else None
+
+
+def _sampled(plan: Plan, rankings: Sequence[int | None]) -> dict[int, tuple[int, int]]:
+    """Give version and ranking by canary id, of measured canaries evenly spaced over the suite."""
+    measured = [position for position, ranking_id in enumerate(rankings) if ranking_id is not None]
+    step = max(1, -(-len(measured) // _SAMPLE))
+    return {
+        plan.canary_ids[position]: (plan.version_ids[position], ranking_id)
+        for position in measured[::step]
+        if (ranking_id := rankings[position]) is not None
+    }
+
+
+def _before(held: Sequence[Span], runs: Sequence[int], heads: Mapping[int, Head]) -> dict[int, tuple[float, float]]:
+    """Give mean and standard deviation of the top score by canary id, each run counting once."""
+    scores: dict[int, list[tuple[float, int]]] = {}
+    for span in held:
+        end = len(runs) if span.last_run is None else bisect_right(runs, span.last_run)
+        count = end - bisect_left(runs, span.first_run)
+        score = heads[span.ranking_id].score
+        if count > 0 and score is not None:
+            scores.setdefault(span.canary_id, []).append((score, count))
+    found: dict[int, tuple[float, float]] = {}
+    for canary, weighted in scores.items():
+        values, counts = np.array(weighted).T
+        mean = float(np.average(values, weights=counts))
+        found[canary] = mean, float(np.sqrt(np.average((values - mean) ** 2, weights=counts)))
+    return found
+
+
+def _score(head: Head) -> float:
+    return np.nan if head.score is None else head.score

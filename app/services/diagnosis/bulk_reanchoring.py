@@ -1,0 +1,72 @@
+"""Canaries whose chunks a re-cut, a re-indexing or a renaming of documents took away: diagnosed from rows, all at once.
+
+Nobody is asked. Of whom the stored rankings do not tell enough, diagnosis asks the retriever.
+"""
+
+from typing import Final
+
+from app.domain.diagnosis.causes import classify
+from app.domain.diagnosis.run_causes import RunCause
+from app.domain.diagnosis.values import Case, Diagnosis
+from app.domain.model import Cause
+from app.services.diagnosis.cases import Subject
+from app.services.runs.plans import Setup
+from app.store.diagnosis import diagnoses
+from app.store.engine import Connection
+from app.store.runs import results
+from app.store.runs.results import RunRow
+
+MOST: Final = 500
+"""Canaries a run; the rest get their turn in the runs to come."""
+EXAMINED: Final = 1_000
+"""Canaries looked at a run, whatever is found: a suite of 10,000 must not hold a worker for a minute after each run."""
+
+
+def diagnose_renamed(
+    connection: Connection, run: RunRow, setup: Setup, cause: RunCause
+) -> list[tuple[Subject, Diagnosis]]:
+    """Diagnose the canaries of a run whose expected text it retrieved under another name, those not diagnosed yet.
+
+    Those that still find what they expect are among them where a judgment of theirs is to be re-anchored.
+    """
+    _, failures = results.probes_of(connection, run.id)
+    places = [place for place in range(len(setup.canary_ids)) if setup.panel.expects[place] and place not in failures]
+    canary_ids = [setup.canary_ids[place] for place in places]
+    before = results.rankings_at(connection, run.check_id, cause.before_run, canary_ids)
+    now = results.rankings_at(connection, run.check_id, run.id, canary_ids)
+    known = diagnoses.newest_diagnoses(connection, run.check_id, canary_ids)
+    degraded = {setup.canary_ids[place] for place in run.degraded_places}
+    left = [
+        place
+        for place in places
+        if (canary_id := setup.canary_ids[place]) in before
+        and canary_id in now
+        and before[canary_id][0] != now[canary_id][0]
+        and not _is_diagnosed(known.get(canary_id), now[canary_id])
+    ]
+    found: list[tuple[Subject, Diagnosis]] = []
+    start = run.id * EXAMINED % max(len(left), 1)  # another part of them after each run
+    for place in (left[start:] + left[:start])[:EXAMINED]:
+        canary_id = setup.canary_ids[place]
+        pair = results.read_rankings(connection, [before[canary_id][0], now[canary_id][0]])
+        case = Case(
+            canary=setup.panel.canaries[place],
+            k=setup.yardstick.k,
+            fetch_k=setup.yardstick.fetch_k,
+            now=pair[now[canary_id][0]],
+            healthy=pair[before[canary_id][0]],
+            ever_passed=True,
+            renamed=True,
+        )
+        told = classify(case, (), ())
+        if told.cause is Cause.RECHUNKED and (told.reanchors or canary_id in degraded):
+            ranking_id, version_id = now[canary_id]
+            found.append((Subject(canary_id=canary_id, version_id=version_id, ranking_id=ranking_id, case=case), told))
+        if len(found) == MOST:
+            break
+    return found
+
+
+def _is_diagnosed(last: diagnoses.DiagnosisRow | None, now: tuple[int, int]) -> bool:
+    """Whether this very answer was diagnosed as re-cut already."""
+    return last is not None and last.cause == Cause.RECHUNKED and (last.ranking_id, last.canary_version_id) == now

@@ -1,0 +1,180 @@
+"""Which degraded canaries are worth asking about, and what is remembered of each: from rows to cases.
+
+Nothing here asks anybody. What is asked of a case, and what the answers mean, is the domain's.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from app.domain.diagnosis.values import Case
+from app.domain.model import Ranking, Reason
+from app.domain.probing.retrievers import ScorerKind
+from app.domain.runs.evaluation import MISSING, REGRESSED, pack_reasons
+from app.domain.runs.matching import match
+from app.services.alerts.alert_evidence import reported, standing
+from app.services.alerts.changed_canaries import badness, last_well
+from app.services.runs.plans import Setup
+from app.services.runs.run_causes import renaming_cause
+from app.store.catalog import suites
+from app.store.diagnosis import diagnoses
+from app.store.diagnosis.diagnoses import DiagnosisRow
+from app.store.engine import Connection, to_us
+from app.store.runs import results
+from app.store.runs.results import RunRow, StateRow
+
+AGAIN_AFTER = timedelta(hours=6)
+"""The same answer of the same canary is not asked about again before."""
+_LOOK_BACK = 50
+_ASKABLE = pack_reasons([Reason.MISSING, Reason.BELOW_FLOOR, Reason.LOW_RELEVANCE, Reason.REGRESSED])
+"""Reasons that a cause may be found for; an answer that came late, or that should not have come, speaks for itself."""
+_LOW = pack_reasons([Reason.LOW_RELEVANCE])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A canary to be diagnosed: its case and what the case is about."""
+
+    canary_id: int
+    version_id: int
+    ranking_id: int | None
+    case: Case
+
+
+def worth_asking(
+    connection: Connection,
+    run: RunRow,
+    setup: Setup,
+    *,
+    limit: int,
+    now: datetime,
+    renamed: bool = False,
+    without: Collection[int] = (),
+) -> list[Subject]:
+    """Pick the canaries to ask about after a run: those its news lists, then the worst first, spread over categories.
+
+    Those it newly degraded, lost the chunk of, or names as culprits; then, as far as there is room, those that degraded
+    before and that nobody has asked about since: of an event that took many, the rest get their turn in the runs to
+    come.
+    `without`: the ids of canaries whose cause is known without asking; `renamed` is that of their cases.
+    """
+    positions = {canary_id: position for position, canary_id in enumerate(setup.canary_ids)}
+    canaries = setup.panel.canaries
+    degraded = [
+        state
+        for state in reported(connection, run, positions)
+        if state.reasons & _ASKABLE
+        and setup.panel.expects[positions[state.canary_id]]
+        and state.canary_id not in without
+    ]
+    degraded.sort(key=lambda state: badness(state, canaries[positions[state.canary_id]].key))
+    before = diagnoses.ended_before(connection, run.check_id, run.id)
+    last = diagnoses.newest_diagnoses(connection, run.check_id, [state.canary_id for state in degraded])
+    told = standing(connection, run, {state.canary_id: state for state in degraded})
+    horizon = to_us(now - AGAIN_AFTER)
+    news: list[tuple[str, StateRow]] = []
+    rest: list[tuple[str, StateRow]] = []
+    for state in degraded:
+        category = str(canaries[positions[state.canary_id]].category)
+        if state.first_run == run.id and _is_news(state, before.get(state.canary_id, 0)):
+            if not _is_known(state, last.get(state.canary_id), horizon):
+                news.append((category, state))
+        elif state.canary_id not in told:
+            rest.append((category, state))
+    listed = frozenset(diagnoses.listed_at_run(connection, run.id))
+    first = [one for one in news if canaries[positions[one[1].canary_id]].key in listed]
+    chosen = _spread(first, limit)
+    chosen += _spread([one for one in news if one not in first], limit - len(chosen))
+    chosen += _spread(rest, limit - len(chosen))
+    return [_subject(connection, run, setup, positions[state.canary_id], state, renamed=renamed) for state in chosen]
+
+
+def subject(connection: Connection, run: RunRow, setup: Setup, position: int) -> Subject:
+    """Lay out the case of one canary as it was at a run, whatever its verdict."""
+    canary_id = setup.canary_ids[position]
+    _, failures = results.probes_of(connection, run.id)
+    state = results.states_at(connection, run.check_id, run.id).get(canary_id) if position not in failures else None
+    renamed = renaming_cause(connection, run) is not None
+    return _subject(connection, run, setup, position, state, renamed=renamed)
+
+
+def _is_news(state: StateRow, reasons_before: int) -> bool:
+    return not reasons_before or bool(state.reasons & (REGRESSED | MISSING) & ~reasons_before)
+
+
+def _is_known(state: StateRow, last: DiagnosisRow | None, horizon: int) -> bool:
+    """Whether this very answer was asked about already, and not long ago."""
+    if last is None or last.at < horizon or last.evidence.get("persistent") is None:
+        return False
+    return (last.canary_version_id, last.ranking_id) == (state.canary_version_id, state.ranking_id)
+
+
+def _spread(ranked: Sequence[tuple[str, StateRow]], limit: int) -> list[StateRow]:
+    """Take the first of each category, then the second of each, and so on."""
+    turns: dict[str, int] = {}
+    placed: list[tuple[int, int, StateRow]] = []
+    for place, (category, state) in enumerate(ranked):
+        turns[category] = turns.get(category, -1) + 1
+        placed.append((turns[category], place, state))
+    return [state for _, _, state in sorted(placed, key=lambda one: one[:2])][:limit]
+
+
+def _subject(
+    connection: Connection, run: RunRow, setup: Setup, position: int, state: StateRow | None, *, renamed: bool
+) -> Subject:
+    canary = setup.panel.canaries[position]
+    canary_id = setup.canary_ids[position]
+    past = [
+        one
+        for one in results.timeline(connection, run.check_id, canary_id, limit=_LOOK_BACK)
+        if one.first_run <= run.id and (state is None or one.id != state.id)
+    ]
+    past = _of_the_same(connection, run, canary.query, past)
+    ids = [one.ranking_id for one in [*([state] if state is not None else ()), *past]]
+    rankings = results.read_rankings(connection, ids)
+    healthy = last_well(connection, state, past)
+    prepared, k, scorer = setup.panel.prepared[position], setup.yardstick.k, setup.retriever.scorer
+    passed = any(
+        (rank := match(prepared, rankings[ranking_id]).first_relevant) is not None and rank <= k
+        for ranking_id in dict.fromkeys(ids)
+    )
+    return Subject(
+        canary_id=canary_id,
+        version_id=setup.version_ids[position],
+        ranking_id=None if state is None else state.ranking_id,
+        case=Case(
+            canary=canary,
+            k=k,
+            fetch_k=setup.yardstick.fetch_k,
+            now=None if state is None else rankings[state.ranking_id],
+            healthy=None if healthy is None else rankings[healthy.ranking_id],
+            ever_passed=passed,
+            scale=scorer.scale if scorer.kind is ScorerKind.SCORE else None,  # else it is that of another's scores
+            anchor=scorer.anchor,
+            too_low=state.top_score if state is not None and state.reasons & _LOW else None,
+            texts=_texts(rankings[one.ranking_id] for one in past if not one.reasons),
+            renamed=renamed,
+        ),
+    )
+
+
+def _of_the_same(connection: Connection, run: RunRow, query: str, past: Sequence[StateRow]) -> list[StateRow]:
+    """Keep the states that answer the same query, of the same retriever."""
+    queries = suites.queries_of(connection, [one.canary_version_id for one in past])
+    asked = diagnoses.retrievers_of_runs(connection, [run.id, *(one.first_run for one in past)])
+    mine = asked.get(run.id)
+    return [
+        one
+        for one in past
+        if queries[one.canary_version_id] == query and asked.get(one.first_run, mine) == mine  # runs are forgotten
+    ]
+
+
+def _texts(rankings: Iterable[Ranking]) -> dict[str, str]:
+    """Give the texts of chunks as they were last seen, by id; rankings come newest first."""
+    texts: dict[str, str] = {}
+    for ranking in rankings:
+        for chunk, text in zip(ranking.ids, ranking.texts, strict=True):
+            if text is not None:
+                texts.setdefault(chunk, text)
+    return texts

@@ -1,0 +1,232 @@
+"""The quality report of a check: the checklist of the domain, filled from stored rows. Nothing is asked or written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from app.domain.catalog.suite_power import reach
+from app.domain.counts import counted
+from app.domain.diagnosis.quality.boundaries import chunk_boundaries
+from app.domain.diagnosis.quality.chunks import chunk_quality
+from app.domain.diagnosis.quality.embedding import embedding_quality
+from app.domain.diagnosis.quality.evidence import Answered, Section, chunks_of, spread_over
+from app.domain.diagnosis.quality.precision import precision
+from app.domain.diagnosis.quality.recall import recall
+from app.domain.diagnosis.quality.suite import suite_reach
+from app.domain.diagnosis.quality.trend import DAYS, slow_drift
+from app.domain.diagnosis.quality.vocabulary import vocabulary
+from app.domain.errors import NotFoundError
+from app.domain.model import Canary
+from app.domain.runs.evaluation import Yardstick
+from app.domain.runs.matching import Match
+from app.formats.history import shapes
+from app.services import lookup, score_details
+from app.store.diagnosis import ranking_heads
+from app.store.engine import Connection, Store, to_us
+from app.store.history import series
+from app.store.runs import results
+from app.store.runs.recording import DAY
+from app.store.runs.results import RunRow, StateRow
+
+MOST_CANARIES: Final = 500
+MOST_HITS: Final = 5_000
+"""Of large suites only so many canaries and hits are looked at, evenly spaced over the suite."""
+MOST_CHARACTERS: Final = 10_000_000
+"""Of retrieved and expected texts together; where they are longer fewer canaries are looked at."""
+READ_OF_ONE: Final = 20_000
+"""Characters of one text that are looked at."""
+_FEWEST_CANARIES = 50
+_BLOCK = 10
+"""Canaries whose answers are read at once."""
+_STEP = 0.618033988749895
+"""The golden ratio's: stepping by it, any number of first steps is spread over the whole (Weyl 1916)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Evidence:
+    """What stored rows hold for a report."""
+
+    run: RunRow
+    canaries: tuple[Canary, ...]
+    """All of the suite."""
+    yardstick: Yardstick
+    answered: tuple[Answered, ...]
+    """Those looked at."""
+    most_characters: int | None
+    """How many were looked at where some canaries were left out for it."""
+    measured: int
+    """Those whose last answer is known, looked at or not."""
+    series: Mapping[str, Sequence[tuple[float, float]]]
+    changed: str | None
+
+
+def report(
+    store: Store,
+    slug: str,
+    *,
+    now: datetime,
+    most_canaries: int = MOST_CANARIES,
+    most_characters: int = MOST_CHARACTERS,
+) -> dict[str, Any]:
+    """Go through the checklist for a check, by what each canary last got; of many canaries a sample is looked at.
+
+    So it is of few canaries with very long texts, at least one; the notes say so. That bounds time and memory whatever
+    the texts are like: at the most it takes seconds and some tens of megabytes.
+
+    Raises NotFoundError where there is no such check, and before its first run that asked anything ended.
+    """
+    with store.read() as connection:
+        evidence = _read(connection, slug, now, most_canaries, most_characters)
+    answered, yardstick = evidence.answered, evidence.yardstick
+    chunks = chunks_of(answered)
+    sections = (
+        suite_reach(reach(evidence.canaries)),
+        chunk_quality(chunks),
+        embedding_quality(evidence.run.embedder),
+        recall(answered, k=yardstick.k, fetch_k=yardstick.fetch_k),
+        precision(answered, yardstick.scorer),
+        vocabulary(answered, chunks, k=yardstick.k),
+        chunk_boundaries(answered),
+        slow_drift(evidence.series, changed=evidence.changed),
+    )
+    return {
+        "check": slug,
+        "run": str(evidence.run.id),
+        "at": shapes.time_text(evidence.run.finished_at),
+        "k": yardstick.k,
+        "fetch_k": yardstick.fetch_k,
+        "canaries": {
+            "total": len(evidence.canaries),
+            "measured": evidence.measured,
+            "looked_at": len(answered),
+        },
+        "chunks": {"looked_at": len(chunks)},
+        "notes": _notes(evidence),
+        "sections": [_shape(section) for section in sections],
+    }
+
+
+def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, most_characters: int) -> _Evidence:
+    check = lookup.find_check(connection, slug)
+    newest = results.latest_body(connection, check.id)
+    row = results.find_run(connection, newest[0]) if newest is not None else None
+    if row is None or row.suite_version_id is None:
+        raise NotFoundError(f"check '{slug}' has no ended run yet that asked anything")
+    setting = score_details.setting_of(connection, row)
+    states = results.states_at(connection, check.id, row.id)
+    held = [
+        (canary, state)
+        for canary, member in zip(setting.canaries, setting.members, strict=True)
+        if (state := states.get(member.canary_id)) is not None and state.canary_version_id == member.version_id
+    ]
+    most = min(most_canaries, max(_FEWEST_CANARIES, MOST_HITS // setting.yardstick.fetch_k))
+    sampled = [held[place] for place in spread_over(len(held), most)]
+    answered, cut = _answered(connection, sampled, most_characters)
+    start = to_us(now - timedelta(days=DAYS))
+    return _Evidence(
+        run=row,
+        canaries=setting.canaries,
+        yardstick=setting.yardstick,
+        answered=answered,
+        most_characters=most_characters if cut else None,
+        measured=len(held),
+        series=_series(connection, check.id, setting.yardstick, start, to_us(now)),
+        changed=_changed(connection, row, start),
+    )
+
+
+def _answered(
+    connection: Connection, sampled: Sequence[tuple[Canary, StateRow]], most_characters: int
+) -> tuple[tuple[Answered, ...], bool]:
+    """Read what canaries got, as many as there is room for and evenly spaced, and say whether some were left out.
+
+    Read by the block, so that no more than one is ever held in vain.
+    """
+    order = sorted(range(len(sampled)), key=lambda place: place * _STEP % 1)
+    taken: dict[int, Answered] = {}
+    room = most_characters
+    for start in range(0, len(order), _BLOCK):
+        block = order[start : start + _BLOCK]
+        rankings = results.read_rankings(connection, [sampled[place][1].ranking_id for place in block])
+        for place in block:
+            canary, state = sampled[place]
+            ranking = rankings[state.ranking_id]
+            one = Answered(canary=canary, ranking=ranking, match=Match.from_bytes(state.matched))
+            room -= _characters(one)
+            if room < 0 and taken:
+                return tuple(taken[place] for place in sorted(taken)), True
+            taken[place] = one
+    return tuple(taken[place] for place in sorted(taken)), False
+
+
+def _characters(one: Answered) -> int:
+    """Count what is looked at."""
+    texts = [*one.ranking.texts, *(judgment.text for _, judgment in one.expected)]
+    return sum(min(len(text), READ_OF_ONE) for text in texts if text is not None)
+
+
+def _series(
+    connection: Connection, check_id: int, yardstick: Yardstick, start: int, end: int
+) -> dict[str, list[tuple[float, float]]]:
+    """Read daily means of coverage and NDCG, as (day, mean)."""
+    known = {str(measure) for measure in yardstick.measures}
+    ndcg = "NDCG@10" if "NDCG@10" in known and yardstick.fetch_k >= 10 else f"NDCG@{yardstick.k}"  # noqa: PLR2004
+    day, source = DAY * 1_000_000, series.Source(check_id=check_id)
+    first = start - start % day
+    return {
+        name: [
+            (point.at / day, point.mean)
+            for point in series.series_of_rollups(connection, source, name, first, end, seconds=DAY)
+        ]
+        for name in ("coverage", ndcg)
+    }
+
+
+def _changed(connection: Connection, row: RunRow, start: int) -> str | None:
+    first = ranking_heads.first_suite(connection, row.check_id, start)
+    if first is None or first == row.suite_version_id:
+        return None
+    return "the suite has changed since, so part of it may be another question"
+
+
+def _notes(evidence: _Evidence) -> list[str]:
+    """Say what the report does not look at; sentences without their full stop."""
+    notes: list[str] = []
+    unknown = len(evidence.canaries) - evidence.measured
+    if unknown:
+        notes.append(f"no answer is known of {counted(unknown, 'canary')} of {len(evidence.canaries):,}")
+    if len(evidence.answered) < evidence.measured:
+        told = f"{len(evidence.answered):,} of {evidence.measured:,} answered canaries are looked at"
+        notes.append(f"{told}, evenly spaced over the suite")
+    if evidence.most_characters is not None:
+        told = f"texts are so long that canaries were left out: {evidence.most_characters:,} characters are looked at"
+        notes.append(f"{told}, of one text the first {READ_OF_ONE:,}")
+    if evidence.run.failed:
+        told = f"{counted(evidence.run.failed, 'probe')} of the newest run failed"
+        notes.append(f"{told}; what these canaries got before is looked at")
+    return notes
+
+
+def _shape(section: Section) -> dict[str, Any]:
+    return {
+        "name": section.name,
+        "verdict": str(section.mark),
+        "reason": section.reason,
+        "numbers": _numbers(section.numbers),
+        "groups": {name: _numbers(numbers) for name, numbers in section.groups.items()},
+        "examples": [
+            {"canary": one.canary, "chunk": one.chunk, "told": one.told, "text": one.text} for one in section.examples
+        ],
+        "advice": section.advice,
+        "histogram": None
+        if section.histogram is None
+        else {
+            "edges": [shapes.number(edge) for edge in section.histogram.edges],
+            "counts": {kind: list(counts) for kind, counts in section.histogram.counts.items()},
+        },
+    }
+
+
+def _numbers(numbers: Mapping[str, float | int | None]) -> dict[str, float | int | None]:
+    return {name: value if isinstance(value, int) else shapes.number(value) for name, value in numbers.items()}

@@ -1,0 +1,69 @@
+"""Proposed judgments whose old chunk was retrieved again: accepting them now would break what has healed."""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from app.domain.diagnosis.reanchoring import is_back
+from app.domain.model import Judgment, Ranking
+from app.services.diagnosis.reanchoring import State
+from app.services.runs.plans import Plan
+from app.services.runs.staging import Gathered
+from app.store.diagnosis import diagnoses
+from app.store.diagnosis.diagnoses import ReanchorRow
+from app.store.engine import Connection
+from app.store.runs import results
+from app.store.runs.results import RunRow
+
+_PAGE = 1_000
+
+
+def outdate_returned(
+    connection: Connection, plan: Plan, gathered: Gathered, changed: Collection[int], *, at: int
+) -> None:
+    """End the proposals of a check whose chunk is back; `changed` are the positions that retrieved something else."""
+    if not changed:
+        return
+    found = {plan.canary_ids[place]: gathered.rankings[place] for place in changed}
+    seen = {
+        canary: ranking
+        for canary, ranking_id in found.items()
+        if ranking_id is not None and (ranking := plan.seen.get(ranking_id)) is not None
+    }
+    _outdate(connection, plan.run.check_id, seen, at=at)
+
+
+def outdate_overtaken(connection: Connection, run: RunRow, canary_ids: Collection[int], *, at: int) -> None:
+    """End the proposals of these canaries, diagnosed after a run, whose chunk came back in a run that ended meanwhile.
+
+    That run found nothing to end, and the runs after it retrieve what it did.
+    """
+    newest = diagnoses.newest_run(connection, run.check_id)
+    if newest is None or newest <= run.id or not canary_ids:
+        return
+    now = results.rankings_at(connection, run.check_id, newest, list(canary_ids))
+    rankings = results.read_rankings(connection, [ranking_id for ranking_id, _ in now.values()])
+    seen = {canary: rankings[ranking_id] for canary, (ranking_id, _) in now.items()}
+    _outdate(connection, run.check_id, seen, at=at)
+
+
+def _outdate(connection: Connection, check_id: int, seen: Mapping[int, Ranking], *, at: int) -> None:
+    """End the proposals of a check whose chunk is in what its canary, by id, retrieves now."""
+    back = [
+        row.id for row in _proposed(connection, check_id) if (one := seen.get(row.canary_id)) and _is_back(row, one)
+    ]
+    if back:
+        diagnoses.decide_reanchors(connection, back, state=State.OUTDATED, at=at, by=None)
+
+
+def _proposed(connection: Connection, check_id: int) -> Iterator[ReanchorRow]:
+    """Read all proposals that wait, newest first: of a large suite there is one for nearly every canary."""
+    below: int | None = None
+    while rows := diagnoses.list_reanchors(connection, check_id, state=State.PROPOSED, before=below, limit=_PAGE):
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        below = rows[-1].id
+
+
+def _is_back(row: ReanchorRow, ranking: Ranking) -> bool:
+    old = Judgment(id=row.judgment.get("id"), document=row.judgment.get("document"), text=row.judgment.get("text"))
+    return is_back(old, None if row.texts is None else row.texts["old"], ranking)

@@ -1,0 +1,269 @@
+"""What charts show: a measure of a check over time, and the states a canary went through. Nothing here writes."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.domain.errors import InvalidInputError, NotFoundError, Problem
+from app.domain.history.gaps import Gap, Span, Why, gaps
+from app.domain.model import Verdict
+from app.domain.runs.evaluation import unpack_reasons
+from app.domain.runs.measures import mean_name, parse_measure
+from app.formats.fields import shortened
+from app.formats.history import shapes
+from app.services.detection import normal_range
+from app.services.history.run_views import named_numbers
+from app.services.lookup import find_check, schedule_of
+from app.services.score_details import find_rescoring
+from app.store.catalog import definitions, suites
+from app.store.engine import Connection, Store
+from app.store.history import series as stored
+from app.store.runs import results
+
+MAX_POINTS = 2_000
+_HOUR, _DAY = 3_600, 86_400
+_MICRO = 1_000_000
+_ALERTS = 200
+_GAPS_LOOKED_INTO = 50
+
+
+def series(
+    store: Store,
+    slug: str,
+    *,
+    measure: str,
+    category: str | None,
+    start: int,
+    end: int,
+    points: int,
+    version: str | None = None,
+) -> dict[str, Any]:
+    """Read a measure of a check over time, in at most `points` points: single runs, hours or days, as fits.
+
+    With a measures `version` it is that of the runs re-scored as it. `gaps` say where nothing is known;
+    `usual` and `lines` what the measure is held against today; `marks` and `alerts` what happened meanwhile.
+    """
+    measure = _known_name(measure)
+    name = f"{category}/{measure}" if category else measure
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        rescoring = find_rescoring(connection, check.id, version)
+        source = stored.Source(check_id=check.id, rescoring_id=None if rescoring is None else rescoring.id)
+        found = _found(connection, source, name, start, end, points)
+        empty = gaps(
+            [Span(start=one.at, end=one.at + found.seconds * _MICRO) for one in found.points if not one.unknown],
+            sorted([*found.silent, *[(one.at, one.first_run or 0) for one in found.points if one.unknown]]),
+            schedule_of(check.body),
+            start=start,
+            end=end,
+        )
+        reasons = _reasons(connection, source, empty, found)
+        known = normal_range.usual(connection, source, name)
+        marks = stored.list_marks(connection, check.id, start, end)
+        alerts = stored.list_alerts(connection, check.id, start, end, limit=_ALERTS)
+    if not found.points:
+        _expect_kept(store, check.id, name, category)
+    return {
+        "check": slug,
+        "measure": measure,
+        "category": category,
+        "measures_version": None if rescoring is None else rescoring.name,
+        "from": shapes.time_text(start),
+        "to": shapes.time_text(end),
+        "seconds": found.seconds or None,
+        "points": [_point(point) for point in thinned(found.points, points, empty)],
+        "marks": [{"at": shapes.time_text(at), "index_version": version} for at, version in marks],
+        "gaps": [_gap(gap, why, single=not found.seconds) for gap, why in zip(empty, reasons, strict=True)],
+        "usual": known,
+        "lines": normal_range.lines(check.body, measure, category, known),
+        "alerts": [
+            {
+                "id": str(one.id),
+                "rule": one.rule,
+                "severity": one.severity,
+                "opened_at": shapes.time_text(one.opened_at),
+                "resolved_at": shapes.time_text(one.resolved_at),
+            }
+            for one in alerts
+        ],
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What is stored of a period."""
+
+    points: list[stored.Point]
+    silent: list[tuple[int, int]]
+    """Single runs that measured nothing, as (time, id)."""
+    seconds: int
+    """What a point covers; 0 where it is a single run."""
+
+
+def _found(connection: Connection, source: stored.Source, name: str, start: int, end: int, points: int) -> _Found:
+    hours = (end - start) / (_HOUR * _MICRO)
+    most = MAX_POINTS if hours < points else points  # where hours are too coarse, single runs are joined
+    few = stored.count_runs(connection, source, start, end, at_most=most) <= most
+    if few and start >= stored.kept_since(connection, source):
+        single, silent = stored.series_of_runs(connection, source, name, start, end)
+        return _Found(points=single, silent=silent, seconds=0)
+    seconds = _HOUR if hours <= MAX_POINTS else _DAY
+    summed = stored.series_of_rollups(connection, source, name, start, end, seconds=seconds)
+    return _Found(points=summed, silent=[], seconds=seconds)
+
+
+def _reasons(
+    connection: Connection, source: stored.Source, empty: Sequence[Gap], found: _Found
+) -> Sequence[Why | None]:
+    """Say why there are gaps; None = it is not known any more.
+
+    Sums by hour do not tell runs that measured nothing from none at all: the runs do, where they are still kept.
+    """
+    if not found.seconds or not empty:
+        return [gap.why for gap in empty]
+    kept = stored.kept_since(connection, source)
+    looked_into = [gap for gap in empty[:_GAPS_LOOKED_INTO] if gap.start >= kept]
+    with_runs = stored.spans_with_runs(connection, source.check_id, [(gap.start, gap.end) for gap in looked_into])
+    known = {
+        gap.start: Why.NOT_MEASURED if place in with_runs else Why.NO_RUNS for place, gap in enumerate(looked_into)
+    }
+    return [known.get(gap.start) for gap in empty]
+
+
+def _gap(gap: Gap, why: Why | None, *, single: bool) -> dict[str, Any]:
+    return {
+        "from": shapes.time_text(gap.start),
+        "to": shapes.time_text(gap.end),
+        "why": None if why is None else str(why),
+        "runs": len(gap.runs) if single else None,
+        "first_run": str(gap.runs[0]) if gap.runs else None,
+        "last_run": str(gap.runs[-1]) if gap.runs else None,
+    }
+
+
+def _point(point: stored.Point) -> dict[str, Any]:
+    return {
+        "at": shapes.time_text(point.at),
+        "mean": shapes.number(point.mean),
+        "min": shapes.number(point.min),
+        "max": shapes.number(point.max),
+        "runs": point.runs,
+        "first_run": None if point.first_run is None else str(point.first_run),
+        "last_run": None if point.last_run is None else str(point.last_run),
+        "unknown": point.unknown,
+    }
+
+
+def measures_kept(store: Store, slug: str) -> dict[str, list[str]]:
+    """List by category, the whole being "", the measures the newest run of a check kept a number of; none before it."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        newest = results.ended_runs(connection, check.id, limit=1)
+    kept: dict[str, list[str]] = {}
+    for name in newest[-1].aggregates if newest else ():
+        category, _, measure = name.rpartition("/")
+        kept.setdefault(category, []).append(measure)
+    return kept
+
+
+def _known_name(measure: str) -> str:
+    """Give the name a measure's mean is kept under, whatever alias was written."""
+    if "/" in measure:  # how a category's numbers are named inside
+        raise InvalidInputError(
+            [Problem(path="measure", message="must be a measure alone; a category goes into 'category'")]
+        )
+    try:
+        return mean_name(parse_measure(measure))
+    except ValueError:
+        return measure
+
+
+def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> dict[str, Any]:
+    """Read the states a canary of a check went through, newest first."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        suite = definitions.find_definition(connection, "suite", check.body["suite"])
+        canary_id = suites.find_canary_id(connection, suite.id, key) if suite else None
+        if canary_id is None:
+            raise NotFoundError(f"check '{slug}' has no canary '{key}'")
+        states = results.timeline(connection, check.id, canary_id, limit=limit)
+        ends = [state.last_run for state in states if state.last_run is not None]
+        times = results.run_times(connection, [*(state.first_run for state in states), *ends])
+        rankings = results.read_rankings(connection, [state.ranking_id for state in states])
+        names = {layout: results.layout_names(connection, layout) for layout in {s.layout_id for s in states}}
+    return {
+        "check": slug,
+        "key": key,
+        "items": [
+            {
+                "verdict": str(Verdict.DEGRADED if state.reasons else Verdict.HEALTHY),
+                "reasons": [str(reason) for reason in unpack_reasons(state.reasons)],
+                "first_run": str(state.first_run),
+                "from": shapes.time_text(times.get(state.first_run)),
+                "last_run": str(state.last_run) if state.last_run is not None else None,
+                "until": shapes.time_text(times.get(state.last_run)) if state.last_run is not None else None,
+                "top_score": shapes.number(state.top_score),
+                "measures": shapes.numbers(named_numbers(names[state.layout_id], state.vector)),
+                "ranking": list(rankings[state.ranking_id].ids),
+            }
+            for state in states
+        ],
+    }
+
+
+def _expect_kept(store: Store, check_id: int, name: str, category: str | None) -> None:
+    """Refuse what the newest run, if it measured anything, has no number for; all it has are named."""
+    with store.read() as connection:
+        newest = results.latest_body(connection, check_id)
+        row = results.find_run(connection, newest[0]) if newest else None
+    if row is None or not row.aggregates or name in row.aggregates:
+        return
+    prefix = f"{category}/" if category else ""
+    kept = [
+        one.removeprefix(prefix) for one in row.aggregates if one.startswith(prefix) and ("/" in one) == bool(prefix)
+    ]
+    told = f"there are: {', '.join(kept)}" if kept else f"its suite has no canary of the category {category}"
+    message = f"'{shortened(name.removeprefix(prefix))}' is not kept for this check; {told}"
+    raise InvalidInputError([Problem(path="measure", message=message)])
+
+
+def thinned(found: Sequence[stored.Point], points: int, empty: Sequence[Gap] = ()) -> list[stored.Point]:
+    """Join neighbours until no more than `points` are left; over a gap only where there are more gaps than points.
+
+    Where any are joined, runs that are unknown leave.
+    """
+    if len(found) <= points:
+        return list(found)
+    known = [point for point in found if not point.unknown] or list(found)
+    parts = _parted(known, [gap.start for gap in empty])
+    if len(parts) > points:
+        parts = [known]
+    size = -(-len(known) // points)
+    while sum(-(-len(part) // size) for part in parts) > points:
+        size += 1
+    return [_joined(part[start : start + size]) for part in parts for start in range(0, len(part), size)]
+
+
+def _parted(found: Sequence[stored.Point], starts: Sequence[int]) -> list[Sequence[stored.Point]]:
+    """Part points where gaps begin."""
+    parts: list[Sequence[stored.Point]] = []
+    begin = 0
+    for place in sorted({bisect_right([point.at for point in found], start) for start in starts}):
+        parts.append(found[begin:place])
+        begin = place
+    return [part for part in (*parts, found[begin:]) if part]
+
+
+def _joined(block: Sequence[stored.Point]) -> stored.Point:
+    count = sum(point.runs for point in block)
+    return stored.Point(
+        at=block[0].at,
+        mean=sum(point.mean * point.runs for point in block) / count,
+        min=min(point.min for point in block),
+        max=max(point.max for point in block),
+        runs=count,
+        first_run=block[0].first_run,
+        last_run=block[-1].last_run,
+        unknown=block[0].unknown and len(block) == 1,
+    )

@@ -1,0 +1,291 @@
+"""One check with its evidence, and what its runs asked, beyond the API's shapes; all checks are the overview's.
+
+A bounded number of rows per check, never all of history. Nothing here writes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from app.domain.catalog.schedules import next_due, spread
+from app.domain.model import Canary, RunStatus, Verdict
+from app.services import lookup, score_details
+from app.services.alerts import alert_evidence, alert_views
+from app.services.alerts.alert_evidence import Explanation
+from app.services.alerts.alert_lines import explained_runs, summaries
+from app.services.alerts.alert_views import AlertQuestion
+from app.services.alerts.changed_canaries import list_changed
+from app.services.history import run_views
+from app.services.lookup import schedule_of
+from app.services.runs.scheduling import silence
+from app.store.alerts import alerts
+from app.store.catalog import definitions
+from app.store.catalog.definitions import Definition
+from app.store.engine import Connection, Store, from_us
+from app.store.runs import rescored_runs, rescoring, results
+from app.store.runs.rescoring import Rescoring
+from app.store.runs.results import RunRow
+
+SPARK_RUNS = 30
+SHOWN_CANARIES = 10
+_RECENT_RUNS = 15
+_RECENT_ALERTS = 5
+_SHOWN_VERSIONS = 5
+_UNRESOLVED = ("firing", "recovering", "pending")
+_UNDER_WAY = (RunStatus.QUEUED, RunStatus.RUNNING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRun:
+    """What is left to say of a run in one line; None = not measured."""
+
+    id: str
+    status: str
+    verdict: str | None
+    reasons: Sequence[str]
+    health_score: float | None
+    coverage: float | None
+    degraded: int | None
+    measured: int | None
+    failed: int | None
+    total: int | None
+    index_version: str | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckLine:
+    """A check at a glance."""
+
+    slug: str
+    suite: str
+    retriever: str
+    schedule: str
+    enabled: bool
+    archived: bool
+    newest: EndedRun | None
+    """The newest ended run; None before the first."""
+    recent: tuple[EndedRun, ...]
+    """Up to `SPARK_RUNS` ended runs, oldest first."""
+    active: str | None
+    """`running` or `queued` while a run is under way."""
+    next_run: datetime | None
+    overdue: bool
+    """Nothing completed by the second-next scheduled instant."""
+    alerts: Mapping[str, int]
+    """Alerts that are not resolved by state, with their severity: `firing critical`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a run asked: its `k`, and each canary by key."""
+
+    k: int
+    canaries: Mapping[str, Canary]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A re-scoring by whose judgments history can be shown."""
+
+    id: str
+    name: str
+    """The measures version."""
+    goes_on: bool
+    """Not all runs are judged yet."""
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckDetail:
+    """A check with the evidence of its newest ended run, in the API's shapes."""
+
+    line: CheckLine
+    definition: Mapping[str, Any]
+    managed_by: str
+    source: str | None
+    run: Mapping[str, Any] | None
+    asked: Asked | None
+    """What the newest ended run asked; None before the first, and where it could not start."""
+    degraded: Sequence[Mapping[str, Any]]
+    """The worst degraded canaries, at most `SHOWN_CANARIES`: results with `rank_before`, `rank_now`, `diagnosis`."""
+    fleet: Mapping[str, Any] | None
+    """What those have in common that fell since the oldest alert that is not over began; None where nobody did."""
+    failed: Sequence[Mapping[str, Any]]
+    """Canaries whose probe brought no measurement, as many at most."""
+    unresolved: Sequence[Mapping[str, Any]]
+    resolved: Sequence[Mapping[str, Any]]
+    runs: Sequence[Mapping[str, Any]]
+    """The newest ones; where a re-scoring is asked for, those that are in it with its numbers."""
+    versions: Sequence[Version]
+    """The re-scorings of the check, newest first."""
+
+
+def one_line(store: Store, slug: str, now: datetime) -> CheckLine:
+    """Read a check at a glance, an archived one too. Raises NotFoundError."""
+    with store.read() as connection:
+        check = lookup.find_check(connection, slug)
+        return _line(connection, check, open_alerts(connection).get(check.id, {}), now)
+
+
+def one_check(store: Store, slug: str, now: datetime, *, version: str | None = None) -> CheckDetail:
+    """Read a check with what its newest ended run found, archived ones included.
+
+    A measures `version` is that of the runs it lists; all else is of the day. Raises NotFoundError, and
+    InvalidInputError where there is no such version.
+    """
+    with store.read() as connection:
+        check = lookup.find_check(connection, slug)
+        versions = [_version(one) for one in rescoring.list_all(connection, check.id, limit=_SHOWN_VERSIONS)]
+        line = _line(connection, check, open_alerts(connection).get(check.id, {}), now)
+    run = run_views.run(store, line.newest.id) if line.newest else None
+    unresolved, explanation = _unresolved(store, slug, run["id"] if run else None)
+    degraded, fleet = _degraded(store, run["id"], unresolved, explanation) if run else ([], None)
+    return CheckDetail(
+        line=line,
+        definition=check.body,
+        managed_by=check.managed_by,
+        source=check.source,
+        run=run,
+        asked=asked_of(store, run["id"]) if run else None,
+        degraded=degraded,
+        fleet=fleet,
+        failed=_failed(store, run["id"]) if run and run["canaries"]["failed"] else (),
+        unresolved=unresolved,
+        resolved=alert_views.list_alerts(store, check=slug, state="resolved", before=None, limit=_RECENT_ALERTS),
+        runs=run_views.list_runs(store, slug, before=None, limit=_RECENT_RUNS, version=version, with_queries=False),
+        versions=versions,
+    )
+
+
+def versions_of(store: Store, run_id: str) -> list[Version]:
+    """Read the re-scorings a run is in, newest first."""
+    with store.read() as connection:
+        row = lookup.find_run(connection, run_id)
+        mine = rescored_runs.rescorings_of(connection, row.id)
+        there = rescoring.list_all(connection, row.check_id) if mine else []
+        return [_version(one) for one in there if one.id in mine]
+
+
+def asked_of(store: Store, run_id: str, *, version: str | None = None) -> Asked | None:
+    """Read what a run asked, with the judgments of a measures version; None where it has not started."""
+    with store.read() as connection:
+        row = lookup.find_run(connection, run_id)
+        if row.suite_version_id is None or row.check_version_id is None:
+            return None
+        k = definitions.version_body(connection, row.check_version_id).body["k"]
+        row, anew = score_details.in_version(connection, row, version)
+        return Asked(k=k, canaries=score_details.setting_of(connection, row, anew).suite.by_key)
+
+
+def _version(found: Rescoring) -> Version:
+    return Version(
+        id=str(found.id), name=found.name, goes_on=found.finished_at is None, failed=found.failure is not None
+    )
+
+
+def _line(connection: Connection, check: Definition, unresolved: Mapping[str, int], now: datetime) -> CheckLine:
+    recent = tuple([ended_run(row) for row in results.ended_runs(connection, check.id, limit=SPARK_RUNS)])
+    under_way = {row.status for row in results.list_runs(connection, check.id, limit=2)}
+    live = check.archived_at is None and bool(check.body["enabled"])
+    return CheckLine(
+        slug=check.slug,
+        suite=check.body["suite"],
+        retriever=check.body["retriever"],
+        schedule=schedule_text(check.body["schedule"]),
+        enabled=bool(check.body["enabled"]),
+        archived=check.archived_at is not None,
+        newest=recent[-1] if recent else None,
+        recent=recent,
+        active=next((str(status) for status in reversed(_UNDER_WAY) if status in under_way), None),
+        next_run=next_run(check, now) if live else None,
+        overdue=live and silence(connection, check, now) is not None,
+        alerts=unresolved,
+    )
+
+
+def next_run(check: Definition, now: datetime) -> datetime:
+    """Give when the clock starts the next run: the first instant whose delayed start still lies ahead."""
+    schedule = schedule_of(check.body)
+    delay = spread(check.slug, schedule)
+    return next_due(schedule, now - delay) + delay
+
+
+def open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
+    """Count alerts that are not resolved by check, and by state and severity: `firing critical`."""
+    found: dict[int, dict[str, int]] = {}
+    for check_id, state, severity, count in alerts.count_alerts(connection):
+        found.setdefault(check_id, {})[f"{state} {severity}"] = count
+    return found
+
+
+def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[dict[str, Any]], Explanation | None]:
+    """Give the alerts of a check that are not over, each with its `summary`, and explain a run.
+
+    The canaries that fell are those since the first of these alerts began.
+    """
+    with store.read() as connection:
+        question = AlertQuestion(check=slug, states=_UNRESOLVED)
+        rows = alert_views.find_rows(connection, question, before=None, limit=50)
+        first_run = min([row.first_run for row, _ in rows if row.first_run is not None], default=None)
+        mine = [] if run_id is None else [(int(run_id), first_run)]
+        wanted = list(dict.fromkeys([*mine, *explained_runs(rows)]))
+        explained = dict(zip(wanted, alert_evidence.explain_all(connection, wanted), strict=True))
+        written = summaries(connection, rows, explained)
+    found = [{**alert_views.alert_shape(row, changes), "summary": written[row.id]} for row, changes in rows]
+    ordered = sorted(found, key=lambda alert: _UNRESOLVED.index(alert["state"]))
+    return ordered, explained[mine[0]] if mine else None
+
+
+def _degraded(
+    store: Store, run_id: str, unresolved: Sequence[Mapping[str, Any]], why: Explanation | None
+) -> tuple[list[dict[str, Any]], Mapping[str, Any] | None]:
+    """Give the worst degraded canaries of a run, and what those that fell since these alerts began have in common."""
+    begun = [int(alert["since_run"]) for alert in unresolved if alert["since_run"] is not None]
+    with store.read() as connection:
+        first_run = min(begun, default=None)
+        worst = list_changed(connection, int(run_id), first_run, unchanged=True, limit=SHOWN_CANARIES).canaries
+    keys = [canary["key"] for canary in worst]
+    found = {result["key"]: result for result in run_views.results(store, run_id, keys=keys)[0]} if keys else {}
+    degraded = [
+        {
+            **found[canary["key"]],
+            "rank_before": canary["rank_before"],
+            "rank_now": canary["rank_now"],
+            "diagnosis": why.known.get(canary["key"]) if why is not None else None,
+        }
+        for canary in worst
+        if canary["key"] in found
+    ]
+    return degraded, why.told if why is not None and begun and why.fleet.fallen else None
+
+
+def _failed(store: Store, run_id: str) -> list[dict[str, Any]]:
+    return run_views.results(store, run_id, verdict=Verdict.UNKNOWN, limit=SHOWN_CANARIES)[0]
+
+
+def ended_run(row: RunRow) -> EndedRun:
+    """Say what a line says of an ended run."""
+    return EndedRun(
+        id=str(row.id),
+        status=row.status,
+        verdict=row.verdict,
+        reasons=row.reasons,
+        health_score=row.aggregates.get("health_score"),
+        coverage=row.aggregates.get("coverage"),
+        degraded=row.degraded,
+        measured=row.measured,
+        failed=row.failed,
+        total=row.total,
+        index_version=row.index_version,
+        finished_at=from_us(row.finished_at) if row.finished_at is not None else None,
+    )
+
+
+def schedule_text(schedule: Mapping[str, Any]) -> str:
+    """Write a schedule for people: every 5m, cron 0 6 * * * (UTC)."""
+    if schedule.get("every") is not None:
+        every = schedule["every"]
+        return f"every {every} s" if isinstance(every, int) else f"every {every}"
+    return f"cron {schedule['cron']} ({schedule['timezone']})"

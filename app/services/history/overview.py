@@ -1,0 +1,218 @@
+"""The overview, all checks at a glance: those somebody asks for, the ones that need a look first, a page at a time.
+
+What tells them apart is read of every check, a row each; the rest only of those on the page. Nothing here writes.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from app.domain.alerts.alert_state import no_data_due
+from app.domain.catalog.schedules import next_due
+from app.domain.model import Category, RunStatus, Verdict
+from app.services.history.check_details import SPARK_RUNS, EndedRun, ended_run, next_run, open_alerts, schedule_text
+from app.services.lookup import schedule_of
+from app.services.runs.scheduling import silence
+from app.store.catalog import definitions
+from app.store.catalog.definitions import Definition
+from app.store.engine import Connection, Store, from_us, to_us
+from app.store.history import check_summaries
+from app.store.history.check_summaries import Newest, Part, RecentRun
+
+PAGE: Final = 50
+"""Checks on a page."""
+NO_RUN: Final = "none"
+"""Stands for the verdict of a check without an ended run."""
+OFF: Final = "off"
+"""Stands for the verdict of a check that is switched off: what was true of it once is no news."""
+VERDICTS: Final = (Verdict.HEALTHY, Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, OFF)
+_MANY: Final = 6
+_DEAD_FOR: Final = timedelta(days=3)
+"""How long a dead letter is news: it may have been tried for a day before it was given up."""
+_ORDER: Final = (Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, Verdict.HEALTHY, OFF)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Which checks somebody wants to see; empty = no matter."""
+
+    text: str = ""
+    """Is in the name of the check, of its suite or of its retriever."""
+    suite: str = ""
+    retriever: str = ""
+    category: str = ""
+    """The newest run asked canaries of it."""
+    tag: str = ""
+    verdict: str = ""
+    failing: bool = False
+    """Switched on and not healthy, overdue, or with an alert that fires."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """A check in one line."""
+
+    slug: str
+    suite: str
+    retriever: str
+    schedule: str
+    enabled: bool
+    newest: EndedRun | None
+    """The newest ended run; None before the first."""
+    slices: Mapping[str, Part]
+    """Of the newest run, the `category` and the `tag` that were asked for."""
+    recent: Sequence[RecentRun] = ()
+    """Up to `SPARK_RUNS` ended runs with their coverage, oldest first."""
+    active: str | None
+    """`running` or `queued` while a run is under way."""
+    next_run: datetime | None = None
+    overdue: bool
+    """Nothing completed by the second-next scheduled instant."""
+    alerts: Mapping[str, int]
+    """Alerts that are not resolved by state, with their severity: `firing critical`."""
+
+    @property
+    def verdict(self) -> str:
+        """That of the newest run, `NO_RUN` or `OFF`."""
+        if not self.enabled:
+            return OFF
+        return (self.newest.verdict if self.newest else None) or NO_RUN
+
+    @property
+    def failing(self) -> bool:
+        """Whether somebody has to look; unknown is not healthy, and who switched a check off knows."""
+        if not self.enabled:
+            return False
+        firing = any(state.startswith("firing") for state in self.alerts)
+        return self.verdict in {Verdict.DEGRADED, Verdict.UNKNOWN} or self.overdue or firing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A page of checks, and what else there is."""
+
+    lines: Sequence[Glance]
+    found: int
+    """How many checks are as wished, on all pages."""
+    total: int
+    """How many checks there are."""
+    page: int
+    pages: int
+    verdicts: Mapping[str, int]
+    """How many there are of each verdict, were no verdict wished for."""
+    suites: Sequence[str]
+    retrievers: Sequence[str]
+    categories: Sequence[str]
+    tags: Sequence[str]
+    overdue: int
+    """How many of all checks are."""
+    dead: Mapping[str, int]
+    """Deliveries of the last days that were given up, by hook."""
+    failing: int
+    """How many of all checks somebody has to look at."""
+    active: int
+    """How many of all checks are switched on."""
+
+    @property
+    def few(self) -> bool:
+        """Whether a reader finds a check without filters."""
+        return self.total < _MANY
+
+
+def look(store: Store, wish: Wish, now: datetime, *, page: int = 1) -> Overview:
+    """Read the checks in force that are as wished; a page beyond the last is the last."""
+    with store.read() as connection:
+        checks = {check.slug: check for check in definitions.list_definitions(connection, "check")}
+        newest = check_summaries.newest_runs(connection)
+        everything = _glances(connection, list(checks.values()), newest, wish, now)
+        alike = [glance for glance in everything if _is_wished(glance, wish)]
+        found = [glance for glance in alike if wish.verdict in {"", glance.verdict}]
+        pages = max(1, -(-len(found) // PAGE))
+        page = min(max(page, 1), pages)
+        shown = sorted(found, key=_urgency)[(page - 1) * PAGE : page * PAGE]
+        ids = [checks[glance.slug].id for glance in shown]
+        recent = check_summaries.recent_runs(connection, ids, "coverage", limit=SPARK_RUNS)
+        dead = check_summaries.dead_letters(connection, to_us(now - _DEAD_FOR))
+    parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
+    asked = {name for part in parts for name in part.categories}
+    return Overview(
+        lines=[_completed(glance, checks[glance.slug], recent, now) for glance in shown],
+        found=len(found),
+        total=len(checks),
+        page=page,
+        pages=pages,
+        verdicts=Counter(glance.verdict for glance in alike),
+        suites=sorted({glance.suite for glance in everything}),
+        retrievers=sorted({glance.retriever for glance in everything}),
+        categories=[str(category) for category in Category if category in asked],
+        tags=sorted({name for part in parts for name in part.tags}),
+        overdue=sum(glance.overdue for glance in everything),
+        dead=dead,
+        failing=sum(glance.failing for glance in everything),
+        active=sum(glance.enabled for glance in everything),
+    )
+
+
+def _glances(
+    connection: Connection, checks: Sequence[Definition], newest: Mapping[int, Newest], wish: Wish, now: datetime
+) -> list[Glance]:
+    unresolved, active = open_alerts(connection), check_summaries.under_way(connection)
+    return [
+        Glance(
+            slug=check.slug,
+            suite=check.body["suite"],
+            retriever=check.body["retriever"],
+            schedule=schedule_text(check.body["schedule"]),
+            enabled=bool(check.body["enabled"]),
+            newest=ended_run(ended.run) if (ended := newest.get(check.id)) is not None else None,
+            slices=_slices(ended, wish),
+            active=active.get(check.id),
+            overdue=_is_overdue(connection, check, ended, now),
+            alerts=unresolved.get(check.id, {}),
+        )
+        for check in checks
+    ]
+
+
+def _slices(newest: Newest | None, wish: Wish) -> dict[str, Part]:
+    if newest is None:
+        return {}
+    asked = (("category", wish.category, newest.slices.categories), ("tag", wish.tag, newest.slices.tags))
+    return {kind: parts[name] for kind, name, parts in asked if name in parts}
+
+
+def _is_overdue(connection: Connection, check: Definition, newest: Newest | None, now: datetime) -> bool:
+    if not check.body["enabled"]:
+        return False
+    last = None
+    if newest is not None:
+        if newest.run.finished_at is None or newest.run.status == RunStatus.FAILED:
+            return silence(connection, check, now) is not None  # what completed before is in the history
+        last = from_us(newest.run.finished_at)
+    schedule, updated = schedule_of(check.body), from_us(check.updated_at)
+    if last is not None and now < next_due(schedule, max(last, updated)):
+        return False  # spares most the second of two instants
+    return no_data_due(schedule, last, now, updated) is not None
+
+
+def _is_wished(glance: Glance, wish: Wish) -> bool:
+    names = f"{glance.slug}\n{glance.suite}\n{glance.retriever}"
+    return (
+        wish.text.strip().lower() in names
+        and wish.suite in {"", glance.suite}
+        and wish.retriever in {"", glance.retriever}
+        and (not wish.category or "category" in glance.slices)
+        and (not wish.tag or "tag" in glance.slices)
+        and (glance.failing or not wish.failing)
+    )
+
+
+def _completed(glance: Glance, check: Definition, recent: Mapping[int, Sequence[RecentRun]], now: datetime) -> Glance:
+    return replace(glance, recent=recent[check.id], next_run=next_run(check, now) if glance.enabled else None)
+
+
+def _urgency(glance: Glance) -> tuple[bool, bool, int, bool, str]:
+    off = glance.verdict == OFF
+    return off, not glance.failing, _ORDER.index(glance.verdict), not glance.overdue, glance.slug

@@ -1,0 +1,106 @@
+"""Forgetting: what is older than wanted is found by reading and deleted in small batches, so that no writer waits."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from app.store.diagnosis import diagnoses
+from app.store.engine import Connection, Store, blocks, to_us
+from app.store.history import pruning
+
+BATCH: Final = 200
+"""Rows a writing transaction deletes, with what hangs on them."""
+ALERT_DAYS: Final = 366
+SLICE: Final = 50_000
+"""Rankings looked at in one round, and in one reading transaction."""
+ROUND: Final = timedelta(minutes=10)
+
+Find = Callable[[Connection, int], Sequence[Any]]
+Drop = Callable[[Connection, Sequence[Any]], int]
+
+
+def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_size: int = SLICE) -> int:
+    """Delete runs and states older than `days`; alerts, diagnoses and hourly figures of a year ago; what nothing uses.
+
+    Returns how many rows went; none where another process is at it. Rankings without a state are looked for slice by
+    slice, one a round; texts that no ranking holds, which takes a look at all rankings, when the slices begin anew.
+    """
+    with store.alone() as is_alone:
+        if not is_alone:
+            return 0
+        gone = sum(_drain(store, find, drop, batch) for find, drop in _aged(now, days))
+        place, slices = _slice(store, now, slice_size)
+        with store.read() as connection:
+            unused = pruning.unused_rankings(connection, place * slice_size, (place + 1) * slice_size)
+        gone += _drop(store, unused, pruning.drop_rankings, batch)
+        for find_all, drop in (
+            (pruning.unused_findings, pruning.drop_findings),
+            (pruning.unused_baselines, pruning.drop_baselines),
+        ):
+            with store.read() as connection:
+                found = find_all(connection)
+            gone += _drop(store, found, drop, batch)
+        if gone if slices == 1 else place == 0:
+            gone += _prune_content(store, batch, slice_size)
+        return gone
+
+
+def _aged(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
+    """Say what goes by its age: how it is found, and how it is deleted."""
+    horizon = to_us(now - timedelta(days=days))
+    alerts = to_us(now - timedelta(days=max(days, ALERT_DAYS)))
+    return (
+        (partial(pruning.old_runs, horizon=horizon), pruning.drop_runs),
+        (pruning.old_states, pruning.drop_states),
+        (partial(pruning.old_incidents, horizon=alerts), pruning.drop_incidents),
+        (partial(pruning.old_alerts, horizon=alerts), pruning.drop_alerts),
+        (partial(pruning.old_tests, horizon=alerts), pruning.drop_tests),
+        (partial(diagnoses.old_diagnoses, horizon=alerts), diagnoses.drop_diagnoses),
+        *[
+            (partial(pruning.old_hours, table=table, horizon=alerts), partial(pruning.drop_hours, table=table))
+            for table in pruning.HOURLY
+        ],
+    )
+
+
+def _drain(store: Store, find: Find, drop: Drop, batch: int) -> int:
+    """Delete what is found until nothing is left."""
+    gone = 0
+    while True:
+        with store.read() as connection:
+            old = find(connection, batch)
+        gone += _drop(store, old, drop, batch)
+        if len(old) < batch:
+            return gone
+
+
+def _drop(store: Store, found: Sequence[Any], drop: Drop, batch: int) -> int:
+    gone = 0
+    for block in blocks(found, batch):
+        with store.write() as connection:
+            gone += drop(connection, block)
+    return gone
+
+
+def _slice(store: Store, now: datetime, size: int) -> tuple[int, int]:
+    """Say which slice of the rankings is looked at in this round, and how many there are."""
+    with store.read() as connection:
+        slices = max(1, -(-pruning.highest_ranking(connection) // size))
+    return int(now.timestamp() // ROUND.total_seconds()) % slices, slices
+
+
+def _prune_content(store: Store, batch: int, slice_size: int) -> int:
+    """Look for unused texts and vectors at leisure, then delete them in batches that only look at what came since."""
+    with store.write() as connection:
+        since = pruning.newest_ranking(connection)
+    with store.read() as connection:
+        unused = pruning.all_chunks(connection)
+        vectors = pruning.unused_vectors(connection)
+    after: int | None = 0
+    while after is not None:
+        with store.read() as connection:
+            used, after = pruning.chunks_of_rankings(connection, after, slice_size)
+        unused -= used
+    gone = _drop(store, sorted(unused), partial(pruning.drop_chunks, since=since), batch)
+    return gone + _drop(store, vectors, pruning.drop_vectors, batch)

@@ -1,0 +1,378 @@
+"""Runs and results as people read them, put together from rows. Nothing here writes."""
+
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.errors import ConflictError, NotFoundError
+from app.domain.model import Canary, Outcome, Reason, RunStatus, Verdict
+from app.domain.runs.evaluation import RELEVANCE, Tally, Yardstick, pack_reasons, unpack_reasons
+from app.domain.runs.matching import Match
+from app.formats.history import shapes
+from app.services import score_details
+from app.services.aggregates import run_body, stored_aggregates, stored_probes
+from app.services.catalog.suite_snapshots import load_suites
+from app.services.comparison.ranking_overlap import likeness
+from app.services.lookup import find_check, find_run
+from app.services.runs.plans import asked_in
+from app.services.score_details import Setting
+from app.store.catalog import definitions
+from app.store.engine import Connection, Store, from_us
+from app.store.runs import queue, rescored_runs
+from app.store.runs import results as history
+from app.store.runs.queue import Failure
+from app.store.runs.results import RunRow, StateRow
+
+_MEASURED = Failure(outcome=str(Outcome.OK))
+_BLOCK = 500
+_WORST_FIRST = {Verdict.DEGRADED: 0, Verdict.UNKNOWN: 1, Verdict.HEALTHY: 2}
+
+
+def health(store: Store, slug: str, *, version: str | None = None) -> dict[str, Any]:
+    """Read the newest ended run of a check or, of another measures version, the newest run that is in it.
+
+    Raises NotFoundError before the first.
+    """
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        anew = score_details.find_rescoring(connection, check.id, version)
+        if anew is not None:
+            rescored_run = rescored_runs.newest_run(connection, anew.id)
+            if rescored_run is None:
+                raise NotFoundError(f"no run of check '{slug}' is re-scored as measures version {anew.name} yet")
+            return full_run(connection, find_run(connection, str(rescored_run)), version)
+        newest = history.latest_body(connection, check.id)
+        if newest is None:
+            raise NotFoundError(f"check '{slug}' has no ended run yet")
+        run = history.find_run(connection, newest[0])
+        if run is None:
+            raise NotFoundError(f"check '{slug}' has no ended run any more")
+        return {**_run(connection, run, newest[1]), "progress": None}
+
+
+def run(store: Store, run_id: str, *, version: str | None = None) -> dict[str, Any]:
+    """Read a run in full, by another measures version where one is named."""
+    with store.read() as connection:
+        return full_run(connection, find_run(connection, run_id), version)
+
+
+def full_run(connection: Connection, row: RunRow, version: str | None = None) -> dict[str, Any]:
+    """Read a run in full; what its row leaves out is kept for the newest and computed for older ones."""
+    row, anew = score_details.in_version(connection, row, version)
+    newest = history.latest_body(connection, row.check_id)
+    if anew is None and newest is not None and newest[0] == row.id:
+        body = newest[1]
+    elif row.aggregates:
+        setting = score_details.setting_of(connection, row, anew)
+        body = _recomputed(connection, row, setting, score_details.states_of(connection, row, setting, anew))
+        row = row if anew is None else replace(row, suite_hash=setting.suite.hash)
+    else:
+        body = {}
+    return {**_run(connection, row, {**body, **(row.probes or {})}), "progress": _progress(connection, row)}
+
+
+def list_runs(
+    store: Store, slug: str, *, before: int | None, limit: int, version: str | None = None, with_queries: bool = True
+) -> list[dict[str, Any]]:
+    """List the runs of a check, newest first; of another measures version those that are in it.
+
+    What only a single run spells out is left out: tags and how many canaries a category has; without `with_queries`
+    also what the degraded canaries ask.
+    """
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        anew = score_details.find_rescoring(connection, check.id, version)
+        if anew is not None:
+            rows = score_details.runs_in_version(connection, anew, before=before, limit=limit)
+        else:
+            rows = history.list_runs(connection, check.id, before=before, limit=limit)
+        degraded = [row.suite_version_id or 0 for row in rows if row.degraded_positions] if with_queries else []
+        asked_of = load_suites(connection, degraded)
+        found = []
+        unsummarised = [row for row in rows if row.probes is None and row.aggregates]
+        probes = history.probes_of_runs(connection, [row.id for row in unsummarised])
+        older = {row.id: stored_probes(row, *probes[row.id]) for row in unsummarised if row.id in probes}
+        for row in rows:
+            asked = asked_of.get(row.suite_version_id or 0)
+            body = {
+                **(row.probes or older.get(row.id, {})),
+                "degraded": [{"query": asked.canaries[place].query} for place in row.degraded_places] if asked else [],
+                "categories": _categories(row),
+            }
+            found.append({**_run(connection, row, body), "progress": _progress(connection, row)})
+        return found
+
+
+def _page_of(
+    wanted: Sequence[tuple[Verdict, int]], after: int, limit: int, *, worst_first: bool
+) -> tuple[list[int], int | None]:
+    """Give the positions of one page, and the position to go on after; None = it is the last page."""
+    ranked = sorted(wanted, key=lambda one: (_WORST_FIRST[one[0]], one[1])) if worst_first else wanted
+    ordered = [position for _, position in ranked]
+    if worst_first and after in ordered:
+        ordered = ordered[ordered.index(after) + 1 :]
+    return ordered[:limit], ordered[limit - 1] if len(ordered) > limit else None
+
+
+def results(  # noqa: PLR0913 - whatever results are filtered by
+    store: Store,
+    run_id: str,
+    *,
+    verdict: Verdict | None = None,
+    category: str | None = None,
+    tag: str | None = None,
+    reason: Reason | None = None,
+    outcome: Outcome | None = None,
+    keys: Collection[str] | None = None,
+    after: int = -1,
+    limit: int = 100,
+    version: str | None = None,
+    worst_first: bool = False,
+) -> tuple[list[dict[str, Any]], int | None]:
+    """Read results of an ended run in suite order with their evidence, and the position to go on after.
+
+    `worst_first` puts degraded results before failed ones and those before healthy ones, each in suite order.
+    """
+    with store.read() as connection:
+        row = find_run(connection, run_id)
+        if row.suite_version_id is None or not row.aggregates:
+            return [], None
+        judged = _judged(connection, row, version, with_verdicts=bool(verdict or reason or worst_first))
+        wanted: list[tuple[Verdict, int]] = []
+        for position, canary in enumerate(judged.setting.canaries):
+            if (position <= after and not worst_first) or not _is_of(canary, category, tag, keys):
+                continue
+            own = judged.verdict(position) if judged.held is not None else Verdict.UNKNOWN
+            if verdict and verdict is not own:
+                continue
+            if outcome and outcome != judged.failures.get(position, _MEASURED).outcome:
+                continue
+            if reason and (own is Verdict.UNKNOWN or not judged.reasons(position) & pack_reasons([reason])):
+                continue
+            wanted.append((own, position))
+            if len(wanted) > limit and not worst_first:
+                break
+        ordered, following = _page_of(wanted, after, limit, worst_first=worst_first)
+        return _shaped(connection, judged, ordered), following
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """An ended run with what held for its canaries."""
+
+    row: RunRow
+    setting: Setting
+    latencies: NDArray[np.float16]
+    failures: Mapping[int, Failure]
+    unscored: AbstractSet[int]
+    held: Mapping[int, int] | None
+    """Why they were degraded, as bits by canary id; 0 = healthy, None = it was not asked for."""
+    states: Mapping[int, StateRow] | None
+    """By canary id, as a re-scoring judges them; None = as they are stored, to be read where they are needed."""
+
+    def reasons(self, position: int) -> int:
+        """Return why a measured canary is degraded, as bits."""
+        held = (self.held or {}).get(self.setting.members[position].canary_id, 0)
+        return held & ~RELEVANCE if self.states is None and position in self.unscored else held
+
+    def verdict(self, position: int) -> Verdict:
+        """Return what the run says of a canary."""
+        if position in self.failures or self.setting.members[position].canary_id not in (self.held or {}):
+            return Verdict.UNKNOWN
+        return Verdict.DEGRADED if self.reasons(position) else Verdict.HEALTHY
+
+
+def _judged(connection: Connection, row: RunRow, version: str | None, *, with_verdicts: bool) -> _Judged:
+    row, anew = score_details.in_version(connection, row, version)
+    setting = score_details.setting_of(connection, row, anew)
+    latencies, failures = history.probes_of(connection, row.id)
+    states, held = None, None
+    if anew is not None:
+        states = score_details.states_of(connection, row, setting, anew)
+        held = {canary_id: state.reasons for canary_id, state in states.items()}
+    elif with_verdicts:
+        held = history.all_reasons_at(connection, row.check_id, row.id)
+    return _Judged(
+        row=row,
+        setting=setting,
+        latencies=latencies,
+        failures=failures,
+        unscored=frozenset(history.unscored_at(connection, row.id)),
+        held=held,
+        states=states,
+    )
+
+
+def _states(connection: Connection, judged: _Judged, positions: Sequence[int]) -> list[StateRow | None]:
+    """Return what held at these positions; None = nothing did."""
+    members = [judged.setting.members[position] for position in positions]
+    if judged.states is not None:
+        return [judged.states.get(member.canary_id) for member in members]
+    row = judged.row
+    states = history.states_of(connection, row.check_id, row.id, [member.canary_id for member in members])
+    found = [states.get(member.canary_id) for member in members]
+    return [
+        score_details.without_relevance(state) if state is not None and position in judged.unscored else state
+        for position, state in zip(positions, found, strict=True)
+    ]
+
+
+def _shaped(connection: Connection, judged: _Judged, positions: Sequence[int]) -> list[dict[str, Any]]:
+    """Shape the results at these positions with their evidence."""
+    row, setting = judged.row, judged.setting
+    found = _states(connection, judged, positions)
+    rankings = history.read_rankings(connection, [state.ranking_id for state in found if state])
+    names = {layout: history.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
+    alike = likeness(connection, row, [state for state in found if state], rankings)
+    shaped: list[dict[str, Any]] = []
+    for position, state in zip(positions, found, strict=True):
+        canary = setting.canaries[position]
+        failure = judged.failures.get(position, _MEASURED)
+        known = failure.outcome != Outcome.SKIPPED and len(judged.latencies)
+        common: dict[str, Any] = {
+            "outcome": Outcome(failure.outcome),
+            "http_status": failure.http_status,
+            "detail": failure.detail,
+            "step": failure.step,
+            "latency_seconds": float(judged.latencies[position]) if known else None,
+            "k": setting.yardstick.k,
+            "asked_at": from_us(row.started_at) if row.started_at is not None else None,
+        }
+        if state is None or failure.outcome != Outcome.OK:
+            shaped.append(shapes.result_shape(canary, **common))
+            continue
+        ranking = rankings[state.ranking_id]
+        shaped.append(
+            shapes.result_shape(
+                canary,
+                ranking=replace(ranking, relevance=None) if position in judged.unscored else ranking,
+                prepared=setting.suite.panel.prepared[position],
+                match=Match.from_bytes(state.matched),
+                measures=named_numbers(names[state.layout_id], state.vector),
+                top_score=state.top_score,
+                reasons=unpack_reasons(state.reasons),
+                scorer=setting.yardstick.scorer,
+                since_run=str(state.first_run),
+                rbo=alike.get(state.canary_id),
+                **common,
+            )
+        )
+    return shaped
+
+
+def report(store: Store, run_id: str, *, version: str | None = None) -> dict[str, Any]:
+    """Read an ended run with all its results, the worst first among them. Raises ConflictError while it goes on."""
+    summary = run(store, run_id, version=version)
+    if summary["finished_at"] is None:
+        raise ConflictError(f"run '{run_id}' has not ended yet")
+    found: list[dict[str, Any]] = []
+    with store.read() as connection:
+        row = find_run(connection, run_id)
+        if row.suite_version_id is not None and row.aggregates:
+            judged = _judged(connection, row, version, with_verdicts=False)
+            positions = range(len(judged.setting.canaries))
+            for start in range(0, len(positions), _BLOCK):
+                found += _shaped(connection, judged, positions[start : start + _BLOCK])
+    return shapes.report_shape(summary, found, everything=True)
+
+
+def _run(connection: Connection, row: RunRow, body: Mapping[str, Any]) -> dict[str, Any]:
+    check = _document(connection, row)
+    return shapes.run_shape(
+        id=str(row.id),
+        check=row.check,
+        suite=check["suite"],
+        retriever=check["retriever"],
+        trigger=row.trigger,
+        index_version=row.index_version,
+        status=row.status,
+        scheduled_for=row.scheduled_for,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        verdict=row.verdict,
+        reasons=row.reasons,
+        counts={name: getattr(row, name) for name in ("total", "measured", "failed", "undefined", "degraded")},
+        means=row.aggregates,
+        body={**body, "embedder": row.embedder},
+        suite_hash=row.suite_hash,
+        config_hash=row.config_hash,
+        measures_version=row.measures_version,
+    )
+
+
+def _progress(connection: Connection, row: RunRow) -> dict[str, int | None] | None:
+    """Say how many probes of a run that goes on are on record; None once it ended, or before anything is known."""
+    if row.status not in {RunStatus.QUEUED, RunStatus.RUNNING}:
+        return None
+    total, shards = queue.progress(connection, row.id)
+    return {"done": asked_in(shards, total), "total": total}
+
+
+def _categories(row: RunRow) -> dict[str, dict[str, Any]]:
+    """Give the categories of a run as far as its row keeps them."""
+    return {
+        name: {
+            "canaries": None,
+            "measured": None,
+            "health_score": part.health_score,
+            "coverage": part.coverage,
+            "measures": part.measures,
+        }
+        for name, part in stored_aggregates(row).categories.items()
+    }
+
+
+def _document(connection: Connection, row: RunRow) -> Mapping[str, Any]:
+    if row.check_version_id is not None:
+        return definitions.version_body(connection, row.check_version_id).body
+    return definitions.definition_by_id(connection, row.check_id).body
+
+
+def _recomputed(
+    connection: Connection, row: RunRow, setting: Setting, states: Mapping[int, StateRow]
+) -> dict[str, Any]:
+    """Spell an older run out again from its states: categories, tags, probes and latency."""
+    panel = setting.suite.panel
+    latencies, failures = history.probes_of(connection, row.id)
+    found = [states.get(member.canary_id) for member in setting.members]
+    outcomes = [Outcome.OK if state else Outcome.SKIPPED for state in found]
+    for position, failure in failures.items():
+        outcomes[position] = Outcome(failure.outcome)
+    tally = Tally(setting.yardstick, panel)
+    arranged = _arranged(connection, setting.yardstick, found)
+    tally.take_over({place: state for place, state in enumerate(arranged) if state and outcomes[place] is Outcome.OK})
+    aggregates = tally.aggregates(outcomes)
+    measured = [float(latencies[place]) for place, outcome in enumerate(outcomes) if outcome is Outcome.OK]
+    failed_at = [(failure.step, failure.outcome) for failure in failures.values()]
+    return run_body(panel, aggregates, tally.reasons, outcomes, measured, failed_at=failed_at)
+
+
+def _arranged(connection: Connection, yardstick: Yardstick, found: Sequence[StateRow | None]) -> list[StateRow | None]:
+    """Give states the measures of today: a release before may have had fewer."""
+    names = {
+        layout: history.layout_names(connection, layout) for layout in {state.layout_id for state in found if state}
+    }
+    today = [str(measure) for measure in yardstick.measures]
+    return [
+        state
+        if state is None or names[state.layout_id] == today
+        else replace(state, vector=yardstick.arranged(names[state.layout_id], state.vector))
+        for state in found
+    ]
+
+
+def _is_of(canary: Canary, category: str | None, tag: str | None, keys: Collection[str] | None) -> bool:
+    return (
+        (not category or canary.category == category)
+        and (not tag or tag in canary.tags)
+        and (keys is None or canary.key in keys)
+    )
+
+
+def named_numbers(names: Sequence[str], vector: bytes) -> dict[str, float | None]:
+    """Give the numbers of a stored vector their names."""
+    return dict(zip(names, np.frombuffer(vector).tolist(), strict=True))

@@ -1,0 +1,45 @@
+"""Reads that every area needs: a check and a run by the names people know them by, and when a check is due."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from app.domain.catalog.schedules import Schedule, credible_until, parse_schedule
+from app.domain.errors import NotFoundError
+from app.formats.history import shapes
+from app.store.catalog import definitions
+from app.store.catalog.definitions import Definition
+from app.store.engine import Connection, from_us, to_us
+from app.store.runs import results
+from app.store.runs.results import RunRow
+
+
+def find_check(connection: Connection, slug: str) -> Definition:
+    """Find a check, archived ones included: their history stays readable. Raises NotFoundError."""
+    check = definitions.find_definition(connection, "check", slug)
+    if check is None:
+        raise NotFoundError(f"there is no check '{slug}'")
+    return check
+
+
+def find_run(connection: Connection, run_id: str) -> RunRow:
+    """Find a run by its opaque id. Raises NotFoundError."""
+    run = results.find_run(connection, shapes.id_number(run_id, "run"))
+    if run is None:
+        raise NotFoundError(f"there is no run '{run_id[:40]}'")
+    return run
+
+
+def last_completed(connection: Connection, check: definitions.Definition, now: datetime) -> datetime | None:
+    """Return when a run of the check last completed, as far as that is credible; None = never."""
+    until = credible_until(schedule_of(check.body), now)
+    completed = results.last_completed(connection, check.id, before=to_us(until))
+    return from_us(completed) if completed is not None else None
+
+
+def schedule_of(body: Mapping[str, Any]) -> Schedule:
+    """Read the schedule a stored check has."""
+    wanted = body["schedule"]
+    if wanted.get("every") is not None:
+        return parse_schedule(every=wanted["every"])
+    return parse_schedule(cron=wanted["cron"], timezone=wanted["timezone"])

@@ -1,0 +1,174 @@
+"""Whether the embedder of a retriever still is the one it was: its known texts, asked anew in every run.
+
+The asking is done outside of transactions, the judging in the domain; alerting looks at what a run found.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import urlsplit
+
+from app.domain.model import EmbedderChange, Outcome
+from app.domain.probing.embeddings import (
+    Embed,
+    Embedded,
+    Finding,
+    Reference,
+    canaries_of,
+    judge_embedder,
+    texts_of,
+    watched_embedder,
+)
+from app.domain.probing.retrievers import Embedder
+from app.formats.history import shapes
+from app.services.catalog.references import require
+from app.services.runs.plans import Plan
+from app.store.catalog import definitions
+from app.store.engine import Connection, Store, to_us
+from app.store.probing import embedders
+from app.store.probing.embedders import EmbedderRow
+from app.store.runs import results
+
+_DIGITS = 3  # of cosines: the arithmetic of models repeats itself no better, and equal findings are stored once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What a run found of its retriever's embedder."""
+
+    embedder_id: int
+    outcome: Outcome
+    body: Mapping[str, Any]
+    """JSON: `outcome, http_status, kind, reason, dimensions, pairs`."""
+
+
+def watch(store: Store, embed: Embed, plan: Plan, *, now: datetime) -> Watched | None:
+    """Ask the embedder for its known texts and compare; None where the retriever has no embedder.
+
+    The first answer of an embedder becomes its reference. Raises InvalidInputError for one that cannot be asked at
+    all; whatever it does is part of the finding.
+    """
+    embedder = watched_embedder(plan.retriever)
+    if embedder is None:
+        return None
+    pairs = canaries_of(embedder)
+    embedded = embed(embedder, texts_of(pairs), anew=True)
+    row = _in_force(store, plan, embedder, embedded, now=now)
+    where = _where(embedder)
+    if embedded.outcome is not Outcome.OK or row.vectors is None:
+        body = _unanswered(embedded, f"the embedder at {where} does not answer: {embedded.detail}")
+    else:
+        found = judge_embedder(Reference(pairs=pairs, vectors=row.vectors), embedded.vectors, where=where)
+        if row.learned_run == plan.run.id and found.kind is EmbedderChange.SAME:
+            found = replace(found, reason=f"the embedder at {where} was learned by {len(row.vectors)} texts")
+        body = _found(found)
+    return Watched(embedder_id=row.id, outcome=embedded.outcome, body=body)
+
+
+def record(connection: Connection, run_id: int, watched: Watched | None) -> None:
+    """Keep what a run found, inside the transaction that ends it."""
+    if watched is not None:
+        embedders.save_finding(connection, run_id, watched.embedder_id, watched.body)
+
+
+def show(store: Store, slug: str) -> dict[str, Any]:
+    """Read what is known of a retriever's embedder, nulls where no run has asked one. Raises NotFoundError."""
+    with store.read() as connection:
+        retriever = require(definitions.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
+        row = embedders.newest_embedder(connection, retriever.id) or _UNKNOWN
+        times = results.run_times(connection, [run for run in (row.seen_run, row.since_run) if run is not None])
+    return {
+        "retriever": slug,
+        "model": row.model or None,
+        "reference": None
+        if row.vectors is None
+        else {
+            "run": _id(row.learned_run),
+            "at": shapes.time_text(row.learned_at),
+            "dimensions": len(next(iter(row.vectors.values()))),
+            "texts": len(row.vectors),
+        },
+        "finding": row.finding,
+        "run": _id(row.seen_run),
+        "at": shapes.time_text(times.get(row.seen_run or 0)),
+        "since_run": _id(row.since_run),
+        "since": shapes.time_text(times.get(row.since_run or 0)),
+    }
+
+
+_UNKNOWN = EmbedderRow(
+    id=0, model="", vectors=None, learned_at=None, learned_run=None, finding=None, seen_run=None, since_run=None
+)
+
+
+def accept(store: Store, slug: str) -> None:
+    """Let the next run learn the embedder as it is then. Raises NotFoundError where there is no such retriever."""
+    with store.write() as connection:
+        retriever = require(definitions.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
+        embedders.forget(connection, retriever.id)
+
+
+def _in_force(store: Store, plan: Plan, embedder: Embedder, embedded: Embedded, *, now: datetime) -> EmbedderRow:
+    """Give what is known of an embedder; what it says now is learned where nothing is."""
+    digest = _digest(embedder)
+    with store.read() as connection:
+        retriever_id = embedders.retriever_of(connection, plan.run.id)
+        row = embedders.find_embedder(connection, retriever_id, digest)
+    learns = embedded.outcome is Outcome.OK and (row is None or row.vectors is None)
+    if row is not None and not learns:
+        return row
+    with store.write() as connection:
+        row = embedders.save_embedder(connection, retriever_id, digest, embedder.model)
+        if learns:
+            embedders.learn(connection, row.id, embedded.vectors, run_id=plan.run.id, at=to_us(now))
+        return embedders.find_embedder(connection, retriever_id, digest) or row
+
+
+def _digest(embedder: Embedder) -> bytes:
+    """Name an embedder by what its reference depends on: 16 bytes."""
+    pairs = [(pair.key, pair.texts, pair.similar) for pair in canaries_of(embedder)]
+    told = [embedder.endpoint.url, embedder.model, embedder.dimensions, pairs]
+    return blake2b(json.dumps(told).encode(), digest_size=16).digest()
+
+
+def _where(embedder: Embedder) -> str:
+    """Say where an embedder is: the path and what follows may hold secrets."""
+    return urlsplit(embedder.endpoint.url).netloc.rpartition("@")[2]
+
+
+def _unanswered(embedded: Embedded, reason: str) -> dict[str, Any]:
+    return {
+        "outcome": str(embedded.outcome),
+        "http_status": embedded.http_status,
+        "kind": None,
+        "reason": reason,
+        "dimensions": None,
+        "pairs": [],
+    }
+
+
+def _found(finding: Finding) -> dict[str, Any]:
+    return {
+        "outcome": str(Outcome.OK),
+        "http_status": None,
+        "kind": str(finding.kind),
+        "reason": finding.reason,
+        "dimensions": finding.dimensions,
+        "pairs": [
+            {
+                "key": pair.key,
+                "similar": pair.similar,
+                "cosine": round(pair.cosine, _DIGITS) + 0.0,
+                "reference": round(pair.reference, _DIGITS) + 0.0,
+                "agreement": round(pair.agreement, _DIGITS) + 0.0,
+            }
+            for pair in finding.pairs
+        ],
+    }
+
+
+def _id(run: int | None) -> str | None:
+    return None if run is None else str(run)

@@ -1,0 +1,57 @@
+"""What is known of retrievers beside what they are: which checks ask them, and how their probes ended last."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from app.store.catalog import definitions
+from app.store.engine import Store, from_us
+from app.store.runs import results
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """A check that asks a retriever, with what its newest ended run found of it."""
+
+    check: str
+    suite: str
+    run_id: str | None
+    """None before the first."""
+    ended_at: datetime | None
+    outcomes: Mapping[str, int]
+    """How its probes ended: how many by outcome; empty where the run could not be carried out."""
+    latency: Mapping[str, float | None]
+    """Its percentiles in seconds, of what was measured."""
+
+
+def asked_by(store: Store) -> dict[str, list[Asking]]:
+    """Read which checks in force ask which retriever, by its slug."""
+    found: dict[str, list[Asking]] = {}
+    with store.read() as connection:
+        newest = results.latest_bodies(connection)
+        times = results.run_times(connection, [run_id for run_id, _ in newest.values()])
+        for check in definitions.list_definitions(connection, "check"):
+            run_id, body = newest.get(check.id, (None, {}))
+            found.setdefault(str(check.body["retriever"]), []).append(
+                _asking(check.slug, check.body, run_id, body, times)
+            )
+    return found
+
+
+def _asking(
+    check: str,
+    definition: Mapping[str, Any],
+    run_id: int | None,
+    body: Mapping[str, Any],
+    times: Mapping[int, int],
+) -> Asking:
+    at = times.get(run_id) if run_id is not None else None
+    return Asking(
+        check=check,
+        suite=str(definition["suite"]),
+        run_id=None if run_id is None else str(run_id),
+        ended_at=None if at is None else from_us(at),
+        outcomes=body.get("probes", {}),
+        latency=body.get("latency_seconds", {}),
+    )

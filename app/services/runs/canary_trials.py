@@ -1,0 +1,52 @@
+"""Trying a canary: its query put to the retriever once, and the answer judged as a run would. Nothing is stored."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from app.domain.errors import ConflictError
+from app.domain.probing.retrievers import Probe
+from app.formats.catalog.documents import CanaryDocument, CheckDocument, SuiteDocument
+from app.formats.validation_messages import parse_document
+from app.services.catalog.references import require
+from app.services.catalog.vault import Vault
+from app.services.lookup import find_check
+from app.services.probing import trying
+from app.services.runs import gate
+from app.services.runs.gate import Target
+from app.store.catalog import definitions, suites
+from app.store.engine import Store
+
+
+def try_canary(
+    probe: Probe, store: Store, vault: Vault, slug: str, key: str, *, run_id: str, clock: Callable[[], datetime]
+) -> dict[str, Any]:
+    """Ask for a canary once, as it and its check are defined now: `result` as in a run, `index_version`, `asked_at`.
+
+    Whether it regressed only runs tell. It takes no longer than the retriever's time-outs allow: nothing is asked
+    twice. Raises NotFoundError for what is not in force, ConflictError for an archived check, and InvalidInputError
+    where the retriever cannot be asked at all.
+    """
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        if check.archived_at is not None:
+            raise ConflictError(f"check '{slug}' is archived: nobody is asked for it any more")
+        suite_slug = str(check.body["suite"])
+        suite = require(definitions.find_definition(connection, "suite", suite_slug), f"suite '{suite_slug}'")
+        row = next(iter(suites.list_canaries(connection, suite.id, keys=[key])), None)
+    if row is None:
+        raise ConflictError(f"canary '{key}' is archived: nobody asks it any more")
+    retriever = trying.stored_retriever(store, vault, str(check.body["retriever"]), {})
+    target = Target(
+        check=parse_document(CheckDocument, check.body),
+        suite=SuiteDocument(slug=suite_slug, canaries=(parse_document(CanaryDocument, row.body),)),
+        retriever=retriever.model_copy(update={"retries": 0}),
+    )
+    asked_at = clock()
+    report = gate.measure(target, probe, run_id=run_id, clock=clock)
+    return {
+        "result": report["results"][0],
+        "index_version": report["run"]["index_version"],
+        "reasons": report["run"]["reasons"],
+        "asked_at": asked_at,
+    }

@@ -1,0 +1,229 @@
+"""Re-scoring: a judgment is corrected, and history is judged anew by it as a measures version of its own.
+
+`carry_on` is the story. The rankings are those that were stored, so the retriever is not asked, and what was written
+when the runs ended stays as it is. Judging is sweeping's.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from app.domain.counts import counted
+from app.domain.errors import ConflictError, NotFoundError
+from app.domain.runs.measures import MEASURES_VERSION
+from app.services.catalog.suite_snapshots import freeze_suite
+from app.services.lookup import find_check
+from app.services.runs.rejudging import BATCH_ROWS, Batch, Sweep
+from app.services.score_details import rescoring_shape
+from app.store.catalog import definitions, suites
+from app.store.engine import Connection, Store, to_us
+from app.store.runs import recording, rescored_runs, rescoring
+from app.store.runs.rescoring import Rescoring
+
+LEASE: Final = timedelta(minutes=2)
+"""How long a batch may take before others think its worker gone; should they be wrong, the work is done twice."""
+MOST_ATTEMPTS: Final = 5
+"""In a row, without a batch that was written in between."""
+_FIRST_PAUSE: Final = timedelta(minutes=1)
+"""Between an attempt that failed and the next; doubled from attempt to attempt."""
+
+Moved = Callable[[int, int], None]
+
+
+def ask(store: Store, slug: str, *, since: datetime | None, now: datetime) -> int:
+    """Ask for a check's runs that ended from `since` on (None: all) to be judged by the judgments in force now.
+
+    Asked again with the same suite, it is the same re-scoring that goes on with what has come since. Raises
+    NotFoundError, and ConflictError where no suite is in force.
+    """
+    with store.read() as connection:
+        suite = definitions.find_definition(connection, "suite", find_check(connection, slug).body["suite"])
+    if suite is not None:
+        freeze_suite(store, suite.id, now)  # what takes long of it, so that the transaction need not
+    with store.write() as connection:
+        check = find_check(connection, slug)
+        suite = definitions.find_definition(connection, "suite", check.body["suite"])
+        if suite is None or suite.archived_at is not None:
+            raise ConflictError(f"suite '{check.body['suite']}' is not in force, so there is nothing to judge by")
+        return rescoring.ask(
+            connection,
+            check_id=check.id,
+            suite_version_id=suites.freeze_suite(connection, suite.id, to_us(now)),
+            measures_version=MEASURES_VERSION,
+            since=None if since is None else to_us(since),
+            now=to_us(now),
+        )
+
+
+def claim(store: Store, *, owner: str, now: datetime, only: int | None = None) -> int | None:
+    """Take a re-scoring with work left at which nobody is, if there is one; or `only` this one.
+
+    One whose workers have ended in the middle of every attempt is given up.
+    """
+    with store.read() as connection:
+        waiting = rescoring.waiting(connection, now=to_us(now), only=only)
+    if waiting is None:
+        return None
+    with store.write() as connection:
+        lease_until = to_us(now + LEASE)
+        claimed = rescoring.claim(connection, waiting, owner=owner, now=to_us(now), lease_until=lease_until)
+        found = rescoring.find(connection, waiting) if claimed else None
+        if found is not None and found.attempts > MOST_ATTEMPTS:
+            failure = f"its worker ended in the middle of {MOST_ATTEMPTS} attempts"
+            rescoring.fail(connection, waiting, owner=owner, failure=failure, now=to_us(now))
+            return None
+    return waiting if claimed else None
+
+
+def put_off(store: Store, rescoring_id: int, *, owner: str, error: Exception, now: datetime) -> None:
+    """Let go of a re-scoring that raised, to be tried again after a pause; after `MOST_ATTEMPTS` it has failed."""
+    with store.write() as connection:
+        found = rescoring.find(connection, rescoring_id)
+        if found is None or found.claimed_by != owner:
+            return
+        if found.attempts >= MOST_ATTEMPTS:
+            failure = f"an error of Coalmine's own in {MOST_ATTEMPTS} attempts ({type(error).__name__}, see the log)"
+            rescoring.fail(connection, rescoring_id, owner=owner, failure=failure, now=to_us(now))
+        else:
+            pause = _FIRST_PAUSE * 2 ** max(0, found.attempts - 1)
+            rescoring.put_off(connection, rescoring_id, owner=owner, until=to_us(now + pause))
+
+
+def retry(store: Store, rescoring_id: int) -> None:
+    """Let a re-scoring that has failed go on where it stopped. Raises NotFoundError and ConflictError."""
+    with store.write() as connection:
+        found = rescoring.find(connection, rescoring_id)
+        if found is None:
+            raise NotFoundError(f"there is no re-scoring '{rescoring_id}'")
+        if found.failure is None:
+            raise ConflictError(
+                f"re-scoring '{rescoring_id}' has not failed; only one that has can be retried, see its page"
+            )
+        rescoring.restart(connection, rescoring_id)
+
+
+def carry_on(
+    store: Store,
+    rescoring_id: int,
+    *,
+    owner: str,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool] = lambda: False,
+    moved: Moved = lambda _done, _total: None,
+    batch_rows: int = BATCH_ROWS,
+) -> bool:
+    """Judge the runs that are left, batch by batch; False where it was let go of: stopping, or taken over by another.
+
+    Each batch is a transaction of its own, so that whoever goes on after a crash does so where it stands. `moved` hears
+    how many runs are done, and of how many.
+    """
+    while True:
+        asked = _asked(store, rescoring_id)
+        if asked.finished_at is not None:
+            return True
+        if asked.measures_version == MEASURES_VERSION:
+            sweep = Sweep(store, asked, batch_rows=batch_rows)
+            left_out = _judge_all(store, asked, sweep, owner=owner, clock=clock, stopping=stopping, moved=moved)
+            if left_out is None:
+                return False
+            note = _note(store, asked, left_out)
+        else:
+            note = f"begun with measures version {asked.measures_version} and not finished: ask for it again"
+        with store.write() as connection:
+            if rescoring.finish(connection, asked, note=note, now=to_us(clock())):
+                return True
+
+
+def release(store: Store, *, owner: str) -> None:
+    """Let go of what this one is at, so that it goes on elsewhere or later."""
+    with store.write() as connection:
+        rescoring.release(connection, owner)
+
+
+def show(store: Store, rescoring_id: int) -> dict[str, Any]:
+    """Show a re-scoring with its progress. Raises NotFoundError."""
+    asked = _asked(store, rescoring_id)
+    with store.read() as connection:
+        return _shape(connection, asked)
+
+
+def list_all(store: Store, slug: str, *, before: int | None, limit: int) -> list[dict[str, Any]]:
+    """List the re-scorings of a check, newest first."""
+    with store.read() as connection:
+        check = find_check(connection, slug)
+        found = rescoring.list_all(connection, check.id, before=before, limit=limit)
+        return [_shape(connection, one) for one in found]
+
+
+def _judge_all(
+    store: Store,
+    asked: Rescoring,
+    sweep: Sweep,
+    *,
+    owner: str,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool],
+    moved: Moved,
+) -> int | None:
+    """Judge all runs that are left and give how many could not be read; None where it was let go of."""
+    after, left_out = 0, 0
+    while not stopping():
+        with store.read() as connection:
+            done = rescoring.progress(connection, asked)
+        moved(*done)
+        with store.read() as connection:
+            left = rescoring.runs_left(connection, asked, after=after, limit=sweep.size)
+        if not left:
+            return left_out
+        batch = sweep.judge(left)
+        left_out += batch.left_out
+        with store.write() as connection:
+            _write(connection, asked, batch)
+            if not rescoring.renew(connection, asked.id, owner=owner, lease_until=to_us(clock() + LEASE)):
+                return None
+        after = left[-1].id
+    release(store, owner=owner)
+    return None
+
+
+def _write(connection: Connection, asked: Rescoring, batch: Batch) -> None:
+    """Write a batch, less what has been pruned or written by another meanwhile."""
+    left = rescored_runs.hold(connection, asked.id, [run.run_id for run, _ in batch.runs])
+    there = rescored_runs.rankings_there(connection, [row[0] for scores in batch.scores for row in scores.rows])
+    for scores in batch.scores:
+        recording.save_scores(connection, scores.layout_id, [row for row in scores.rows if row[0] in there])
+    rescored_runs.save(connection, asked.id, [(run, at) for run, at in batch.runs if run.run_id in left])
+
+
+def _note(store: Store, asked: Rescoring, left_out: int) -> str | None:
+    """Say what was not judged by the judgments of now; sentences without full stop, None where all was."""
+    with store.read() as connection:
+        now = dict(suites.members_of(connection, asked.suite_version_id))
+        versions = rescored_runs.suite_versions_of(connection, asked.id)
+        then = {member for version in versions for member in suites.members_of(connection, version)}
+        gone = {canary for canary, _ in then if canary not in now}
+        changed = {(canary, version) for canary, version in then if now.get(canary, version) != version}
+        wanted = {version for _, version in changed} | {now[canary] for canary, _ in changed}
+        queries = suites.queries_of(connection, wanted)
+    other = {canary for canary, version in changed if queries[version] != queries[now[canary]]}
+    told = [_kept(len(other), "asked something else then"), _kept(len(gone), "not in the suite any more")]
+    if left_out:
+        told.append(f"{counted(left_out, 'run')} left out: this release cannot read how they were judged")
+    return "; ".join(filter(None, told)) or None
+
+
+def _kept(count: int, why: str) -> str:
+    verb = "it was" if count == 1 else "they were"
+    return f"{counted(count, 'canary')} {why}: kept as {verb} judged" if count else ""
+
+
+def _asked(store: Store, rescoring_id: int) -> Rescoring:
+    with store.read() as connection:
+        found = rescoring.find(connection, rescoring_id)
+    if found is None:
+        raise NotFoundError(f"there is no re-scoring '{rescoring_id}'")
+    return found
+
+
+def _shape(connection: Connection, found: Rescoring) -> dict[str, Any]:
+    return rescoring_shape(found, *rescoring.progress(connection, found))

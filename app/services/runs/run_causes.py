@@ -1,0 +1,161 @@
+"""The one cause that explains a whole run: recognised from rows as the run ends, and read back for whoever tells of it.
+
+What explains a run is decided in the domain. Nobody is asked anything for it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from app.domain.diagnosis.run_causes import FEWEST, HALF, RENAMING, SHARE, Pair, RunCause, RunCauseKind, recognise
+from app.domain.diagnosis.run_causes import read_run_cause as read
+from app.domain.model import Aggregates, EmbedderChange, Ranking
+from app.domain.probing.retrievers import ScorerKind
+from app.domain.runs.measures import Measure
+from app.services.runs.findings import Findings
+from app.services.runs.plans import Plan
+from app.services.runs.staging import Gathered
+from app.store.detection import detectors
+from app.store.diagnosis import run_causes as stored
+from app.store.engine import Connection, Store
+from app.store.runs import recording, results
+from app.store.runs.results import RunRow
+
+MOST_COMPARED: Final = 200
+"""Canaries; of larger suites that many are compared, spread evenly."""
+QUIET_RUNS: Final = 20
+"""After so many runs a cause that did no harm is how things are."""
+_EMBEDDER = frozenset({EmbedderChange.SWAPPED, EmbedderChange.COLLAPSED, EmbedderChange.TRUNCATED})
+
+
+def find_cause(store: Store, plan: Plan, gathered: Gathered, found: Findings) -> RunCause | None:
+    """Recognise the cause of a run that is about to end; None where nothing explains all of it, or it is unknown.
+
+    A run is compared with the one before and, once a cause stands, with the run before that cause: it stands until
+    things are as they were, people accept them, or nothing fell for `QUIET_RUNS` runs.
+    """
+    if found.watched is None:
+        return None
+    with store.read() as connection:
+        before_run = results.newest_known_id(connection, plan.run.check_id)
+        if before_run is None:
+            return None
+        standing = _standing(connection, plan, before_run)
+        if standing is not None and standing.kind is not RunCauseKind.EMBEDDER_CHANGED:
+            compared = _compared(connection, plan, gathered, standing) if found.results else standing
+        elif _is_worth_comparing(plan, found):
+            compared = _compared(connection, plan, gathered, before_run)
+        else:
+            compared = _since_alarm(connection, plan, gathered, found)
+    cause = compared or _embedder_cause(found.aggregates, standing, plan.run.id, before_run)
+    return None if cause is None else _counted_on(cause, found)
+
+
+def causes_of(connection: Connection, run_ids: Iterable[int]) -> dict[int, RunCause]:
+    """Read the causes of runs that explain something now; those that do no harm any more are left out."""
+    found = {run_id: read(body) for run_id, body in stored.run_causes_of(connection, run_ids).items()}
+    return {run_id: cause for run_id, cause in found.items() if cause.is_told(run_id)}
+
+
+def renaming_cause(connection: Connection, run: RunRow) -> RunCause | None:
+    """Read the cause of a run, where it is one after which judgments are to be re-anchored."""
+    cause = causes_of(connection, [run.id]).get(run.id)
+    return cause if cause is not None and cause.kind in RENAMING else None
+
+
+def _standing(connection: Connection, plan: Plan, before_run: int) -> RunCause | None:
+    """Read the cause that stood at the run before, unless people have accepted things as they are since."""
+    body = stored.run_causes_of(connection, [before_run]).get(before_run)
+    if body is None:
+        return None
+    cause = read(body)
+    choice = detectors.newest_choice(connection, plan.run.check_id)
+    return None if choice is not None and choice.after_run >= cause.since_run else cause
+
+
+def _counted_on(cause: RunCause, found: Findings) -> RunCause | None:
+    """Count a run in which nothing fell; None where it was one too many."""
+    harmful = cause.is_harmful or found.watched is None or found.watched.row.open
+    quiet = 0 if harmful else cause.quiet_runs + 1
+    return None if quiet > QUIET_RUNS else replace(cause, quiet_runs=quiet)
+
+
+def _is_worth_comparing(plan: Plan, found: Findings) -> bool:
+    """Whether a tenth of the canaries find less than they did, or half of them find something else."""
+    expecting = [place for place in found.results if plan.panel.expects[place] and plan.canary_ids[place] in plan.held]
+    total = int(plan.panel.expects.sum())
+    if len(expecting) < FEWEST:
+        return False
+    return len(expecting) >= HALF * total or _fallen(plan, found, expecting) >= max(FEWEST, SHARE * total)
+
+
+def _fallen(plan: Plan, found: Findings, places: Sequence[int]) -> int:
+    """Count the canaries whose recall, or recall by id, is lower than it was."""
+    deepest = max(measure.k or 0 for measure in plan.yardstick.measures if (measure.k or 0) <= plan.yardstick.fetch_k)
+    columns = [
+        place
+        for place, measure in enumerate(plan.yardstick.measures)
+        if measure in {Measure("R", deepest), Measure("R_id", deepest)}
+    ]
+    fell = 0
+    for place in places:
+        held = plan.held[plan.canary_ids[place]]
+        if held.layout_id != plan.layout_id:
+            continue
+        before, now = np.frombuffer(held.vector)[columns], found.results[place].vector[columns]
+        fell += bool((now < before).any())
+    return fell
+
+
+def _since_alarm(connection: Connection, plan: Plan, gathered: Gathered, found: Findings) -> RunCause | None:
+    """Compare with the run before the alarm that stands: an index may be made anew over several runs."""
+    row = found.watched.row if found.watched is not None else None
+    if row is None or not row.open or row.since_run is None or not found.results:
+        return None
+    if row.body.get("culprits", {}).get("total", 0) < FEWEST:
+        return None
+    before_run = results.newest_known_id(connection, plan.run.check_id, before=row.since_run)
+    return None if before_run is None else _compared(connection, plan, gathered, before_run)
+
+
+def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: RunCause | int) -> RunCause | None:
+    """Compare what canaries retrieve with what they retrieved in a run, or in the one before a cause that stands."""
+    before_run, since_run = (before, plan.run.id) if isinstance(before, int) else (before.before_run, before.since_run)
+    places = [
+        place
+        for place, ranking_id in enumerate(gathered.rankings)
+        if ranking_id is not None and plan.panel.expects[place]
+    ]
+    places = places[:: -(-len(places) // MOST_COMPARED) or 1]
+    then = results.rankings_at(connection, plan.run.check_id, before_run, [plan.canary_ids[place] for place in places])
+    both = {place: then[plan.canary_ids[place]][0] for place in places if plan.canary_ids[place] in then}
+    now = {place: one for place in both if (one := gathered.rankings[place]) is not None}
+    rankings = _rankings(connection, plan, {*both.values(), *now.values()})
+    pairs = [
+        Pair(canary=plan.panel.canaries[place], before=rankings[both[place]], now=rankings[now[place]]) for place in now
+    ]
+    scorer = plan.retriever.scorer
+    scale = scorer.scale if scorer.kind is ScorerKind.SCORE else None
+    found = recognise(pairs, k=plan.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
+    quiet = 0 if isinstance(before, int) else before.quiet_runs
+    return None if found is None else replace(found, quiet_runs=quiet)
+
+
+def _rankings(connection: Connection, plan: Plan, wanted: Iterable[int]) -> Mapping[int, Ranking]:
+    ids = set(wanted)
+    known = {ranking_id: plan.seen[ranking_id] for ranking_id in ids if ranking_id in plan.seen}
+    return known | recording.load_rankings(connection, list(ids - known.keys()))
+
+
+def _embedder_cause(aggregates: Aggregates, standing: RunCause | None, run_id: int, before_run: int) -> RunCause | None:
+    if aggregates.embedder not in _EMBEDDER:
+        return None
+    same = standing is not None and standing.kind is RunCauseKind.EMBEDDER_CHANGED
+    return RunCause(
+        kind=RunCauseKind.EMBEDDER_CHANGED,
+        since_run=standing.since_run if same and standing is not None else run_id,
+        before_run=standing.before_run if same and standing is not None else before_run,
+        detail=aggregates.embedder_reason,
+    )

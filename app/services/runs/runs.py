@@ -1,0 +1,193 @@
+"""A run, from claim to verdict: ask, stage, judge, and finalise in one transaction.
+
+`execute` is the story. Scheduling queues runs, alerting decides what a verdict means for people.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from datetime import datetime, timedelta
+from functools import partial
+
+from app.domain.errors import ConfigurationError, InvalidInputError
+from app.domain.model import Answer
+from app.domain.probing.embeddings import Embed
+from app.domain.probing.retrievers import Ask, Asking, Probe
+from app.services.probing import embedding_canaries
+from app.services.runs.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
+from app.services.runs.finalising import fail, finalise
+from app.services.runs.plans import SHARD, NotExecutableError, Plan, Planner
+from app.services.runs.staging import Batch, breaker_of, ended_early, stage
+from app.store.engine import Store, from_us, to_us
+from app.store.runs import queue, recording
+from app.store.runs.queue import ClaimedRun, ShardBody
+
+logger = logging.getLogger("coalmine.runs")
+
+_RESUME_WITHIN = timedelta(minutes=15)
+_BEGIN_WITHIN = timedelta(minutes=1)  # without one answer by then it is no hiccup, and nothing measured is lost
+_COMMIT_EVERY = timedelta(milliseconds=250)  # what a crash can cost, beyond the shards not yet full
+
+
+def execute(
+    planner: Planner,
+    probe: Probe,
+    claimed: ClaimedRun,
+    *,
+    embed: Embed | None = None,
+    owner: str,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool],
+    hold: timedelta | None = None,
+) -> EndedRun | None:
+    """Carry a claimed run to its end; None where it was let go of: stopping, or taken over by another worker.
+
+    Without `embed` the embedder of a retriever is not watched. News of degraded canaries waits for as long as `hold`
+    says: whoever gives it finds out why they are degraded, and lets go of the news then.
+    """
+    store = planner.store
+    try:
+        plan = planner.plan(claimed, clock())
+    except (NotExecutableError, ConfigurationError) as error:
+        return fail(store, claimed, owner, str(error), clock)
+    answered = _answered_before(store, plan)
+    try:
+        watched = embedding_canaries.watch(store, embed, plan, now=clock()) if embed is not None else None
+        if not _ask(store, plan, probe, answered, owner=owner, clock=clock, stopping=stopping):
+            return None
+    except InvalidInputError as error:
+        return fail(store, claimed, owner, str(error), clock)
+    return finalise(store, plan, answered, watched, owner, clock, hold=hold)
+
+
+def _ask(
+    store: Store,
+    plan: Plan,
+    probe: Probe,
+    answered: dict[int, ShardBody],
+    *,
+    owner: str,
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool],
+) -> bool:
+    """Ask what is not answered yet, committing shard by shard; False where the run was let go of or lost."""
+    if clock() - plan.started_at > _RESUME_WITHIN:
+        return True  # answers this far apart are not one run: it ends partial
+    if ended_early(answered):
+        return True  # by the breaker, before whoever asked then could finalise it
+    for batch in _batches(plan, probe, answered, clock, stopping):
+        with store.write() as connection:
+            if not queue.holds(connection, plan.run.id, owner):
+                return False
+            save = partial(recording.save_rankings, connection, plan.decimals)
+            staged = {number: stage(plan, number, batch, save) for number in batch.shards}
+            queue.commit_shards(connection, plan.run.id, staged)
+        answered |= staged
+        if batch.ended_early:
+            told = {"run": plan.run.id, "check": plan.run.check, "detail": batch.breaker.reason}
+            logger.warning("run_ended_early", extra=told)
+            return True
+    if stopping() and len(answered) < plan.shard_count:
+        release(store, owner=owner)
+        return False
+    return True
+
+
+def claim(store: Store, *, owner: str, now: datetime, lease: timedelta, reclaim: bool = True) -> ClaimedRun | None:
+    """Take a run that is due or, with `reclaim`, one whose worker let its lease run out; None = there is none.
+
+    Where there is none, nothing is written.
+    """
+    with store.read() as connection:
+        if not queue.has_claimable_run(connection, to_us(now), reclaim=reclaim):
+            return None
+    with store.write() as connection:
+        until = to_us(now + lease)
+        return queue.claim_run(connection, owner=owner, now=to_us(now), lease_until=until, reclaim=reclaim)
+
+
+def renew(store: Store, held: Mapping[str, int], *, now: datetime, lease: timedelta) -> None:
+    """Keep the runs, by owner, at which work goes on."""
+    with store.write() as connection:
+        for owner, run_id in held.items():
+            queue.renew_lease(connection, run_id, owner=owner, lease_until=to_us(now + lease))
+
+
+def release(store: Store, *, owner: str) -> None:
+    """Let go of the runs this worker holds; whoever claims them goes on where they stand."""
+    with store.write() as connection:
+        queue.release_runs(connection, owner=owner)
+
+
+def restart(store: Store, claimed: ClaimedRun, *, owner: str) -> None:
+    """Let a run begin anew: this process could not ask, so nothing is known about the retriever."""
+    with store.write() as connection:
+        queue.restart_run(connection, claimed.id, owner=owner)
+
+
+def give_up(store: Store, claimed: ClaimedRun, *, owner: str, clock: Callable[[], datetime]) -> EndedRun | None:
+    """End a run that an error of our own keeps from being carried out, once it has been tried for long enough.
+
+    None before that: its lease runs out, and whoever claims it then tries again. That is a minute where no answer was
+    kept: an error in planning or compiling comes again, and while the run goes on its check seems to be well.
+    """
+    with store.read() as connection:
+        answered = queue.has_shards(connection, claimed.id)
+    if clock() - from_us(claimed.started_at) <= (_RESUME_WITHIN if answered else _BEGIN_WITHIN):
+        return None
+    reason = "an error in Coalmine keeps this run from being carried out; the log has the details"
+    return fail(store, claimed, owner, reason, clock, last_resort=True)
+
+
+def _answered_before(store: Store, plan: Plan) -> dict[int, ShardBody]:
+    if not plan.run.resumed:
+        return {}
+    with store.read() as connection:
+        return queue.staged_shards(connection, plan.run.id)
+
+
+def _batches(
+    plan: Plan,
+    probe: Probe,
+    answered: Mapping[int, ShardBody],
+    clock: Callable[[], datetime],
+    stopping: Callable[[], bool],
+) -> Iterator[Batch]:
+    """Ask what is not answered yet and yield the shards that are full, now and then.
+
+    Ends early when stopping, which leaves out what is not full, and when the breaker opens, which does not.
+    """
+    asks = [
+        Ask(position=position, query=canary.query, key=canary.key)
+        for position, canary in enumerate(plan.panel.canaries)
+        if position // SHARD not in answered
+    ]
+    if not asks:
+        return
+    left = len(asks)
+    breaker = breaker_of(plan.retriever.breaker, answered)
+    filling: dict[int, dict[int, Answer]] = {}
+    full: dict[int, dict[int, Answer]] = {}
+    yielded_at = clock()
+    asking = Asking(retriever=plan.retriever, k=plan.yardstick.fetch_k, run_id=str(plan.run.id))
+    with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+        for batch in batches:
+            for position, answer in batch:
+                number = position // SHARD
+                shard = filling.setdefault(number, {})
+                shard[position] = answer
+                if len(shard) == len(plan.positions(number)):
+                    full[number] = filling.pop(number)
+            left -= len(batch)
+            breaker = breaker.after(answer for _, answer in batch)
+            if breaker.is_open and left:
+                break
+            if full and clock() - yielded_at >= _COMMIT_EVERY:
+                yield Batch(shards=full, breaker=breaker)
+                full, yielded_at = {}, clock()
+            if stopping():
+                break
+    if breaker.is_open and left:
+        yield Batch(shards=full | filling, breaker=breaker, ended_early=True)
+    elif full:
+        yield Batch(shards=full, breaker=breaker)

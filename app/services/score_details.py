@@ -1,0 +1,231 @@
+"""How the numbers of a run came about, read back: what it asked, what that was judged by, and what held.
+
+They are those of its day or, where another measures version is asked for, those of a re-scoring. Nothing here writes.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from app.domain.errors import InvalidInputError, NotFoundError, Problem
+from app.domain.model import Canary
+from app.domain.probing.relevance import judged_relevance
+from app.domain.probing.retrievers import Scorer, ScorerKind
+from app.domain.runs.evaluation import RELEVANCE, Yardstick
+from app.domain.runs.matching import Match
+from app.domain.runs.measures import MEASURES_VERSION
+from app.formats.catalog.documents import CheckDocument, RetrieverDocument
+from app.formats.catalog.secret_fields import with_placeholders
+from app.formats.history import shapes
+from app.services.catalog.suite_snapshots import Member, SuiteSnapshot, load_corrected, load_suite
+from app.store.catalog import definitions
+from app.store.engine import Connection
+from app.store.runs import rescored_runs, rescoring, results
+from app.store.runs.rescored_runs import RescoredRun
+from app.store.runs.rescoring import Rescoring
+from app.store.runs.results import RunRow, StateRow
+
+_RESCORED = re.compile(r".{1,20}\.r([0-9]{1,18})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a run worked with: its canaries in order, as they are judged, and the yardstick."""
+
+    suite: SuiteSnapshot
+    yardstick: Yardstick
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The canaries with their ids, by position."""
+        return self.suite.members
+
+    @property
+    def canaries(self) -> tuple[Canary, ...]:
+        """The canaries by position."""
+        return self.suite.canaries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anew:
+    """That a run's numbers are those of a re-scoring."""
+
+    rescoring: Rescoring
+    run: RescoredRun
+
+
+def in_version(connection: Connection, row: RunRow, version: str | None) -> tuple[RunRow, Anew | None]:
+    """Give a run with its numbers of a measures version; None = those of its day.
+
+    Raises InvalidInputError where the check has no such version, NotFoundError where the run is not in it.
+    """
+    found = find_rescoring(connection, row.check_id, version, plain=row.measures_version)
+    if found is None:
+        return row, None
+    run = rescored_runs.find_run(connection, found.id, row.id)
+    if run is None:
+        goes_on = found.finished_at is None
+        why = ", or not yet: the re-scoring goes on" if goes_on else ": ask for the re-scoring again to take it in"
+        raise NotFoundError(f"run '{row.id}' is not in measures version {found.name}{why}")
+    names = results.layout_names(connection, run.layout_id)
+    return _judged_anew(row, found, run, names), Anew(rescoring=found, run=run)
+
+
+def runs_in_version(connection: Connection, found: Rescoring, *, before: int | None, limit: int) -> list[RunRow]:
+    """Read the runs of a re-scoring with its numbers, newest first, those with an id below `before`."""
+    rows = results.list_runs(connection, found.check_id, before=before, limit=limit, rescoring_id=found.id)
+    judged = rescored_runs.find_runs(connection, found.id, [row.id for row in rows])
+    names = {layout: results.layout_names(connection, layout) for layout in {run.layout_id for run in judged.values()}}
+    asked = {row.suite_version_id for row in rows if row.suite_version_id is not None}
+    hashes = {version: load_corrected(connection, version, found.suite_version_id).hash for version in asked}
+    return [
+        replace(_judged_anew(row, found, run, names[run.layout_id]), suite_hash=hashes.get(row.suite_version_id or 0))
+        for row in rows
+        if (run := judged.get(row.id)) is not None
+    ]
+
+
+def _judged_anew(row: RunRow, found: Rescoring, run: RescoredRun, names: Sequence[str]) -> RunRow:
+    return replace(
+        row,
+        verdict=run.verdict,
+        reasons=list(run.reasons),
+        total=run.total,
+        measured=run.measured,
+        failed=run.failed,
+        undefined=run.undefined,
+        degraded=run.degraded,
+        degraded_positions=run.degraded_positions,
+        aggregates=results.named_aggregates(names, run.aggregates),
+        layout_id=run.layout_id,
+        measures_version=found.name,
+    )
+
+
+def find_rescoring(
+    connection: Connection, check_id: int, version: str | None, *, plain: str | None = MEASURES_VERSION
+) -> Rescoring | None:
+    """Find the re-scoring of a check a measures version names; None for no version and for the plain one.
+
+    Raises InvalidInputError where there is none.
+    """
+    if version is None or version == plain:
+        return None
+    named = _RESCORED.fullmatch(version)
+    found = rescoring.find(connection, int(named[1])) if named else None
+    if found is None or found.check_id != check_id or found.name != version:
+        there = [one.name for one in rescoring.list_all(connection, check_id, limit=5)]
+        listed = ", ".join([plain or MEASURES_VERSION, *reversed(there)])
+        raise InvalidInputError(
+            [Problem(path="measures_version", message=f"there is no version '{version[:40]}'; there are: {listed}")]
+        )
+    return found
+
+
+def setting_of(connection: Connection, row: RunRow, anew: Anew | None = None) -> Setting:
+    """Read what a run worked with. Raises NotFoundError where it has not started."""
+    if row.suite_version_id is None or row.check_version_id is None or row.retriever_version_id is None:
+        raise NotFoundError(f"run '{row.id}' has not started")
+    return Setting(
+        suite=load_suite(connection, row.suite_version_id)
+        if anew is None
+        else load_corrected(connection, row.suite_version_id, anew.rescoring.suite_version_id),
+        yardstick=yardstick_of(connection, row.check_version_id, row.retriever_version_id),
+    )
+
+
+def yardstick_of(connection: Connection, check_version_id: int, retriever_version_id: int) -> Yardstick:
+    """Read what the answers to a version of a check are judged by."""
+    check = CheckDocument.model_validate(definitions.version_body(connection, check_version_id).body)
+    public = definitions.version_body(connection, retriever_version_id).body
+    retriever = RetrieverDocument.model_validate(with_placeholders(public, secrets_set=True)).to_domain()
+    return check.yardstick(retriever.scorer)
+
+
+def states_of(connection: Connection, row: RunRow, setting: Setting, anew: Anew | None = None) -> dict[int, StateRow]:
+    """Read what held for each canary at a run, by canary id.
+
+    Judged anew, `first_run` still tells since when the canary has had this ranking: it may have held for longer. Where
+    the run could not measure relevance, there is none, though what holds may have had some when it began.
+    """
+    states = results.states_at(connection, row.check_id, row.id)
+    for position in results.unscored_at(connection, row.id):
+        canary_id = setting.members[position].canary_id if position < len(setting.members) else None
+        if canary_id in states:
+            states[canary_id] = without_relevance(states[canary_id])
+    if anew is None:
+        return states
+    layout = anew.run.scores_layout_id
+    versions = {member.canary_id: member.version_id for member in setting.members}
+    wanted = {canary: (states[canary].ranking_id, version) for canary, version in versions.items() if canary in states}
+    scores = results.scores_of(connection, wanted.values(), layout)
+    reasons = _degraded(anew.run)
+    found: dict[int, StateRow] = {}
+    for position, member in enumerate(setting.members):
+        score = scores.get(wanted.get(member.canary_id, (0, 0)))
+        if score is None:
+            continue
+        state, (matched, vector) = states[member.canary_id], score
+        found[member.canary_id] = replace(
+            state,
+            canary_version_id=member.version_id,
+            layout_id=layout,
+            matched=matched,
+            vector=vector,
+            reasons=reasons.get(position, 0),
+            top_score=_top_score(setting.yardstick.scorer, state, matched, setting.canaries[position]),
+        )
+    return found
+
+
+def without_relevance(state: StateRow) -> StateRow:
+    """Give what is left of a state where relevance could not be measured."""
+    return replace(state, top_score=None, reasons=state.reasons & ~RELEVANCE)
+
+
+def rescoring_shape(found: Rescoring, done: int, total: int) -> dict[str, Any]:
+    """Shape a re-scoring; `before` and `after` sum its runs up, once it has finished."""
+    summary = found.summary or {}
+    return {
+        "id": str(found.id),
+        "check": found.check,
+        "measures_version": found.name,
+        "suite_hash": found.suite_hash,
+        "since": shapes.time_text(found.since),
+        "status": _status(found),
+        "created_at": shapes.time_text(found.created_at),
+        "finished_at": shapes.time_text(found.finished_at),
+        "progress": {"runs_done": done, "runs_total": total},
+        "note": found.note,
+        "failure": found.failure,
+        "before": _side(summary.get("before")),
+        "after": _side(summary.get("after")),
+    }
+
+
+def _status(found: Rescoring) -> str:
+    if found.finished_at is not None:
+        return "finished" if found.failure is None else "failed"
+    return "queued" if found.claimed_by is None else "running"
+
+
+def _side(told: Mapping[str, float | None] | None) -> dict[str, Any] | None:
+    if told is None:
+        return None
+    return {**told, "coverage": shapes.number(told["coverage"]), "health_score": shapes.number(told["health_score"])}
+
+
+def _degraded(run: RescoredRun) -> dict[int, int]:
+    places = np.frombuffer(run.degraded_positions or b"", dtype="<u4").tolist()
+    return dict(zip(places, np.frombuffer(run.degraded_reasons or b"", dtype="<u2").tolist(), strict=True))
+
+
+def _top_score(scorer: Scorer, state: StateRow, matched: bytes, canary: Canary) -> float | None:
+    """Give the relevance of the first hit: of all scorers only `judged` looks at judgments."""
+    if scorer.kind is not ScorerKind.JUDGED:
+        return state.top_score
+    best = max((judgment.grade for judgment in canary.judgments), default=0)
+    return judged_relevance(Match.from_bytes(matched).grade, best)

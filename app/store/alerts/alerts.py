@@ -1,0 +1,246 @@
+"""What was noticed: alerts and their transitions. Who was notified is another fact, see incidents and outbox."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.engine import insert_one, said
+from app.store.tables import alerts, definitions, incidents, transitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertRow:
+    """An alert as it stands."""
+
+    id: int
+    check_id: int
+    check: str
+    rule_key: str
+    kind: str
+    scope: str
+    severity: str
+    state: str
+    reason: str
+    evidence: Mapping[str, Any]
+    dedupe_key: str
+    first_run: int | None
+    created_at: int
+    opened_at: int | None
+    resolved_at: int | None
+    acknowledged_at: int | None
+    acknowledged_by: str | None
+    incident_id: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionRow:
+    """One change of an alert."""
+
+    id: int
+    alert_id: int
+    at: int
+    type: str
+    severity: str
+    reason: str
+    run_id: int | None
+    evidence: Mapping[str, Any]
+    suppressed: str | None
+    silence: str | None
+
+
+_ALERT = sa.select(alerts, definitions.c.slug.label("check")).join(definitions, definitions.c.id == alerts.c.check_id)
+
+
+def open_alerts(connection: Connection, check_id: int, *, hold: bool = True) -> list[AlertRow]:
+    """Read the alerts of a check that are not resolved; with `hold` their rows stay locked for the transaction."""
+    statement = _ALERT.where(alerts.c.check_id == check_id, alerts.c.state != said("resolved")).order_by(alerts.c.id)
+    rows = connection.execute(statement.with_for_update(of=alerts) if hold else statement)
+    return [_alert(row) for row in rows]
+
+
+def find_alert(connection: Connection, alert_id: int) -> AlertRow | None:
+    """Find an alert by its id."""
+    row = connection.execute(_ALERT.where(alerts.c.id == alert_id)).one_or_none()
+    return _alert(row) if row else None
+
+
+def alerts_of_incident(connection: Connection, incident_id: int) -> list[AlertRow]:
+    """Read all alerts that are or were part of an incident, its first alert first."""
+    rows = connection.execute(_ALERT.where(alerts.c.incident_id == incident_id).order_by(alerts.c.id))
+    first = sa.select(incidents.c.alert_id).where(incidents.c.id == incident_id)
+    number = connection.execute(first).scalar_one_or_none()
+    return sorted((_alert(row) for row in rows), key=lambda alert: alert.id != number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertFilter:
+    """Which alerts are wanted; what is not said does not matter."""
+
+    check_id: int | None = None
+    states: Sequence[str] = ()
+    severity: str | None = None
+    kind: str | None = None
+    unacknowledged: bool = False
+    """Only open ones that nobody has acknowledged."""
+    since: int | None = None
+    """Begun at this moment or later."""
+    until: int | None = None
+    """Begun before this moment."""
+    incident_id: int | None = None
+
+    @property
+    def unresolved(self) -> bool:
+        """Whether no alert that is over is wanted."""
+        return self.unacknowledged or bool(self.states and "resolved" not in self.states)
+
+
+def list_alerts(
+    connection: Connection, wanted: AlertFilter | None = None, *, before: int | None = None, limit: int = 50
+) -> list[AlertRow]:
+    """List alerts, newest first, those with an id below `before`."""
+    asked = wanted or AlertFilter()
+    statement = _ALERT.where(*_conditions(asked)).limit(limit)
+    # The sum keeps SQLite from walking all there ever were by their id, where few are wanted.
+    statement = statement.order_by((alerts.c.id + 0 if asked.unresolved else alerts.c.id).desc())
+    if before is not None:
+        statement = statement.where(alerts.c.id < before)
+    return [_alert(row) for row in connection.execute(statement)]
+
+
+def _conditions(wanted: AlertFilter) -> Iterator[sa.ColumnElement[bool]]:
+    if wanted.unresolved:  # in the words of the index
+        yield alerts.c.state != said("resolved")
+    if wanted.check_id is not None:
+        yield alerts.c.check_id == wanted.check_id
+    if wanted.states:
+        yield alerts.c.state.in_(list(wanted.states))
+    if wanted.severity is not None:
+        yield alerts.c.severity == wanted.severity
+    if wanted.kind is not None:
+        yield alerts.c.kind == wanted.kind
+    if wanted.unacknowledged:
+        yield alerts.c.state.in_(("firing", "recovering"))
+        yield alerts.c.acknowledged_at.is_(None)
+    if wanted.since is not None:
+        yield alerts.c.created_at >= wanted.since
+    if wanted.until is not None:
+        yield alerts.c.created_at < wanted.until
+    if wanted.incident_id is not None:
+        yield alerts.c.incident_id == wanted.incident_id
+
+
+def count_alerts(connection: Connection, check_ids: Sequence[int] | None = None) -> list[tuple[int, str, str, int]]:
+    """Count the unresolved alerts of all checks, or of a few hundred at most: (check id, state, severity, count)."""
+    statement = (
+        sa.select(alerts.c.check_id, alerts.c.state, alerts.c.severity, sa.func.count())
+        .where(alerts.c.state != said("resolved"))
+        .group_by(alerts.c.check_id, alerts.c.state, alerts.c.severity)
+    )
+    if check_ids is not None:
+        statement = statement.where(alerts.c.check_id.in_(list(check_ids)))
+    return list(connection.execute(statement).all())
+
+
+def count_unresolved(connection: Connection, *, check_id: int | None = None) -> list[tuple[str, bool, int]]:
+    """Count unresolved alerts, those of one check where asked: (state, whether somebody acknowledged it, count)."""
+    seen = alerts.c.acknowledged_at.is_not(None)
+    statement = sa.select(alerts.c.state, seen, sa.func.count()).where(alerts.c.state != said("resolved"))
+    if check_id is not None:
+        statement = statement.where(alerts.c.check_id == check_id)
+    return [(row[0], bool(row[1]), row[2]) for row in connection.execute(statement.group_by(alerts.c.state, seen))]
+
+
+def insert_alert(connection: Connection, **values: Any) -> int | None:
+    """Begin an alert; None where its rule and scope already have one open."""
+    return insert_one(connection, alerts, **_packed(values))
+
+
+def update_alert(connection: Connection, alert_id: int, *, was: str, **values: Any) -> bool:
+    """Change an alert that is still in the state `was`; False where somebody was faster."""
+    same = sa.and_(alerts.c.id == alert_id, alerts.c.state == was)
+    return connection.execute(sa.update(alerts).where(same).values(**_packed(values))).rowcount == 1
+
+
+def delete_alert(connection: Connection, alert_id: int) -> None:
+    """Forget an alert that was only ever pending."""
+    connection.execute(sa.delete(alerts).where(alerts.c.id == alert_id, alerts.c.state == "pending"))
+
+
+def append_transition(connection: Connection, **values: Any) -> int:
+    """Append a change of an alert."""
+    result = connection.execute(sa.insert(transitions).values(**_packed(values)).returning(transitions.c.id))
+    return int(result.scalar_one())
+
+
+def list_transitions(connection: Connection, alert_ids: Sequence[int]) -> dict[int, list[TransitionRow]]:
+    """Read the changes of alerts, oldest first, by alert id."""
+    statement = sa.select(transitions).where(transitions.c.alert_id.in_(list(alert_ids))).order_by(transitions.c.id)
+    found: dict[int, list[TransitionRow]] = {alert_id: [] for alert_id in alert_ids}
+    for row in connection.execute(statement):
+        found[row.alert_id].append(_transition(row))
+    return found
+
+
+def opening_runs(connection: Connection, alert_ids: Sequence[int]) -> dict[int, int]:
+    """Find the runs that opened alerts, by alert id; those that no run opened are left out."""
+    opened = sa.and_(transitions.c.alert_id.in_(list(alert_ids)), transitions.c.type == "opened")
+    statement = sa.select(transitions.c.alert_id, transitions.c.run_id).where(opened, transitions.c.run_id.is_not(None))
+    return {row.alert_id: row.run_id for row in connection.execute(statement)}
+
+
+def find_transition(connection: Connection, transition_id: int) -> TransitionRow:
+    """Read a transition with an id known to exist."""
+    return _transition(connection.execute(sa.select(transitions).where(transitions.c.id == transition_id)).one())
+
+
+def suppress(connection: Connection, transition_id: int, why: str, *, silence: str | None = None) -> None:
+    """Note why a transition is not sent, and which silence keeps it back, where one does.
+
+    The silence that kept it back before stays on record.
+    """
+    values = {"suppressed": why} | ({"silence": silence} if silence is not None else {})
+    connection.execute(sa.update(transitions).where(transitions.c.id == transition_id).values(**values))
+
+
+def release(connection: Connection, transition_id: int) -> None:
+    """Note that a transition is being sent after all; the silence that kept it back until now stays on record."""
+    connection.execute(sa.update(transitions).where(transitions.c.id == transition_id).values(suppressed=None))
+
+
+def acknowledge(connection: Connection, alert_id: int, *, at: int, by: str) -> bool:
+    """Note that somebody has seen an open alert; False where it is not open, or somebody has already."""
+    unseen = sa.and_(
+        alerts.c.id == alert_id, alerts.c.state.in_(("firing", "recovering")), alerts.c.acknowledged_at.is_(None)
+    )
+    values = {"acknowledged_at": at, "acknowledged_by": by}
+    return connection.execute(sa.update(alerts).where(unseen).values(**values)).rowcount == 1
+
+
+def unresolved_checks(connection: Connection) -> list[int]:
+    """List the checks that have an alert that is not resolved."""
+    statement = sa.select(alerts.c.check_id).where(alerts.c.state != said("resolved")).distinct()
+    return list(connection.execute(statement).scalars().all())
+
+
+def firing_checks(connection: Connection) -> set[int]:
+    """Give the checks that have an alert that fires."""
+    firing = sa.and_(alerts.c.state != said("resolved"), alerts.c.state == "firing")
+    return set(connection.execute(sa.select(alerts.c.check_id).where(firing).distinct()).scalars())
+
+
+def _packed(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: json.dumps(value) if name == "evidence" else value for name, value in values.items()}
+
+
+def _alert(row: Any) -> AlertRow:
+    values = {name: getattr(row, name) for name in AlertRow.__dataclass_fields__ if name != "evidence"}
+    return AlertRow(evidence=json.loads(row.evidence), **values)
+
+
+def _transition(row: Any) -> TransitionRow:
+    values = {name: getattr(row, name) for name in TransitionRow.__dataclass_fields__ if name != "evidence"}
+    return TransitionRow(evidence=json.loads(row.evidence), **values)

@@ -1,0 +1,346 @@
+"""What suites ask: canaries with every version they ever had, and the suite versions that runs worked with."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.catalog.definitions import Content
+from app.store.engine import blocks, insert_new, insert_selected, numbers, read_body, row_table
+from app.store.tables import canaries, canary_versions, definitions, suite_versions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryRow:
+    """A canary of a suite with its version in force."""
+
+    id: int
+    key: str
+    managed_by: str
+    source: str | None
+    version_id: int
+    hash: str
+    body: Mapping[str, Any]
+    archived_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenVersion:
+    """A suite version: its canary list as (canary id, version id) in order."""
+
+    suite_id: int
+    hash: str
+    members: Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedMembers:
+    """The canary list of a suite at a revision, packed as it is frozen."""
+
+    revision: int
+    hash: str
+    packed: bytes
+
+    @property
+    def members(self) -> list[tuple[int, int]]:
+        """The same as (canary id, version id) in order."""
+        return _unpacked(self.packed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryVersion:
+    """A version of a canary, with its length as it was stored."""
+
+    canary_id: int
+    version_id: int
+    key: str
+    hash: str
+    body: Mapping[str, Any]
+    characters: int
+
+
+def list_canaries(
+    connection: Connection,
+    suite_id: int,
+    *,
+    archived: bool = False,
+    not_of: str | None = None,
+    keys: Collection[str] | None = None,
+    ids: Collection[int] | None = None,
+    after: str = "",
+    limit: int | None = None,
+) -> list[CanaryRow]:
+    """List the canaries of a suite in the order they came; archived ones only when asked for.
+
+    `not_of` leaves out those that this owner manages; `keys` and `ids` take only those. With `after`, at most `limit`
+    of those behind a canary in force: nothing where there is no such canary.
+    """
+    statement = (
+        sa.select(canaries, canary_versions.c.hash, canary_versions.c.body)
+        .join(canary_versions, canary_versions.c.id == canaries.c.version_id)
+        .where(canaries.c.suite_id == suite_id)
+        .order_by(canaries.c.id)
+        .limit(limit)
+    )
+    if not archived:
+        statement = statement.where(canaries.c.archived_at.is_(None))
+    if not_of is not None:
+        statement = statement.where(canaries.c.managed_by != not_of)
+    if keys is not None:
+        wanted = row_table(connection, "wanted", {"key": sa.Text()}, [(key,) for key in keys])
+        statement = statement.where(canaries.c.key.in_(sa.select(wanted.c.key)))
+    if ids is not None:
+        named = numbers(connection, "named", ["id"], [(one,) for one in ids])
+        statement = statement.where(canaries.c.id.in_(sa.select(named.c.id)))
+    if after:
+        in_force = sa.and_(canaries.c.suite_id == suite_id, canaries.c.key == after, canaries.c.archived_at.is_(None))
+        statement = statement.where(canaries.c.id > sa.select(canaries.c.id).where(in_force).scalar_subquery())
+    return [
+        CanaryRow(
+            id=row.id,
+            key=row.key,
+            managed_by=row.managed_by,
+            source=row.source,
+            version_id=row.version_id,
+            hash=row.hash,
+            body=read_body(connection, "canary", row.body),
+            archived_at=row.archived_at,
+        )
+        for row in connection.execute(statement)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedCanaries:
+    """Canaries ready to be saved: tables that a statement can select from."""
+
+    count: int
+    places: sa.Subquery
+    """key, hash, source."""
+    bodies: sa.Subquery
+    """key, hash, body."""
+
+
+def prepare_canaries(connection: Connection, contents: Sequence[tuple[str, Content, str | None]]) -> PreparedCanaries:
+    """Make canaries ready for `save_canaries`, of (key, content, source) each: work for before a transaction.
+
+    `connection` is one to the same database; nothing is asked of it.
+    """
+    texts = {name: sa.Text() for name in ("key", "hash", "source", "body")}
+    places = [(key, content.hash, source) for key, content, source in contents]
+    bodies = [(key, content.hash, json.dumps(content.body)) for key, content, _ in contents]
+    return PreparedCanaries(
+        count=len(contents),
+        places=row_table(connection, "places", {name: texts[name] for name in ("key", "hash", "source")}, places),
+        bodies=row_table(connection, "bodies", {name: texts[name] for name in ("key", "hash", "body")}, bodies),
+    )
+
+
+def save_canaries(
+    connection: Connection, suite_id: int, prepared: PreparedCanaries, *, managed_by: str, now: int
+) -> None:
+    """Create canaries of a suite or put new versions of them in force, in three statements however many they are.
+
+    The outer joins find every row; SQLite would begin an inner one at the suite's canaries, and read all that is
+    prepared for each of them. LIMIT keeps it from taking the joins apart.
+    """
+    if not prepared.count:
+        return
+    places, bodies = prepared.places, prepared.bodies
+    columns = ("suite_id", "key", "managed_by", "source")
+    owned = sa.select(sa.literal(suite_id), places.c.key, sa.literal(managed_by), places.c.source)
+    insert_selected(connection, canaries, columns, owned)
+    columns = ("canary_id", "hash", "body", "created_at")
+    versions = sa.select(canaries.c.id, bodies.c.hash, bodies.c.body, sa.literal(now, sa.BigInteger))
+    mine = sa.and_(canaries.c.suite_id == suite_id, canaries.c.key == bodies.c.key)
+    insert_selected(connection, canary_versions, columns, versions.join_from(bodies, canaries, mine, isouter=True))
+    mine = sa.and_(canaries.c.suite_id == suite_id, canaries.c.key == places.c.key)
+    version = sa.and_(canary_versions.c.canary_id == canaries.c.id, canary_versions.c.hash == places.c.hash)
+    found = (
+        sa.select(canaries.c.id, canary_versions.c.id.label("version_id"), places.c.source)
+        .join_from(places, canaries, mine, isouter=True)
+        .join(canary_versions, version, isouter=True)
+        .limit(prepared.count)
+        .subquery("found")
+    )
+    connection.execute(
+        sa.update(canaries)
+        .where(canaries.c.id == found.c.id)
+        .values(version_id=found.c.version_id, managed_by=managed_by, source=found.c.source, archived_at=None)
+    )
+
+
+def find_canary_id(connection: Connection, suite_id: int, key: str) -> int | None:
+    """Find a canary of a suite by its key, archived ones included."""
+    statement = sa.select(canaries.c.id).where(canaries.c.suite_id == suite_id, canaries.c.key == key)
+    return connection.execute(statement).scalar_one_or_none()
+
+
+def archive_canaries(connection: Connection, canary_ids: Iterable[int], now: int) -> None:
+    """Take canaries out of their suite, keeping their history."""
+    gone = numbers(connection, "gone", ("id",), [(canary_id,) for canary_id in canary_ids])
+    connection.execute(sa.update(canaries).where(canaries.c.id.in_(sa.select(gone.c.id))).values(archived_at=now))
+
+
+def find_version_in_force(connection: Connection, suite_id: int) -> int | None:
+    """Return the id of the frozen canary list of a suite as it is now; None = no run has needed it yet."""
+    statement = (
+        sa.select(suite_versions.c.id)
+        .join(definitions, definitions.c.id == suite_versions.c.suite_id)
+        .where(suite_versions.c.suite_id == suite_id, suite_versions.c.revision == definitions.c.revision)
+    )
+    return connection.execute(statement).scalar_one_or_none()
+
+
+def list_members(connection: Connection, suite_id: int) -> ListedMembers:
+    """Return the canary list of a suite as it is now, without bodies."""
+    revision = connection.execute(sa.select(definitions.c.revision).where(definitions.c.id == suite_id)).scalar_one()
+    statement = (
+        sa.select(canaries.c.id, canaries.c.version_id, canaries.c.key, canary_versions.c.hash)
+        .join(canary_versions, canary_versions.c.id == canaries.c.version_id)
+        .where(canaries.c.suite_id == suite_id, canaries.c.archived_at.is_(None))
+        .order_by(canaries.c.id)
+    )
+    rows = connection.execute(statement).all()
+    return ListedMembers(
+        revision=revision,
+        hash=suite_hash([(row.key, row.hash) for row in rows]),
+        packed=np.array([(row.id, row.version_id) for row in rows], dtype="<i8").tobytes(),
+    )
+
+
+def freeze_suite(connection: Connection, suite_id: int, now: int, listed: ListedMembers | None = None) -> int:
+    """Return the version of a suite as it is now, freezing its canary list if no run has needed it yet.
+
+    `listed`: what `list_members` said before this transaction, which is read again only where somebody has edited the
+    suite since.
+    """
+    revision = connection.execute(
+        sa.select(definitions.c.revision).where(definitions.c.id == suite_id).with_for_update()
+    ).scalar_one()
+    place = sa.and_(suite_versions.c.suite_id == suite_id, suite_versions.c.revision == revision)
+    known = connection.execute(sa.select(suite_versions.c.id).where(place)).scalar_one_or_none()
+    if known is not None:
+        return int(known)
+    if listed is None or listed.revision != revision:
+        listed = list_members(connection, suite_id)
+    columns = ("suite_id", "revision", "hash", "members", "created_at")
+    insert_new(connection, suite_versions, columns, [(suite_id, revision, listed.hash, listed.packed, now)])
+    return int(connection.execute(sa.select(suite_versions.c.id).where(place)).scalar_one())
+
+
+def suite_hash(members: Sequence[tuple[str, str]]) -> str:
+    """Name a canary list by the keys and content hashes of its members in order: 32 hex digits."""
+    return blake2b(json.dumps([list(member) for member in members]).encode(), digest_size=16).hexdigest()
+
+
+_hashes: WeakKeyDictionary[sa.Engine, dict[int, tuple[int, str]]] = WeakKeyDictionary()
+"""By database and suite id the revision that was hashed last, and its hash: the same for good."""
+
+
+def current_hashes(connection: Connection, revisions: Mapping[int, int]) -> dict[int, str]:
+    """Name the canary lists in force of suites, by suite id: what `suite_version` calls them once they are frozen.
+
+    `revisions` are those of the suites as this transaction sees them; of each the canaries are read once.
+    """
+    known = _hashes.setdefault(connection.engine, {})
+    missing = [suite for suite, revision in revisions.items() if known.get(suite, (0, ""))[0] != revision]
+    found = _hash_lists(connection, missing) if missing else {}
+    known.update({suite: (revisions[suite], digest) for suite, digest in found.items()})
+    return {suite: found[suite] if suite in found else known[suite][1] for suite in revisions}
+
+
+def _hash_lists(connection: Connection, suite_ids: Sequence[int]) -> dict[int, str]:
+    statement = (
+        sa.select(canaries.c.suite_id, canaries.c.key, canary_versions.c.hash)
+        .join(canary_versions, canary_versions.c.id == canaries.c.version_id)
+        .where(canaries.c.suite_id.in_(suite_ids), canaries.c.archived_at.is_(None))
+        .order_by(canaries.c.id)
+    )
+    members: dict[int, list[tuple[str, str]]] = {suite_id: [] for suite_id in suite_ids}
+    for row in connection.execute(statement):
+        members[row.suite_id].append((row.key, row.hash))
+    return {suite_id: suite_hash(listed) for suite_id, listed in members.items()}
+
+
+def frozen_version(connection: Connection, version_id: int) -> FrozenVersion:
+    """Return a frozen canary list."""
+    row = connection.execute(sa.select(suite_versions).where(suite_versions.c.id == version_id)).one()
+    return FrozenVersion(suite_id=row.suite_id, hash=row.hash, members=_unpacked(row.members))
+
+
+def canary_versions_of(connection: Connection, version_ids: Sequence[int]) -> Iterator[CanaryVersion]:
+    """Return versions of canaries, in no particular order; by one statement, however many they are."""
+    wanted = numbers(connection, "wanted", ["id"], [(version_id,) for version_id in version_ids])
+    statement = (
+        sa.select(
+            canary_versions.c.canary_id,
+            canary_versions.c.id,
+            canaries.c.key,
+            canary_versions.c.hash,
+            canary_versions.c.body,
+        )
+        .join_from(wanted, canary_versions, canary_versions.c.id == wanted.c.id)
+        .join(canaries, canaries.c.id == canary_versions.c.canary_id)
+    )
+    for row in connection.execute(statement):
+        yield CanaryVersion(
+            canary_id=row.canary_id,
+            version_id=row.id,
+            key=row.key,
+            hash=row.hash,
+            body=read_body(connection, "canary", row.body),
+            characters=len(row.body),
+        )
+
+
+def members_of(connection: Connection, version_id: int) -> list[tuple[int, int]]:
+    """Read a frozen canary list as (canary id, version id) alone."""
+    packed = connection.execute(sa.select(suite_versions.c.members).where(suite_versions.c.id == version_id))
+    return _unpacked(packed.scalar_one())
+
+
+def places_of(
+    connection: Connection, version_ids: Iterable[int], keys: Iterable[str]
+) -> dict[int, dict[str, tuple[int, int]]]:
+    """Find canaries in a few frozen canary lists by their keys: (position, canary id) by version and key.
+
+    Those that are not in a list are left out of it.
+    """
+    columns = (suite_versions.c.id, suite_versions.c.suite_id, suite_versions.c.members)
+    packed = connection.execute(sa.select(*columns).where(suite_versions.c.id.in_(sorted(version_ids)))).all()
+    found: dict[int, dict[str, tuple[int, int]]] = {one.id: {} for one in packed}
+    for block in blocks(sorted(keys)):
+        suites = sorted({one.suite_id for one in packed})
+        named = sa.select(canaries).where(canaries.c.suite_id.in_(suites), canaries.c.key.in_(block))
+        for canary in connection.execute(named).all():
+            for one in packed:
+                places = np.flatnonzero(np.frombuffer(one.members, dtype="<i8")[::2] == canary.id).tolist()
+                found[one.id].update((canary.key, (place, canary.id)) for place in places)
+    return found
+
+
+def queries_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, str]:
+    """Read what versions of canaries ask."""
+    return {version_id: body["query"] for version_id, body in bodies_of(connection, version_ids).items()}
+
+
+def bodies_of(connection: Connection, version_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """Read versions of canaries as documents."""
+    wanted = sorted(set(version_ids))
+    found: dict[int, dict[str, Any]] = {}
+    for block in blocks(wanted):
+        held = sa.select(canary_versions.c.id, canary_versions.c.body).where(canary_versions.c.id.in_(block))
+        rows = connection.execute(held)
+        found.update((row.id, read_body(connection, "canary", row.body)) for row in rows)
+    return found
+
+
+def _unpacked(packed: bytes) -> list[tuple[int, int]]:
+    return [(canary, version) for canary, version in np.frombuffer(packed, "<i8").reshape(-1, 2).tolist()]

@@ -1,0 +1,265 @@
+"""Why canaries degraded, as rows: diagnoses, and judgments proposed in the place of those whose chunks were renamed.
+
+What is asked and concluded is diagnosis's in services; who accepts a proposal, reanchoring's.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.engine import blocks, insert_one, said
+from app.store.tables import (
+    canaries,
+    definition_versions,
+    deliveries,
+    diagnoses,
+    marks,
+    reanchors,
+    runs,
+    states,
+    transitions,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisRow:
+    """Why a canary degraded, as found at one moment."""
+
+    id: int
+    check_id: int
+    canary_id: int
+    canary_version_id: int
+    run_id: int
+    ranking_id: int | None
+    at: int
+    requested_by: str | None
+    cause: str
+    reason: str
+    evidence: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReanchorRow:
+    """A judgment that is proposed to stand in the place of another."""
+
+    id: int
+    diagnosis_id: int
+    check_id: int
+    canary_id: int
+    canary_version_id: int
+    key: str
+    hash: bytes
+    judgment: Mapping[str, Any]
+    proposals: Sequence[Mapping[str, Any]]
+    """What should stand in its place: one judgment, or two where its passage was cut in two."""
+    similarity: float
+    state: str
+    created_at: int
+    decided_at: int | None
+    decided_by: str | None
+    texts: Mapping[str, Any] | None
+    """`old` and `new`, a list along the proposals: what was retrieved; None = a release before did not keep it."""
+
+
+def save_diagnosis(connection: Connection, **values: Any) -> int:
+    """Append what was found of a canary."""
+    values["evidence"] = json.dumps(values["evidence"])
+    return int(connection.execute(sa.insert(diagnoses).values(**values).returning(diagnoses.c.id)).scalar_one())
+
+
+def last_diagnosis(connection: Connection, check_id: int, canary_id: int) -> DiagnosisRow | None:
+    """Read the newest diagnosis of a canary."""
+    return newest_diagnoses(connection, check_id, [canary_id]).get(canary_id)
+
+
+def newest_diagnoses(connection: Connection, check_id: int, canary_ids: Collection[int]) -> dict[int, DiagnosisRow]:
+    """Read the newest diagnosis of each of these canaries, by canary id."""
+    wanted = sorted(set(canary_ids))
+    found: dict[int, DiagnosisRow] = {}
+    for block in blocks(wanted):
+        mine = sa.and_(diagnoses.c.check_id == check_id, diagnoses.c.canary_id.in_(block))
+        newest = sa.select(sa.func.max(diagnoses.c.id)).where(mine).group_by(diagnoses.c.canary_id)
+        for row in connection.execute(sa.select(diagnoses).where(diagnoses.c.id.in_(newest))):
+            found[row.canary_id] = read_diagnosis(row)
+    return found
+
+
+def ended_before(connection: Connection, check_id: int, run_id: int) -> dict[int, int]:
+    """Read the reasons, as bits, of the states that ended where a run changed them, by canary id."""
+    mine = sa.and_(states.c.check_id == check_id, states.c.last_run < run_id)
+    newest = sa.select(sa.func.max(states.c.last_run)).where(mine).scalar_subquery()
+    statement = sa.select(states.c.canary_id, states.c.reasons).where(
+        states.c.check_id == check_id, states.c.last_run == newest
+    )
+    return dict(connection.execute(statement).all())
+
+
+def retrievers_of_runs(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:
+    """Give the retriever that each of these runs asked, by run id: the definition, whatever its version was."""
+    wanted = sorted(set(run_ids))
+    found: dict[int, int] = {}
+    for block in blocks(wanted):
+        statement = (
+            sa.select(runs.c.id, definition_versions.c.definition_id)
+            .join(definition_versions, definition_versions.c.id == runs.c.retriever_version_id)
+            .where(runs.c.id.in_(block))
+        )
+        found.update(connection.execute(statement).all())
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkRow:
+    """The last change of the index version up to a run."""
+
+    run_id: int
+    """The run that came with it."""
+    index_version: str
+    index_version_before: str | None
+    """None = the first version there ever was."""
+    runs_after: int
+    """How many runs ended behind that run, up to the one asked about."""
+
+
+def marks_before(connection: Connection, run_ids: Collection[int]) -> dict[int, MarkRow]:
+    """Read the last change of the index version up to each of these runs, by run id; those without one are left out."""
+    between = runs.alias("between")
+    mine = sa.and_(marks.c.check_id == runs.c.check_id, marks.c.run_id <= runs.c.id)
+    newest = marks.c.run_id.desc()
+    changed = sa.select(marks.c.run_id).where(mine).order_by(newest).limit(1).scalar_subquery()
+    version = sa.select(marks.c.index_version).where(mine).order_by(newest)
+    behind = sa.and_(between.c.check_id == runs.c.check_id, between.c.id > changed, between.c.id <= runs.c.id)
+    ended = between.c.status.in_(("finished", "partial"))
+    statement = sa.select(
+        runs.c.id,
+        changed.label("run_id"),
+        version.limit(1).scalar_subquery().label("index_version"),
+        version.limit(1).offset(1).scalar_subquery().label("index_version_before"),
+        sa.select(sa.func.count()).select_from(between).where(behind, ended).scalar_subquery().label("runs_after"),
+    ).where(runs.c.id.in_(sorted(set(run_ids))))
+    return {
+        row.id: MarkRow(**{name: getattr(row, name) for name in MarkRow.__dataclass_fields__})
+        for row in connection.execute(statement)
+        if row.run_id is not None
+    }
+
+
+# --- proposals -----------------------------------------------------------------------------------------------
+
+
+_REANCHOR = sa.select(reanchors, canaries.c.key).join(canaries, canaries.c.id == reanchors.c.canary_id)
+
+
+def propose(connection: Connection, **values: Any) -> int | None:
+    """Propose a judgment in the place of another; None where one for it waits for an answer already."""
+    values["judgment"] = json.dumps(values["judgment"])
+    values["proposal"] = json.dumps(values.pop("proposals"))
+    values["texts"] = json.dumps(values["texts"]) if values.get("texts") is not None else None
+    return insert_one(connection, reanchors, state="proposed", **values)
+
+
+def find_reanchors(connection: Connection, check_id: int, ids: Collection[int]) -> list[ReanchorRow]:
+    """Read these proposals of a check, oldest first; their rows stay locked for the transaction."""
+    wanted = sorted(set(ids))
+    found: list[ReanchorRow] = []
+    for block in blocks(wanted):
+        statement = _REANCHOR.where(reanchors.c.check_id == check_id, reanchors.c.id.in_(block))
+        rows = connection.execute(statement.order_by(reanchors.c.id).with_for_update(of=reanchors))
+        found += [_reanchor(row) for row in rows]
+    return found
+
+
+def list_reanchors(
+    connection: Connection, check_id: int, *, state: str | None, before: int | None = None, limit: int
+) -> list[ReanchorRow]:
+    """List the proposals of a check, newest first, those with an id below `before`."""
+    statement = _REANCHOR.where(reanchors.c.check_id == check_id).order_by(reanchors.c.id.desc()).limit(limit)
+    if state is not None:
+        statement = statement.where(reanchors.c.state == state)
+    if before is not None:
+        statement = statement.where(reanchors.c.id < before)
+    return [_reanchor(row) for row in connection.execute(statement)]
+
+
+def proposals_of(connection: Connection, canary_ids: Collection[int], states_: Sequence[str]) -> list[ReanchorRow]:
+    """Read the proposals of these canaries that are in one of these states, of whichever check, oldest first."""
+    wanted = sorted(set(canary_ids))
+    found: list[ReanchorRow] = []
+    for block in blocks(wanted):
+        mine = reanchors.c.canary_id.in_(block)
+        statement = _REANCHOR.where(mine, reanchors.c.state.in_(list(states_))).order_by(reanchors.c.id)
+        found += [_reanchor(row) for row in connection.execute(statement)]
+    return found
+
+
+def decide_reanchors(connection: Connection, ids: Collection[int], *, state: str, at: int, by: str | None) -> int:
+    """End these proposals, those that still wait for an answer; gives how many that were."""
+    waiting = sa.and_(reanchors.c.id.in_(sorted(set(ids))), reanchors.c.state == said("proposed"))
+    values = {"state": state, "decided_at": at, "decided_by": by}
+    return connection.execute(sa.update(reanchors).where(waiting).values(**values)).rowcount
+
+
+def old_diagnoses(connection: Connection, limit: int, *, horizon: int) -> list[int]:
+    """Find diagnoses older than `horizon`, but for what still waits for an answer."""
+    waiting = sa.exists().where(reanchors.c.diagnosis_id == diagnoses.c.id, reanchors.c.state == said("proposed"))
+    statement = sa.select(diagnoses.c.id).where(diagnoses.c.at < horizon, ~waiting).limit(limit)
+    return list(connection.execute(statement).scalars())
+
+
+def drop_diagnoses(connection: Connection, old: Sequence[int]) -> int:
+    """Delete diagnoses with what they proposed."""
+    connection.execute(sa.delete(reanchors).where(reanchors.c.diagnosis_id.in_(old)))
+    return connection.execute(sa.delete(diagnoses).where(diagnoses.c.id.in_(old))).rowcount
+
+
+# --- deliveries that wait for names --------------------------------------------------------------------------
+
+
+def release_deliveries(connection: Connection, run_id: int, now: int) -> int:
+    """Let go of what waits to be sent about a run and was never attempted; gives how many that were."""
+    of_run = sa.select(transitions.c.id).where(transitions.c.run_id == run_id)
+    waiting = sa.and_(
+        deliveries.c.transition_id.in_(of_run),
+        deliveries.c.state == said("pending"),
+        deliveries.c.attempts == 0,
+        deliveries.c.next_attempt_at > now,
+    )
+    return connection.execute(sa.update(deliveries).where(waiting).values(next_attempt_at=now)).rowcount
+
+
+def opened_at_run(connection: Connection, run_id: int) -> bool:
+    """Whether a run opened an alert or made one worse."""
+    mine = sa.and_(transitions.c.run_id == run_id, transitions.c.type.in_(("opened", "escalated")))
+    return connection.execute(sa.select(transitions.c.id).where(mine).limit(1)).scalar_one_or_none() is not None
+
+
+def listed_at_run(connection: Connection, run_id: int) -> list[str]:
+    """Read the keys of the canaries that news of a run lists, in that order."""
+    mine = sa.and_(transitions.c.run_id == run_id, transitions.c.type.in_(("opened", "escalated", "updated")))
+    bodies = connection.execute(sa.select(transitions.c.evidence).where(mine).order_by(transitions.c.id)).scalars()
+    return list(dict.fromkeys(one["key"] for body in bodies for one in json.loads(body).get("canaries", ())))
+
+
+def newest_run(connection: Connection, check_id: int) -> int | None:
+    """Give the newest run of a check of which there are results."""
+    ended = sa.and_(runs.c.check_id == check_id, runs.c.status.in_(("finished", "partial")))
+    return connection.execute(sa.select(sa.func.max(runs.c.id)).where(ended)).scalar_one_or_none()
+
+
+_JSON = frozenset({"judgment", "proposals", "texts"})
+
+
+def read_diagnosis(row: Any) -> DiagnosisRow:
+    """Read a row of the table."""
+    values = {name: getattr(row, name) for name in DiagnosisRow.__dataclass_fields__ if name != "evidence"}
+    return DiagnosisRow(evidence=json.loads(row.evidence), **values)
+
+
+def _reanchor(row: Any) -> ReanchorRow:
+    values = {name: getattr(row, name) for name in ReanchorRow.__dataclass_fields__ if name not in _JSON}
+    texts = None if row.texts is None else json.loads(row.texts)
+    return ReanchorRow(judgment=json.loads(row.judgment), proposals=json.loads(row.proposal), texts=texts, **values)

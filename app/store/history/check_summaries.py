@@ -1,0 +1,131 @@
+"""All checks at a glance: of each its newest ended run, what is under way, and a few values before. Never history."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from struct import unpack_from
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.engine import blocks, said
+from app.store.runs.results import ENDED, RunRow, layout_names, newest_ended
+from app.store.tables import definitions, deliveries, latest, runs
+
+_TOGETHER = 50
+"""Selects in one statement; SQLite takes 500."""
+_ACTIVE = ("running", "queued")
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What the canaries of one category or tag scored in a run; None = nothing was measured."""
+
+    canaries: int
+    measured: int
+    coverage: float | None = None
+
+
+class Slices(msgspec.Struct, frozen=True):
+    """The parts of a run; what else its body holds is passed over."""
+
+    categories: dict[str, Part] = {}
+    tags: dict[str, Part] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """The newest ended run of a check with its parts."""
+
+    run: RunRow
+    slices: Slices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentRun:
+    """An ended run in a row of them."""
+
+    id: int
+    verdict: str
+    """The status where there is no verdict: the run could not start."""
+    value: float | None
+    """One aggregate of the run; None = not measured."""
+
+
+def newest_runs(connection: Connection) -> dict[int, Newest]:
+    """Read the newest ended run of every check that has one, by check id."""
+    bodies = {row.check_id: row for row in connection.execute(sa.select(latest))}
+    rows = newest_ended(connection)
+    return {
+        run.check_id: Newest(run=run, slices=msgspec.json.decode(bodies[run.check_id].body, type=Slices))
+        for run in rows
+        if run.check_id in bodies
+    }
+
+
+def under_way(connection: Connection) -> dict[int, str]:
+    """Say of which checks a run is under way: `running` or, where none is yet, `queued`."""
+    active = runs.c.status.in_([said("queued"), said("running")])  # ix_runs_active says it in this order
+    statement = sa.select(runs.c.check_id, runs.c.status).where(active)
+    found: dict[int, str] = {}
+    for check_id, status in connection.execute(statement):
+        found[check_id] = min(status, found.get(check_id, status), key=_ACTIVE.index)
+    return found
+
+
+def recent_runs(
+    connection: Connection, check_ids: Sequence[int], name: str, *, limit: int
+) -> dict[int, list[RecentRun]]:
+    """Read the newest `limit` ended runs of these checks with one aggregate, oldest first, by check id."""
+    found: dict[int, list[RecentRun]] = {check_id: [] for check_id in check_ids}
+    places: dict[int | None, int | None] = {None: None}  # a run that could not start has no layout
+    for block in blocks(check_ids, _TOGETHER):
+        for row in connection.execute(_newest_of(len(block), limit), {f"c{n}": one for n, one in enumerate(block)}):
+            if row.layout_id not in places:
+                places[row.layout_id] = _place(connection, row.layout_id, name)
+            value = _value(row.aggregates, places[row.layout_id])
+            found[row.check_id].append(RecentRun(id=row.id, verdict=row.verdict or row.status, value=value))
+    return {check_id: newest[::-1] for check_id, newest in found.items()}
+
+
+def dead_letters(connection: Connection, since: int) -> Mapping[str, int]:
+    """Count by hook the deliveries written since then that were given up."""
+    statement = (
+        sa.select(definitions.c.slug, sa.func.count())
+        .join(deliveries, deliveries.c.hook_id == definitions.c.id)
+        .where(deliveries.c.state == said("dead"), deliveries.c.created_at >= since)
+        .group_by(definitions.c.slug)
+    )
+    return {row.slug: row[1] for row in connection.execute(statement)}
+
+
+@lru_cache(maxsize=2 * _TOGETHER)
+def _newest_of(count: int, limit: int) -> sa.CompoundSelect[Any]:
+    # One round trip, each part along ix_runs_check_id; kept, for making it takes longer than running it.
+    parts = []
+    for number in range(count):
+        mine = sa.and_(runs.c.check_id == sa.bindparam(f"c{number}"), runs.c.status.in_(ENDED))
+        columns = (
+            runs.c.check_id,
+            runs.c.id,
+            runs.c.verdict,
+            runs.c.status,
+            runs.c.layout_id,
+            runs.c.aggregates,
+        )
+        newest = sa.select(*columns).where(mine).order_by(runs.c.id.desc()).limit(limit).subquery()
+        parts.append(sa.select(newest))
+    return sa.union_all(*parts)
+
+
+def _place(connection: Connection, layout: int, name: str) -> int | None:
+    names = layout_names(connection, layout)
+    return names.index(name) if name in names else None
+
+
+def _value(aggregates: bytes | None, place: int | None) -> float | None:
+    if aggregates is None or place is None:
+        return None
+    value: float = unpack_from("=d", aggregates, 8 * place)[0]
+    return value if value == value else None  # noqa: PLR0124 - NaN: not measured

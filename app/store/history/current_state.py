@@ -1,0 +1,82 @@
+"""How things stand now, for metrics: work nobody has begun, messages that died, canaries one by one.
+
+Each is a look along an index; nothing here scans history.
+"""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.catalog import suites
+from app.store.engine import blocks, said
+from app.store.runs import queue, results
+from app.store.runs.results import RunRow
+from app.store.tables import canaries, deliveries, runs, states
+
+RETRYING_AFTER = 3
+"""Attempts after which a receiver has more than stumbled."""
+
+
+def waiting_runs(connection: Connection, now: int) -> tuple[int, int | None]:
+    """Count the runs that are due and could begin, and say since when the oldest is due.
+
+    A run whose check is at another one waits for that, not for a worker: it does not count.
+    """
+    by_hand = sa.or_(runs.c.not_before > now, runs.c.not_before == queue.AT_ONCE)  # or queued by a clock that was ahead
+    since = sa.case((by_hand, runs.c.created_at), else_=runs.c.not_before)
+    statement = sa.select(sa.func.count(), sa.func.min(since)).where(queue.startable(now))
+    waiting, oldest = connection.execute(statement).one()
+    return waiting, oldest
+
+
+def retrying_deliveries(connection: Connection) -> dict[int, int]:
+    """Count the deliveries to come that were attempted `RETRYING_AFTER` times or more, by hook."""
+    return _count(connection, deliveries.c.state == said("pending"), deliveries.c.attempts >= RETRYING_AFTER)
+
+
+def dead_deliveries(connection: Connection) -> dict[int, int]:
+    """Count the deliveries that were given up, by hook."""
+    return _count(connection, deliveries.c.state == said("dead"))
+
+
+def _count(connection: Connection, *conditions: sa.ColumnElement[bool]) -> dict[int, int]:
+    statement = sa.select(deliveries.c.hook_id, sa.func.count()).where(*conditions).group_by(deliveries.c.hook_id)
+    return dict(connection.execute(statement).all())
+
+
+def top_scores(connection: Connection, run: RunRow, most: int) -> tuple[dict[str, float | None], int]:
+    """Read what the first `most` canaries of a run's suite scored at the top, by key in suite order; count the others.
+
+    Whoever could not be asked is not in it; None = it found nothing, or relevance could not be measured.
+    """
+    if most == 0 or run.suite_version_id is None or not run.aggregates:
+        return {}, 0
+    members = [canary for canary, _ in suites.members_of(connection, run.suite_version_id)]
+    asked, failed = members[:most], results.probes_of(connection, run.id)[1]
+    found = _states_at(connection, run, asked)
+    unscored = set(results.unscored_at(connection, run.id))
+    scores = {
+        key: None if position in unscored else score
+        for position, canary in enumerate(asked)
+        if canary in found and position not in failed
+        for key, score in [found[canary]]
+    }
+    return scores, len(members) - len(asked)
+
+
+def _states_at(connection: Connection, run: RunRow, asked: Sequence[int]) -> dict[int, tuple[str, float | None]]:
+    found: dict[int, tuple[str, float | None]] = {}
+    for block in blocks(asked):
+        statement = (
+            sa.select(states.c.canary_id, canaries.c.key, states.c.top_score)
+            .join(canaries, canaries.c.id == states.c.canary_id)
+            .where(
+                states.c.check_id == run.check_id,
+                states.c.canary_id.in_(block),
+                states.c.first_run <= run.id,
+                sa.or_(states.c.last_run.is_(None), states.c.last_run >= run.id),
+            )
+        )
+        found.update((canary, (key, score)) for canary, key, score in connection.execute(statement))
+    return found

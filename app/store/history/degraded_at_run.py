@@ -1,0 +1,185 @@
+"""Who was degraded at each of several runs, a few hundred at most, and what is known of why: of all in one look.
+
+What began last of a canary up to a run is found in one step along an index, and the rows are read by their ids then:
+that costs what is asked for, however long the history. Joined by ranges of runs, a third of all states could match as
+far as PostgreSQL can tell, and it reads them all.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.diagnosis.diagnoses import DiagnosisRow, read_diagnosis
+from app.store.engine import blocks, numbers
+from app.store.known_runs import is_known
+from app.store.tables import diagnoses, runs, states
+
+_PAIRS = 10_000
+_WIDE = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallenRow:
+    """A canary that was degraded at a run."""
+
+    canary_id: int
+    canary_version_id: int
+    ranking_id: int
+    reasons: int
+    top_score: float | None
+
+
+def reasons_at(connection: Connection, asked: Mapping[int, Collection[int]]) -> dict[int, dict[int, int]]:
+    """Read why the canaries asked about, by run id, were degraded at that run: bits by run id and canary id.
+
+    0 = healthy; those for which nothing held at the run are left out.
+    """
+    begun = [*_newest(connection, asked, _last_begun)]
+    held: dict[int, tuple[int | None, int]] = {}
+    for ids in blocks(sorted({state_id for *_, state_id in begun})):
+        statement = sa.select(states.c.id, states.c.last_run, states.c.reasons).where(states.c.id.in_(ids))
+        held.update((state_id, (last_run, bits)) for state_id, last_run, bits in connection.execute(statement))
+    found: dict[int, dict[int, int]] = {run_id: {} for run_id in asked}
+    for run_id, canary_id, state_id in begun:
+        last_run, bits = held[state_id]
+        if last_run is None or last_run >= run_id:
+            found[run_id][canary_id] = bits
+    return found
+
+
+def degraded_at(connection: Connection, asked: Mapping[int, Collection[int]]) -> dict[int, dict[int, FallenRow]]:
+    """Read which of the canaries asked about, by run id, were degraded at that run; found by run id and canary id.
+
+    Nobody was at a run that could not ask. Where most of a large suite is asked about, all that was degraded is read in
+    two looks along an index instead.
+    """
+    wide = {run_id for run_id, canaries in asked.items() if len(canaries) > _WIDE}
+    narrow = {run_id: canaries for run_id, canaries in asked.items() if run_id not in wide}
+    found = _degraded_step_by_step(connection, narrow) if narrow else {}
+    found |= {run_id: _degraded_at_once(connection, run_id, asked[run_id]) for run_id in wide}
+    return {run_id: found[run_id] for run_id in asked}
+
+
+def _degraded_at_once(connection: Connection, run_id: int, canaries: Collection[int]) -> dict[int, FallenRow]:
+    check_id = sa.select(runs.c.check_id).where(runs.c.id == run_id, runs.c.suite_version_id.is_not(None))
+    mine = sa.and_(states.c.check_id == check_id.scalar_subquery(), states.c.first_run <= run_id, states.c.reasons != 0)
+    columns = [states.c[name] for name in FallenRow.__dataclass_fields__]
+    wanted = frozenset(canaries)
+    found: dict[int, FallenRow] = {}
+    for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
+        rows = connection.execute(sa.select(*columns).where(mine, holding))
+        found.update((row[0], _fallen_row(row)) for row in rows if row[0] in wanted)
+    return found
+
+
+def _degraded_step_by_step(
+    connection: Connection, asked: Mapping[int, Collection[int]]
+) -> dict[int, dict[int, FallenRow]]:
+    begun = [*_newest(connection, asked, _last_begun, runs.c.suite_version_id.is_not(None))]
+    columns = [states.c[name] for name in FallenRow.__dataclass_fields__]
+    degraded: dict[int, tuple[int | None, FallenRow]] = {}
+    for ids in blocks(sorted({state_id for *_, state_id in begun})):
+        statement = sa.select(states.c.id, states.c.last_run, *columns)
+        for state_id, last_run, *values in connection.execute(
+            statement.where(states.c.id.in_(ids), states.c.reasons != 0)
+        ):
+            degraded[state_id] = last_run, _fallen_row(values)
+    found: dict[int, dict[int, FallenRow]] = {run_id: {} for run_id in asked}
+    for run_id, canary_id, state_id in begun:
+        last_run, fell = degraded.get(state_id, (0, None))
+        if fell is not None and (last_run is None or last_run >= run_id):
+            found[run_id][canary_id] = fell
+    return found
+
+
+def _fallen_row(values: Sequence[Any]) -> FallenRow:
+    canary_id, version_id, ranking_id, reasons, top_score = values
+    return FallenRow(
+        canary_id=canary_id,
+        canary_version_id=version_id,
+        ranking_id=ranking_id,
+        reasons=reasons,
+        top_score=top_score,
+    )
+
+
+def ended_before(connection: Connection, run_ids: Collection[int]) -> dict[int, int]:
+    """Give the newest run of its check before each of these whose verdict is known, by run id; the first ones lack."""
+    earlier = runs.alias("earlier")
+    mine = sa.and_(earlier.c.check_id == runs.c.check_id, is_known(earlier), earlier.c.id < runs.c.id)
+    newest = sa.select(sa.func.max(earlier.c.id)).where(mine).scalar_subquery()
+    rows = connection.execute(sa.select(runs.c.id, newest.label("before")).where(runs.c.id.in_(sorted(run_ids))))
+    return {row.id: row.before for row in rows if row.before is not None}
+
+
+def diagnoses_at(connection: Connection, fallen: Mapping[int, Collection[int]]) -> dict[int, dict[int, DiagnosisRow]]:
+    """Read the newest diagnosis up to each run of these canaries, given and found by run id and canary id."""
+    found: dict[int, dict[int, DiagnosisRow]] = {run_id: {} for run_id in fallen}
+    asked = sorted({canary_id for canaries in fallen.values() for canary_id in canaries})
+    # Few canaries are ever diagnosed: of many that are asked about, all that the checks have are read.
+    for block in blocks(asked) if len(asked) <= _WIDE else (None,):
+        mine = sa.and_(diagnoses.c.check_id == runs.c.check_id, diagnoses.c.run_id <= runs.c.id)
+        newest = (
+            sa.select(runs.c.id.label("at_run"), sa.func.max(diagnoses.c.id).label("id"))
+            .select_from(runs)
+            .join(diagnoses, mine)
+            .where(runs.c.id.in_(sorted(fallen)), sa.true() if block is None else diagnoses.c.canary_id.in_(block))
+            .group_by(runs.c.id, diagnoses.c.canary_id)
+            .subquery()
+        )
+        statement = sa.select(newest.c.at_run, diagnoses).join(newest, newest.c.id == diagnoses.c.id)
+        for row in connection.execute(statement):
+            if row.canary_id in fallen[row.at_run]:
+                found[row.at_run][row.canary_id] = read_diagnosis(row)
+    return found
+
+
+def newest_diagnosis(connection: Connection) -> int:
+    """Give the id of the newest diagnosis of all checks; 0 = there is none."""
+    return connection.execute(sa.select(sa.func.max(diagnoses.c.id))).scalar_one() or 0
+
+
+def healthy_until(connection: Connection, fallen: Mapping[int, Collection[int]]) -> dict[int, dict[int, int]]:
+    """Give the last run before each run in which these canaries, degraded at it, were healthy; keyed as `diagnoses_at`.
+
+    Those that never were are left out. They are degraded at that run, so the states they were healthy in have ended.
+    """
+    found: dict[int, dict[int, int]] = {run_id: {} for run_id in fallen}
+    for run_id, canary_id, last_run in _newest(connection, fallen, _last_healthy):
+        found[run_id][canary_id] = last_run
+    return found
+
+
+# --- steps along an index, each for one canary at one run ----------------------------------------------------
+
+
+def _last_begun(each: sa.Subquery) -> sa.Select[Any]:
+    mine = sa.and_(states.c.check_id == each.c.check_id, states.c.canary_id == each.c.canary_id)
+    return sa.select(states.c.id).where(mine, states.c.first_run <= each.c.run_id).order_by(states.c.first_run.desc())
+
+
+def _last_healthy(each: sa.Subquery) -> sa.Select[Any]:
+    mine = sa.and_(states.c.check_id == each.c.check_id, states.c.canary_id == each.c.canary_id)
+    ended = sa.and_(states.c.first_run <= each.c.run_id, states.c.reasons == 0, states.c.last_run.is_not(None))
+    # States of a canary follow each other: the last to begin is the last to end.
+    return sa.select(states.c.last_run).where(mine, ended).order_by(states.c.first_run.desc())
+
+
+def _newest(
+    connection: Connection,
+    asked: Mapping[int, Collection[int]],
+    step: Callable[[sa.Subquery], sa.Select[Any]],
+    *conditions: sa.ColumnElement[bool],
+) -> Iterator[tuple[int, int, int]]:
+    """Yield what a step finds as (run id, canary id, it), of the runs asked about that are there."""
+    there = sa.select(runs.c.id, runs.c.check_id).where(runs.c.id.in_(sorted(asked)), *conditions)
+    pairs = [(run.id, run.check_id, canary_id) for run in connection.execute(there) for canary_id in asked[run.id]]
+    for block in blocks(pairs, _PAIRS):
+        each = numbers(connection, "each", ("run_id", "check_id", "canary_id"), block)
+        found = step(each).limit(1).scalar_subquery()
+        for run_id, canary_id, value in connection.execute(sa.select(each.c.run_id, each.c.canary_id, found)):
+            if value is not None:
+                yield run_id, canary_id, value

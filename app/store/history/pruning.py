@@ -1,0 +1,260 @@
+"""Forgetting rows: by age, and what nothing refers to any more.
+
+`old_*` and `unused_*` look, along an index or in a bounded slice, for transactions that only read; `drop_*` deletes a
+small batch of what they found by id, less what has been taken up again meanwhile.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.engine import hold_content
+from app.store.runs.recording import HOUR, RankingBody
+from app.store.tables import (
+    alerts,
+    attempts,
+    baselines,
+    chunks,
+    definitions,
+    deliveries,
+    detections,
+    detectors,
+    embedder_findings,
+    embedders,
+    idempotency_keys,
+    incidents,
+    latest,
+    marks,
+    rankings,
+    rescored_rollups,
+    rescored_runs,
+    rescorings,
+    rollups,
+    run_causes,
+    run_embedders,
+    run_probes,
+    runs,
+    scores,
+    shards,
+    states,
+    transitions,
+    vectors,
+)
+
+HOURLY: Final = (rollups, rescored_rollups)
+_ALL = 2**31  # rankings: there are never so many newer than a look
+
+
+def old_runs(connection: Connection, limit: int, *, horizon: int) -> list[int]:
+    """Find runs that ended before `horizon`, but never the newest of a check."""
+    old = sa.and_(
+        runs.c.check_id.in_(sa.select(latest.c.check_id)),
+        runs.c.finished_at < horizon,
+        runs.c.id.not_in(sa.select(latest.c.run_id)),
+    )
+    return _ids(connection, sa.select(runs.c.id).where(old), limit)
+
+
+def drop_runs(connection: Connection, old: Sequence[int]) -> int:
+    """Delete runs with what is kept of each."""
+    for table in (rescored_runs, run_probes, run_causes, run_embedders, detections, marks, shards, idempotency_keys):
+        connection.execute(sa.delete(table).where(table.c.run_id.in_(old)))
+    return connection.execute(sa.delete(runs).where(runs.c.id.in_(old))).rowcount
+
+
+def old_states(connection: Connection, limit: int) -> list[int]:
+    """Find states that ended before the oldest run their check still has."""
+    oldest = sa.select(sa.func.min(runs.c.id)).where(runs.c.check_id == latest.c.check_id).scalar_subquery()
+    found: list[int] = []
+    for check_id, run_id in connection.execute(sa.select(latest.c.check_id, oldest)).all():
+        ended = sa.select(states.c.id).where(states.c.check_id == check_id, states.c.last_run < run_id)
+        found += _ids(connection, ended, limit - len(found))
+        if len(found) == limit:
+            break
+    return found
+
+
+def drop_states(connection: Connection, old: Sequence[int]) -> int:
+    """Delete states."""
+    return connection.execute(sa.delete(states).where(states.c.id.in_(old))).rowcount
+
+
+def newest_ranking(connection: Connection) -> int:
+    """Give the id of the newest ranking; none with a lower id is still on its way. For a writing transaction."""
+    hold_content(connection, alone=True)
+    return highest_ranking(connection)
+
+
+def highest_ranking(connection: Connection) -> int:
+    """Give the highest id of a ranking; 0 = there is none."""
+    return int(connection.execute(sa.select(sa.func.coalesce(sa.func.max(rankings.c.id), 0))).scalar_one())
+
+
+def unused_rankings(connection: Connection, after: int, until: int) -> list[int]:
+    """Find rankings with an id above `after` and up to `until` that no state refers to."""
+    used = sa.exists().where(states.c.ranking_id == rankings.c.id)
+    unused = sa.select(rankings.c.id).where(rankings.c.id > after, rankings.c.id <= until, ~used)
+    return list(connection.execute(unused.order_by(rankings.c.id)).scalars())
+
+
+def drop_rankings(connection: Connection, candidates: Sequence[int]) -> int:
+    """Delete rankings with their scores, less those that a state refers to or a run in progress has staged."""
+    hold_content(connection, alone=True)  # before looking: what is staged without the lock could not be seen yet
+    used = set(connection.execute(sa.select(states.c.ranking_id).where(states.c.ranking_id.in_(candidates))).scalars())
+    used |= _staged(connection)
+    old = [ranking for ranking in candidates if ranking not in used]
+    connection.execute(sa.delete(scores).where(scores.c.ranking_id.in_(old)))
+    return connection.execute(sa.delete(rankings).where(rankings.c.id.in_(old))).rowcount
+
+
+def all_chunks(connection: Connection) -> set[int]:
+    """Read the ids of all retrieved texts there are."""
+    return set(connection.execute(sa.select(chunks.c.id)).scalars())
+
+
+def chunks_of_rankings(connection: Connection, after: int, limit: int) -> tuple[set[int], int | None]:
+    """Read which texts so many rankings with an id above `after` hold; and the last of them, None = there are none."""
+    statement = sa.select(rankings.c.id, rankings.c.body).where(rankings.c.id > after)
+    rows = connection.execute(statement.order_by(rankings.c.id).limit(limit)).all()
+    used: set[int] = set()
+    for row in rows:
+        used.update(msgspec.msgpack.decode(row.body, type=RankingBody).chunks)
+    return used, rows[-1].id if rows else None
+
+
+def drop_chunks(connection: Connection, candidates: Sequence[int], *, since: int) -> int:
+    """Delete these retrieved texts, less those that a ranking newer than `since` has taken up again."""
+    hold_content(connection, alone=True)
+    used, _ = chunks_of_rankings(connection, since, _ALL)
+    old = [chunk for chunk in candidates if chunk not in used]
+    return connection.execute(sa.delete(chunks).where(chunks.c.id.in_(old))).rowcount
+
+
+def unused_vectors(connection: Connection) -> list[int]:
+    """Find the vectors that nothing scored any more."""
+    used = sa.exists().where(scores.c.vector_id == vectors.c.id)
+    return list(connection.execute(sa.select(vectors.c.id).where(~used)).scalars())
+
+
+def drop_vectors(connection: Connection, candidates: Sequence[int]) -> int:
+    """Delete these vectors, less those that have been taken up again."""
+    hold_content(connection, alone=True)
+    again = sa.exists().where(scores.c.vector_id == vectors.c.id)
+    return connection.execute(sa.delete(vectors).where(vectors.c.id.in_(candidates), ~again)).rowcount
+
+
+def unused_findings(connection: Connection) -> list[int]:
+    """Find what was found of embedders in runs that are gone."""
+    return list(connection.execute(sa.select(embedder_findings.c.id).where(~_is_found())).scalars())
+
+
+def drop_findings(connection: Connection, candidates: Sequence[int]) -> int:
+    """Delete these findings, less those that a run has made again."""
+    hold_content(connection, alone=True)
+    these = embedder_findings.c.id.in_(candidates)
+    return connection.execute(sa.delete(embedder_findings).where(these, ~_is_found())).rowcount
+
+
+def unused_baselines(connection: Connection) -> list[int]:
+    """Find baselines no detector works with any more: they are large, and what they say can be learned again."""
+    used = sa.exists().where(detectors.c.baseline_id == baselines.c.id)
+    newest = sa.select(sa.func.max(baselines.c.id)).scalar_subquery()  # SQLite gives the highest id anew, and ids are
+    unused = sa.select(baselines.c.id).where(~used, baselines.c.id < newest)  # keys of caches
+    return list(connection.execute(unused).scalars())
+
+
+def drop_baselines(connection: Connection, candidates: Sequence[int]) -> int:
+    """Delete these baselines, less those that a detector works with."""
+    used = sa.exists().where(detectors.c.baseline_id == baselines.c.id)
+    return connection.execute(sa.delete(baselines).where(baselines.c.id.in_(candidates), ~used)).rowcount
+
+
+def old_hours(connection: Connection, limit: int, *, table: sa.Table, horizon: int) -> list[tuple[int, ...]]:
+    """Find the hourly figures before `horizon` in a table of rollups, by their keys; the daily ones stay."""
+    owner = table.primary_key.columns[0]
+    owners = sa.select(definitions.c.id if table is rollups else rescorings.c.id)
+    old = sa.select(*table.primary_key.columns).where(
+        owner.in_(owners), table.c.seconds == HOUR, table.c.bucket < horizon
+    )
+    return [tuple(row) for row in connection.execute(old.limit(limit))]
+
+
+def drop_hours(connection: Connection, old: Sequence[tuple[int, ...]], *, table: sa.Table) -> int:
+    """Delete figures by their keys."""
+    for key in old:
+        same = [column == value for column, value in zip(table.primary_key.columns, key, strict=True)]
+        connection.execute(sa.delete(table).where(*same))
+    return len(old)
+
+
+def old_tests(connection: Connection, limit: int, *, horizon: int) -> list[int]:
+    """Find test deliveries older than `horizon`; those of alerts go with their alerts."""
+    ended = sa.and_(deliveries.c.alert_id.is_(None), deliveries.c.state != "pending")
+    return _ids(connection, sa.select(deliveries.c.id).where(ended, deliveries.c.created_at < horizon), limit)
+
+
+def drop_tests(connection: Connection, old: Sequence[int]) -> int:
+    """Delete deliveries with their attempts."""
+    connection.execute(sa.delete(attempts).where(attempts.c.delivery_id.in_(old)))
+    return connection.execute(sa.delete(deliveries).where(deliveries.c.id.in_(old))).rowcount
+
+
+def old_incidents(connection: Connection, limit: int, *, horizon: int) -> list[int]:
+    """Find incidents that resolved before `horizon`."""
+    return _ids(connection, sa.select(incidents.c.id).where(incidents.c.resolved_at < horizon), limit)
+
+
+def drop_incidents(connection: Connection, old: Sequence[int]) -> int:
+    """Delete incidents with their alerts, transitions, deliveries and attempts."""
+    told = sa.select(deliveries.c.id).where(deliveries.c.incident_id.in_(old))
+    connection.execute(sa.delete(attempts).where(attempts.c.delivery_id.in_(told)))
+    connection.execute(sa.delete(deliveries).where(deliveries.c.incident_id.in_(old)))
+    _drop_alerts(connection, sa.select(alerts.c.id).where(alerts.c.incident_id.in_(old)))
+    return connection.execute(sa.delete(incidents).where(incidents.c.id.in_(old))).rowcount
+
+
+def old_alerts(connection: Connection, limit: int, *, horizon: int) -> list[int]:
+    """Find alerts that resolved before `horizon` and entered no incident; the others go with theirs."""
+    alone = sa.and_(alerts.c.incident_id.is_(None), alerts.c.state == "resolved", alerts.c.resolved_at < horizon)
+    return _ids(connection, sa.select(alerts.c.id).where(alone), limit)
+
+
+def drop_alerts(connection: Connection, old: Sequence[int]) -> int:
+    """Delete alerts with their transitions, and the deliveries of theirs that were cancelled."""
+    _drop_alerts(connection, sa.select(alerts.c.id).where(alerts.c.id.in_(old)))
+    return len(old)
+
+
+def _drop_alerts(connection: Connection, of: sa.Select[Any]) -> None:
+    old = list(connection.execute(of).scalars())
+    cancelled = sa.select(deliveries.c.id).where(deliveries.c.alert_id.in_(old))
+    connection.execute(sa.delete(attempts).where(attempts.c.delivery_id.in_(cancelled)))
+    connection.execute(sa.delete(deliveries).where(deliveries.c.alert_id.in_(old)))
+    connection.execute(sa.delete(transitions).where(transitions.c.alert_id.in_(old)))
+    connection.execute(sa.delete(alerts).where(alerts.c.id.in_(old)))
+
+
+class _Staged(msgspec.Struct, array_like=True, frozen=True):
+    """What `ShardBody` begins with: the rest of a shard is not decoded."""
+
+    first: int
+    latencies: msgspec.Raw
+    rankings: list[int | None]
+
+
+def _staged(connection: Connection) -> set[int]:
+    bodies = connection.execute(sa.select(shards.c.body)).scalars()
+    decoded = [msgspec.msgpack.decode(body, type=_Staged) for body in bodies]
+    return {ranking for shard in decoded for ranking in shard.rankings if ranking is not None}
+
+
+def _is_found() -> sa.ColumnElement[bool]:
+    referring = (run_embedders, embedders)
+    return sa.or_(*[sa.exists().where(table.c.finding_id == embedder_findings.c.id) for table in referring])
+
+
+def _ids(connection: Connection, statement: sa.Select[Any], limit: int) -> list[int]:
+    return list(connection.execute(statement.limit(limit)).scalars().all())

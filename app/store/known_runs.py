@@ -1,0 +1,11 @@
+"""Which runs have a verdict that says something: the condition of the index `ix_runs_known`."""
+
+import sqlalchemy as sa
+
+from app.store.engine import said
+from app.store.tables import runs
+
+
+def is_known(table: sa.FromClause = runs) -> sa.ColumnElement[bool]:
+    """Whether the verdict of a run is not unknown; in the order of the index, which else would not be used."""
+    return table.c.verdict.in_([said("healthy"), said("degraded")])

@@ -1,0 +1,69 @@
+"""The rows metrics are made of: which checks changed since they were read, and what there is to read of those.
+
+A check is compared by three ids, which costs one short row each; its numbers are read only where one of them is new.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.store.catalog import definitions as catalog
+from app.store.catalog.definitions import Definition
+from app.store.detection import detectors as detection
+from app.store.detection.detectors import DetectionRow
+from app.store.engine import blocks
+from app.store.runs import results
+from app.store.runs.results import RunRow
+from app.store.tables import definitions, detectors, latest
+
+BLOCK = 200
+"""Checks read by one statement."""
+
+
+class CheckVersion(NamedTuple):
+    """What the numbers of a check depend on; they stay as they are for as long as it does."""
+
+    version_id: int
+    run_id: int | None
+    """The newest ended run."""
+    detected_run_id: int | None
+    """The last run the detector saw."""
+
+
+class CheckRows(NamedTuple):
+    """What is read of a check."""
+
+    check: Definition
+    run: RunRow | None
+    """The newest ended run."""
+    body: Mapping[str, Any]
+    """The same in full."""
+    detection: DetectionRow | None
+    """What the detector made of the last run it saw."""
+
+
+def check_versions(connection: Connection, check_ids: Sequence[int] | None = None) -> dict[int, CheckVersion]:
+    """Read the versions of all checks in force by slug, or of those among these few hundred, by check id."""
+    statement = (
+        sa.select(definitions.c.id, definitions.c.version_id, latest.c.run_id, detectors.c.run_id)
+        .outerjoin(latest, latest.c.check_id == definitions.c.id)
+        .outerjoin(detectors, detectors.c.check_id == definitions.c.id)
+        .where(definitions.c.kind == "check", definitions.c.archived_at.is_(None))
+        .order_by(definitions.c.slug)
+    )
+    if check_ids is not None:
+        statement = statement.where(definitions.c.id.in_(list(check_ids)))
+    return {check_id: CheckVersion(*version) for check_id, *version in connection.execute(statement).all()}
+
+
+def read_checks(connection: Connection, versions: Mapping[int, CheckVersion]) -> Iterator[CheckRows]:
+    """Read checks; a few statements for every `BLOCK` of them."""
+    for block in blocks(list(versions), BLOCK):
+        runs = results.find_runs(connection, [run for one in block if (run := versions[one].run_id) is not None])
+        bodies = results.latest_bodies(connection, block)
+        detections = detection.newest_detections(connection, block)
+        for check in catalog.definitions_by_id(connection, block):
+            run_id, body = bodies.get(check.id, (0, {}))
+            yield CheckRows(check, runs.get(run_id), body, detections.get(check.id))

@@ -1,0 +1,1 @@
+"""Asking retrievers, and reading what they answer: as rows."""

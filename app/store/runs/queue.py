@@ -1,0 +1,339 @@
+"""What is due: runs from request to claim, and the answers of a run until it is finalised.
+
+The database arbitrates: partial unique indexes allow one queued and one running run per check, and every
+change of status names the status it expects. The loser of a race moves on quietly.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from app.domain.catalog.schedules import CLOCK_SKEW
+from app.store.catalog.definitions import lock_definition
+from app.store.engine import NOW, Moment, insert_new, insert_one, said
+from app.store.tables import definitions, idempotency_keys, runs, shards, suite_versions
+
+_MEMBER_BYTES = 16  # a canary id and a version id, see suites.freeze_suite
+CLOCK_TOLERANCE: Final = CLOCK_SKEW // timedelta(microseconds=1)
+"""Microseconds. No run is put off and no lease lasts for so long: what is further ahead, a wrong clock has written."""
+
+
+AT_ONCE: Final = 0
+"""Before this moment a run does not begin: due by every clock, also where that of whoever asked for it is ahead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedRun:
+    """A run this worker holds under a lease."""
+
+    id: int
+    check_id: int
+    check: str
+    trigger: str
+    resumed: bool
+    """Whether another worker had started it."""
+    started_at: int
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True):
+    """How a probe ended that did not measure; rows of three columns are from before there was a second step."""
+
+    outcome: str
+    http_status: int | None = None
+    detail: str | None = None
+    step: str = "retriever"
+    """Who failed."""
+    address: str | None = None
+    """Host and port of whoever failed; None in rows from before it was kept."""
+
+
+class ShardBody(msgspec.Struct, array_like=True, frozen=True):
+    """The answers of one shard, as columns over its positions; what is missing at the end is as it is by default."""
+
+    first: int
+    latencies: bytes
+    rankings: list[int | None]
+    failures: dict[int, Failure]
+    index_version: str | None = None
+    unscored: int = 0
+    """Answers whose relevance the scorer could not measure."""
+    unscored_detail: str | None = None
+    """Why, of one of them."""
+    arrived: int = 0
+    """How many answers the run had when the shard was staged; tells which shard is the newest."""
+    row: dict[str, int] = msgspec.field(default_factory=dict)
+    """The probes that had failed in a row by then, counted by the way they failed."""
+    ended_early: str | None = None
+    """Why nothing more was to be asked from here on."""
+    scored: int = 0
+    """Answers whose relevance a scorer outside the retriever measured."""
+    unscored_at: list[int] = msgspec.field(default_factory=list)
+    """The positions of those it could not measure."""
+    present: list[str] = msgspec.field(default_factory=list)
+    """What the hits had of the fields they may lack, see `presence`."""
+
+
+def enqueue_scheduled(
+    connection: Connection, check_id: int, *, scheduled_for: int, not_before: int, now: int
+) -> int | None:
+    """Insert the run of a scheduled instant; None where another replica did, or one waits already.
+
+    An instant that was run before its time, by a clock that was ahead, gets its run all the same, a microsecond later.
+    """
+    lock_definition(connection, check_id)
+    for instant in range(scheduled_for, scheduled_for + 1000):
+        inserted = insert_one(
+            connection,
+            runs,
+            check_id=check_id,
+            scheduled_for=instant,
+            not_before=not_before,
+            trigger="schedule",
+            status="queued",
+            created_at=now,
+        )
+        if inserted is not None or not _ran_ahead(connection, check_id, instant):
+            return inserted
+    return None
+
+
+def _ran_ahead(connection: Connection, check_id: int, instant: int) -> bool:
+    """Whether the run of an instant is from a clock that was ahead: a later run of its check has an earlier instant."""
+    later = runs.alias()
+    returned = sa.exists().where(
+        later.c.check_id == check_id, later.c.id > runs.c.id, later.c.scheduled_for < runs.c.scheduled_for
+    )
+    statement = sa.select(runs.c.id).where(runs.c.check_id == check_id, runs.c.scheduled_for == instant, returned)
+    return connection.execute(statement).one_or_none() is not None
+
+
+def enqueue_asked(
+    connection: Connection, check_id: int, *, trigger: str, index_version: str | None, now: int, anew: bool = False
+) -> int:
+    """Queue a run now, or join the one that waits (it has not asked anything yet). Never joins a running one.
+
+    `anew`: what waits counts as requested now, whatever it was queued for.
+    """
+    lock_definition(connection, check_id)
+    inserted = None
+    for microsecond in range(now, now + 1000):  # two requests in one microsecond still get two instants
+        inserted = insert_one(
+            connection,
+            runs,
+            check_id=check_id,
+            scheduled_for=microsecond,
+            not_before=AT_ONCE,
+            trigger=trigger,
+            status="queued",
+            index_version=index_version,
+            created_at=now,
+        )
+        if inserted is not None:
+            return inserted
+        waiting = connection.execute(
+            sa.update(runs)
+            .where(runs.c.check_id == check_id, runs.c.status == "queued")
+            .values(
+                # What waits keeps saying why it was queued; but that the index was updated is never forgotten.
+                trigger=trigger if anew or trigger == "update" else runs.c.trigger,
+                created_at=now if anew else runs.c.created_at,
+                not_before=AT_ONCE,
+                index_version=sa.func.coalesce(index_version, runs.c.index_version),
+            )
+            .returning(runs.c.id)
+        ).scalar_one_or_none()
+        if waiting is not None:
+            return int(waiting)
+    raise AssertionError("no free instant in a millisecond")
+
+
+def remembered_request(connection: Connection, check_id: int, key: str) -> sa.Row[Any] | None:
+    """Find what an Idempotency-Key led to: `request_hash` and `run_id`. Others with a key wait until we are done."""
+    lock_definition(connection, check_id)
+    table = idempotency_keys
+    return connection.execute(sa.select(table).where(table.c.check_id == check_id, table.c.key == key)).one_or_none()
+
+
+def remember_request(
+    connection: Connection, check_id: int, key: str, *, request_hash: str, run_id: int, now: int
+) -> None:
+    """Bind an Idempotency-Key to the run it led to."""
+    columns = ("check_id", "key", "request_hash", "run_id", "created_at")
+    insert_new(connection, idempotency_keys, columns, [(check_id, key, request_hash, run_id, now)])
+
+
+def startable(now: Moment) -> sa.ColumnElement[bool]:
+    """Whether a run is due and waits for nothing but a worker; one behind another run of its check waits for that."""
+    return sa.or_(*_startable(now))
+
+
+def _startable(now: Moment) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
+    """Give `startable` as two conditions, each a range of one index: due, or written by a clock that was ahead."""
+    other = runs.alias()
+    busy = sa.exists().where(other.c.check_id == runs.c.check_id, other.c.status == said("running"))
+    waits = sa.and_(runs.c.status == said("queued"), ~busy)
+    return sa.and_(waits, runs.c.not_before <= now), sa.and_(waits, runs.c.not_before > now + CLOCK_TOLERANCE)
+
+
+def waits_for_worker(connection: Connection, check_id: int, now: int) -> bool:
+    """Whether a run of the check is due that no worker has begun."""
+    statement = sa.select(sa.exists().where(runs.c.check_id == check_id, startable(now)))
+    return connection.execute(statement).scalar_one()
+
+
+def claim_run(
+    connection: Connection, *, owner: str, now: int, lease_until: int, reclaim: bool = True
+) -> ClaimedRun | None:
+    """Take the oldest run that is due or, with `reclaim`, one whose worker has gone silent; None = nothing to do."""
+    statement = _claimable_runs(reclaim=reclaim)
+    for row in connection.execute(statement, {"now": now}).all():
+        same = sa.and_(runs.c.id == row.id, runs.c.status == row.status)
+        if row.status == "running":
+            same = sa.and_(same, runs.c.lease_until == row.lease_until)
+        values: Mapping[str, Any] = {"status": "running", "claimed_by": owner, "lease_until": lease_until}
+        try:
+            with connection.begin_nested():
+                changed = connection.execute(
+                    sa.update(runs).where(same).values(started_at=sa.func.coalesce(runs.c.started_at, now), **values)
+                ).rowcount
+        except sa.exc.IntegrityError:  # uq_runs_running: a sibling of this check started in between
+            continue
+        if changed == 1:
+            return ClaimedRun(
+                id=row.id,
+                check_id=row.check_id,
+                check=row.check_slug,
+                trigger=row.trigger,
+                resumed=row.started_at is not None,
+                started_at=row.started_at or now,
+            )
+    return None
+
+
+def has_claimable_run(connection: Connection, now: int, *, reclaim: bool = True) -> bool:
+    """Whether `claim_run` has something to take; reads alone."""
+    return bool(connection.execute(_any_claimable(reclaim=reclaim), {"now": now}).scalar_one())
+
+
+def next_start(connection: Connection, now: int) -> int | None:
+    """Return when the next queued run may begin that may not yet; None = there is none."""
+    found: int | None = connection.execute(_NEXT_START, {"now": now}).scalar_one()
+    return found
+
+
+_NEXT_START = sa.select(sa.func.min(runs.c.not_before)).where(runs.c.status == said("queued"), runs.c.not_before > NOW)
+
+
+@cache
+def _any_claimable(*, reclaim: bool) -> sa.Select[tuple[bool]]:
+    # Asked every second: putting the statement together takes longer than running it.
+    return sa.select(sa.or_(*(sa.exists().where(one) for one in _claimable(reclaim=reclaim))))
+
+
+@cache
+def _claimable_runs(*, reclaim: bool) -> sa.Select[Any]:
+    ids = sa.union_all(*(sa.select(runs.c.id).where(one) for one in _claimable(reclaim=reclaim)))
+    return (
+        sa.select(runs, definitions.c.slug.label("check_slug"))
+        .join(definitions, definitions.c.id == runs.c.check_id)
+        .where(runs.c.id.in_(ids))
+        .order_by(runs.c.scheduled_for)
+        .limit(5)
+    )
+
+
+def _claimable(*, reclaim: bool) -> tuple[sa.ColumnElement[bool], ...]:
+    return (*_startable(NOW), _abandoned(NOW)) if reclaim else _startable(NOW)
+
+
+def _abandoned(now: Moment) -> sa.ColumnElement[bool]:
+    lapsed = sa.or_(runs.c.lease_until < now, runs.c.lease_until > now + CLOCK_TOLERANCE)
+    return sa.and_(runs.c.status == said("running"), lapsed)
+
+
+def renew_lease(connection: Connection, run_id: int, *, owner: str, lease_until: int) -> None:
+    """Say that this worker is at work on a run."""
+    held = sa.and_(runs.c.id == run_id, runs.c.claimed_by == owner, runs.c.status == "running")
+    connection.execute(sa.update(runs).where(held).values(lease_until=lease_until))
+
+
+def release_runs(connection: Connection, *, owner: str) -> None:
+    """Let go of this worker's runs, so that the next one continues them at once."""
+    connection.execute(
+        sa.update(runs).where(runs.c.claimed_by == owner, runs.c.status == "running").values(lease_until=0)
+    )
+
+
+def restart_run(connection: Connection, run_id: int, *, owner: str) -> None:
+    """Let a run begin anew with whoever claims it next: what it was answered is forgotten, and when it began."""
+    if not holds(connection, run_id, owner):
+        return
+    drop_shards(connection, run_id)
+    connection.execute(sa.update(runs).where(runs.c.id == run_id).values(lease_until=0, started_at=None))
+
+
+def holds(connection: Connection, run_id: int, owner: str) -> bool:
+    """Whether this worker still holds the run; locks its row for the rest of the transaction."""
+    statement = (
+        sa.select(runs.c.id)
+        .where(runs.c.id == run_id, runs.c.status == "running", runs.c.claimed_by == owner)
+        .with_for_update()
+    )
+    return connection.execute(statement).one_or_none() is not None
+
+
+def freeze(connection: Connection, run_id: int, **frozen: Any) -> None:
+    """Write down what a run works with, once, when it starts."""
+    connection.execute(sa.update(runs).where(runs.c.id == run_id).values(**frozen))
+
+
+def commit_shards(connection: Connection, run_id: int, bodies: Mapping[int, ShardBody]) -> None:
+    """Stage the answers of shards, by number; a second commit of the same shard changes nothing."""
+    rows = [(run_id, number, msgspec.msgpack.encode(body)) for number, body in bodies.items()]
+    insert_new(connection, shards, ("run_id", "number", "body"), rows)
+
+
+def staged_shards(connection: Connection, run_id: int) -> dict[int, ShardBody]:
+    """Read the shards a run has staged so far, by number."""
+    rows = connection.execute(sa.select(shards.c.number, shards.c.body).where(shards.c.run_id == run_id))
+    return {row.number: msgspec.msgpack.decode(row.body, type=ShardBody) for row in rows}
+
+
+def has_shards(connection: Connection, run_id: int) -> bool:
+    """Whether a run has staged any answers; reads none, for they may be what cannot be read."""
+    return connection.execute(sa.select(sa.exists().where(shards.c.run_id == run_id))).scalar_one()
+
+
+def progress(connection: Connection, run_id: int) -> tuple[int | None, list[int]]:
+    """Say how many canaries a run asks (None before it started) and which shards it has staged so far."""
+    size = sa.func.length(suite_versions.c.members)
+    frozen = sa.select(size).join(runs, runs.c.suite_version_id == suite_versions.c.id).where(runs.c.id == run_id)
+    staged = sa.select(shards.c.number).where(shards.c.run_id == run_id)
+    size_bytes = connection.execute(frozen).scalar_one_or_none()
+    total = None if size_bytes is None else size_bytes // _MEMBER_BYTES
+    return total, list(connection.execute(staged).scalars())
+
+
+def drop_shards(connection: Connection, run_id: int) -> None:
+    """Forget the staged answers of a finalised run."""
+    connection.execute(sa.delete(shards).where(shards.c.run_id == run_id))
+
+
+def newest_instant(connection: Connection, check_id: int, *, before: int) -> int | None:
+    """Find the newest instant for which a check has a run: of the run that was queued last.
+
+    Where that is later than `before`, a clock that was ahead has written it, and the newest that is not counts.
+    """
+    of_check = sa.select(runs.c.scheduled_for).where(runs.c.check_id == check_id).limit(1)
+    newest: int | None = connection.execute(of_check.order_by(runs.c.id.desc())).scalar_one_or_none()
+    if newest is None or newest <= before:
+        return newest
+    credible = of_check.where(runs.c.scheduled_for <= before).order_by(runs.c.scheduled_for.desc())
+    found: int | None = connection.execute(credible).scalar_one_or_none()
+    return found

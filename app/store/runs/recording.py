@@ -1,0 +1,346 @@
+"""What happened, written: rankings and texts once each, states only on change, one vector a run.
+
+All of it is called inside the transaction of the service that records; see history for reading it back.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+from sqlalchemy import Connection, Table
+
+from app.domain.model import Ranking
+from app.domain.runs.rankings import HASH_BYTES, chunk_fingerprint
+from app.store.engine import blocks, hold_content, ids_of, insert_new, upsert
+from app.store.tables import (
+    chunks,
+    latest,
+    layouts,
+    marks,
+    rankings,
+    rollups,
+    run_probes,
+    runs,
+    scores,
+    states,
+    vectors,
+)
+
+HOUR, DAY = 3_600, 86_400
+_EXACT = 2.0**53  # whole numbers up to here are floats
+
+
+class RankingBody(msgspec.Struct, array_like=True, frozen=True):
+    """A stored ranking: chunk ids, and scores as whole multiples of 10 ** -decimals; beyond 53 bits as they are."""
+
+    returned: int
+    decimals: int
+    chunks: list[int]
+    scores: list[int | float | None]
+    updated: list[int | float | None] | None = None
+    """Seconds since 1970; rows written before there were times end with the scores."""
+    relevance: float | None = None
+
+
+class OpenState(msgspec.Struct, frozen=True, gc=False):
+    """What holds now for a canary of a check; a struct, because a run makes one for each canary."""
+
+    id: int
+    canary_version_id: int
+    ranking_id: int
+    ranking_hash: bytes
+    layout_id: int
+    reasons: int
+    top_score: float | None
+    vector: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewState:
+    """What begins to hold for a canary with this run."""
+
+    canary_id: int
+    canary_version_id: int
+    ranking_id: int
+    layout_id: int
+    reasons: int
+    top_score: float | None
+
+
+def layout_id(connection: Connection, names: Sequence[str], measures_version: str, yardstick: str) -> int:
+    """Give the id of a list of vector names judged by a yardstick, storing it if it is new."""
+    text = json.dumps([measures_version, yardstick, *names])
+    digest = blake2b(text.encode(), digest_size=HASH_BYTES).digest()
+    known = ids_of(connection, layouts, [digest])
+    if not known:
+        columns = ("hash", "measures_version", "names", "yardstick")
+        insert_new(connection, layouts, columns, [(digest, measures_version, json.dumps(list(names)), yardstick)])
+        known = ids_of(connection, layouts, [digest])
+    return known[digest]
+
+
+def save_rankings(connection: Connection, decimals: int, new: Mapping[bytes, Ranking]) -> dict[bytes, int]:
+    """Store rankings under their fingerprints, and their texts, each once; give the id of every one."""
+    hold_content(connection)
+    ids = ids_of(connection, rankings, list(new))
+    missing = {digest: ranking for digest, ranking in new.items() if digest not in ids}
+    if not missing:
+        return ids
+    chunk_ids, digests_of = _save_chunks(connection, missing)
+    scale = 10**decimals
+    rows = [
+        (
+            digest,
+            msgspec.msgpack.encode(
+                RankingBody(
+                    returned=ranking.returned,
+                    decimals=decimals,
+                    chunks=[chunk_ids[chunk] for chunk in digests_of[digest]],
+                    scores=[_packed_score(score, scale) for score in ranking.scores],
+                    updated=None if ranking.updated is None else [_packed_score(at, 1) for at in ranking.updated],
+                    relevance=ranking.relevance,
+                )
+            ),
+        )
+        for digest, ranking in missing.items()
+    ]
+    insert_new(connection, rankings, ("hash", "body"), rows)
+    return ids | ids_of(connection, rankings, list(missing))
+
+
+def _packed_score(score: float | None, scale: int) -> int | float | None:
+    if score is None or abs(score) >= _EXACT / scale:
+        return score
+    whole = round(score * scale)
+    return whole if whole / scale == score else score
+
+
+def _save_chunks(
+    connection: Connection, new: Mapping[bytes, Ranking]
+) -> tuple[dict[bytes, int], dict[bytes, list[bytes]]]:
+    content: dict[bytes, tuple[bytes, str, str | None, str | None]] = {}
+    digests_of: dict[bytes, list[bytes]] = {}
+    for ranking_digest, ranking in new.items():
+        digests = digests_of[ranking_digest] = []
+        for chunk, document, text in zip(ranking.ids, ranking.documents, ranking.texts, strict=True):
+            digest = chunk_fingerprint(chunk, document, text)
+            digests.append(digest)
+            content[digest] = (digest, chunk, document, text)
+    ids = ids_of(connection, chunks, list(content))
+    fresh = [row for digest, row in content.items() if digest not in ids]
+    if fresh:
+        insert_new(connection, chunks, ("hash", "chunk", "document", "text"), fresh)
+        ids |= ids_of(connection, chunks, [row[0] for row in fresh])
+    return ids, digests_of
+
+
+def load_rankings(connection: Connection, ranking_ids: Sequence[int]) -> dict[int, Ranking]:
+    """Read rankings back, equal to what was saved."""
+    bodies: dict[int, RankingBody] = {}
+    for block in blocks(sorted(set(ranking_ids))):
+        rows = connection.execute(sa.select(rankings.c.id, rankings.c.body).where(rankings.c.id.in_(block)))
+        bodies.update((row.id, msgspec.msgpack.decode(row.body, type=RankingBody)) for row in rows)
+    content: dict[int, Any] = {}
+    for block in blocks(sorted({chunk for body in bodies.values() for chunk in body.chunks})):
+        rows = connection.execute(
+            sa.select(chunks.c.id, chunks.c.chunk, chunks.c.document, chunks.c.text).where(chunks.c.id.in_(block))
+        )
+        content.update((row.id, row) for row in rows)
+    return {ranking_id: _ranking(body, content) for ranking_id, body in bodies.items()}
+
+
+def _ranking(body: RankingBody, content: Mapping[int, Any]) -> Ranking:
+    scale = 10**body.decimals
+    hits = [content[chunk] for chunk in body.chunks]
+    return Ranking(
+        ids=tuple([hit.chunk for hit in hits]),
+        documents=tuple([hit.document for hit in hits]),
+        texts=tuple([hit.text for hit in hits]),
+        scores=tuple([score / scale if isinstance(score, int) else score for score in body.scores]),
+        returned=body.returned,
+        updated=None if body.updated is None else tuple([at if at is None else float(at) for at in body.updated]),
+        relevance=body.relevance,
+    )
+
+
+def save_scores(connection: Connection, layout: int, rows: Sequence[tuple[int, int, bytes, bytes]]) -> None:
+    """Store what rankings scored: rows of (ranking id, canary version id, matched, vector)."""
+    hold_content(connection)
+    digests = [blake2b(vector, digest_size=HASH_BYTES).digest() for *_, vector in rows]
+    content = {digest: (digest, row[3]) for digest, row in zip(digests, rows, strict=True)}
+    ids = ids_of(connection, vectors, list(content))
+    fresh = [row for digest, row in content.items() if digest not in ids]
+    if fresh:
+        insert_new(connection, vectors, ("hash", "body"), fresh)
+        ids |= ids_of(connection, vectors, [row[0] for row in fresh])
+    insert_new(
+        connection,
+        scores,
+        ("ranking_id", "canary_version_id", "layout_id", "matched", "vector_id"),
+        [
+            (ranking_id, version_id, layout, matched, ids[digest])
+            for digest, (ranking_id, version_id, matched, _) in zip(digests, rows, strict=True)
+        ],
+    )
+
+
+def open_states(connection: Connection, check_id: int) -> dict[int, OpenState]:
+    """Read what holds now, by canary id."""
+    statement = (
+        sa.select(
+            states.c.canary_id,
+            states.c.id,
+            states.c.canary_version_id,
+            states.c.ranking_id,
+            rankings.c.hash,
+            states.c.layout_id,
+            states.c.reasons,
+            states.c.top_score,
+            vectors.c.body,
+        )
+        .join(rankings, rankings.c.id == states.c.ranking_id)
+        .join(
+            scores,
+            sa.and_(
+                scores.c.ranking_id == states.c.ranking_id,
+                scores.c.canary_version_id == states.c.canary_version_id,
+                scores.c.layout_id == states.c.layout_id,
+            ),
+        )
+        .join(vectors, vectors.c.id == scores.c.vector_id)
+        .where(states.c.check_id == check_id, states.c.last_run.is_(None))
+    )
+    return {canary_id: OpenState(*held) for canary_id, *held in connection.execute(statement)}
+
+
+def change_states(
+    connection: Connection, check_id: int, run_id: int, *, closed: Sequence[int], opened: Sequence[NewState]
+) -> None:
+    """Close states with the run before this one and open those that begin with it."""
+    if closed:
+        newest = sa.select(latest.c.run_id).where(latest.c.check_id == check_id)
+        last_run = connection.execute(newest).scalar_one_or_none() or run_id - 1
+        for block in blocks(closed):
+            held = sa.and_(states.c.id.in_(block), states.c.last_run.is_(None))
+            connection.execute(sa.update(states).where(held).values(last_run=last_run))
+    columns = (
+        "check_id",
+        "canary_id",
+        "canary_version_id",
+        "ranking_id",
+        "layout_id",
+        "reasons",
+        "top_score",
+        "first_run",
+    )
+    rows = [
+        (
+            check_id,
+            state.canary_id,
+            state.canary_version_id,
+            state.ranking_id,
+            state.layout_id,
+            state.reasons,
+            state.top_score,
+            run_id,
+        )
+        for state in opened
+    ]
+    insert_new(connection, states, columns, rows)
+
+
+def finish_run(connection: Connection, run_id: int, owner: str, **outcome: Any) -> bool:
+    """Write what a run amounted to; False where another worker has finished it meanwhile."""
+    mine = sa.and_(runs.c.id == run_id, runs.c.status == "running", runs.c.claimed_by == owner)
+    values = {**outcome, "claimed_by": None, "lease_until": None}
+    return connection.execute(sa.update(runs).where(mine).values(**values)).rowcount == 1
+
+
+def save_probes(
+    connection: Connection,
+    run_id: int,
+    latencies: bytes,
+    failures: Mapping[int, Any],
+    unscored: Sequence[int] = (),
+) -> None:
+    """Store how the probes of a run ended, by position in its suite version."""
+    packed = msgspec.msgpack.encode(failures) if failures else None
+    columns = ("run_id", "latencies", "failures", "unscored")
+    insert_new(connection, run_probes, columns, [(run_id, latencies, packed, packed_positions(unscored))])
+
+
+def packed_positions(positions: Sequence[int]) -> bytes | None:
+    """Pack positions to bits; None = there are none."""
+    if not positions:
+        return None
+    bits = np.zeros(max(positions) + 1, dtype=np.bool_)
+    bits[list(positions)] = True
+    return np.packbits(bits).tobytes()
+
+
+def unpacked_positions(packed: bytes | None) -> list[int]:
+    """Unpack what `packed_positions` packed, in order."""
+    places: list[int] = np.flatnonzero(np.unpackbits(np.frombuffer(packed or b"", dtype=np.uint8))).tolist()
+    return places
+
+
+def save_latest(connection: Connection, check_id: int, run_id: int, body: Mapping[str, Any]) -> None:
+    """Keep the newest ended run of a check in full."""
+    upsert(connection, latest, ["check_id"], check_id=check_id, run_id=run_id, body=json.dumps(body))
+
+
+def mark_index_version(connection: Connection, check_id: int, run_id: int, at: int, index_version: str) -> None:
+    """Mark the run where the retriever began to report another index version."""
+    previous = connection.execute(
+        sa.select(marks.c.index_version)
+        .where(marks.c.check_id == check_id, marks.c.run_id < run_id)
+        .order_by(marks.c.at.desc())
+        .limit(1)
+    ).scalar_one_or_none()
+    if previous != index_version:
+        columns = ("run_id", "check_id", "at", "index_version")
+        insert_new(connection, marks, columns, [(run_id, check_id, at, index_version)])
+
+
+def add_to_rollups(connection: Connection, check_id: int, layout: int, at: int, vector: NDArray[np.float64]) -> None:
+    """Fold a run's vector into its hour and its day: sum, count, min and max of each number that was measured."""
+    fold(connection, rollups, {"check_id": check_id, "layout_id": layout}, [(at, vector)])
+
+
+def fold(
+    connection: Connection, table: Table, whose: Mapping[str, int], vectors: Sequence[tuple[int, NDArray[np.float64]]]
+) -> None:
+    """Fold vectors of one layout, with the time of each, into their hours and days; `whose` names the series."""
+    for seconds in (HOUR, DAY):
+        buckets: dict[int, list[NDArray[np.float64]]] = {}
+        for at, vector in vectors:
+            buckets.setdefault(at - at % (seconds * 1_000_000), []).append(vector)
+        for bucket, members in buckets.items():
+            _fold_bucket(connection, table, {**whose, "seconds": seconds, "bucket": bucket}, np.stack(members))
+
+
+def _fold_bucket(connection: Connection, table: Table, place: Mapping[str, int], rows: NDArray[np.float64]) -> None:
+    measured = ~np.isnan(rows)
+    now = np.stack(
+        [
+            np.where(measured, rows, 0.0).sum(axis=0),
+            measured.sum(axis=0).astype(np.float64),
+            np.where(measured, rows, np.inf).min(axis=0),
+            np.where(measured, rows, -np.inf).max(axis=0),
+        ]
+    )
+    here = sa.and_(*[table.c[name] == value for name, value in place.items()])
+    row = connection.execute(sa.select(table.c.runs, table.c.body).where(here)).one_or_none()
+    if row is None:
+        insert_new(connection, table, (*place, "runs", "body"), [(*place.values(), len(rows), now.tobytes())])
+        return
+    before = np.frombuffer(row.body).reshape(4, -1)
+    body = np.vstack([before[:2] + now[:2], np.minimum(before[2:3], now[2:3]), np.maximum(before[3:], now[3:])])
+    values = {"runs": row.runs + len(rows), "body": body.tobytes()}
+    connection.execute(sa.update(table).where(here).values(**values))

@@ -1,0 +1,379 @@
+"""What happened, read back: runs, results as they stood at a run, timelines.
+
+Nothing here scans raw history: runs carry their aggregates, states say how long they held. Numbers over time are
+read by series; writing is recording's.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import sqlalchemy as sa
+from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from app.domain.model import Ranking
+from app.store.engine import blocks, said
+from app.store.known_runs import is_known
+from app.store.runs.queue import Failure
+from app.store.runs.recording import load_rankings, unpacked_positions
+from app.store.tables import (
+    definitions,
+    embedder_findings,
+    latest,
+    layouts,
+    rescored_runs,
+    run_embedders,
+    run_probes,
+    runs,
+    scores,
+    states,
+    suite_versions,
+    vectors,
+)
+
+ENDED = ("finished", "partial", "failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """A run, whatever has become of it so far."""
+
+    id: int
+    check_id: int
+    check: str
+    scheduled_for: int
+    trigger: str
+    status: str
+    index_version: str | None
+    created_at: int
+    started_at: int | None
+    finished_at: int | None
+    suite_version_id: int | None
+    check_version_id: int | None
+    retriever_version_id: int | None
+    suite_hash: str | None
+    config_hash: str | None
+    layout_id: int | None
+    measures_version: str | None
+    verdict: str | None
+    reasons: list[str]
+    total: int | None
+    measured: int | None
+    failed: int | None
+    undefined: int | None
+    degraded: int | None
+    degraded_positions: bytes | None
+    aggregates: Mapping[str, float | None]
+    """By name of the layout; None = nothing was measured."""
+    embedder: Mapping[str, Any] | None
+    """What was found of the retriever's embedder; None = it has none."""
+    probes: Mapping[str, Any] | None = None
+    """How its probes ended and how long they took, as runs show it; None = see `probes_of`."""
+
+    @property
+    def degraded_places(self) -> list[int]:
+        """The places in the suite version of what it calls degraded: what was measured, and found so."""
+        places: list[int] = np.frombuffer(self.degraded_positions or b"", dtype="<u4").tolist()
+        return places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateRow:
+    """What held for a canary from `first_run` until `last_run` (None: it still does)."""
+
+    id: int
+    canary_id: int
+    canary_version_id: int
+    ranking_id: int
+    layout_id: int
+    reasons: int
+    top_score: float | None
+    first_run: int
+    last_run: int | None
+    matched: bytes
+    vector: bytes
+
+
+_RUN = (
+    sa.select(
+        runs,
+        definitions.c.slug.label("check"),
+        suite_versions.c.hash.label("suite_hash"),
+        layouts.c.measures_version,
+        layouts.c.names,
+        embedder_findings.c.body.label("embedder"),
+    )
+    .join(definitions, definitions.c.id == runs.c.check_id)
+    .outerjoin(suite_versions, suite_versions.c.id == runs.c.suite_version_id)
+    .outerjoin(layouts, layouts.c.id == runs.c.layout_id)
+    .outerjoin(run_embedders, run_embedders.c.run_id == runs.c.id)
+    .outerjoin(embedder_findings, embedder_findings.c.id == run_embedders.c.finding_id)
+)
+
+
+def find_run(connection: Connection, run_id: int) -> RunRow | None:
+    """Find a run by its id."""
+    row = connection.execute(_RUN.where(runs.c.id == run_id)).one_or_none()
+    return _run(row) if row else None
+
+
+def find_runs(connection: Connection, run_ids: Iterable[int]) -> dict[int, RunRow]:
+    """Find a few hundred runs at most by their ids; those that are not there are left out."""
+    rows = connection.execute(_RUN.where(runs.c.id.in_(sorted(set(run_ids)))))
+    return {row.id: _run(row) for row in rows}
+
+
+def list_runs(
+    connection: Connection,
+    check_id: int,
+    *,
+    before: int | None = None,
+    limit: int = 50,
+    rescoring_id: int | None = None,
+) -> list[RunRow]:
+    """List the runs of a check, or those of them a re-scoring has, newest first; those with an id below `before`."""
+    statement = _RUN.where(runs.c.check_id == check_id).order_by(runs.c.id.desc()).limit(limit)
+    if rescoring_id is not None:
+        mine = sa.and_(rescored_runs.c.run_id == runs.c.id, rescored_runs.c.rescoring_id == rescoring_id)
+        statement = statement.join(rescored_runs, mine)
+    if before is not None:
+        statement = statement.where(runs.c.id < before)
+    return [_run(row) for row in connection.execute(statement)]
+
+
+def ended_runs(connection: Connection, check_id: int, *, before: int | None = None, limit: int) -> list[RunRow]:
+    """Read the newest ended runs of a check, oldest first: the window its rules look at."""
+    statement = _RUN.where(runs.c.check_id == check_id, runs.c.status.in_(ENDED))
+    if before is not None:
+        statement = statement.where(runs.c.id < before)
+    # In the order of their ids, which is the order they ran in whatever the clocks of replicas say.
+    rows = connection.execute(statement.order_by(runs.c.id.desc()).limit(limit)).all()
+    return [_run(row) for row in reversed(rows)]
+
+
+def newest_ended(connection: Connection) -> list[RunRow]:
+    """Read the newest ended run of every check that has one."""
+    return [_run(row) for row in connection.execute(_RUN.join(latest, latest.c.run_id == runs.c.id))]
+
+
+def last_completed(connection: Connection, check_id: int, *, before: int) -> int | None:
+    """Return when a run of the check last completed, whatever its verdict.
+
+    Runs that ended later than `before` are left out: the clock that said so was ahead.
+    """
+    completed = runs.c.status.in_([said("finished"), said("partial")])  # ix_runs_completed says it in this order
+    statement = sa.select(sa.func.max(runs.c.finished_at)).where(
+        runs.c.check_id == check_id, completed, runs.c.finished_at <= before
+    )
+    newest: int | None = connection.execute(statement).scalar_one()
+    return newest
+
+
+def newest_known_id(connection: Connection, check_id: int, *, before: int | None = None) -> int | None:
+    """Give the newest run of a check whose verdict is not unknown, or the newest of those with a smaller id."""
+    statement = sa.select(sa.func.max(runs.c.id)).where(runs.c.check_id == check_id, is_known())
+    if before is not None:
+        statement = statement.where(runs.c.id < before)
+    return connection.execute(statement).scalar_one_or_none()
+
+
+def newest_known(connection: Connection, check_id: int) -> RunRow | None:
+    """Find the newest run of a check whose verdict is not unknown."""
+    statement = _RUN.where(runs.c.check_id == check_id, is_known()).order_by(runs.c.id.desc()).limit(1)
+    row = connection.execute(statement).one_or_none()
+    return _run(row) if row else None
+
+
+def latest_bodies(
+    connection: Connection, check_ids: Sequence[int] | None = None
+) -> dict[int, tuple[int, Mapping[str, Any]]]:
+    """Read the newest ended run of every check, or of a few hundred at most, in full: check id to (run id, body)."""
+    statement = sa.select(latest)
+    if check_ids is not None:
+        statement = statement.where(latest.c.check_id.in_(list(check_ids)))
+    return {row.check_id: (row.run_id, json.loads(row.body)) for row in connection.execute(statement)}
+
+
+def latest_body(connection: Connection, check_id: int) -> tuple[int, Mapping[str, Any]] | None:
+    """Read the newest ended run of a check in full: its id and body."""
+    row = connection.execute(sa.select(latest).where(latest.c.check_id == check_id)).one_or_none()
+    return (row.run_id, json.loads(row.body)) if row else None
+
+
+def probes_of(connection: Connection, run_id: int) -> tuple[NDArray[np.float16], dict[int, Failure]]:
+    """Read how the probes of a run ended: latencies in seconds and failures, by position."""
+    row = connection.execute(sa.select(run_probes).where(run_probes.c.run_id == run_id)).one_or_none()
+    return (np.zeros(0, dtype=np.float16), {}) if row is None else _probes(row)
+
+
+def probes_of_runs(
+    connection: Connection, run_ids: Sequence[int]
+) -> dict[int, tuple[NDArray[np.float16], dict[int, Failure]]]:
+    """Read the same of a few runs, by run id; those without probes are left out."""
+    rows = connection.execute(sa.select(run_probes).where(run_probes.c.run_id.in_(run_ids))) if run_ids else ()
+    return {row.run_id: _probes(row) for row in rows}
+
+
+def _probes(row: Any) -> tuple[NDArray[np.float16], dict[int, Failure]]:
+    failures = msgspec.msgpack.decode(row.failures, type=dict[int, Failure]) if row.failures else {}
+    return np.frombuffer(row.latencies, dtype=np.float16), failures
+
+
+def unmeasured_at(connection: Connection, run_ids: Sequence[int]) -> dict[int, tuple[Collection[int], Collection[int]]]:
+    """Read by run id at which positions probes failed and relevance was not measured; no more of probes is read."""
+    columns = (run_probes.c.run_id, run_probes.c.failures, run_probes.c.unscored)
+    found: dict[int, tuple[Collection[int], Collection[int]]] = {}
+    for block in blocks(run_ids):
+        for run_id, failures, unscored in connection.execute(sa.select(*columns).where(run_probes.c.run_id.in_(block))):
+            failed = msgspec.msgpack.decode(failures, type=dict[int, msgspec.Raw]) if failures else {}
+            found[run_id] = failed.keys(), frozenset(unpacked_positions(unscored))
+    return found
+
+
+def unscored_at(connection: Connection, run_id: int) -> list[int]:
+    """List the positions at which a run could not measure relevance: there the states tell that of an earlier run."""
+    statement = sa.select(run_probes.c.unscored).where(run_probes.c.run_id == run_id)
+    return unpacked_positions(connection.execute(statement).scalar_one_or_none())
+
+
+_STATE = (
+    sa.select(states, scores.c.matched, vectors.c.body.label("vector"))
+    .join(
+        scores,
+        sa.and_(
+            scores.c.ranking_id == states.c.ranking_id,
+            scores.c.canary_version_id == states.c.canary_version_id,
+            scores.c.layout_id == states.c.layout_id,
+        ),
+    )
+    .join(vectors, vectors.c.id == scores.c.vector_id)
+)
+
+
+def states_at(
+    connection: Connection, check_id: int, run_id: int, *, only_degraded: bool = False
+) -> dict[int, StateRow]:
+    """Read what held for each canary of a check at a run, by canary id."""
+    found: dict[int, StateRow] = {}
+    # Two looks, each along an index, where one look for either would read every state there ever was.
+    for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
+        statement = _STATE.where(states.c.check_id == check_id, states.c.first_run <= run_id, holding)
+        if only_degraded:
+            statement = statement.where(states.c.reasons != 0)
+        found.update((row.canary_id, _state(row)) for row in connection.execute(statement))
+    return found
+
+
+def states_of(connection: Connection, check_id: int, run_id: int, canary_ids: Sequence[int]) -> dict[int, StateRow]:
+    """Read the same of a few of its canaries."""
+    statement = _STATE.where(
+        states.c.check_id == check_id,
+        states.c.canary_id.in_(canary_ids),
+        states.c.first_run <= run_id,
+        sa.or_(states.c.last_run.is_(None), states.c.last_run >= run_id),
+    )
+    return {row.canary_id: _state(row) for row in connection.execute(statement)} if canary_ids else {}
+
+
+def all_reasons_at(connection: Connection, check_id: int, run_id: int) -> dict[int, int]:
+    """Read why canaries of a check were degraded at a run, as bits by canary id; 0 = it was healthy."""
+    found: dict[int, int] = {}
+    for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
+        statement = sa.select(states.c.canary_id, states.c.reasons).where(
+            states.c.check_id == check_id, states.c.first_run <= run_id, holding
+        )
+        found.update(connection.execute(statement).all())
+    return found
+
+
+def rankings_at(
+    connection: Connection, check_id: int, run_id: int, canary_ids: Sequence[int]
+) -> dict[int, tuple[int, int]]:
+    """Read what canaries of a check had at a run: (ranking id, canary version id) by canary id."""
+    found: dict[int, tuple[int, int]] = {}
+    for block in blocks(canary_ids):
+        statement = sa.select(states.c.canary_id, states.c.ranking_id, states.c.canary_version_id).where(
+            states.c.check_id == check_id,
+            states.c.canary_id.in_(block),
+            states.c.first_run <= run_id,
+            sa.or_(states.c.last_run.is_(None), states.c.last_run >= run_id),
+        )
+        found.update((canary, (ranking, version)) for canary, ranking, version in connection.execute(statement))
+    return found
+
+
+def timeline(connection: Connection, check_id: int, canary_id: int, *, limit: int = 200) -> list[StateRow]:
+    """Read the newest states a canary went through, newest first."""
+    statement = _STATE.where(states.c.check_id == check_id, states.c.canary_id == canary_id)
+    rows = connection.execute(statement.order_by(states.c.first_run.desc()).limit(limit))
+    return [_state(row) for row in rows]
+
+
+def read_rankings(connection: Connection, ranking_ids: Sequence[int]) -> dict[int, Ranking]:
+    """Read rankings by id."""
+    return load_rankings(connection, ranking_ids)
+
+
+def scores_of(
+    connection: Connection, wanted: Iterable[tuple[int, int]], layout: int
+) -> dict[tuple[int, int], tuple[bytes, bytes]]:
+    """Read what rankings scored: `matched` and vector by (ranking id, canary version id), those that are there."""
+    pairs = sorted(set(wanted))
+    found: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+    for block in blocks(pairs, 200):  # bound twice, and the databases look at every combination
+        statement = (
+            sa.select(scores.c.ranking_id, scores.c.canary_version_id, scores.c.matched, vectors.c.body)
+            .join(vectors, vectors.c.id == scores.c.vector_id)
+            .where(
+                scores.c.ranking_id.in_([ranking for ranking, _ in block]),
+                scores.c.canary_version_id.in_([version for _, version in block]),
+                scores.c.layout_id == layout,
+            )
+        )
+        for ranking, version, matched, vector in connection.execute(statement):
+            found[ranking, version] = matched, vector
+    return found
+
+
+def layout_names(connection: Connection, layout: int) -> list[str]:
+    """Read the names of the numbers in vectors of a layout."""
+    return list(json.loads(connection.execute(sa.select(layouts.c.names).where(layouts.c.id == layout)).scalar_one()))
+
+
+def run_times(connection: Connection, run_ids: Sequence[int]) -> dict[int, int]:
+    """Give when runs ended (or, while they go on, were created)."""
+    at = sa.func.coalesce(runs.c.finished_at, runs.c.created_at)
+    found: dict[int, int] = {}
+    for block in blocks(run_ids):
+        found.update(connection.execute(sa.select(runs.c.id, at).where(runs.c.id.in_(block))).all())
+    return found
+
+
+def _run(row: Any) -> RunRow:
+    values = {name: getattr(row, name) for name in RunRow.__dataclass_fields__ if name not in _PACKED}
+    return RunRow(
+        reasons=json.loads(row.reasons) if row.reasons else [],
+        aggregates=named_aggregates(json.loads(row.names), row.aggregates) if row.aggregates else {},
+        embedder=json.loads(row.embedder) if row.embedder else None,
+        probes=json.loads(row.probes) if row.probes else None,
+        **values,
+    )
+
+
+_PACKED = {"reasons", "aggregates", "embedder", "probes"}
+
+
+def named_aggregates(names: Sequence[str], vector: bytes) -> dict[str, float | None]:
+    """Give the numbers of a run's vector their names; None = nothing was measured."""
+    return {
+        name: None if number != number else number  # noqa: PLR0124 - NaN: nothing measured
+        for name, number in zip(names, np.frombuffer(vector).tolist(), strict=True)
+    }
+
+
+def _state(row: Any) -> StateRow:
+    return StateRow(**{name: getattr(row, name) for name in StateRow.__dataclass_fields__})

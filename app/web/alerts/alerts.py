@@ -1,0 +1,207 @@
+"""The pages of alerts: all of them, and one with what was seen, what changed, who was told, and what is next."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.api.catalog.definitions import wake
+from app.api.csrf import takes_form
+from app.api.deps import StoreDep
+from app.api.schemas import AcknowledgeRequest
+from app.domain.alerts.alert_state import OPEN
+from app.domain.errors import ConflictError, InvalidInputError
+from app.domain.model import RuleKind, Severity
+from app.formats.history import shapes
+from app.formats.validation_messages import parse_document
+from app.services.alerts import acknowledging, alert_details, alert_lines, alert_views
+from app.services.alerts.alert_views import AlertQuestion
+from app.services.catalog import definitions
+from app.store.engine import Store
+from app.web import alert_words
+from app.web.forms import beside, read_form
+from app.web.parameters import other_than
+from app.web.rendering import render
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+STATES = ("open", "firing", "recovering", "pending", "resolved")
+"""What the list can be asked for; an open one fires or recovers."""
+WITHIN = {
+    "": ("any time", None),
+    "1h": ("the last hour", timedelta(hours=1)),
+    "24h": ("the last day", timedelta(days=1)),
+    "7d": ("the last week", timedelta(days=7)),
+    "30d": ("the last month", timedelta(days=30)),
+}
+_ALERTS = 20
+_SILENCE_SLUG = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the list is asked for, as the address has it; an empty text does not matter."""
+
+    state: str = ""
+    severity: str = ""
+    kind: str = ""
+    check: str = ""
+    within: str = ""
+    unacknowledged: bool = False
+    incident_id: str = ""
+
+    def query(self, **changed: Any) -> str:
+        """Write the address of the same list with something changed."""
+        asked = {name: getattr(self, name) for name in self.__dataclass_fields__} | changed
+        return urlencode({name: "on" if value is True else value for name, value in asked.items() if value})
+
+    @property
+    def any(self) -> bool:
+        """Whether some alerts are left out."""
+        return bool(self.query())
+
+
+def _wanted(
+    state: str = "",
+    severity: str = "",
+    kind: str = "",
+    check: Annotated[str, Query(max_length=64)] = "",
+    within: str = "",
+    unacknowledged: str = "",
+    incident_id: Annotated[str, Query(max_length=20, pattern="^[0-9]*$")] = "",
+) -> Wanted:
+    asked = {
+        "state": (state, STATES),
+        "severity": (severity, tuple(Severity)),
+        "kind": (kind, tuple(RuleKind)),
+        "within": (within, tuple(WITHIN)),
+    }
+    wrong = [other_than(known, name) for name, (value, known) in asked.items() if value and value not in known]
+    if wrong:
+        raise InvalidInputError(wrong)
+    return Wanted(
+        state=state,
+        severity=severity,
+        kind=kind,
+        check=check,
+        within=within,
+        unacknowledged=bool(unacknowledged),
+        incident_id=incident_id,
+    )
+
+
+@router.get("/alerts")
+def show_alerts(
+    request: Request,
+    store: StoreDep,
+    wanted: Annotated[Wanted, Depends(_wanted)],
+    after: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
+) -> HTMLResponse:
+    """Show alerts, newest first: what fell, since when, and who was told."""
+    found = alert_lines.lines(store, _question(wanted), before=after, limit=_ALERTS + 1)
+    return render(
+        request,
+        "alerts/alerts.html",
+        groups=alert_lines.by_incident(store, found[:_ALERTS]),
+        following=found[_ALERTS - 1].alert["id"] if len(found) > _ALERTS else None,
+        wanted=wanted,
+        counts=_counts(store, wanted.check),
+        states=STATES,
+        severities=list(Severity),
+        kinds=alert_words.RULE_KINDS,
+        within=WITHIN,
+        checks=[check.slug for check in definitions.list_all(store, "check")],
+        meanings=alert_words.ALERT_STATES,
+        first=after is None,
+    )
+
+
+@router.get("/alerts/{alert_id}")
+def show_alert(request: Request, store: StoreDep, alert_id: str) -> HTMLResponse:
+    """Show an alert: what was seen, what changed, who was told, and what is next."""
+    return _alert(request, store, alert_id)
+
+
+@router.post("/alerts/{alert_id}/acknowledge")
+@takes_form(fields=4)
+async def acknowledge(request: Request, store: StoreDep, alert_id: str) -> Response:
+    """Note that somebody has seen it, and what they say."""
+    note = (await read_form(request)).get("note")
+    return await anyio.to_thread.run_sync(partial(_acknowledged, request, store, alert_id, note))
+
+
+def _acknowledged(request: Request, store: Store, alert_id: str, note: str) -> Response:
+    number = shapes.id_number(alert_id, "alert")
+    again = partial(_alert, request, store, alert_id, note=note)
+    try:
+        said = parse_document(AcknowledgeRequest, {"note": note.strip() or None})
+        acknowledging.acknowledge(store, number, by=request.state.identity.name, note=said.note, now=_now())
+    except InvalidInputError as error:
+        return again(problems=beside(error.problems), status=422)
+    except ConflictError as error:
+        return again(refused=str(error), status=409)
+    wake(request)
+    return RedirectResponse(f"/alerts/{number}", status_code=303)
+
+
+def _alert(
+    request: Request,
+    store: Store,
+    alert_id: str,
+    *,
+    refused: str = "",
+    note: str = "",
+    problems: Mapping[str, list[str]] | None = None,
+    status: int = 200,
+) -> HTMLResponse:
+    found = alert_details.details(store, shapes.id_number(alert_id, "alert"), links=request.app.state.links, now=_now())
+    return render(
+        request,
+        "alerts/alert.html",
+        status=status,
+        details=found,
+        alert=found.alert,
+        is_open=found.alert["state"] in OPEN,
+        silence=_silence_form(found.alert),
+        meanings=alert_words.ALERT_STATES,
+        delivery_meanings=alert_words.DELIVERY_STATES,
+        refused=refused,
+        note=note,
+        problems=problems or {},
+    )
+
+
+def _silence_form(alert: Mapping[str, Any]) -> str:
+    """Give the address of a form that holds a silence of exactly this alert's rule."""
+    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in alert["rule"].lower())
+    slug = f"{alert['check']}-{plain}"[:_SILENCE_SLUG]
+    return "/new-silence?" + urlencode({"slug": slug, "checks": alert["check"], "rules": alert["rule"], "for": "4h"})
+
+
+def _question(wanted: Wanted) -> AlertQuestion:
+    span = WITHIN[wanted.within][1]
+    states = tuple(OPEN) if wanted.state == "open" else (wanted.state,) if wanted.state else ()
+    return AlertQuestion(
+        check=wanted.check or None,
+        states=states,
+        severity=wanted.severity or None,
+        kind=wanted.kind or None,
+        unacknowledged=wanted.unacknowledged,
+        incident_id=shapes.id_number(wanted.incident_id, "incident") if wanted.incident_id else None,
+        since=_now() - span if span is not None else None,
+    )
+
+
+def _counts(store: Store, check: str) -> Mapping[str, int]:
+    counts = alert_views.count_unresolved(store, check=check or None)
+    return {**counts, "open": sum(counts.get(state, 0) for state in OPEN)}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,200 @@
+"""The pages of silences: which are on, coming or over, what they keep back, and the form of one with a preview."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.api.catalog.definitions import wake
+from app.api.csrf import takes_form
+from app.api.deps import StoreDep, VaultDep
+from app.domain.errors import ConflictError, InvalidInputError, Problem
+from app.domain.model import Severity
+from app.formats.alerts.silence_documents import SilenceDocument
+from app.formats.validation_messages import parse_document
+from app.services.alerts import silence_preview, silencing
+from app.services.alerts.silence_preview import Preview
+from app.services.catalog import definitions
+from app.services.catalog.references import FILE
+from app.services.catalog.vault import Vault
+from app.store.catalog.definitions import Definition
+from app.store.engine import Store
+from app.web.alerts import silence_fields
+from app.web.forms import Typed, beside, opened_with, read_form, revision_of, typed
+from app.web.rendering import render
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+GROUPS = {
+    "on": "On now",
+    "upcoming": "Upcoming",
+    "recurring": "Recurring windows",
+    "over": "Over",
+}
+"""How silences stand, in the order they are shown in."""
+_FRESH = {"when": silence_fields.ONCE, "for": "2h", "timezone": "UTC", "duration": "2h"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A silence as a list shows it."""
+
+    definition: Definition
+    state: Mapping[str, Any]
+    group: str
+    about: str
+
+
+@router.get("/silences")
+def show_silences(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show every silence: those that are on first."""
+    found = definitions.list_all(store, silencing.KIND)
+    states = silencing.states(store, found, _now())
+    lines = [_line(row, states[row.id]) for row in found]
+    grouped = {title: [line for line in lines if line.group == group] for group, title in GROUPS.items()}
+    return render(request, "alerts/silences.html", groups={title: found for title, found in grouped.items() if found})
+
+
+@router.get("/silences/{slug}")
+def show_silence(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show a silence: whether it is on, what it keeps back, and when it will be on."""
+    row, state = silencing.state(store, slug, _now())
+    document = SilenceDocument.stored(row.body)
+    return render(
+        request,
+        "alerts/silence.html",
+        line=_line(row, state),
+        preview=silence_preview.preview(store, document, _now()),
+    )
+
+
+@router.get("/new-silence")
+def show_new(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show the form of a silence to be made, filled from the address, with what it would do."""
+    return _looked_at(request, store, _asked(request), stored=None)
+
+
+@router.post("/new-silence")
+@takes_form(fields=silence_fields.MOST_FIELDS)
+async def make_silence(request: Request, store: StoreDep, vault: VaultDep) -> Response:
+    """Make a silence; what is wrong with it is said beside the fields."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_saved, request, store, vault, form, stored=None))
+
+
+@router.get("/silences/{slug}/edit")
+def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show the form of a silence as it is stored, or as the address has it, with what it would do."""
+    stored = definitions.find(store, silencing.KIND, slug)
+    form = _asked(request) if request.query_params else silence_fields.typed(stored.body)
+    if not {"preview", "revision"} & form.texts.keys():  # else it was open already, and is as old as it was
+        form = opened_with(form, stored.revision)
+    return _looked_at(request, store, form, stored=stored)
+
+
+@router.post("/silences/{slug}/edit")
+@takes_form(fields=silence_fields.MOST_FIELDS)
+async def change_silence(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
+    """Change a silence."""
+    form = await read_form(request)
+    stored = await anyio.to_thread.run_sync(definitions.find, store, silencing.KIND, slug)
+    return await anyio.to_thread.run_sync(partial(_saved, request, store, vault, form, stored=stored))
+
+
+@router.post("/silences/{slug}/end")
+def end_silence(request: Request, store: StoreDep, slug: str) -> Response:
+    """End a silence: what it kept back and still fires is told within seconds."""
+    definitions.archive(store, silencing.KIND, slug, now=_now())
+    wake(request)
+    return RedirectResponse("/silences", status_code=303)
+
+
+def _saved(request: Request, store: Store, vault: Vault, form: Typed, *, stored: Definition | None) -> Response:
+    slug = stored.slug if stored is not None else form.stripped("slug")
+    again = partial(_form, request, store, form, stored=stored)
+    try:
+        revision = revision_of(form) if stored is not None else None
+        document = parse_document(SilenceDocument, silence_fields.document(form, slug, _now()))
+        silencing.refuse_strangers(store, document)
+        definitions.put(store, vault, silencing.KIND, document, now=_now(), revision=revision, only_new=stored is None)
+    except InvalidInputError as error:
+        return again(problems=error.problems, status=422)
+    except ConflictError as error:
+        path = "slug" if stored is None else None
+        return again(problems=(Problem(path=path, message=str(error)),), status=409)
+    wake(request)
+    return RedirectResponse(f"/silences/{quote(slug)}", status_code=303)
+
+
+def _asked(request: Request) -> Typed:
+    """Read the form from an address."""
+    asked = typed(request.query_params.multi_items())
+    fresh = {} if "preview" in asked.texts or "when" in asked.texts else _FRESH
+    return Typed(texts={**fresh, **asked.texts}, many=asked.many)
+
+
+def _looked_at(request: Request, store: Store, form: Typed, *, stored: Definition | None) -> HTMLResponse:
+    """Show the form with a preview of what it says by now; only who asked for one hears what is wrong."""
+    slug = stored.slug if stored is not None else form.stripped("slug") or "new"
+    try:
+        document = parse_document(SilenceDocument, silence_fields.document(form, slug, _now()))
+    except InvalidInputError as error:
+        return _form(request, store, form, stored=stored, problems=error.problems if form.get("preview") else ())
+    return _form(request, store, form, stored=stored, preview=silence_preview.preview(store, document, _now()))
+
+
+def _form(
+    request: Request,
+    store: Store,
+    form: Typed,
+    *,
+    stored: Definition | None,
+    problems: tuple[Problem, ...] = (),
+    preview: Preview | None = None,
+    status: int = 200,
+) -> HTMLResponse:
+    renamed = [Problem(path=silence_fields.field_of(one.path or ""), message=one.message) for one in problems]
+    wrong = beside(renamed, silence_fields.SHOWN)
+    return render(
+        request,
+        "alerts/silence_form.html",
+        status=status,
+        stored=stored,
+        from_file=stored is not None and stored.managed_by == FILE,
+        typed=form,
+        wrong=wrong,
+        problems=[told for path, found in wrong.items() if path not in silence_fields.SHOWN for told in found],
+        saving=status != 200,  # noqa: PLR2004 - a preview is no failure
+        preview=preview,
+        offered=_offered(store, form),
+        lengths=silence_fields.LENGTHS,
+        zones=silence_fields.ZONES,
+    )
+
+
+def _offered(store: Store, form: Typed) -> dict[str, list[str]]:
+    """List what can be ticked: what is in force, and what is ticked already."""
+    kinds = {"checks": "check", "suites": "suite", "retrievers": "retriever"}
+    found = {name: [row.slug for row in definitions.list_all(store, kind)] for name, kind in kinds.items()}
+    found["severities"] = list(Severity)
+    return {name: [*known, *(one for one in form.all(name) if one not in known)] for name, known in found.items()}
+
+
+def _line(row: Definition, state: Mapping[str, Any]) -> Line:
+    if state["active"]:
+        group = "on"
+    elif row.body["window"] is not None:
+        group = "recurring"
+    else:
+        group = "upcoming" if state["next_change"] is not None else "over"
+    return Line(definition=row, state=state, group=group, about=silence_fields.about(row.body))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,162 @@
+"""Editing checks: a suite, a retriever, how often, what is worth an alert, and who hears of it."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.api.catalog.definitions import wake
+from app.api.deps import StoreDep, VaultDep
+from app.domain.errors import ConflictError, InvalidInputError, Problem
+from app.domain.model import Trigger
+from app.formats.catalog.canary_export import write_canary_file
+from app.formats.catalog.canary_files import Documents
+from app.formats.catalog.documents import CheckDocument
+from app.formats.validation_messages import parse_document
+from app.services.catalog import definitions
+from app.services.catalog.references import FILE, refuse_file_managed
+from app.services.catalog.vault import Vault
+from app.services.history import suite_views
+from app.services.runs import scheduling
+from app.store.catalog.definitions import Definition
+from app.store.engine import Store
+from app.web.catalog import check_fields
+from app.web.forms import Typed, beside, named, opened_with, read_form, revision_of
+from app.web.rendering import render
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+Word = Annotated[str, Query(max_length=64)]
+
+
+@router.get("/new-check")
+def show_new(request: Request, store: StoreDep, suite: Word = "", retriever: Word = "") -> HTMLResponse:
+    """Show the form of a new check, with what suits most."""
+    hooks = tuple(one.slug for one in definitions.list_all(store, "hook"))
+    texts = {**check_fields.DEFAULTS, "suite": suite, "retriever": retriever}
+    typed = Typed(texts=texts, many={"hooks": hooks if len(hooks) == 1 else ()})
+    return _page(request, store, None, typed)
+
+
+@router.post("/new-check")
+async def create_check(request: Request, store: StoreDep, vault: VaultDep) -> Response:
+    """Put a new check in force and, where that is wished, run it at once."""
+    typed = await read_form(request)
+    return await anyio.to_thread.run_sync(_work, request, store, vault, None, typed)
+
+
+@router.get("/checks/{slug}/edit")
+def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show the form of a check as it is in force."""
+    definition = definitions.find(store, "check", slug)
+    return _page(request, store, definition, _typed(definition))
+
+
+@router.post("/checks/{slug}/edit")
+async def change_check(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
+    """Put a changed check in force, or write it as YAML."""
+    typed = await read_form(request)
+    return await anyio.to_thread.run_sync(_work, request, store, vault, slug, typed)
+
+
+@router.post("/checks/{slug}/archive")
+def archive_check(request: Request, store: StoreDep, slug: str) -> Response:
+    """Take a check out of force: no more runs, open alerts resolve, history stays."""
+    definition = definitions.find(store, "check", slug)
+    try:
+        definitions.archive(store, "check", slug, now=datetime.now(UTC))
+    except ConflictError as error:
+        problems = (Problem(message=str(error)),)
+        refused = "It was not archived:"
+        return _page(request, store, definition, _typed(definition), problems=problems, refused=refused, status=409)
+    wake(request)
+    return RedirectResponse("/", status_code=303)
+
+
+def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed: Typed) -> Response:
+    definition = definitions.find(store, "check", slug) if slug is not None else None
+    try:
+        document = _document(definition, typed)
+        if typed.get("do") == "yaml":
+            text = write_canary_file(Documents(checks=(document,)))
+            return _page(request, store, definition, typed, yaml=text)
+        _save(store, vault, definition, document, typed)
+    except InvalidInputError as error:
+        return _page(request, store, definition, typed, problems=error.problems, status=422)
+    except ConflictError as error:
+        problems = (Problem(path="slug" if definition is None else None, message=str(error)),)
+        return _page(request, store, definition, typed, problems=problems, status=409)
+    if typed.get("now") and document.enabled:
+        asked = partial(scheduling.run_now, store, document.slug, trigger=Trigger.API, now=datetime.now(UTC))
+        asked(index_version=None, idempotency_key=None)
+    wake(request)
+    return RedirectResponse(f"/checks/{quote(document.slug)}", status_code=303)
+
+
+def _save(store: Store, vault: Vault, definition: Definition | None, document: CheckDocument, typed: Typed) -> None:
+    """Put a check in force: a new one over none there is, a changed one over what the form was opened with."""
+    put = partial(definitions.put, store, vault, "check", document, now=datetime.now(UTC))
+    if definition is None:
+        put(only_new=True)
+    else:
+        refuse_file_managed(definition)
+        put(revision=revision_of(typed))
+
+
+def _document(definition: Definition | None, typed: Typed) -> CheckDocument:
+    body = check_fields.body_of(typed, definition.body if definition is not None else None)
+    problems = [
+        Problem(path=kind, message="choose one, or make one first") for kind in ("suite", "retriever") if not body[kind]
+    ]
+    if problems:
+        raise InvalidInputError(problems)
+    return parse_document(CheckDocument, body)
+
+
+def _typed(definition: Definition) -> Typed:
+    texts = check_fields.texts_of(definition.body)
+    typed = Typed(texts=texts, many={"hooks": tuple(definition.body["hooks"])})
+    return opened_with(typed, definition.revision)
+
+
+def _page(
+    request: Request,
+    store: Store,
+    definition: Definition | None,
+    typed: Typed,
+    *,
+    problems: tuple[Problem, ...] = (),
+    refused: str = "",
+    yaml: str = "",
+    status: int = 200,
+) -> HTMLResponse:
+    suites = suite_views.all_suites(store)
+    placed = check_fields.placed(typed, definition.body if definition is not None else None, problems)
+    return render(
+        request,
+        "catalog/check_form.html",
+        status=status,
+        definition=definition,
+        of_file=definition is not None and definition.managed_by == FILE,
+        typed=typed,
+        problems=named(placed, check_fields.LABELS),
+        refused=refused or ("It cannot be written yet:" if typed.get("do") == "yaml" else "It was not saved:"),
+        wrong=_wrong(typed, placed),
+        suites=[one.definition.slug for one in suites],
+        thin={one.definition.slug: one.note.partition("; ")[0] for one in suites if one.note},
+        retrievers=[one.slug for one in definitions.list_all(store, "retriever")],
+        hooks=[(one.slug, str(one.body["kind"])) for one in definitions.list_all(store, "hook")],
+        yaml=yaml,
+    )
+
+
+def _wrong(typed: Typed, problems: Iterable[Problem]) -> dict[str, list[str]]:
+    """Sort what is wrong, with rules placed where the form has them, by field."""
+    fields = {*typed.texts, "rules", "hooks", "rule.coverage", "rule.latency", "rule.regression", "schedule.cron"}
+    fields |= {"schedule.timezone", "fetch_k", "cutoffs", "remind"}
+    return beside(problems, fields)

@@ -1,0 +1,226 @@
+"""A check as a form has it, and back: the rules most people want as fields, all others as YAML beside them."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from app.domain.alerts.rules import ALWAYS, is_silent_about_quality
+from app.domain.errors import InvalidInputError, Problem
+from app.domain.model import RuleKind
+from app.formats.alerts.rule_documents import RuleDocument
+from app.formats.alerts.rule_yaml import read_rules, rules_yaml
+from app.web.forms import Typed, lines, number
+
+COVERAGE, LATENCY, DETECTOR = "coverage", "latency", "regression"
+DEFAULTS: Mapping[str, str] = {
+    "schedule": "every",
+    "schedule.every": "5m",
+    "k": "5",
+    "enabled": "yes",
+    "remind": "1d",
+    "rule.coverage.warning": "0.95",
+    "rule.coverage.critical": "0.9",
+    "rule.coverage.bad": "2",
+    "rule.coverage.of": "3",
+    "rule.coverage.close": "2",
+    "rule.regression": "yes",
+    "rule.latency.warning": "1",
+    "rule.latency.critical": "",
+    "now": "yes",
+}
+"""What the form of a new check begins with: two bad runs of three open, as a single bad run may be chance."""
+LABELS: Mapping[str, str] = {
+    "slug": "Name",
+    "suite": "Suite",
+    "retriever": "Retriever",
+    "k": "Top",
+    "schedule": "Schedule",
+    "schedule.every": "Interval",
+    "schedule.cron": "Cron expression",
+    "schedule.timezone": "Its time zone",
+    "rule.regression": "The detector says that answers got worse",
+    "rule.coverage": "Coverage is too low",
+    "rule.coverage.warning": "Coverage is too low, Warning below",
+    "rule.coverage.critical": "Coverage is too low, Critical below",
+    "rule.coverage.open": "Coverage is too low, Bad runs",
+    "rule.coverage.close": "Coverage is too low, Good runs to close",
+    "rule.latency": "Answers take too long",
+    "rule.latency.warning": "Answers take too long, Warning above",
+    "rule.latency.critical": "Answers take too long, Critical above",
+    "rule.latency.open": "Answers take too long, Bad runs",
+    "rule.latency.close": "Answers take too long, Good runs to close",
+    "rules": "Rules as YAML",
+    "hooks": "Who hears of it",
+    "remind": "Remind after",
+    "fetch_k": "Hits to ask for",
+    "cutoffs": "Cutoffs of the measures",
+}
+"""What people see the fields called."""
+_LONGEST_SLUG = 64
+_PLAIN = {
+    COVERAGE: {"kind", "measure", "warning", "critical", "open", "close"},
+    LATENCY: {"kind", "percentile", "warning", "critical", "open", "close"},
+    DETECTOR: {"kind"},
+}
+_KEYS = {COVERAGE: "threshold-coverage", LATENCY: "latency-p95", DETECTOR: "regression"}
+_RULE = re.compile(r"^rules\[([0-9]{1,9})\](.*?)(\.below|\.above)?$")
+_NOT_ABOUT_QUALITY = {*ALWAYS, RuleKind.GUARD}
+_NO_DETECTOR = {"kind": RuleKind.REGRESSION, "enabled": False}
+_SIDE = {COVERAGE: "below", LATENCY: "above"}
+
+
+def texts_of(body: Mapping[str, Any]) -> dict[str, str]:
+    """Fill the fields of a form from a check's body."""
+    schedule = body["schedule"]
+    cron = schedule.get("cron") is not None
+    texts = {
+        **{name: text for name, text in DEFAULTS.items() if name.count(".") > 1},
+        "slug": str(body["slug"]),
+        "suite": str(body["suite"]),
+        "retriever": str(body["retriever"]),
+        "schedule": "cron" if cron else "every",
+        "schedule.every": str(schedule.get("every") or ""),
+        "schedule.cron": str(schedule.get("cron") or ""),
+        "schedule.timezone": str(schedule.get("timezone") or ""),
+        "k": str(body["k"]),
+        "fetch_k": "" if body["fetch_k"] == max(body["k"], 10) else str(body["fetch_k"]),
+        "cutoffs": ", ".join(map(str, body["cutoffs"])),
+        "remind": str(body["remind"] or ""),
+        "enabled": "yes" if body["enabled"] else "",
+    }
+    others = []
+    rules = [RuleDocument.model_validate(one) for one in body["rules"]]
+    if is_silent_about_quality([rule.to_domain() for rule in rules]):
+        texts[f"rule.{DETECTOR}"] = "yes"
+    # What an empty tick says where nothing else is watched.
+    alone = is_silent_about_quality([rule.to_domain() for rule in rules if rule.kind is not RuleKind.REGRESSION])
+    for rule in rules:
+        name = _simple(rule)
+        if name is not None:
+            texts[f"rule.{name}"] = "yes"
+            texts |= _bounds(name, rule)
+        elif rule.model_dump(exclude_defaults=True, exclude={"key"}) != _NO_DETECTOR or not alone:
+            others.append(rule)
+    return {**texts, "rules": rules_yaml(others)}
+
+
+def body_of(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Make the body of a check of what was typed. Raises InvalidInputError for rules that are no YAML."""
+    suite, retriever = typed.stripped("suite"), typed.stripped("retriever")
+    slug = str(stored["slug"]) if stored else typed.stripped("slug")
+    body: dict[str, Any] = dict(stored or {})
+    body |= {
+        "slug": slug or f"{suite}-{retriever}"[:_LONGEST_SLUG].strip("-"),
+        "suite": suite,
+        "retriever": retriever,
+        "schedule": _schedule(typed),
+        "k": number(typed.get("k")),
+        "fetch_k": number(typed.get("fetch_k")) if typed.stripped("fetch_k") else None,
+        "hooks": list(typed.all("hooks")),
+        "remind": typed.stripped("remind") or None,
+        "enabled": bool(typed.get("enabled")),
+        "rules": _rules(typed, read_rules(typed.get("rules")), stored),
+    }
+    if typed.stripped("cutoffs"):
+        body["cutoffs"] = [number(one) for one in lines(typed.get("cutoffs"))]
+    return body
+
+
+def placed(typed: Typed, stored: Mapping[str, Any] | None, problems: Iterable[Problem]) -> list[Problem]:
+    """Put what is wrong with rules where the form has them: those with fields of their own, and the rest in YAML.
+
+    `rules[0]` is, for example, the one on coverage, and `rules[2]` the first of the YAML.
+    """
+    try:
+        others = read_rules(typed.get("rules"))
+    except InvalidInputError:  # what is wrong with the YAML has no place among the rules
+        return list(problems)
+    chosen = _chosen(typed, others, stored)
+    return [
+        problem
+        if problem.path is None
+        else replace(problem, path=_RULE.sub(lambda rule: _place(rule, chosen), problem.path))
+        for problem in problems
+    ]
+
+
+def _place(rule: re.Match[str], chosen: Sequence[str]) -> str:
+    place, inside, side = int(rule[1]), rule[2], rule[3] or ""
+    if place < len(chosen):
+        return f"rule.{chosen[place]}{inside}"
+    return f"rules[{place - len(chosen)}]{inside}{side}"
+
+
+def _schedule(typed: Typed) -> dict[str, Any]:
+    if typed.get("schedule") == "cron":
+        zone = typed.stripped("schedule.timezone")
+        return {"cron": typed.stripped("schedule.cron"), **({"timezone": zone} if zone else {})}
+    return {"every": typed.stripped("schedule.every")}
+
+
+def _chosen(typed: Typed, others: Sequence[Any], stored: Mapping[str, Any] | None) -> list[str]:
+    """Names of the ticked fields that write a rule, in the order of these rules.
+
+    The detector is the default where nothing else is watched: its tick writes none unless it was written out before.
+    """
+    chosen = [name for name in (COVERAGE, LATENCY, DETECTOR) if typed.get(f"rule.{name}")]
+    is_written_out = stored is not None and any(rule["kind"] == RuleKind.REGRESSION for rule in stored.get("rules", ()))
+    is_default = chosen == [DETECTOR] and _are_silent_about_quality(others) and not is_written_out
+    return [] if is_default else chosen
+
+
+def _rules(typed: Typed, others: Sequence[Any], stored: Mapping[str, Any] | None) -> list[Any]:
+    """Rules of a check: those of the fields, then `others`.
+
+    Without a rule on what is found a check has the detector by default, so an empty tick has to be written down.
+    """
+    written: Mapping[str, dict[str, Any]] = {
+        COVERAGE: {"kind": str(RuleKind.THRESHOLD), "measure": COVERAGE, **_written(typed, COVERAGE)},
+        LATENCY: {"kind": str(RuleKind.LATENCY), **_written(typed, LATENCY)},
+        DETECTOR: {"kind": str(RuleKind.REGRESSION)},
+    }
+    chosen = _chosen(typed, others, stored)
+    if not chosen and not typed.get(f"rule.{DETECTOR}") and _are_silent_about_quality(others):
+        return [*others, {"kind": str(RuleKind.REGRESSION), "enabled": False}]
+    return [*(written[name] for name in chosen), *others]
+
+
+def _are_silent_about_quality(rules: Sequence[Any]) -> bool:
+    """Whether rules, which need not be valid, leave what is found to the default."""
+    return all(isinstance(one, Mapping) and one.get("kind") in _NOT_ABOUT_QUALITY for one in rules)
+
+
+def _written(typed: Typed, name: str) -> dict[str, Any]:
+    at = f"rule.{name}"
+    rule: dict[str, Any] = {
+        bound: {_SIDE[name]: number(typed.get(f"{at}.{bound}"))}
+        for bound in ("warning", "critical")
+        if typed.stripped(f"{at}.{bound}")
+    }
+    opens = {part: number(typed.get(f"{at}.{part}")) for part in ("bad", "of") if typed.stripped(f"{at}.{part}")}
+    close = {"close": number(typed.get(f"{at}.close"))} if typed.stripped(f"{at}.close") else {}
+    return {**rule, **({"open": opens} if opens else {}), **close}
+
+
+def _simple(rule: RuleDocument) -> str | None:
+    """Name the fields that hold a rule in full; None where there are none."""
+    name = next((name for name, key in _KEYS.items() if rule.key == key), None)
+    said = rule.model_dump(exclude_defaults=True).keys() - {"key"}
+    if name is None or not said <= _PLAIN[name] or not rule.enabled:
+        return None
+    return name if name != COVERAGE or not _above(rule) else None
+
+
+def _above(rule: RuleDocument) -> bool:
+    return any(bound is not None and bound.below is None for bound in (rule.warning, rule.critical))
+
+
+def _bounds(name: str, rule: RuleDocument) -> dict[str, str]:
+    if name == DETECTOR:
+        return {}
+    bounds = {"warning": rule.warning, "critical": rule.critical}
+    values = {bound: "" if one is None else getattr(one, _SIDE[name]) for bound, one in bounds.items()}
+    texts = {f"rule.{name}.{bound}": value if value == "" else f"{value:g}" for bound, value in values.items()}
+    counts: Sequence[tuple[str, int]] = (("bad", rule.open.bad), ("of", rule.open.of), ("close", rule.close))
+    return {**texts, **{f"rule.{name}.{part}": str(count) for part, count in counts}}

@@ -1,0 +1,217 @@
+"""Importing a suite from files: what would change is shown first, and then put in force as the API would."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.datastructures import UploadFile
+
+from app.api.catalog.definitions import wake
+from app.api.catalog.exchange import from_canary_files, from_files
+from app.api.csrf import LONGEST_FIELD, read_form_data, takes_form
+from app.api.deps import StoreDep, VaultDep, needs
+from app.api.schemas import SuiteFiles
+from app.domain.errors import ConflictError, InvalidInputError, Problem
+from app.formats.catalog.canary_files import Documents
+from app.formats.catalog.warnings import text_of, warnings_of
+from app.formats.validation_messages import parse_document
+from app.services.catalog import applying, suite_power
+from app.services.catalog.api_keys import Scope
+from app.services.catalog.references import API
+from app.services.catalog.vault import Vault
+from app.store.engine import Store
+from app.web.catalog.suites import FORMS
+from app.web.forms import Typed, beside, named, typed_texts
+from app.web.parameters import refuse_other
+from app.web.rendering import render
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_MOST_FILES, _MOST_FIELDS = 50, 220
+_SHOWN_CHANGES = 200
+_PASTED = {
+    "csv": "pasted.csv",
+    "quepid": "pasted.csv",
+    "jsonl": "pasted.jsonl",
+    "beir": "queries.jsonl",
+    "trec": "topics.tsv",
+    "rre": "ratings.json",
+}
+_LABELS = {"files": "Files", "format": "Format", "suite": "Suite name", "pasted": "Pasted text"}
+_KEPT_BYTES = 5_000_000
+"""How much of uploaded files a refused form carries; of a plan it carries all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """A file as the form carries it from one step to the next."""
+
+    name: str
+    text: str
+    pasted: bool = False
+    """Whether it is what was typed into the form, which shows it anyway."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.text.encode(errors="surrogatepass"))
+
+
+Word = Annotated[str, Query(max_length=64)]
+
+
+@router.get("/import")
+def show_import(request: Request, suite: Word = "") -> HTMLResponse:
+    """Show the form."""
+    return _page(request, Typed(texts={"suite": suite, "format": "csv"}), ())
+
+
+@router.post("/import")
+@takes_form(fields=_MOST_FIELDS, files=_MOST_FILES)
+@needs(Scope.ADMIN)
+async def import_files(request: Request, store: StoreDep, vault: VaultDep) -> Response:
+    """Say what files would change or, once that was seen, put them in force."""
+    form = await read_form_data(request)
+    uploads = [one for one in form.getlist("files") if isinstance(one, UploadFile) and one.filename]
+    read = [(str(one.filename), await one.read()) for one in uploads]
+    await form.close()
+    return await anyio.to_thread.run_sync(partial(_imported, request, store, vault, typed_texts(form), read))
+
+
+def _imported(request: Request, store: Store, vault: Vault, typed: Typed, uploads: list[tuple[str, bytes]]) -> Response:
+    staged, problems = _staged(typed, uploads)
+    files = {one.name: one.text for one in staged}
+    if problems:
+        return _page(request, typed, staged, problems=tuple(problems), status=422)
+    try:
+        wanted, notes = _wanted(store, _planned(typed), files)
+        if typed.get("do") == "apply":
+            applying.apply(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
+            wake(request)
+            return RedirectResponse(_where(wanted), status_code=303)
+        changes = applying.diff(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
+    except InvalidInputError as error:
+        return _page(request, typed, staged, problems=error.problems, status=422)
+    except ConflictError as error:
+        return _page(request, typed, staged, problems=(Problem(message=str(error)),), status=409)
+    warned = [text_of(warning) for warning in warnings_of(wanted)]
+    thin = suite_power.notes_on_plan(store, wanted, managed_by=API)
+    plan = {"changes": changes[:_SHOWN_CHANGES], "total": len(changes), "notes": [*warned, *notes, *thin]}
+    return _page(request, typed, staged, plan={**plan, "queries": _queries(wanted)})
+
+
+def _queries(wanted: Documents) -> dict[str, str]:
+    """Give the queries of canaries by `suite/key`, as changes name them."""
+    return {f"{suite.slug}/{one.key}": one.query for suite in wanted.suites for one in suite.canaries or ()}
+
+
+def _planned(typed: Typed) -> Typed:
+    """Give the form as it was when the plan was shown: nothing else is put in force, whatever was typed since."""
+    if typed.get("do") != "apply":
+        return typed
+    said = {name: typed.get(f"planned.{name}") for name in ("format", "suite", "as_documents", "grades")}
+    return Typed(texts={**typed.texts, **said}, many=typed.many)
+
+
+def _staged(typed: Typed, uploads: list[tuple[str, bytes]]) -> tuple[list[Staged], list[Problem]]:
+    """Gather the files of a form and what is wrong with them: those uploaded, else those kept in it, and the text.
+
+    A plan is put in force with what it was shown for, so there only what the form carries counts.
+    """
+    kept = _kept(typed)
+    if typed.get("do") == "apply":
+        return kept, [] if kept else [Problem(path="files", message="show first what would change")]
+    found: dict[str, Staged] = {}
+    problems: list[Problem] = []
+    for name, content in uploads:
+        if len(content) > LONGEST_FIELD:
+            problems.append(Problem(path="files", message=f"'{name[:60]}' has more than 5 MB; use the API"))
+            continue
+        try:
+            short = name.rpartition("/")[2][:256]
+            found[short] = Staged(name=short, text=content.decode("utf-8-sig"))
+        except UnicodeDecodeError:
+            problems.append(Problem(path="files", message=f"'{name[:60]}' is not UTF-8 text"))
+    if not uploads and not typed.get("drop"):
+        found = {one.name: one for one in kept if not one.pasted}
+    if typed.stripped("pasted"):
+        named = _PASTED.get(typed.get("format"), "pasted.yaml")
+        found[named] = Staged(name=named, text=typed.get("pasted"), pasted=True)
+    if not found and not problems:
+        problems.append(Problem(path="files", message="choose a file, or paste its text"))
+    return list(found.values()), problems
+
+
+def _kept(typed: Typed) -> list[Staged]:
+    """Give the files that the form carries: a browser cannot fill in again which files were chosen.
+
+    It sends the line breaks of a form's texts as CRLF, whatever they were.
+    """
+    names = [(place, typed.get(f"file[{place}].name")) for place in range(_MOST_FILES)]
+    return [
+        Staged(
+            name=name,
+            text=typed.get(f"file[{place}].text").replace("\r\n", "\n"),
+            pasted=typed.get(f"file[{place}].pasted") == "yes",
+        )
+        for place, name in names
+        if name
+    ]
+
+
+def _wanted(store: Store, typed: Typed, files: Mapping[str, str]) -> tuple[Documents, tuple[str, ...]]:
+    form = typed.get("format")
+    refuse_other(form, FORMS, "format")
+    if form == "coalmine":
+        return from_canary_files(store, files), ()
+    body: dict[str, Any] = {"files": dict(files), "as_documents": bool(typed.get("as_documents"))}
+    given = parse_document(SuiteFiles, body)
+    return from_files(form, typed.stripped("suite") or None, given, grades=typed.stripped("grades") or None)
+
+
+def _where(wanted: Documents) -> str:
+    if len(wanted.suites) == 1:
+        return f"/suites/{quote(wanted.suites[0].slug)}?saved=imported"
+    return "/suites"
+
+
+def _carried(staged: Sequence[Staged], *, planned: bool) -> list[Staged]:
+    """Give the files to put into the form: all of a plan; of a refused form those uploaded, while they fit."""
+    if planned:
+        return list(staged)
+    carried: list[Staged] = []
+    left = _KEPT_BYTES
+    for one in (one for one in staged if not one.pasted):
+        left -= one.size
+        if left >= 0:
+            carried.append(one)
+    return carried
+
+
+def _page(
+    request: Request,
+    typed: Typed,
+    staged: Sequence[Staged],
+    *,
+    plan: Mapping[str, Any] | None = None,
+    problems: tuple[Problem, ...] = (),
+    status: int = 200,
+) -> HTMLResponse:
+    wrong = beside(problems)
+    return render(
+        request,
+        "catalog/import.html",
+        status=status,
+        typed=typed,
+        staged=_carried(staged, planned=plan is not None),
+        plan=plan,
+        problems=named(problems, _LABELS),
+        wrong=wrong,
+        forms_known=FORMS,
+    )

@@ -1,0 +1,156 @@
+"""The pages of suites: which there are, and one with its canaries and how each stands in every check."""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.api.catalog.definitions import wake
+from app.api.deps import StoreDep
+from app.domain.catalog.suite_power import size_advice
+from app.domain.errors import ConflictError, InvalidInputError, Problem
+from app.domain.model import Category, Verdict
+from app.formats.catalog.canary_export import write_canary_file
+from app.formats.catalog.canary_files import Documents
+from app.formats.catalog.documents import SuiteDocument
+from app.formats.catalog.exchange import FORMATS
+from app.formats.validation_messages import parse_document
+from app.services.catalog import definitions, exporting
+from app.services.history import suite_views
+from app.services.history.suite_views import Filter
+from app.store.engine import Store
+from app.web.forms import Typed, beside, read_form
+from app.web.parameters import refuse_other
+from app.web.rendering import render
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+FORMS: Mapping[str, str] = {
+    "coalmine": "canary file (YAML)",
+    "csv": "CSV",
+    "jsonl": "JSON lines",
+    "trec": "TREC topics and qrels",
+    "beir": "BEIR",
+    "quepid": "Quepid",
+    "rre": "Rated Ranking Evaluator",
+}
+"""The formats suites come in and go out as, in words."""
+Word = Annotated[str, Query(max_length=200)]
+
+
+@router.get("/suites")
+def show_suites(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show every suite with what it is too thin to see."""
+    return _list(request, store, Typed())
+
+
+@router.post("/suites")
+async def create_suite(request: Request, store: StoreDep) -> Response:
+    """Make a suite without canaries; its page is where they come from."""
+    typed = await read_form(request)
+    return await anyio.to_thread.run_sync(_created, request, store, typed)
+
+
+@router.get("/suites/{suite}")
+def show_suite(
+    request: Request, store: StoreDep, suite: str, wanted: Annotated[Filter, Depends()], saved: Word = ""
+) -> HTMLResponse:
+    """Show a suite with the canaries asked for."""
+    return _suite(request, store, suite, wanted, saved=saved)
+
+
+@router.post("/suites/{suite}/archive")
+def archive_suite(request: Request, store: StoreDep, suite: str) -> Response:
+    """Take a suite out of force; its history stays."""
+    try:
+        definitions.archive(store, "suite", suite, now=datetime.now(UTC))
+    except ConflictError as error:
+        return _suite(request, store, suite, Filter(), refused=str(error), status=409)
+    wake(request)
+    return RedirectResponse("/suites", status_code=303)
+
+
+@router.get("/suites/{suite}/export")
+def export_suite(
+    store: StoreDep, suite: str, form: Annotated[str, Query(alias="format", max_length=20)] = "coalmine"
+) -> Response:
+    """Give a suite as a file: a canary file, or what another tool reads; of several files, a ZIP of them."""
+    document = exporting.suite_in_force(store, suite)
+    if form == "coalmine":
+        return _file(f"{suite}.yaml", "application/yaml", write_canary_file(Documents(suites=(document,))).encode())
+    refuse_other(form, FORMS, "format")
+    files = FORMATS[form].write(document).files
+    if len(files) == 1:
+        ((name, text),) = files.items()
+        return _file(f"{suite}-{name}", "text/plain; charset=utf-8", text.encode())
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return _file(f"{suite}-{form}.zip", "application/zip", packed.getvalue())
+
+
+def _file(name: str, kind: str, content: bytes) -> Response:
+    safe = "".join(one if one.isalnum() or one in "-_." else "-" for one in name if one.isascii())
+    return Response(content, media_type=kind, headers={"content-disposition": f'attachment; filename="{safe}"'})
+
+
+def _created(request: Request, store: Store, typed: Typed) -> Response:
+    slug = typed.stripped("slug")
+    try:
+        document = parse_document(SuiteDocument, {"slug": slug})
+        definitions.put_suite(store, document, now=datetime.now(UTC), only_new=True)
+    except InvalidInputError as error:
+        return _list(request, store, typed, problems=error.problems, status=422)
+    except ConflictError as error:
+        return _list(request, store, typed, problems=(Problem(path="slug", message=str(error)),), status=409)
+    return RedirectResponse(f"/suites/{quote(slug)}", status_code=303)
+
+
+def _list(
+    request: Request, store: Store, typed: Typed, *, problems: tuple[Problem, ...] = (), status: int = 200
+) -> HTMLResponse:
+    return render(
+        request,
+        "catalog/suites.html",
+        size_advice=size_advice(),
+        status=status,
+        suites=suite_views.all_suites(store),
+        typed=typed,
+        wrong=beside(problems),
+    )
+
+
+def _suite(
+    request: Request,
+    store: Store,
+    slug: str,
+    wanted: Filter,
+    *,
+    saved: str = "",
+    refused: str = "",
+    status: int = 200,
+) -> HTMLResponse:
+    view = suite_views.one_suite(store, slug, wanted)
+    filters: dict[str, Any] = {name: getattr(wanted, name) for name in ("text", "category", "tag", "state")}
+    return render(
+        request,
+        "catalog/suite.html",
+        size_advice=size_advice(),
+        status=status,
+        slug=slug,
+        view=view,
+        wanted=wanted,
+        filters={name: value for name, value in filters.items() if value},
+        verdicts=list(Verdict),
+        every_category=list(Category),
+        forms=FORMS,
+        saved=saved,
+        refused=refused,
+    )

@@ -1,0 +1,246 @@
+"""The pages of hooks: where news goes and how that fares, a test with what came of it, and the form of one."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.api.catalog.definitions import only_reads, wake
+from app.api.csrf import takes_form
+from app.api.deps import StoreDep, VaultDep, needs
+from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.domain.model import DeliveryState
+from app.formats.catalog.documents import HookDocument
+from app.formats.catalog.secret_fields import secret_names
+from app.formats.delivery.hook_documents import HOOK_KINDS, HOOK_SECRETS
+from app.formats.history import shapes
+from app.services.alerts import alert_views
+from app.services.catalog import definitions
+from app.services.catalog.api_keys import Scope
+from app.services.catalog.references import FILE
+from app.services.catalog.vault import Vault
+from app.services.delivery import dead_letters, deliveries, hook_views
+from app.store.engine import Store
+from app.web import alert_words
+from app.web.delivery import hook_fields
+from app.web.forms import Typed, beside, is_partial, opened_with, read_form, revision_of
+from app.web.parameters import refuse_other
+from app.web.rendering import render
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_RECENT = 10
+_SOON = timedelta(seconds=30)
+_EVERY, _EVERY_WHILE_WAITING = 1, 15  # seconds
+
+
+@router.get("/hooks")
+def show_hooks(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show every hook: where it goes, who uses it, and how it fares."""
+    return render(
+        request,
+        "delivery/hooks.html",
+        hooks=hook_views.all_hooks(store, _now(), for_readers=only_reads(request)),
+        kinds=hook_fields.KINDS,
+    )
+
+
+@router.get("/hooks/{slug}")
+def show_hook(
+    request: Request, store: StoreDep, slug: str, test: Annotated[str, Query(max_length=18)] = ""
+) -> HTMLResponse:
+    """Show a hook with its newest deliveries and, where one was just sent, the test and what came of it."""
+    return _hook(request, store, slug, test=test)
+
+
+@router.post("/hooks/{slug}/test")
+@needs(Scope.ADMIN)
+def test_hook(request: Request, store: StoreDep, slug: str) -> Response:
+    """Send a test message on the way every alert takes."""
+    try:
+        delivery_id = deliveries.send_test(store, slug, now=_now())
+    except ConflictError as error:
+        return _hook(request, store, slug, refused=str(error), status=409)
+    wake(request)
+    return RedirectResponse(f"/hooks/{quote(slug)}?test={delivery_id}#test", status_code=303)
+
+
+@router.post("/hooks/{slug}/replay")
+def replay_hook(request: Request, store: StoreDep, slug: str) -> Response:
+    """Put back all that is dead of a hook, but for what later news has overtaken."""
+    try:
+        done = dead_letters.replay_all(store, slug, now=_now())
+    except ConflictError as error:
+        return _hook(request, store, slug, refused=str(error), status=409)
+    wake(request)
+    return _hook(request, store, slug, replayed={"replayed": done.replayed, "overtaken": done.overtaken})
+
+
+@router.get("/new-hook")
+def show_new(request: Request, kind: str = "") -> HTMLResponse:
+    """Show the form of a hook to be made; first of what kind it is to be."""
+    if kind:
+        refuse_other(kind, HOOK_KINDS, "kind")
+    return _form(request, Typed(texts={"kind": kind}), kind=kind)
+
+
+@router.post("/new-hook")
+@takes_form(fields=hook_fields.MOST_FIELDS)
+@needs(Scope.ADMIN)
+async def make_hook(request: Request, store: StoreDep, vault: VaultDep) -> Response:
+    """Make a hook; what is wrong with it is said beside the fields."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_made, request, store, vault, form))
+
+
+@router.get("/hooks/{slug}/edit")
+def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show the form of a hook as it is stored; its secret is not in it."""
+    found = definitions.find(store, hook_views.KIND, slug)
+    stored = hook_views.as_seen(found, for_readers=only_reads(request))
+    form = opened_with(hook_fields.typed(stored.body), stored.revision)
+    return _form(request, form, kind=stored.body["kind"], stored=stored)
+
+
+@router.post("/hooks/{slug}/edit")
+@takes_form(fields=hook_fields.MOST_FIELDS)
+@needs(Scope.ADMIN)
+async def change_hook(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
+    """Change a hook; a secret nobody typed stays as it is."""
+    form = await read_form(request)
+    return await anyio.to_thread.run_sync(partial(_changed, request, store, vault, slug, form))
+
+
+@router.post("/hooks/{slug}/archive")
+@needs(Scope.ADMIN)
+def archive_hook(request: Request, store: StoreDep, slug: str) -> Response:
+    """Take a hook out of force that no check uses."""
+    try:
+        definitions.archive(store, hook_views.KIND, slug, now=_now())
+    except ConflictError as error:
+        return _hook(request, store, slug, refused=str(error), status=409)
+    return RedirectResponse("/hooks", status_code=303)
+
+
+def _made(request: Request, store: Store, vault: Vault, form: Typed) -> Response:
+    kind, slug = form.stripped("kind"), form.stripped("slug")
+    try:
+        refuse_other(kind, HOOK_KINDS, "kind")
+        body = hook_fields.document(form, kind, slug, None)
+        definitions.save(store, vault, hook_views.KIND, HookDocument, body, now=_now(), only_new=True)
+    except InvalidInputError as error:
+        return _form(request, form, kind=kind if kind in HOOK_KINDS else "", problems=error.problems, status=422)
+    except ConflictError as error:
+        taken = (Problem(path="slug", message=str(error)),)
+        return _form(request, form, kind=kind, problems=taken, status=409)
+    return _saved(request, slug)
+
+
+def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Typed) -> Response:
+    stored = definitions.find(store, hook_views.KIND, slug)
+    again = partial(_form, request, form, kind=stored.body["kind"], stored=stored)
+    try:
+        body = hook_fields.document(form, stored.body["kind"], slug, stored.body)
+        seen = revision_of(form)
+        definitions.save(store, vault, hook_views.KIND, HookDocument, body, now=_now(), revision=seen)
+    except InvalidInputError as error:
+        return again(problems=error.problems, status=422)
+    except ConflictError as error:
+        return again(problems=(Problem(message=str(error)),), status=409)
+    wake(request)
+    return _saved(request, slug)
+
+
+def _saved(request: Request, slug: str) -> Response:
+    address = f"/hooks/{quote(slug)}"
+    if is_partial(request):
+        return Response(headers={"hx-redirect": address})
+    return RedirectResponse(address, status_code=303)
+
+
+def _hook(
+    request: Request,
+    store: Store,
+    slug: str,
+    *,
+    test: str = "",
+    refused: str = "",
+    replayed: Mapping[str, int] | None = None,
+    status: int = 200,
+) -> HTMLResponse:
+    line = hook_views.one_hook(store, slug, _now(), for_readers=only_reads(request))
+    recent = alert_views.list_deliveries(store, hook=slug, state=None, before=None, limit=_RECENT)
+    tested = _test(store, slug, test) if test else None
+    return render(
+        request,
+        "delivery/hook.html",
+        status=status,
+        line=line,
+        hook=line.definition,
+        fields=[one for one in hook_fields.FIELDS[line.definition.body["kind"]] if one.type != "password"],
+        secrets=secret_names(line.definition.body) if line.definition.secrets is not None else [],
+        meaning=hook_fields.KINDS[line.definition.body["kind"]],
+        recent=recent,
+        test=tested,
+        look_again=_look_again([*recent, *([tested] if tested else [])], _now()),
+        meanings=alert_words.DELIVERY_STATES,
+        refused=refused,
+        warnings=hook_views.hook_warnings(request.app.state.hook_policy, line.definition.body),
+        replayed=replayed,
+    )
+
+
+def _look_again(shown: Sequence[Mapping[str, Any]], now: datetime) -> int | None:
+    """Say in how many seconds what is shown may be out of date; None = it will not change by itself."""
+    pending = [one for one in shown if one["state"] == DeliveryState.PENDING]
+    due = [datetime.fromisoformat(one["next_attempt_at"]) for one in pending if one["waits_for"] is None]
+    if due and min(due) - now < _SOON:
+        return _EVERY
+    return _EVERY_WHILE_WAITING if pending else None
+
+
+def _test(store: Store, slug: str, test: str) -> Mapping[str, Any]:
+    """Find a test message of this hook. Raises NotFoundError for any other delivery."""
+    found = alert_views.delivery(store, shapes.id_number(test, "delivery"))
+    if found["hook"] != slug or found["type"] != deliveries.TEST:
+        raise NotFoundError(f"hook '{slug}' has no test message '{test}'")
+    return found
+
+
+def _form(
+    request: Request,
+    form: Typed,
+    *,
+    kind: str,
+    stored: Any = None,
+    problems: tuple[Problem, ...] = (),
+    status: int = 200,
+) -> HTMLResponse:
+    shown = {"slug", *(one.name for one in hook_fields.FIELDS.get(kind, ()))}
+    wrong = beside(problems, shown)
+    return render(
+        request,
+        "delivery/hook_form.html",
+        status=200 if is_partial(request) else status,
+        kinds=hook_fields.KINDS,
+        kind=kind,
+        fields=hook_fields.FIELDS.get(kind, ()),
+        secret=HOOK_SECRETS.get(kind),
+        optional=kind in hook_fields.OPTIONAL_SECRETS,
+        has_secret=stored is not None and stored.secrets is not None,
+        stored=stored,
+        from_file=stored is not None and stored.managed_by == FILE,
+        typed=form,
+        wrong=wrong,
+        problems=[told for path, found in wrong.items() if path not in shown for told in found],
+        any_problem=bool(problems),
+    )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,1 @@
+"""Why canaries degraded, and how good retrieval is: on pages."""

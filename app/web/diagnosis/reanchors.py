@@ -1,0 +1,96 @@
+"""The page on which somebody says what took the place of chunks that were renamed."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from app.api.csrf import takes_form
+from app.api.deps import StoreDep
+from app.domain.diagnosis.text_overlap import parts_held
+from app.domain.errors import InvalidInputError, Problem
+from app.services.diagnosis import reanchoring
+from app.services.diagnosis.reanchoring import State
+from app.store.engine import Store
+from app.web.forms import read_form
+from app.web.rendering import render
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_PROPOSALS = 200
+_DECIDED = 20
+_LONGEST_ID = 18
+"""Digits: what fits 64 bits."""
+
+
+@router.get("/checks/{slug}/reanchors")
+def show_reanchors(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Show what is proposed in the place of judgments whose chunks were renamed."""
+    return _reanchors(request, store, slug)
+
+
+@router.post("/checks/{slug}/reanchors")
+@takes_form(fields=_PROPOSALS + 1)
+async def decide_reanchors(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
+    """Accept or reject what is ticked, all of it or nothing."""
+    typed = await read_form(request)
+    ids, answer = typed.all("proposal"), typed.get("answer")
+    if answer not in {"accept", "reject"}:
+        raise InvalidInputError([Problem(path="answer", message="is 'accept' or 'reject'")])
+    return await anyio.to_thread.run_sync(_decided, request, store, slug, ids, answer)
+
+
+def _decided(request: Request, store: Store, slug: str, ids: Sequence[str], answer: str) -> HTMLResponse:
+    if not ids:
+        return _reanchors(request, store, slug, problems=(Problem(message="tick at least one proposal"),))
+    try:
+        wanted: dict[str, Any] = {answer: [_proposal(one) for one in ids]}
+        decided = reanchoring.decide(store, slug, **wanted, by=request.state.identity.name, now=datetime.now(UTC))
+    except InvalidInputError as error:
+        return _reanchors(request, store, slug, problems=error.problems, status=422)
+    return _reanchors(request, store, slug, decided=decided)
+
+
+def _proposal(text: str) -> int:
+    if not (len(text) <= _LONGEST_ID and text.isascii() and text.isdecimal()):
+        raise InvalidInputError([Problem(path="proposal", message=f"there is no proposal '{text[:40]}'")])
+    return int(text)
+
+
+def _reanchors(
+    request: Request,
+    store: Store,
+    slug: str,
+    *,
+    decided: Mapping[str, Any] | None = None,
+    problems: tuple[Problem, ...] = (),
+    status: int = 200,
+) -> HTMLResponse:
+    found = reanchoring.list_all(store, slug, state=State.PROPOSED, limit=_PROPOSALS + 1)
+    past = [
+        one
+        for state in (State.ACCEPTED, State.REJECTED, State.OUTDATED)
+        for one in reanchoring.list_all(store, slug, state=state, limit=_DECIDED)
+    ]
+    return render(
+        request,
+        "diagnosis/reanchors.html",
+        status=status,
+        slug=slug,
+        proposals=[{**one, "sides": _sides(one)} for one in found[:_PROPOSALS]],
+        past=sorted(past, key=lambda one: one["decided_at"] or one["created_at"], reverse=True)[:_DECIDED],
+        more=len(found) > _PROPOSALS,
+        decided=decided,
+        problems=problems,
+    )
+
+
+def _sides(proposal: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Split the old and the new texts into what both hold and what only one does; None where they were not kept."""
+    old, new = proposal["old_text"], proposal["new_texts"]
+    if old is None or new is None:
+        return None
+    return {"old": parts_held(old, "\n".join(new)), "new": [parts_held(text, old) for text in new]}

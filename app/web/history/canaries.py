@@ -1,0 +1,166 @@
+"""The page of a canary: what it should find, where that stands, the states it went through, and why it is as it is."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.api.csrf import takes_form
+from app.api.deps import StoreDep, VaultDep
+from app.api.diagnosis.diagnoses import DIAGNOSES, asking
+from app.api.probing.trying import TRIES
+from app.api.schemas import BaselineRequest
+from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
+from app.formats.diagnosis import diagnosis_sentences
+from app.formats.validation_messages import parse_document
+from app.services.detection import baselines, suggested_rules
+from app.services.diagnosis import diagnoses
+from app.services.history import canary_views
+from app.services.history.canary_views import CanaryDetail
+from app.services.runs import canary_trials
+from app.store.engine import Store
+from app.web.forms import number, read_form, revision_of
+from app.web.history.timelines import band
+from app.web.progress_events import MEDIA_TYPE, ProgressEvents
+from app.web.rendering import render
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_CHOICE_FIELDS = 3
+
+
+@router.get("/checks/{slug}/canaries/{key}")
+def show_canary(request: Request, store: StoreDep, slug: str, key: str) -> HTMLResponse:
+    """Show a canary: what it should find, where that stands, the states it went through, and why it is as it is."""
+    return _canary(request, store, slug, key)
+
+
+@router.post("/checks/{slug}/canaries/{key}/try")
+async def try_now(request: Request, store: StoreDep, vault: VaultDep, slug: str, key: str) -> HTMLResponse:
+    """Ask the retriever once, and show how a run would judge the answer; nothing is stored."""
+    ask = partial(
+        canary_trials.try_canary,
+        request.app.state.probe,
+        store,
+        vault,
+        slug,
+        key,
+        run_id=f"try-{uuid4().hex}",
+        clock=lambda: datetime.now(UTC),
+    )
+    more: dict[str, Any]
+    try:
+        more = {"trial": await anyio.to_thread.run_sync(ask, limiter=TRIES)}
+    except (ConflictError, InvalidInputError) as error:
+        more = {"refused": str(error), "status": error_status(error)}
+    return await anyio.to_thread.run_sync(partial(_canary, request, store, slug, key, **more))
+
+
+@router.post("/checks/{slug}/canaries/{key}/diagnosis")
+async def ask_why(request: Request, store: StoreDep, slug: str, key: str) -> Response:
+    """Ask the retriever now why a canary is as it is; to a script that wants it, say meanwhile how far it is."""
+    if MEDIA_TYPE in request.headers.get("accept", ""):
+        return ProgressEvents(lambda told: asking(request, slug, key, told=told), DIAGNOSES)
+    try:
+        await anyio.to_thread.run_sync(asking(request, slug, key), limiter=DIAGNOSES)
+    except ConflictError as error:
+        refused = partial(_canary, request, store, slug, key, refused=str(error), status=409)
+        return await anyio.to_thread.run_sync(refused)
+    return RedirectResponse(f"/checks/{quote(slug)}/canaries/{quote(key)}#diagnosis", status_code=303)
+
+
+@router.post("/checks/{slug}/baseline")
+@takes_form(fields=_CHOICE_FIELDS)
+async def choose_baseline(request: Request, store: StoreDep, slug: str) -> Response:
+    """Call the present the new normal, or let a pinned baseline move along again."""
+    typed = await read_form(request)
+    note, answer = typed.get("note"), typed.get("answer")
+    who: dict[str, Any] = {"by": request.state.identity.name, "now": datetime.now(UTC)}
+    if answer == "accept":
+        who["note"] = parse_document(BaselineRequest, {"accept": True, "note": note or None}).note
+    elif answer != "follow":
+        raise InvalidInputError([Problem(path="answer", message="is 'accept' or 'follow'")])
+    choose = baselines.accept if answer == "accept" else baselines.follow
+    await anyio.to_thread.run_sync(partial(choose, store, slug, **who))
+    return RedirectResponse(f"/checks/{quote(slug)}#detector", status_code=303)
+
+
+@router.post("/checks/{slug}/suggested-rules")
+@takes_form(fields=_CHOICE_FIELDS)
+async def adopt_rule(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
+    """Add a suggested bound to the rules of a check."""
+    typed = await read_form(request)
+    rule = {"kind": "threshold", "measure": typed.get("measure"), "critical": {"below": number(typed.get("below"))}}
+    adopt = partial(suggested_rules.adopt, store, vault, slug, rule, revision=revision_of(typed))
+    await anyio.to_thread.run_sync(partial(adopt, now=datetime.now(UTC)))
+    return RedirectResponse(f"/checks/{quote(slug)}#definition", status_code=303)
+
+
+def error_status(error: ConflictError | InvalidInputError) -> int:
+    """Give the status of a page that says so."""
+    return 409 if isinstance(error, ConflictError) else 422
+
+
+def _canary(
+    request: Request,
+    store: Store,
+    slug: str,
+    key: str,
+    *,
+    trial: Mapping[str, Any] | None = None,
+    refused: str = "",
+    status: int = 200,
+) -> HTMLResponse:
+    now = datetime.now(UTC)
+    detail = canary_views.one_canary(store, slug, key)
+    found = _last_diagnosis(store, slug, key)
+    return render(
+        request,
+        "history/canary.html",
+        status=status,
+        slug=slug,
+        key=key,
+        detail=detail,
+        definition=detail.definition,
+        band=band(detail.history, detail.gaps, now),
+        diagnosis=found,
+        stands=found is not None and _stands(int(found["run_id"]), detail),
+        probed=diagnosis_sentences.probed(found) if found else [],
+        findings=diagnosis_sentences.findings(found) if found else [],
+        advice=diagnosis_sentences.advice(found) if found else "",
+        evidence=json.dumps(found["evidence"], indent=2, ensure_ascii=False) if found else "",
+        trial=None if trial is None else _against(trial, detail),
+        refused=refused,
+    )
+
+
+def _stands(asked_about: int, detail: CanaryDetail) -> bool:
+    """Whether what was found of a run still tells of the present: the canary has neither been well since nor failed."""
+    if detail.failure is not None:
+        return asked_about >= int(detail.failure.first_run)
+    if detail.now is None or not detail.now.reasons:
+        return False
+    well = detail.well
+    return well is None or well.last_run is None or asked_about > int(well.last_run)
+
+
+def _against(trial: Mapping[str, Any], detail: CanaryDetail) -> dict[str, Any]:
+    """Hold the answer of a trial against the newest one of a run."""
+    result = trial["result"]
+    others = None if detail.now is None else [hit["id"] for hit in detail.now.hits]
+    hits = canary_views.held_against(result["ranking"], others, newest=True, forbidden=result["forbidden_ranks"])
+    return {**trial, "hits": hits}
+
+
+def _last_diagnosis(store: Store, slug: str, key: str) -> dict[str, Any] | None:
+    try:
+        return diagnoses.show(store, slug, key)
+    except NotFoundError:
+        return None

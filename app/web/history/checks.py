@@ -1,0 +1,111 @@
+"""The page of a check: its verdict with reasons, its measures over time, what is degraded and why. It only reads."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+from markupsafe import Markup
+
+from app.api.deps import StoreDep
+from app.domain.runs.measures import RECALL_BY
+from app.formats.alerts.rule_documents import rules_in_force
+from app.formats.alerts.rule_sentences import rule_in_words
+from app.formats.catalog.documents import CheckDocument
+from app.formats.diagnosis.diagnosis_sentences import ADVICE
+from app.formats.history import reports
+from app.services.alerts import rule_explanations
+from app.services.catalog import suite_power
+from app.services.detection import baselines, suggested_rules
+from app.services.diagnosis import reanchoring
+from app.services.diagnosis.reanchoring import State
+from app.services.history import charts, check_details
+from app.web.banners import banners_of
+from app.web.history.badges import badge_of, draw
+from app.web.parameters import Version
+from app.web.rendering import render
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+RANGES = (
+    ("1h", "1 h", 3_600),
+    ("24h", "24 h", 86_400),
+    ("7d", "7 d", 604_800),
+    ("30d", "30 d", 2_592_000),
+)
+_OWN_MEASURES = ("health_score", "coverage", "degraded_share")
+
+
+@router.get("/checks/{slug}")
+def show_check(request: Request, store: StoreDep, slug: str, version: Version = "") -> HTMLResponse:
+    """Show a check: its verdict with reasons, its measures over time, what is degraded and why."""
+    now = datetime.now(UTC)
+    detail = check_details.one_check(store, slug, now, version=version or None)
+    run, k = detail.run, detail.asked.k if detail.asked else detail.definition["k"]
+    rules = rules_in_force(CheckDocument.model_validate(detail.definition).rules)
+    return render(
+        request,
+        "history/check.html",
+        detail=detail,
+        line=detail.line,
+        chosen=version,
+        run=run,
+        k=k,
+        baseline=baselines.show(store, slug),
+        suggested=None if detail.line.archived else suggested_rules.suggest(store, slug),
+        proposed=bool(reanchoring.list_all(store, slug, state=State.PROPOSED, limit=1)),
+        why=None if detail.line.archived else rule_explanations.explain(store, slug, now=now),
+        words={rule.key: rule_in_words(rule) for rule in rules},
+        fleet=detail.fleet,
+        fallen=_by_cause(detail.degraded),
+        thin=None if detail.line.archived else suite_power.of_suite(store, detail.line.suite)["coverage_note"],
+        badge=Markup(draw(badge_of(store, detail.line), inside=True)),  # noqa: S704 - drawn by a template, which escapes
+        ranges=RANGES,
+        measures=_measures(run),
+        kept=charts.measures_kept(store, slug),
+        cutoffs=reports.cutoff_table(run) if run else None,
+        wholes=reports.whole_table(run) if run else None,
+        category_measures=_category_measures(run, k),
+        base=request.app.state.links.public_url.rstrip("/"),
+        banners=banners_of(request, overdue=detail.line.overdue),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallen:
+    """Degraded canaries with one cause."""
+
+    cause: str
+    """Empty where nobody asked yet."""
+    advice: str
+    reason: str
+    """Why these fell where it is the same of all of them; empty where each has a reason of its own."""
+    members: Sequence[Mapping[str, Any]]
+
+
+def _by_cause(degraded: Sequence[Mapping[str, Any]]) -> list[Fallen]:
+    """Group canaries by cause, the worst first as they came, those nobody asked about last."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for result in degraded:
+        found.setdefault(str(result["diagnosis"].cause) if result["diagnosis"] else "", []).append(result)
+    groups = []
+    for cause, members in sorted(found.items(), key=lambda one: not one[0]):
+        reasons = {result["diagnosis"].reason for result in members if result["diagnosis"]}
+        shared = reasons.pop() if len(reasons) == 1 and len(members) > 1 else ""
+        groups.append(Fallen(cause=cause, advice=ADVICE.get(cause, ""), reason=shared, members=members))
+    return groups
+
+
+def _measures(run: Mapping[str, Any] | None) -> list[str]:
+    """List what a chart can show: what the newest run kept, recall by id only where it has some."""
+    kept = run["measures"] if run else {}
+    shown = [name for name, value in kept.items() if value is not None or name.partition("@")[0] not in RECALL_BY]
+    return [*_OWN_MEASURES, *(name for name in shown if name not in _OWN_MEASURES)]
+
+
+def _category_measures(run: Mapping[str, Any] | None, k: int) -> list[str]:
+    """Choose the columns of the table of categories: recall, NDCG and MRR where the run has them."""
+    kept = [part["measures"] for part in run["categories"].values()] if run else []
+    return [name for name in (f"R@{k}", f"NDCG@{k}", "MRR") if any(name in measures for measures in kept)]

@@ -1,0 +1,161 @@
+"""The pages of a run: its results with their evidence, and what changed since another. They only read."""
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from app.api.deps import StoreDep
+from app.domain.comparison.run_diff import Change
+from app.domain.model import Category, Outcome, Reason, Verdict
+from app.formats.comparison import difference_sentences
+from app.services.comparison import run_comparison
+from app.services.history import check_details, run_views
+from app.services.history.comparison_candidates import Counterparts, counterparts
+from app.web.parameters import Version, chosen, refuse_other
+from app.web.rendering import render
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+SHOWN: dict[str, tuple[str, tuple[Change, ...]]] = {
+    "": ("all", ()),
+    "worse": ("got worse", (Change.DEGRADED, Change.WORSE)),
+    "better": ("got better", (Change.HEALED, Change.BETTER)),
+    "changed": ("changed", tuple(change for change in Change if change is not Change.SAME)),
+}
+"""What of a comparison is shown: by the word of the address the label, and the changes it stands for."""
+_RESULTS = 25
+_PAIRS = 50
+_HEADLINES = ("health_score", "coverage", "degraded_share")
+
+
+@router.get("/runs/compare")
+def compare(
+    before: Annotated[str, Query(max_length=20)], now: Annotated[str, Query(max_length=20)]
+) -> RedirectResponse:
+    """Lead to the comparison that was picked."""
+    return RedirectResponse(f"/runs/{quote(before, safe='')}/diff/{quote(now, safe='')}", status_code=303)
+
+
+@router.get("/runs/{run_id}")
+def show_run(  # noqa: PLR0913 - whatever results are filtered by
+    *,
+    request: Request,
+    store: StoreDep,
+    run_id: str,
+    verdict: str = "",
+    category: str = "",
+    tag: Annotated[str, Query(max_length=64)] = "",
+    reason: str = "",
+    outcome: str = "",
+    after: Annotated[int, Query(ge=-1)] = -1,
+    version: Version = "",
+) -> HTMLResponse:
+    """Show a run and its results with their evidence, as judged on the day or by a re-scoring."""
+    run = run_views.run(store, run_id, version=version or None)
+    found, following = run_views.results(
+        store,
+        run_id,
+        verdict=chosen(Verdict, verdict, "verdict"),
+        category=chosen(Category, category, "category"),
+        tag=tag or None,
+        reason=chosen(Reason, reason, "reason"),
+        outcome=chosen(Outcome, outcome, "outcome"),
+        after=after,
+        limit=_RESULTS,
+        version=version or None,
+        worst_first=True,
+    )
+    wanted = {"verdict": verdict, "category": category, "tag": tag, "reason": reason, "outcome": outcome}
+    return render(
+        request,
+        "history/run.html",
+        run=run,
+        results=found,
+        asked=check_details.asked_of(store, run_id, version=version or None),
+        versions=check_details.versions_of(store, run_id),
+        counterparts=counterparts(store, run_id) if run["finished_at"] else None,
+        chosen=version,
+        following=following,
+        after=after,
+        filters=_filters(run, wanted),
+        wanted={name: value for name, value in wanted.items() if value},
+    )
+
+
+@router.get("/runs/{before}/diff/{now}")
+def show_diff(
+    *,
+    request: Request,
+    store: StoreDep,
+    before: str,
+    now: str,
+    show: str = "",
+    after: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    version: Version = "",
+) -> HTMLResponse:
+    """Show what differs between two runs: whether it may be chance, and which canaries got worse."""
+    refuse_other(show, SHOWN, "show")
+    found, following = run_comparison.diff(
+        store, before, now, changes=SHOWN[show][1], after=after, limit=_PAIRS, version=version or None
+    )
+    measures = {
+        name: (measure, difference_sentences.said(name, measure)) for name, measure in found["measures"].items()
+    }
+    first = [name for name in (*_HEADLINES, found["ordered_by"], "MRR") if name in measures]
+    others = counterparts(store, now)
+    return render(
+        request,
+        "history/diff.html",
+        diff=found,
+        old=found["before"],
+        new=found["now"],
+        headlines={name: measures[name][1] for name in dict.fromkeys(first)},
+        measures=measures,
+        counts={word: sum(found["changes"][change] for change in SHOWN[word][1] or Change) for word in SHOWN},
+        shown=SHOWN,
+        show=show,
+        after=after,
+        following=following,
+        page_size=_PAIRS,
+        chosen=version,
+        counterparts=others,
+        candidates=_candidates(others, found["before"], found["now"]),
+    )
+
+
+def _filters(run: dict[str, Any], wanted: dict[str, str]) -> list[dict[str, Any]]:
+    """Lay out what results can be filtered by: name, choices, and what is chosen."""
+    choices = {
+        "verdict": list(Verdict),
+        "category": list(run["categories"]) or list(Category),
+        "tag": list(run["tags"]),
+        "reason": list(Reason),
+        "outcome": list(run["probes"]) or list(Outcome),
+    }
+    return [
+        {
+            "name": name,
+            "choices": [*listed, *([wanted[name]] if wanted[name] and wanted[name] not in listed else [])],
+            "chosen": wanted[name],
+        }
+        for name, listed in choices.items()
+        if listed or wanted[name]
+    ]
+
+
+def _candidates(others: Counterparts, before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the runs to pick from: the newest of the check, and those that are compared wherever they are from."""
+    recent = [
+        {
+            "id": run.id,
+            "check": run.check,
+            "verdict": run.verdict,
+            "finished_at": run.finished_at,
+            "index_version": run.index_version,
+        }
+        for run in others.recent
+    ]
+    known = {run["id"] for run in recent}
+    return [*recent, *(run for run in (now, before) if run["id"] not in known)]

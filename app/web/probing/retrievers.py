@@ -1,0 +1,90 @@
+"""The pages of retrievers: which there are and how they answered last, and one with all that is known of it."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.api.catalog.definitions import wake
+from app.api.deps import StoreDep, needs
+from app.domain.catalog.suite_power import size_advice
+from app.domain.errors import ConflictError
+from app.formats.catalog.secret_fields import secret_names, short_name
+from app.formats.probing.presets import PRESETS
+from app.services.catalog import definitions
+from app.services.catalog.api_keys import Scope
+from app.services.probing import retriever_views
+from app.store.engine import Store
+from app.web.probing.wizard_state import SCALES
+from app.web.rendering import render
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+
+@router.get("/retrievers")
+def show_retrievers(request: Request, store: StoreDep) -> HTMLResponse:
+    """Show every retriever with the checks that ask it, and how it answered them last."""
+    found = definitions.list_all(store, "retriever")
+    return render(request, "probing/retrievers.html", retrievers=found, asked_by=retriever_views.asked_by(store))
+
+
+@router.get("/retrievers/{slug}")
+def show_retriever(request: Request, store: StoreDep, slug: str, saved: str = "") -> HTMLResponse:
+    """Show a retriever as it is stored: endpoint, limits, request and response mapping, and the checks that use it."""
+    return _page(request, store, slug, saved=bool(saved))
+
+
+@router.post("/retrievers/{slug}/archive")
+@needs(Scope.ADMIN)
+def archive_retriever(request: Request, store: StoreDep, slug: str) -> Response:
+    """Take a retriever out of force; its history stays."""
+    try:
+        definitions.archive(store, "retriever", slug, now=datetime.now(UTC))
+    except ConflictError as error:
+        return _page(request, store, slug, refused=str(error), status=409)
+    wake(request)
+    return RedirectResponse("/retrievers", status_code=303)
+
+
+def _page(
+    request: Request, store: Store, slug: str, *, saved: bool = False, refused: str = "", status: int = 200
+) -> HTMLResponse:
+    definition = definitions.find(store, "retriever", slug)
+    body = definition.body
+    secrets = [short_name(name) for name in secret_names(body)] if definition.secrets else []
+    return render(
+        request,
+        "probing/retriever.html",
+        status=status,
+        slug=slug,
+        definition=definition,
+        body=body,
+        preset=PRESETS[str(body["preset"])],
+        secrets=secrets,
+        sent=_laid_out(body["request"].get("json")),
+        parameters=_laid_out(body["request"].get("query")),
+        relevance=_relevance(body),
+        asked_by=retriever_views.asked_by(store).get(slug, []),
+        saved=saved,
+        size_advice=size_advice(),
+        refused=refused,
+    )
+
+
+def _laid_out(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) if value else ""
+
+
+def _relevance(body: Mapping[str, Any]) -> str:
+    """Say where the relevance of a hit comes from."""
+    scorer = body["scorer"]
+    if scorer["kind"] == "score":
+        return f"from its scores: {SCALES[scorer['scale']]}"
+    return {
+        "judged": "from judgments: its scores are on no scale",
+        "embedding": "from embeddings of the query and the first hit",
+        "rerank": "from a reranker that reads the query and the first hit",
+    }[str(scorer["kind"])]

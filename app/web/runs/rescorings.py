@@ -1,0 +1,60 @@
+"""Re-scoring from the pages: a check's past runs judged by the judgments of now, and how far that is."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.api.catalog.definitions import wake
+from app.api.csrf import takes_form
+from app.api.deps import StoreDep
+from app.formats.history.shapes import id_number
+from app.services.runs import rescoring
+from app.web.forms import read_form
+from app.web.parameters import refuse_other
+from app.web.rendering import render
+
+router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+
+_FURTHEST: Mapping[str, timedelta | None] = {
+    "": None,
+    "1d": timedelta(days=1),
+    "7d": timedelta(days=7),
+    "30d": timedelta(days=30),
+}
+"""How far back one can ask for: None = as far as there are runs."""
+
+
+@router.post("/checks/{slug}/rescorings")
+@takes_form(fields=2)
+async def ask(request: Request, store: StoreDep, slug: str) -> Response:
+    """Ask for runs to be judged anew, or for the same re-scoring to go on with what came since; leads to its page."""
+    since = (await read_form(request)).get("since")
+    refuse_other(since, _FURTHEST, "since")
+    now, back = datetime.now(UTC), _FURTHEST[since]
+
+    def asked() -> int:
+        return rescoring.ask(store, slug, since=None if back is None else now - back, now=now)
+
+    rescoring_id = await anyio.to_thread.run_sync(asked)
+    wake(request)
+    return RedirectResponse(f"/rescorings/{quote(str(rescoring_id))}", status_code=303)
+
+
+@router.post("/rescorings/{rescoring_id}/retry")
+def retry(request: Request, store: StoreDep, rescoring_id: str) -> RedirectResponse:
+    """Let a re-scoring that has failed go on, and lead back to its page."""
+    number = id_number(rescoring_id, "re-scoring")
+    rescoring.retry(store, number)
+    wake(request)
+    return RedirectResponse(f"/rescorings/{number}", status_code=303)
+
+
+@router.get("/rescorings/{rescoring_id}")
+def show_rescoring(request: Request, store: StoreDep, rescoring_id: str) -> HTMLResponse:
+    """Show a re-scoring: how far it is and, once it has finished, what it changed."""
+    found = rescoring.show(store, id_number(rescoring_id, "re-scoring"))
+    return render(request, "runs/rescoring.html", found=found)

@@ -1,0 +1,233 @@
+"""Which canaries an alert names: those that changed since it began, the detector's culprits first, and no others."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from app.services.alerts import alert_details
+from app.store.engine import Store
+from tests.support.fakes import answered, failed, hits
+from tests.support.watched import seen
+from tests.support.world import LINKS, World, canary, page
+
+CHRONIC = tuple(f"never-{number:02}" for number in range(30))
+WELL = tuple(f"well-{number:02}" for number in range(40))
+KEYS = (*CHRONIC, *WELL)
+LOST = WELL[:7]
+FOUND = CHRONIC[:7]
+QUALITY = {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.5}, "open": {"bad": 1, "of": 1}}
+
+
+def _defined(store: Store, *rules: Mapping[str, Any]) -> World:
+    world = World(store=store)
+    world.apply(page([canary(key) for key in KEYS], rules=list(rules)))
+    return world
+
+
+def _carry_out(world: World, missing: Iterable[str], *, seconds: float = 0.1, count: int = 1) -> None:
+    lost = set(missing)
+    world.probe.otherwise = lambda ask: answered(
+        hits("noise" if ask.query in lost else f"doc-{ask.query}"), seconds=seconds
+    )
+    for _ in range(count):
+        world.run()
+        world.deliver_all()
+
+
+def _sent(world: World) -> list[dict[str, Any]]:
+    return [json.loads(message.body) for _, message in world.send.sent]
+
+
+def _keys(notice: Mapping[str, Any]) -> list[str]:
+    return [one["key"] for one in notice["data"]["degraded"]]
+
+
+def test_an_alarm_names_its_seven_canaries_and_counts_the_thirty_that_were_failing_before(sqlite_store: Store) -> None:
+    """Coverage does not move: as many chronic canaries are found as others are lost."""
+    world = _defined(sqlite_store, {"kind": "regression"})
+    _carry_out(world, CHRONIC, count=21)
+    unchanged = [*CHRONIC[len(FOUND) :], *LOST]
+    while not (sent := _sent(world)):
+        assert len(seen(world)) < 30
+        _carry_out(world, unchanged)
+    (opened,) = sent
+    assert sorted(_keys(opened)) == list(LOST)
+    assert opened["data"]["changed_total"] == len(LOST)
+    assert opened["data"]["failing_before"] == len(CHRONIC) - len(FOUND)
+    assert opened["data"]["degraded_queries"] == _keys(opened)
+    assert opened["data"]["summary"] == "watch: 7 of 70 canaries lost their expected chunk since 12:22 UTC (run 22)"
+    (alert,) = world.alerts()
+    told = alert["transitions"][0]["evidence"]
+    assert sorted(one["key"] for one in told["canaries"]) == list(LOST)
+    assert {one["rank_before"] for one in told["canaries"]} == {1}
+    shown = alert_details.details(world.store, int(alert["id"]), links=LINKS, now=world.clock()).degraded
+    assert (sorted(one["key"] for one in shown.canaries), shown.failing_before) == (list(LOST), 23)
+
+
+def test_an_alarm_tells_canaries_that_lost_their_chunk_from_those_that_had_lost_it_and_rank_it_lower(
+    sqlite_store: Store,
+) -> None:
+    world = World(store=sqlite_store)
+    world.apply(page([canary(key) for key in (*CHRONIC, *WELL)], k=5, rules=[{"kind": "regression"}]))
+    below, gone = CHRONIC[:6], (*WELL[:7], *CHRONIC[:6])
+
+    def _answer(missing: Iterable[str]) -> None:
+        world.probe.otherwise = lambda ask: answered(
+            hits("noise")
+            if ask.query in missing or ask.query in CHRONIC[6:]
+            else hits(*(f"other-{place}" for place in range(6)), f"doc-{ask.query}")
+            if ask.query in below
+            else hits(f"doc-{ask.query}")
+        )
+        world.run()
+        world.deliver_all()
+
+    for _ in range(21):
+        _answer(())
+    while not _sent(world) or "rank one lower" not in _sent(world)[-1]["data"]["summary"]:
+        assert len(seen(world)) < 40
+        world.clock.advance(3600)
+        _answer(gone)
+    told = _sent(world)[-1]["data"]
+    assert (told["measure"], told["value"], told["baseline"]) == (None, None, None), "evidence is no measure"
+    assert "document:" not in told["reason"], "what canaries are judged by is not what is gone"
+    assert "13 of 70 canaries lost their expected chunk (7) or rank one lower (6) since " in told["summary"]
+    listed = {one["key"]: one for one in told["degraded"]}
+    assert {listed[key]["rank_before"] for key in below if key in listed} == {7}
+    assert {listed[key]["rank_before"] for key in WELL[:7]} == {1}
+    assert listed[below[0]]["lower"] == [
+        {"id": f"doc-{below[0]}", "document": None, "rank_before": 7, "rank_now": None}
+    ]
+
+
+def test_a_threshold_lists_what_fell_and_not_the_canaries_that_never_passed(sqlite_store: Store) -> None:
+    world = _defined(sqlite_store, QUALITY)
+    _carry_out(world, CHRONIC, count=2)
+    _carry_out(world, [*CHRONIC, *WELL[:12]])
+    (opened,) = _sent(world)
+    assert len(_keys(opened)) == 10
+    assert set(_keys(opened)) <= set(WELL[:12])
+    assert (opened["data"]["changed_total"], opened["data"]["failing_before"]) == (12, 30)
+    assert opened["data"]["summary"] == (
+        "watch: coverage 0.400, below 0.5 since 12:03 UTC (run 3), 12 of 70 canaries lost their expected chunk"
+    )
+
+
+def test_a_resolve_lists_only_what_fell_and_is_still_degraded(sqlite_store: Store) -> None:
+    world = _defined(sqlite_store, {**QUALITY, "close": 1})
+    _carry_out(world, CHRONIC, count=2)
+    _carry_out(world, [*CHRONIC, *WELL[:12]])
+    _carry_out(world, [*CHRONIC, WELL[0]])
+    _, resolved = _sent(world)
+    assert _keys(resolved) == [WELL[0]]
+    assert (resolved["data"]["changed_total"], resolved["data"]["failing_before"]) == (1, 30)
+    assert resolved["data"]["summary"] == (
+        "watch: recovered after 1 min (run 4): coverage 0.557, 1 canary of those that fell is still degraded"
+    )
+
+
+def test_a_resolve_with_chronic_canaries_alone_lists_none(sqlite_store: Store) -> None:
+    world = _defined(sqlite_store, {**QUALITY, "close": 1})
+    _carry_out(world, CHRONIC, count=2)
+    _carry_out(world, [*CHRONIC, *WELL[:12]])
+    _carry_out(world, CHRONIC)
+    _, resolved = _sent(world)
+    assert (_keys(resolved), resolved["data"]["degraded_queries"]) == ([], [])
+    assert resolved["data"]["summary"].endswith("coverage 0.571, no canary is worse than before the alert")
+
+
+def test_alerts_of_latency_and_of_outages_list_no_canaries_and_neither_do_their_resolves(sqlite_store: Store) -> None:
+    at_once = {"open": {"bad": 1, "of": 1}, "close": 1}
+    latency = {"kind": "latency", "percentile": "p95", "critical": {"above": "800ms"}, **at_once}
+    world = _defined(sqlite_store, latency, {"kind": "probe_errors", **at_once})
+    _carry_out(world, CHRONIC, seconds=0.061)
+    _carry_out(world, CHRONIC, seconds=1.3125)
+    _carry_out(world, CHRONIC, seconds=0.061)
+    world.probe.all_fail()
+    world.run()
+    world.deliver_all()
+    _carry_out(world, CHRONIC, seconds=0.061)
+    told = _sent(world)
+    assert [(one["type"], one["data"]["kind"]) for one in told] == [
+        ("alert.opened", "latency"),
+        ("alert.resolved", "latency"),
+        ("alert.opened", "probe_errors"),
+        ("alert.resolved", "probe_errors"),
+    ]
+    assert all(_keys(one) == one["data"]["degraded_queries"] == [] for one in told)
+    assert {one["data"]["failing_before"] for one in told} == {None}
+    assert [one["data"]["summary"] for one in told][:2] == [
+        "watch: p95 latency 1.31 s (usually 61 ms), above 800 ms since 12:02 UTC (run 2): search at search.test",
+        "watch: recovered after 1 min (run 3): p95 latency 61 ms",
+    ]
+    assert [told[0]["data"][name] for name in ("measure", "value", "threshold", "baseline")] == [
+        "p95 latency",
+        1.3125,
+        0.8,
+        pytest.approx(0.061, abs=0.001),
+    ]
+    assert told[2]["data"]["summary"].startswith("watch: not measurable since ")
+    assert told[3]["data"]["summary"] == "watch: recovered after 1 min (run 5): 70 of 70 probes answered"
+
+
+def test_a_rule_about_one_category_lists_canaries_of_that_category_only(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    canaries = [canary("how", category="procedural"), canary("what"), canary("who")]
+    world.apply(page(canaries, rules=[{**QUALITY, "category": "procedural"}]))
+    _carry_out(world, [])
+    _carry_out(world, ["how", "what"])
+    (opened,) = _sent(world)
+    assert _keys(opened) == ["how"]
+    assert opened["data"]["summary"] == (
+        "watch: coverage of procedural 0.000, below 0.5 since 12:02 UTC (run 2), "
+        "1 of 3 canaries (how) lost its expected chunk"
+    )
+
+
+def test_a_rule_about_one_canary_lists_that_canary_however_long_it_has_failed(sqlite_store: Store) -> None:
+    world = World(store=sqlite_store)
+    rule = {"kind": "canary", "canary": "who", "open": {"bad": 2, "of": 2}}
+    world.apply(page([canary("what"), canary("who")], rules=[rule]))
+    _carry_out(world, ["who", "what"], count=2)
+    (opened,) = _sent(world)
+    assert _keys(opened) == ["who"]
+    assert opened["data"]["summary"] == "watch: canary who does not find its expected chunk since 12:01 UTC (run 1)"
+
+
+def test_a_canary_whose_probe_failed_is_not_listed(sqlite_store: Store) -> None:
+    world = _defined(sqlite_store, QUALITY)
+    _carry_out(world, CHRONIC)
+    world.probe.answers = {WELL[0]: failed("timeout")}  # type: ignore[arg-type] # its word
+    _carry_out(world, [*CHRONIC, *WELL[:12]])
+    (opened,) = _sent(world)
+    assert WELL[0] not in _keys(opened)
+    assert opened["data"]["changed_total"] == 11
+
+
+def test_a_canary_of_low_relevance_that_loses_its_chunk_has_changed_and_tells_where_it_was(
+    sqlite_store: Store,
+) -> None:
+    world = _defined(sqlite_store, QUALITY)
+    low, lost = WELL[20:25], WELL[22:40]
+
+    def _answer(missing: Iterable[str]) -> None:
+        world.probe.otherwise = lambda ask: answered(
+            hits(
+                "other",
+                "noise" if ask.query in missing else f"doc-{ask.query}",
+                scores=[0.1, 0.09] if ask.query in low else [0.9, 0.8],
+            )
+        )
+        world.run()
+        world.deliver_all()
+
+    _answer(CHRONIC)
+    _answer([*CHRONIC, *lost])
+    (opened,) = _sent(world)
+    assert (opened["data"]["changed_total"], opened["data"]["failing_before"]) == (18, 32)
+    assert "18 of 70 canaries lost their expected chunk" in opened["data"]["summary"]
+    listed = [one for one in opened["data"]["degraded"] if one["key"] in low]
+    assert [one["key"] for one in listed] == list(low[2:])
+    assert {(one["rank_before"], one["rank_now"]) for one in listed} == {(2, None)}

@@ -1,0 +1,653 @@
+"""Incidents: one fault makes one page, and nobody hears the end of what they never heard begin."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from app.domain.alerts.alert_state import OPEN, AlertState, TransitionType
+from app.domain.alerts.incidents import (
+    NON_REPEATING,
+    UPDATE_EVERY,
+    IncidentClass,
+    Member,
+    OpenIncident,
+    PastDelivery,
+    Recipients,
+    Step,
+    Suppression,
+    class_of,
+    dedupe_key,
+    plan_notifications,
+    reminder_due,
+    still_firing,
+)
+from app.domain.model import DeliveryState, RuleKind, Severity
+
+OPENED, ESCALATED, UPDATED = TransitionType.OPENED, TransitionType.ESCALATED, TransitionType.UPDATED
+REMINDED, RESOLVED = TransitionType.REMINDED, TransitionType.RESOLVED
+CRITICAL, WARNING = Severity.CRITICAL, Severity.WARNING
+FIRING = AlertState.FIRING
+OPS, CHAT = 1, 2
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+INCIDENT = 5
+
+
+def alert(
+    number: int = 10,
+    severity: Severity = CRITICAL,
+    change: TransitionType | None = None,
+    *,
+    kind: RuleKind = RuleKind.THRESHOLD,
+    entered: bool = False,
+    suppression: Suppression | None = None,
+    silence: str | None = None,
+    acknowledged: bool = False,
+) -> Member:
+    """Describe an alert as it stands; `entered`: it is part of the incident."""
+    return Member(
+        alert_id=number,
+        kind=kind,
+        severity=severity,
+        state=AlertState.RESOLVED if change is RESOLVED else FIRING,
+        change=change,
+        suppression=suppression,
+        acknowledged=acknowledged,
+        silence=silence,
+        incident_id=INCIDENT if entered else None,
+    )
+
+
+def incident(
+    *past: PastDelivery, severity: Severity = CRITICAL, first: int = 10, updated: timedelta | None = None
+) -> OpenIncident:
+    """Describe an open incident; `updated`: how long ago."""
+    return OpenIncident(
+        id=INCIDENT,
+        incident_class=IncidentClass.QUALITY,
+        alert_id=first,
+        severity=severity,
+        updated_at=None if updated is None else NOW - updated,
+        deliveries=past,
+    )
+
+
+def trigger(
+    hook: int = OPS,
+    *,
+    attempts: int = 1,
+    state: str = "delivered",
+    number: int = 100,
+    kind: TransitionType = OPENED,
+    ago: timedelta = timedelta(minutes=5),
+) -> PastDelivery:
+    return PastDelivery(
+        id=number, hook=hook, type=kind, state=DeliveryState(state), attempts=attempts, written_at=NOW - ago
+    )
+
+
+def planned(
+    *members: Member,
+    of: Sequence[OpenIncident] = (),
+    hooks: Sequence[int] = (OPS, CHAT),
+    unreachable: Sequence[int] = (),
+    disabled: Sequence[int] = (),
+    every: timedelta | None = None,
+) -> list[str]:
+    """Say in short what is written: incident, type and alert, hooks, cancelled deliveries, alerts that enter, notes."""
+    recipients = Recipients(hooks=hooks, unreachable=unreachable, disabled=disabled)
+    return [short(one) for one in plan_notifications(members, of, recipients, now=NOW, remind_every=every).steps]
+
+
+def short(one: Step) -> str:
+    parts = [f"{one.incident_id or 'new'} {one.severity}"]
+    parts += [f"{one.type} {one.alert_id}"] if one.type is not None else []
+    parts += [*(f"to {hook}" for hook in one.send), *(f"later {hook}" for hook in one.deferred_hooks)]
+    parts += [*(f"not {number}" for number in one.cancel), *(f"+{number}" for number in one.joining)]
+    return " ".join([*parts, *(f"({number} {why})" for number, why in sorted(one.suppressed.items()))])
+
+
+# --- classes and keys ----------------------------------------------------------------------------------------
+
+
+def test_the_class_of_a_rule_is_what_kind_of_fault_it_sees() -> None:
+    outage = {kind for kind in RuleKind if class_of(kind) is IncidentClass.OUTAGE}
+    assert outage == {RuleKind.PROBE_ERRORS, RuleKind.NO_DATA}
+    assert {kind for kind in RuleKind if class_of(kind) is IncidentClass.LATENCY} == {RuleKind.LATENCY}
+    assert class_of(RuleKind.REGRESSION) is class_of(RuleKind.EMBEDDING) is IncidentClass.QUALITY
+
+
+def test_the_longest_dedupe_key_fits_into_pagerduty_s_field() -> None:
+    assert dedupe_key("docs", IncidentClass.QUALITY) == "coalmine/docs/quality"
+    assert max(len(dedupe_key("x" * 64, one)) for one in IncidentClass) <= 255
+
+
+# --- opening -------------------------------------------------------------------------------------------------
+
+
+def test_the_first_alert_opens_an_incident_at_every_hook_of_the_check() -> None:
+    assert planned(alert(10, WARNING, OPENED)) == ["new warning opened 10 to 1 to 2 +10"]
+
+
+def test_three_critical_rules_that_trip_by_one_fault_are_one_page() -> None:
+    members = [
+        alert(10, CRITICAL, OPENED),
+        alert(11, CRITICAL, OPENED, kind=RuleKind.REGRESSION),
+        alert(12, CRITICAL, OPENED, kind=RuleKind.EMBEDDING),
+    ]
+    shown = "new critical opened 12 to 1 to 2 +10 +11 +12 (10 incident_open) (11 incident_open)"
+    assert planned(*members) == [shown]
+
+
+def test_the_gravest_alert_of_the_opening_run_speaks() -> None:
+    members = [alert(10, WARNING, OPENED, kind=RuleKind.REGRESSION), alert(11, CRITICAL, OPENED)]
+    assert planned(*members) == ["new critical opened 11 to 1 to 2 +10 +11 (10 incident_open)"]
+
+
+def test_alerts_of_two_classes_are_two_incidents() -> None:
+    members = [alert(10, CRITICAL, OPENED), alert(11, CRITICAL, OPENED, kind=RuleKind.LATENCY)]
+    assert planned(*members) == ["new critical opened 11 to 1 to 2 +11", "new critical opened 10 to 1 to 2 +10"]
+
+
+def test_what_is_pending_opens_nothing() -> None:
+    assert planned(replace(alert(10), state=AlertState.PENDING)) == []
+
+
+def test_a_check_without_hooks_opens_an_incident_and_says_why_nobody_is_told() -> None:
+    (step,) = plan_notifications([alert(10, CRITICAL, OPENED)], [], Recipients(hooks=()), now=NOW).steps
+    assert (step.send, step.reason) == ((), "Not sent: the check has no hook that is enabled.")
+
+
+def test_a_disabled_hook_gets_nothing() -> None:
+    assert planned(alert(10, CRITICAL, OPENED), unreachable=[OPS]) == ["new critical opened 10 to 2 +10"]
+
+
+# --- an open incident ----------------------------------------------------------------------------------------
+
+
+def test_nothing_is_sent_of_what_stands_as_it_did() -> None:
+    members = [alert(10, entered=True), alert(11, WARNING, entered=True)]
+    assert planned(*members, of=[incident(trigger())]) == []
+
+
+def test_a_warning_beside_a_critical_alert_enters_without_a_message() -> None:
+    members = [alert(10, entered=True), alert(11, WARNING, OPENED)]
+    assert planned(*members, of=[incident(trigger())]) == ["5 critical +11 (11 incident_open)"]
+
+
+def test_a_warning_beside_a_warning_enters_without_a_message() -> None:
+    members = [alert(10, WARNING, entered=True), alert(11, WARNING, OPENED)]
+    assert planned(*members, of=[incident(trigger(), severity=WARNING)]) == ["5 warning +11 (11 incident_open)"]
+
+
+def test_a_graver_alert_that_enters_escalates() -> None:
+    members = [alert(10, WARNING, entered=True), alert(11, CRITICAL, OPENED)]
+    assert planned(*members, of=[incident(trigger(), severity=WARNING)]) == ["5 critical escalated 11 to 1 to 2 +11"]
+
+
+def test_an_alert_that_gets_worse_escalates_its_incident() -> None:
+    members = [alert(10, CRITICAL, ESCALATED, entered=True)]
+    assert planned(*members, of=[incident(trigger(), severity=WARNING)]) == ["5 critical escalated 10 to 1 to 2"]
+
+
+def test_severity_never_falls_while_milder_alerts_are_left() -> None:
+    members = [alert(10, CRITICAL, RESOLVED, entered=True), alert(11, WARNING, entered=True)]
+    assert planned(*members, of=[incident(trigger())]) == ["5 critical (10 incident_open)"]
+
+
+def test_a_critical_alert_that_joins_after_the_opening_run_is_an_update() -> None:
+    members = [alert(10, entered=True), alert(11, CRITICAL, OPENED)]
+    assert planned(*members, of=[incident(trigger())]) == ["5 critical updated 11 to 1 to 2 +11"]
+
+
+def test_a_warning_that_turns_critical_beside_a_critical_one_is_an_update() -> None:
+    members = [alert(10, entered=True), alert(11, CRITICAL, ESCALATED, entered=True)]
+    assert planned(*members, of=[incident(trigger())]) == ["5 critical updated 11 to 1 to 2"]
+
+
+def test_newly_named_culprits_are_an_update() -> None:
+    members = [alert(10, CRITICAL, UPDATED, entered=True, kind=RuleKind.REGRESSION)]
+    assert planned(*members, of=[incident(trigger())]) == ["5 critical updated 10 to 1 to 2"]
+
+
+@pytest.mark.parametrize(
+    ("ago", "expected"),
+    [
+        (timedelta(minutes=59), "5 critical +11 (11 recent_update)"),
+        (timedelta(minutes=60), "5 critical updated 11 to 1 to 2 +11"),
+    ],
+)
+def test_an_incident_is_updated_at_most_once_an_hour(ago: timedelta, expected: str) -> None:
+    members = [alert(10, entered=True), alert(11, CRITICAL, OPENED)]
+    assert planned(*members, of=[incident(trigger(), updated=ago)]) == [expected]
+
+
+def test_an_update_that_waited_is_sent_when_its_hour_is_over() -> None:
+    members = [alert(10, entered=True), alert(11, entered=True, suppression=Suppression.RECENT_UPDATE)]
+    assert planned(*members, of=[incident(trigger(), updated=timedelta(minutes=59))]) == []
+    after = planned(*members, of=[incident(trigger(), updated=UPDATE_EVERY)])
+    assert after == ["5 critical updated 11 to 1 to 2"]
+
+
+def test_an_update_that_waited_is_not_sent_where_its_alert_is_over() -> None:
+    waited = alert(11, CRITICAL, RESOLVED, entered=True, suppression=Suppression.RECENT_UPDATE)
+    of = [incident(trigger(), updated=UPDATE_EVERY)]
+    assert planned(alert(10, entered=True), waited, of=of) == ["5 critical (11 incident_open)"]
+
+
+def test_an_escalation_carries_the_update_that_waited() -> None:
+    members = [
+        alert(10, CRITICAL, ESCALATED, entered=True),
+        alert(11, WARNING, entered=True, suppression=Suppression.RECENT_UPDATE),
+    ]
+    of = [incident(trigger(), severity=WARNING, updated=timedelta(minutes=1))]
+    assert planned(*members, of=of) == ["5 critical escalated 10 to 1 to 2 (11 incident_open)"]
+
+
+# --- silences ------------------------------------------------------------------------------------------------
+
+
+def test_a_silenced_alert_opens_nothing_and_says_which_silence_it_is() -> None:
+    plan = plan_notifications([alert(10, CRITICAL, OPENED, silence="night")], [], Recipients(hooks=[OPS]), now=NOW)
+    assert (plan.steps, plan.silenced) == ((), {10: "night"})
+
+
+def test_a_silenced_alert_enters_no_incident() -> None:
+    members = [alert(10, WARNING, entered=True), alert(11, CRITICAL, OPENED, silence="night")]
+    assert planned(*members, of=[incident(trigger(), severity=WARNING)]) == []
+
+
+def test_what_still_fires_when_its_silence_ends_opens_an_incident() -> None:
+    assert planned(alert(10, suppression=Suppression.SILENCED)) == ["new critical opened 10 to 1 to 2 +10"]
+
+
+def test_what_still_fires_when_its_silence_ends_enters_the_open_incident() -> None:
+    graver = [alert(10, WARNING, entered=True), alert(11, suppression=Suppression.SILENCED)]
+    assert planned(*graver, of=[incident(trigger(), severity=WARNING)]) == ["5 critical escalated 11 to 1 to 2 +11"]
+    as_grave = [alert(10, entered=True), alert(11, suppression=Suppression.SILENCED)]
+    assert planned(*as_grave, of=[incident(trigger())]) == ["5 critical updated 11 to 1 to 2 +11"]
+    milder = [alert(10, entered=True), alert(11, WARNING, suppression=Suppression.SILENCED)]
+    assert planned(*milder, of=[incident(trigger())]) == ["5 critical +11 (11 incident_open)"]
+
+
+def test_a_recovering_alert_waits_until_it_fires_again_or_ends() -> None:
+    held = alert(10, suppression=Suppression.SILENCED)
+    assert planned(replace(held, state=AlertState.RECOVERING)) == []
+
+
+def test_an_escalation_under_a_silence_is_sent_when_the_silence_ends() -> None:
+    worse = alert(10, CRITICAL, ESCALATED, entered=True, silence="night")
+    of = [incident(trigger(), severity=WARNING)]
+    assert planned(worse, of=of) == []
+    later = replace(worse, change=None, silence=None, suppression=Suppression.SILENCED)
+    assert planned(later, of=of) == ["5 critical escalated 10 to 1 to 2"]
+
+
+def test_an_incident_ends_though_a_silenced_alert_of_its_class_still_fires() -> None:
+    members = [alert(10, CRITICAL, RESOLVED, entered=True), alert(11, silence="night")]
+    assert planned(*members, of=[incident(trigger())]) == ["5 critical resolved 10 to 1"]
+
+
+# --- the end -------------------------------------------------------------------------------------------------
+
+
+def test_an_incident_ends_with_its_last_alert() -> None:
+    members = [alert(11, CRITICAL, RESOLVED, entered=True), alert(12, WARNING, RESOLVED, entered=True)]
+    assert planned(*members, of=[incident(trigger())]) == ["5 critical resolved 11 to 1 (12 incident_open)"]
+
+
+def test_the_resolve_is_about_the_first_alert_where_it_ends_last() -> None:
+    members = [alert(10, WARNING, RESOLVED, entered=True), alert(11, CRITICAL, RESOLVED, entered=True)]
+    assert planned(*members, of=[incident(trigger())]) == ["5 critical resolved 10 to 1 (11 incident_open)"]
+
+
+def test_an_incident_goes_on_where_the_run_that_ends_its_last_alert_opens_another() -> None:
+    members = [alert(10, CRITICAL, RESOLVED, entered=True), alert(11, WARNING, OPENED)]
+    assert planned(*members, of=[incident(trigger())]) == ["5 critical +11 (10 incident_open) (11 incident_open)"]
+
+
+def test_a_resolve_is_not_sent_for_what_was_never_announced() -> None:
+    over = alert(10, CRITICAL, RESOLVED, entered=True)
+    (step,) = plan_notifications([over], [incident()], Recipients(hooks=[OPS]), now=NOW).steps
+    assert (step.send, step.cancel, step.reason) == ((), (), "Not sent: the incident was never announced.")
+    assert planned(alert(10, CRITICAL, RESOLVED)) == []
+
+
+def test_a_trigger_that_was_never_tried_is_cancelled_with_its_resolve() -> None:
+    waiting = [
+        trigger(OPS, attempts=0, state="pending", number=7),
+        trigger(CHAT, attempts=0, state="pending", number=8),
+    ]
+    over = alert(10, CRITICAL, RESOLVED, entered=True)
+    (step,) = plan_notifications([over], [incident(*waiting)], Recipients(hooks=[OPS, CHAT]), now=NOW).steps
+    assert (step.send, step.cancel) == ((), (7, 8))
+    assert step.reason == "Cancelled together with the trigger, which had not been tried yet."
+
+
+@pytest.mark.parametrize("state", ["pending", "delivered", "dead"])
+def test_after_one_attempt_the_resolve_is_always_sent(state: str) -> None:
+    of = [incident(trigger(attempts=1, state=state))]
+    assert planned(alert(10, CRITICAL, RESOLVED, entered=True), of=of) == ["5 critical resolved 10 to 1"]
+
+
+def test_each_hook_hears_the_end_of_what_it_heard_begin() -> None:
+    of = [incident(trigger(OPS), trigger(CHAT, attempts=0, state="pending", number=8))]
+    assert planned(alert(10, CRITICAL, RESOLVED, entered=True), of=of) == ["5 critical resolved 10 to 1 not 8"]
+
+
+def test_an_update_nobody_tried_to_send_is_taken_back_by_the_resolve() -> None:
+    of = [incident(trigger(), trigger(kind=UPDATED, state="pending", attempts=0, number=9))]
+    assert planned(alert(10, CRITICAL, RESOLVED, entered=True), of=of) == ["5 critical resolved 10 to 1 not 9"]
+
+
+def test_a_cancelled_trigger_was_never_heard() -> None:
+    of = [incident(trigger(attempts=0, state="cancelled"))]
+    assert planned(alert(10, CRITICAL, RESOLVED, entered=True), of=of) == ["5 critical resolved 10"]
+
+
+def test_a_hook_taken_off_the_check_still_hears_the_end_and_one_put_on_it_later_does_not() -> None:
+    over, of = alert(10, CRITICAL, RESOLVED, entered=True), [incident(trigger(OPS))]
+    assert planned(over, of=of, hooks=[CHAT]) == ["5 critical resolved 10 to 1"]
+    assert planned(over, of=of, hooks=[OPS, CHAT]) == ["5 critical resolved 10 to 1"]
+
+
+def test_a_disabled_hook_is_owed_the_end_and_one_that_is_gone_is_not() -> None:
+    over, of = alert(10, CRITICAL, RESOLVED, entered=True), [incident(trigger(OPS))]
+    assert planned(over, of=of, unreachable=[OPS], disabled=[OPS]) == ["5 critical resolved 10 later 1"]
+    assert planned(over, of=of, unreachable=[OPS]) == ["5 critical resolved 10"]
+
+
+# --- alerts of before there were incidents -------------------------------------------------------------------
+
+
+def test_alerts_of_two_incidents_of_one_class_end_each_for_itself() -> None:
+    other = replace(incident(trigger(number=101), first=11), id=6)
+    over = replace(alert(11, CRITICAL, RESOLVED), incident_id=6)
+    members = [alert(10, entered=True), over]
+    assert planned(*members, of=[incident(trigger()), other]) == ["6 critical resolved 11 to 1"]
+
+
+def test_a_new_alert_enters_the_oldest_of_them_that_goes_on() -> None:
+    ending, going = incident(trigger()), replace(incident(trigger(number=101), first=11), id=6)
+    members = [
+        alert(10, CRITICAL, RESOLVED, entered=True),
+        replace(alert(11), incident_id=6),
+        alert(12, WARNING, OPENED),
+    ]
+    assert planned(*members, of=[ending, going]) == ["5 critical resolved 10 to 1", "6 critical +12 (12 incident_open)"]
+
+
+# --- reminders -----------------------------------------------------------------------------------------------
+
+HOUR = timedelta(hours=1)
+
+
+def test_people_are_reminded_once_per_incident() -> None:
+    members = [alert(10, entered=True), alert(11, WARNING, entered=True)]
+    of = [incident(trigger(ago=HOUR))]
+    assert planned(*members, of=of, every=HOUR) == ["5 critical reminded 10 to 1 to 2"]
+    assert planned(*members, of=[incident(trigger(ago=HOUR / 2))], every=HOUR) == []
+
+
+def test_an_acknowledged_or_silenced_incident_reminds_nobody() -> None:
+    of = [incident(trigger(ago=HOUR))]
+    assert planned(alert(10, entered=True, acknowledged=True), of=of, every=HOUR) == []
+    assert planned(alert(10, entered=True, silence="night"), of=of, every=HOUR) == []
+
+
+def test_a_hook_that_has_not_taken_the_last_message_is_not_reminded() -> None:
+    of = [incident(trigger(ago=HOUR), trigger(CHAT, state="pending", ago=HOUR))]
+    assert planned(alert(10, entered=True), of=of, every=HOUR) == ["5 critical reminded 10 to 1"]
+
+
+def test_news_take_the_place_of_a_reminder() -> None:
+    members = [alert(10, entered=True), alert(11, CRITICAL, OPENED)]
+    of = [incident(trigger(ago=HOUR))]
+    assert planned(*members, of=of, every=HOUR) == ["5 critical updated 11 to 1 to 2 +11"]
+
+
+def test_the_next_reminder_counts_from_the_last_message() -> None:
+    past = [trigger(ago=3 * HOUR), trigger(ago=HOUR, kind=REMINDED)]
+    assert reminder_due([alert(10, entered=True)], past, 2 * HOUR) == NOW + HOUR
+    assert reminder_due([alert(10, entered=True)], [], HOUR) is None
+
+
+def test_a_reminder_says_for_how_long() -> None:
+    since = NOW - timedelta(days=1, hours=2, minutes=3)
+    assert still_firing("coverage 0.5", since, NOW) == "Still firing after 1 day and 2 hours: coverage 0.5"
+
+
+# --- any order -----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Row:
+    """The rows of one alert."""
+
+    id: int
+    severity: Severity
+    kind: RuleKind
+    state: AlertState = FIRING
+    suppression: Suppression | None = None
+    silenced: bool = False
+    acknowledged: bool = False
+    incident: int | None = None
+
+
+@dataclass(slots=True)
+class IncidentRows:
+    """The rows of one incident."""
+
+    id: int
+    incident_class: IncidentClass
+    severity: Severity
+    first: int
+    updated_at: datetime | None = None
+    resolved: bool = False
+    deliveries: list[PastDelivery] = field(default_factory=list)
+    severities: list[Severity] = field(default_factory=list)
+
+
+class Outbox(RuleBasedStateMachine):
+    """A check whose alerts come and go, are silenced and acknowledged, while two hooks are slow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alerts: list[Row] = []
+        self.incidents: list[IncidentRows] = []
+        self.number = 0
+        self.now = NOW
+
+    @rule(severity=st.sampled_from(Severity), kind=st.sampled_from(RuleKind), silenced=st.booleans())
+    def open(self, severity: Severity, kind: RuleKind, *, silenced: bool) -> None:
+        """Open an alert."""
+        self.number += 1
+        self.alerts.append(Row(id=self.number, severity=severity, kind=kind, silenced=silenced))
+        self.step(self.alerts[-1], OPENED)
+
+    @precondition(lambda self: any(one.state in OPEN for one in self.alerts))
+    @rule(
+        data=st.data(),
+        what=st.sampled_from(["escalate", "name", "recover", "fire", "resolve", "silence", "lift", "acknowledge"]),
+    )
+    def change(self, data: st.DataObject, what: str) -> None:
+        """Change an open alert."""
+        row = data.draw(st.sampled_from([one for one in self.alerts if one.state in OPEN]))
+        if what == "escalate" and row.severity is WARNING:
+            row.severity, row.state = CRITICAL, FIRING
+            self.step(row, ESCALATED)
+        elif what == "name":
+            row.state = FIRING
+            self.step(row, UPDATED)
+        elif what == "resolve":
+            row.state = AlertState.RESOLVED
+            self.step(row, RESOLVED)
+        else:
+            row.silenced = what == "silence" or (row.silenced and what != "lift")
+            row.acknowledged = row.acknowledged or what == "acknowledge"
+            row.state = {"recover": AlertState.RECOVERING, "fire": FIRING}.get(what, row.state)
+            self.step(row, None)
+
+    @rule(minutes=st.sampled_from([1, 30, 61, 1500]))
+    def tick(self, minutes: int) -> None:
+        """Let time pass, and look what is due."""
+        self.now += timedelta(minutes=minutes)
+        self.step(None, None)
+
+    @precondition(lambda self: any(self.waiting(one) for one in self.incidents))
+    @rule(data=st.data(), state=st.sampled_from([DeliveryState.PENDING, DeliveryState.DELIVERED, DeliveryState.DEAD]))
+    def attempt(self, data: st.DataObject, state: DeliveryState) -> None:
+        """Try to send the oldest delivery of an incident."""
+        rows = data.draw(st.sampled_from([one for one in self.incidents if self.waiting(one)]))
+        place = self.waiting(rows)[0]
+        tried = rows.deliveries[place]
+        rows.deliveries[place] = replace(tried, state=state, attempts=tried.attempts + 1)
+
+    @staticmethod
+    def waiting(rows: IncidentRows) -> list[int]:
+        """List what is left to send of an incident, oldest first."""
+        return [place for place, one in enumerate(rows.deliveries) if one.state is DeliveryState.PENDING]
+
+    def step(self, changed: Row | None, change: TransitionType | None) -> None:
+        """Write what the plan says, as the service does."""
+        if changed is not None and change in NON_REPEATING:
+            changed.suppression = None
+        members = [
+            Member(
+                alert_id=one.id,
+                kind=one.kind,
+                severity=one.severity,
+                state=one.state,
+                change=change if one is changed else None,
+                suppression=one.suppression,
+                acknowledged=one.acknowledged,
+                silence="night" if one.silenced else None,
+                incident_id=one.incident,
+            )
+            for one in self.alerts
+            if one.state in OPEN or one is changed
+        ]
+        open_ = [
+            OpenIncident(
+                id=one.id,
+                incident_class=one.incident_class,
+                alert_id=one.first,
+                severity=one.severity,
+                updated_at=one.updated_at,
+                deliveries=tuple(one.deliveries),
+            )
+            for one in self.incidents
+            if not one.resolved
+        ]
+        recipients = Recipients(hooks=(OPS, CHAT))
+        plan = plan_notifications(members, open_, recipients, now=self.now, remind_every=timedelta(days=1))
+        rows = {one.id: one for one in self.alerts}
+        for number in plan.silenced:
+            rows[number].suppression = Suppression.SILENCED
+        for one in plan.steps:
+            self.write(one, rows)
+
+    def write(self, step: Step, rows: dict[int, Row]) -> None:
+        """Write one step."""
+        self.number += 1
+        if step.incident_id is None:
+            assert step.alert_id is not None
+            self.incidents.append(
+                IncidentRows(
+                    id=self.number, incident_class=step.incident_class, severity=step.severity, first=step.alert_id
+                )
+            )
+        written = self.incidents[-1] if step.incident_id is None else self.incident(step.incident_id)
+        written.severity = step.severity
+        written.severities.append(step.severity)
+        for number in step.joining:
+            assert not rows[number].silenced
+            assert rows[number].incident is None
+            rows[number].incident = written.id
+        self.note(step, rows, written)
+        written.resolved = step.type is RESOLVED
+        for place, one in enumerate(written.deliveries):
+            if one.id in step.cancel:
+                assert one.attempts == 0
+                written.deliveries[place] = replace(one, state=DeliveryState.CANCELLED)
+        for hook in step.send:
+            assert step.type is not None
+            self.number += 1
+            written.deliveries.append(
+                PastDelivery(
+                    id=self.number,
+                    hook=hook,
+                    type=step.type,
+                    state=DeliveryState.PENDING,
+                    attempts=0,
+                    written_at=self.now,
+                )
+            )
+
+    def note(self, step: Step, rows: dict[int, Row], written: IncidentRows) -> None:
+        """Write what a step says of alerts, and what follows for their acknowledgements."""
+        for number, why in step.suppressed.items():
+            if rows[number].state in OPEN:
+                rows[number].suppression = why
+        if step.type in NON_REPEATING and step.alert_id is not None:
+            assert not rows[step.alert_id].silenced
+            rows[step.alert_id].suppression = None
+        if step.type is UPDATED:
+            assert written.updated_at is None or self.now - written.updated_at >= UPDATE_EVERY
+            written.updated_at = self.now
+        if step.type in {ESCALATED, UPDATED}:
+            for row in rows.values():
+                row.acknowledged = row.acknowledged and row.incident != written.id
+
+    def incident(self, number: int) -> IncidentRows:
+        """Find an incident."""
+        return next(one for one in self.incidents if one.id == number)
+
+    @invariant()
+    def one_incident_of_a_class_is_open_at_a_time(self) -> None:
+        """Count open incidents."""
+        open_ = [one.incident_class for one in self.incidents if not one.resolved]
+        assert len(open_) == len(set(open_))
+
+    @invariant()
+    def each_hook_gets_one_opening_first_and_at_most_one_resolve_last(self) -> None:
+        """Look at what each hook is sent of an incident."""
+        for one in self.incidents:
+            for hook in (OPS, CHAT):
+                sent = [each.type for each in one.deliveries if each.hook == hook]
+                assert sent[:1] == [OPENED]
+                assert sent.count(OPENED) == 1
+                assert sent.count(ESCALATED) <= 1
+                assert RESOLVED not in sent[:-1]
+                tried = any(each.attempts for each in one.deliveries if each.hook == hook and each.type is not RESOLVED)
+                assert (sent[-1] is RESOLVED) == (one.resolved and tried)
+
+    @invariant()
+    def severity_never_falls_and_covers_all_that_is_part_of_it(self) -> None:
+        """Follow the severity of incidents."""
+        for one in self.incidents:
+            assert one.severities == sorted(one.severities, key=lambda each: each is CRITICAL)
+            inside = [row for row in self.alerts if row.incident == one.id and row.state is FIRING]
+            if any(row.severity is CRITICAL and not row.silenced for row in inside):
+                assert one.severity is CRITICAL
+
+    @invariant()
+    def an_incident_is_open_exactly_while_one_of_its_alerts_is(self) -> None:
+        """Compare incidents with their alerts."""
+        for one in self.incidents:
+            assert one.resolved == (not any(row.incident == one.id and row.state in OPEN for row in self.alerts))
+
+    @invariant()
+    def every_alert_that_fires_is_part_of_an_incident_unless_silenced(self) -> None:
+        """Look for alerts that were forgotten."""
+        for row in self.alerts:
+            if row.state is FIRING and not row.silenced:
+                assert row.incident is not None
+
+
+TestOutbox = Outbox.TestCase
+TestOutbox.settings = settings(deadline=None, max_examples=80, stateful_step_count=30)

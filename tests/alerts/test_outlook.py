@@ -1,0 +1,63 @@
+"""What would have to happen is what does happen: the outlook of a rule holds when it is put to the test."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.alerts.alert_state import OPEN, AlertState, OpenAlert, decide
+from app.domain.alerts.outlook import outlook
+from app.domain.model import Rule, RuleKind, Severity
+from tests.alerts.test_alerting import observation, threshold
+from tests.support.fakes import START
+
+OPENED = OpenAlert(state=AlertState.FIRING, severity=Severity.CRITICAL, opened_at=START, opened_run_id=0)
+PLANS = st.tuples(st.integers(1, 4), st.integers(0, 3), st.integers(1, 4)).map(
+    lambda told: threshold(bad=told[0], of=told[0] + told[1], close=told[2])
+)
+STORIES = st.text("WCig?", max_size=8)
+
+
+@given(rule=PLANS, story=STORIES)
+def test_so_many_bad_runs_and_no_fewer_open_it(rule: Rule, story: str) -> None:
+    needed = outlook(rule, [observation(rule, n, one) for n, one in enumerate(story, 1)], None).bad_runs_to_open
+    assert needed is not None
+    for more in range(1, needed + 1):
+        window = [observation(rule, n, one) for n, one in enumerate(story + "W" * more, 1)]
+        assert (decide(rule, window, None, START).state in OPEN) == (more == needed)
+
+
+@given(rule=PLANS, story=STORIES)
+def test_so_many_good_runs_and_no_fewer_close_it(rule: Rule, story: str) -> None:
+    window = [observation(rule, n, one) for n, one in enumerate(story, 1)]
+    needed = outlook(rule, window, OPENED).good_runs_to_close
+    assert needed is not None
+    for more in range(1, needed + 1):
+        window = [observation(rule, n, one) for n, one in enumerate(story + "g" * more, 1)]
+        assert (decide(rule, window, OPENED, START).state is AlertState.RESOLVED) == (more == needed)
+
+
+def test_a_rule_that_opens_with_one_bad_run_counts_none() -> None:
+    rule = threshold(bad=1, of=1)
+    found = outlook(rule, [observation(rule, 1, "g")], None)
+    assert (found.to_open, found.bad_runs_to_open) == ("It opens at once, with the first bad run.", 1)
+
+
+def test_no_data_and_regression_say_what_they_wait_for() -> None:
+    quiet = Rule(key="no_data", kind=RuleKind.NO_DATA)
+    fallen = Rule(key="regression", kind=RuleKind.REGRESSION, open_bad=1, open_of=1, close=1)
+    assert outlook(quiet, [], None).to_open == (
+        "It opens when nothing has completed by the second scheduled instant from the last run."
+    )
+    assert outlook(quiet, [], OPENED).good_runs_to_close == 1
+    assert outlook(fallen, [], None).bad_runs_to_open is None
+    closing = outlook(fallen, [], OPENED).to_close
+    assert closing == "It resolves when the detector ends its alarm, after 2 good runs in a row."
+
+
+def test_an_alarm_tells_since_which_run_not_when_it_was_raised() -> None:
+    rule = Rule(key="regression", kind=RuleKind.REGRESSION, open_bad=1, open_of=1, close=1)
+    seen = observation(threshold(), 12, "C")
+    told = decide(rule, [replace(seen, condition=replace(seen.condition, since_run=9))], None, START)
+    assert told.evidence["first_bad_run"] == 9
+    assert decide(rule, [seen], None, START).evidence["first_bad_run"] == seen.run_id

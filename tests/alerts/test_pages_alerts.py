@@ -1,0 +1,454 @@
+"""The pages of alerts: found by what matters, told with why, what is next and who heard, acknowledged with a note."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from app.domain.delivery.hooks import Receipt
+from app.domain.model import Outcome
+from app.services.alerts import alert_details, alert_lines
+from app.services.alerts.alert_links import Links
+from app.services.alerts.alert_views import AlertQuestion
+from app.services.catalog import definitions
+from app.services.catalog.api_keys import Scope
+from app.services.runs import scheduling
+from app.store.engine import Store
+from app.web.alert_words import by_cause
+from tests.support.fakes import answered, hits
+from tests.support.html_pages import Page
+from tests.support.pages_service import HOSTILE, Site, csrf, page, site
+from tests.support.world import COVERAGE, LINKS, canary, statements
+from tests.support.world import page as canary_page
+
+CANARIES = [canary("ant", category="procedural"), canary("bee"), canary("cat")]
+AT_ONCE = {"open": {"bad": 1, "of": 1}}
+LOST = {"ant", "bee"}
+
+SUMMARY = "watch: coverage 0.333, below 0.5 since (run 2, index two), 2 of 3 canaries lost their expected chunk"
+
+
+@pytest.fixture
+def pages(sqlite_store: Store) -> Site:
+    """Give the pages over a check that was well once."""
+    made = site(sqlite_store)
+    made.world.apply(canary_page(CANARIES, rules=[{**COVERAGE, **AT_ONCE, "close": 2}], remind="30m"))
+    made.world.run(index_version="one")
+    return made
+
+
+@pytest.fixture
+def firing(pages: Site) -> Site:
+    """Give the pages over a check whose newest run lost two of three chunks, of which a hook has heard."""
+    _lose(pages)
+    pages.world.run(index_version="two")
+    pages.world.deliver_all()
+    return pages
+
+
+def _lose(pages: Site) -> None:
+    for query in LOST:
+        pages.world.probe.answers[query] = answered(hits("noise"))
+
+
+def _section(shown: Page, heading: str) -> str:
+    (found,) = [element.text for element in shown.all("section") if element.get("aria-labelledby") == heading]
+    return found
+
+
+def _listed(shown: Page) -> list[str]:
+    return [element.get("id").removeprefix("to-") for element in shown.all("a") if element.get("id").startswith("to-")]
+
+
+def _untimed(summary: str) -> str:
+    """Leave out the time of a summary: a page is made at the real one."""
+    return re.sub(r"since [^(]* UTC \(", "since (", summary)
+
+
+# --- the list ---
+
+
+def test_a_list_without_alerts_says_when_there_would_be_one(pages: Site) -> None:
+    assert "No alert has ever been raised" in pages.page("/alerts").text
+    assert "No alert like that." in pages.page("/alerts?severity=warning").text
+
+
+def test_an_alert_is_listed_with_what_fell_since_when_and_who_was_told(firing: Site) -> None:
+    (card,) = [element.text for element in firing.page("/alerts").all("article")]
+    assert _untimed(card).startswith(f"{SUMMARY} critical firing")
+    assert "Coverage 0.333 is below 0.5 (critical)" in card
+    assert "1 delivery delivered" in card
+
+
+def test_alerts_are_found_by_state_severity_kind_check_time_and_whether_they_were_seen(firing: Site) -> None:
+    world = firing.world
+    world.probe.all_fail(Outcome.TIMEOUT)
+    for _ in range(2):
+        world.run()
+    kinds = {alert["id"]: alert["kind"] for alert in world.alerts()}
+    assert sorted(kinds.values()) == ["probe_errors", "threshold"]
+    (threshold,) = [number for number, kind in kinds.items() if kind == "threshold"]
+    (errors,) = [number for number, kind in kinds.items() if kind == "probe_errors"]
+    assert firing.client().post(f"/alerts/{threshold}/acknowledge").status_code == 303
+    both = [errors, threshold]
+    wanted = {
+        "": both,
+        "state=open": both,
+        "state=resolved": [],
+        "severity=warning": [],
+        "kind=threshold": [threshold],
+        "check=watch&kind=probe_errors": [errors],
+        "unacknowledged=on": [errors],
+        "within=24h": both,
+        "within=1h&severity=critical&kind=threshold": [threshold],
+    }
+    assert {query: _listed(firing.page(f"/alerts?{query}")) for query in wanted} == wanted
+
+
+def test_alerts_of_long_ago_are_not_of_the_last_hour(firing: Site) -> None:
+    assert _listed(firing.page("/alerts?within=1h")) == ["1"]
+    firing.world.probe.all_answer()
+    firing.world.clock.now = datetime.now(UTC) - timedelta(days=3)
+    _lose(firing)
+    firing.world.apply(canary_page(CANARIES[:2], slug="older", suite="other", rules=[{**COVERAGE, **AT_ONCE}]))
+    firing.world.run("older")
+    assert _listed(firing.page("/alerts?within=1h&check=older")) == []
+    assert _listed(firing.page("/alerts?within=7d&check=older")) == ["2"]
+
+
+def test_how_many_are_open_and_not_seen_is_counted(firing: Site) -> None:
+    shown = firing.page("/alerts")
+    tabs = {element.get("id"): element.text for element in shown.all("a") if element.get("id").startswith("tab-")}
+    assert (tabs["tab-open"], tabs["tab-pending"], tabs["tab-resolved"]) == ("open 1", "pending 0", "resolved")
+    assert shown.one("a", id="unseen").text == "1 not acknowledged"
+    firing.client().post("/alerts/1/acknowledge")
+    assert not firing.page("/alerts").all("a", id="unseen")
+
+
+def test_older_alerts_stand_on_the_next_page(pages: Site) -> None:
+    world = pages.world
+    rules = [{**COVERAGE, **AT_ONCE, "key": f"rule-{number:02}"} for number in range(21)]
+    world.apply(canary_page(CANARIES, rules=rules))
+    _lose(pages)
+    world.run()
+    first = pages.page("/alerts?severity=critical")
+    assert len(_listed(first)) == 20
+    assert _listed(pages.page(first.one("a", id="older").get("href"))) == ["1"]
+
+
+def test_more_alerts_ask_no_more_of_the_database(pages: Site) -> None:
+    world, seen = pages.world, []
+    slugs = [f"c{number}" for number in range(5)]
+    for slug in slugs:
+        world.apply(*(_check(one) for one in slugs[: slugs.index(slug) + 1]))
+        world.probe.all_answer()
+        world.run(slug)
+        _lose(pages)
+        bad = [world.run(slug) for _ in range(2)]
+        assert {one["since_run"] for one in world.alerts(check=slug)} == {str(bad[0].id)}
+        asked: list[str] = []
+        with statements(world.store, asked.append):
+            lines = alert_lines.lines(world.store, AlertQuestion(), before=None, limit=20)
+        assert {line.summary.partition(" since ")[0] for line in lines} == {
+            f"{one}: coverage 0.333, below 0.5" for one in slugs[: slugs.index(slug) + 1]
+        }
+        seen.append(len(asked))
+    assert len(set(seen)) == 1
+
+
+def test_an_alert_that_went_on_for_long_asks_no_more_of_the_database(pages: Site) -> None:
+    world, seen = pages.world, []
+    rule = {**COVERAGE, "open": {"bad": 2, "of": 10}, "close": 2}
+    world.apply(canary_page(CANARIES, rules=[rule], remind="5m"))
+    _lose(pages)
+    world.run()
+    for _ in range(2):
+        for _ in range(3):
+            world.run()
+            world.clock.advance(300)
+            world.tick()
+            world.deliver_all()
+        asked: list[str] = []
+        with statements(world.store, asked.append):
+            found = alert_details.details(world.store, 1, links=LINKS, now=world.clock())
+        seen.append((len(found.alert["transitions"]), len(found.versions), len(asked)))
+    assert seen[0][0] < seen[1][0]
+    assert seen[0][1] < seen[1][1]
+    assert seen[0][2] == seen[1][2]
+
+
+def _check(slug: str) -> dict[str, Any]:
+    """Describe a check of its own suite with two rules that look at coverage."""
+    rules = [{**COVERAGE, **AT_ONCE}, {**COVERAGE, **AT_ONCE, "key": "again"}]
+    described = canary_page(CANARIES, slug=slug, suite=f"suite-{slug}", rules=rules, hooks=[])
+    return described if slug == "c0" else {**described, "retrievers": [], "hooks": []}
+
+
+def test_a_warning_beside_a_critical_alert_says_that_its_incident_was_open(pages: Site) -> None:
+    warning = {**COVERAGE, **AT_ONCE, "key": "soft", "warning": {"below": 0.9}, "critical": {"below": 0.1}}
+    pages.world.apply(canary_page(CANARIES, rules=[{**COVERAGE, **AT_ONCE}, warning]))
+    _lose(pages)
+    pages.world.run()
+    shown = pages.page("/alerts?severity=warning").one("article").text
+    assert "No message of its own: its incident was open already." in shown
+
+
+@pytest.mark.parametrize("wrong", ["severity=loud", "kind=none", "within=ever", "state=ok"])
+def test_a_filter_there_is_not_is_refused_in_words(pages: Site, wrong: str) -> None:
+    assert f"{wrong.partition('=')[0]}: is one of" in pages.page(f"/alerts?{wrong}", 422).text
+
+
+# --- one alert ---
+
+
+def test_an_alert_says_what_fell_what_the_rule_saw_and_since_which_index(firing: Site) -> None:
+    shown = firing.page("/alerts/1")
+    assert _untimed(shown.one("h1").text) == SUMMARY
+    headline = _section(shown, "title")
+    assert "Coverage 0.333 is below 0.5 (critical)" in headline
+    assert "when the index version changed from one to two" in headline
+    why = _section(shown, "why")
+    assert "Coverage: warning below 0.9, critical below 0.5." in why
+    assert "It opens at once and closes after 2 good runs in a row." in why
+    assert "It opened at once. The newest run was bad; 0 good in a row since it opened." in why
+    assert "of 1" not in why
+    rows = [row.text for row in shown.all("tr") if row.text.startswith("run 2")]
+    assert len(rows) == 1
+    assert rows[0].endswith("two 0.333 0.500 critical opened it")
+
+
+def test_an_alert_says_what_closes_it_and_counts_down(firing: Site) -> None:
+    assert _section(firing.page("/alerts/1"), "next").startswith("What is next 2 more good runs would close it.")
+    firing.world.probe.all_answer()
+    firing.world.run()
+    after = firing.page("/alerts/1")
+    assert _section(after, "next").startswith("What is next 1 more good run would close it.")
+    assert "recovering" in _section(after, "title")
+    firing.world.run()
+    assert "it is over" in _section(firing.page("/alerts/1"), "next")
+
+
+def test_degraded_canaries_are_told_with_their_ranks_and_lead_to_their_pages(firing: Site) -> None:
+    shown = firing.page("/alerts/1")
+    rows = [row.text for row in shown.all("tr") if row.text.startswith(("ant", "bee"))]
+    assert rows == ["ant ant missing 1 not found", "bee bee missing 1 not found"]
+    assert shown.all("a", href="/checks/watch/canaries/ant")
+    assert "Changed canaries now" in _section(shown, "degraded")
+
+
+def test_degraded_canaries_stay_told_while_runs_measure_nobody_and_the_run_they_are_of_is_named(firing: Site) -> None:
+    firing.world.probe.all_fail(Outcome.TIMEOUT)
+    silent = firing.world.run()
+    shown = firing.page("/alerts/1")
+    told = _section(shown, "degraded")
+    assert told.startswith("Changed canaries in the last run with a verdict By run 2, sorted by severity")
+    assert f"The newest run, {silent.id}, measured too little for a verdict." in told
+    rows = [row.text for row in shown.all("tr") if row.text.startswith(("ant", "bee"))]
+    assert rows == ["ant ant missing 1 not found", "bee bee missing 1 not found"]
+
+
+def test_a_resolved_alert_keeps_what_was_degraded_and_what_happened(firing: Site) -> None:
+    together = "fell, which points at"
+    assert together in _section(firing.page("/alerts/1"), "title")
+    firing.world.probe.all_answer()
+    for _ in range(2):
+        firing.world.run()
+    shown = firing.page("/alerts/1")
+    headline = _section(shown, "title")
+    assert together not in headline
+    assert "Rule threshold-coverage of watch: when it ended: Coverage 1" in headline
+    assert "Changed canaries at last notification" in _section(shown, "degraded")
+    assert shown.all("a", href="/checks/watch/canaries/bee")
+    happened = [item.text for item in shown.all("li") if item.text.startswith(("Opened", "Resolved"))]
+    assert [item.split()[0] for item in happened] == ["Opened", "Resolved"]
+    assert not shown.all("form", class_="acknowledge")
+
+
+def test_an_alert_that_is_over_still_shows_the_runs_that_opened_it_beside_those_that_ended_it(pages: Site) -> None:
+    pages.world.apply(canary_page(CANARIES, rules=[{**COVERAGE, "open": {"bad": 2, "of": 3}, "close": 2}]))
+    _lose(pages)
+    for _ in range(6):  # opens at run 3, and goes on for longer than a rule looks back
+        pages.world.run(index_version="two")
+    pages.world.probe.all_answer()
+    for _ in range(2):
+        pages.world.run(index_version="three")
+    shown = pages.page("/alerts/1")
+    why = _section(shown, "why")
+    assert "It opened on 2 bad of 3, 2 of them critical. When it ended, 2 runs had been good in a row." in why
+    rows = [row.text for row in shown.all("tr") if row.text.startswith(("run ", "Runs in between"))]
+    assert [" ".join(row.split()[:2]) for row in rows] == [
+        "run 1",
+        "run 2",
+        "run 3",
+        "Runs in",
+        "run 7",
+        "run 8",
+        "run 9",
+    ]
+    assert rows[2].endswith("two 0.333 0.500 critical opened it")
+    assert rows[-1].endswith("three 1.000 0.900 good ended it")
+    assert shown.all("a", href="/runs/1/diff/7"), "the newest bad run, though not of the last look alone"
+
+
+def test_what_is_over_is_listed_by_what_had_fallen_and_not_by_what_is_well(firing: Site) -> None:
+    firing.world.probe.all_answer()
+    for _ in range(2):
+        firing.world.run()
+    assert _untimed(firing.page("/alerts").one("a", id="to-1").text) == SUMMARY
+
+
+def test_an_alert_leads_to_its_runs_their_difference_and_the_links_of_the_setup(firing: Site) -> None:
+    look = [element.get("href") for element in firing.page("/alerts/1").all("a")]
+    assert {"/checks/watch", "/runs/2", "/runs/1/diff/2"} <= set(look)
+    links = Links(
+        public_url="http://c.test", dashboard_url="https://g.test/{check}", runbook_url="https://r.test/{rule}"
+    )
+    found = alert_details.details(firing.world.store, 1, links=links, now=firing.world.clock())
+    assert (found.dashboard, found.runbook) == ("https://g.test/watch", "https://r.test/threshold-coverage")
+
+
+def test_other_alerts_of_the_same_check_are_named(pages: Site) -> None:
+    rules = [{**COVERAGE, **AT_ONCE}, {**COVERAGE, **AT_ONCE, "measure": "health_score", "key": "health"}]
+    pages.world.apply(canary_page(CANARIES, rules=rules))
+    pages.world.probe.all_miss()
+    for one in CANARIES:
+        pages.world.probe.answers[one["query"]] = answered(hits("noise", scores=[0.1]))
+    pages.world.run()
+    ids = {alert["rule"]: alert["id"] for alert in pages.world.alerts()}
+    incident = _section(pages.page(f"/alerts/{ids['health']}"), "incident")
+    assert "are one incident: one page per hook" in incident
+    assert "threshold-coverage" in incident
+
+
+def test_alerts_of_one_incident_stand_together_in_the_list(pages: Site) -> None:
+    rules = [{**COVERAGE, **AT_ONCE}, {**COVERAGE, **AT_ONCE, "measure": "health_score", "key": "health"}]
+    pages.world.apply(canary_page(CANARIES, rules=rules))
+    pages.world.probe.all_miss()
+    for one in CANARIES:
+        pages.world.probe.answers[one["query"]] = answered(hits("noise", scores=[0.1]))
+    pages.world.run()
+    (number,) = {alert["incident_id"] for alert in pages.world.alerts()}
+    shown = pages.page("/alerts")
+    group = next(one for one in shown.all("section") if one.attributes.get("aria-labelledby") == f"incident-{number}")
+    assert "quality · 2 alerts" in group.text
+    assert len(shown.all("article")) == 2
+    assert len(pages.page(f"/alerts?incident_id={number}").all("article")) == 2
+    assert "No alert like that" in pages.page("/alerts?incident_id=999").text
+
+
+def test_who_was_told_is_shown_with_what_they_answered_and_when_it_is_tried_again(pages: Site) -> None:
+    _lose(pages)
+    pages.world.run()
+    pages.world.send.receipts = [Receipt(ok=False, http_status=503, error="http_5xx", detail="answered 503")]
+    pages.world.deliver_all()
+    told = _section(pages.page("/alerts/1"), "told")
+    assert "ops opened" in told
+    assert "HTTP 503, failed over it: answered 503" in told
+    assert "next attempt" in told
+
+
+def test_a_rule_that_is_gone_is_told_in_words_not_in_those_of_programs(firing: Site) -> None:
+    firing.world.apply(canary_page(CANARIES, rules=[{**COVERAGE, "key": "another"}]))
+    shown = firing.page("/alerts/1")
+    assert "The rule was removed from the check." in shown.text
+    assert "rule_removed" not in shown.text
+    assert "It opened at once." in _section(shown, "why"), "what the rule saw before"
+
+
+def test_a_check_of_which_nothing_comes_is_told_with_its_deadline(pages: Site) -> None:
+    world = pages.world
+    world.clock.advance(1200)
+    check = definitions.find(world.store, "check", "watch")
+    started = world.clock() - timedelta(days=1)
+    assert scheduling.watch_for_silence(world.store, check.id, started_at=started, now=world.clock())
+    shown = pages.page("/alerts/1")
+    assert "Second scheduled run after that" in _section(shown, "why")
+    assert "It resolves when a run completes" in _section(shown, "next")
+    assert not shown.all("section", **{"aria-labelledby": "degraded"})
+
+
+def test_a_silenced_alert_names_the_silence(pages: Site) -> None:
+    silence = {"slug": "night", "all": True, "ends": (datetime.now(UTC) + timedelta(hours=2)).isoformat()}
+    described = canary_page(CANARIES, rules=[{**COVERAGE, **AT_ONCE}])
+    pages.world.apply({**described, "silences": [silence]})
+    _lose(pages)
+    pages.world.run()
+    shown = pages.page("/alerts/1")
+    assert "a silence keeps it back" in _section(shown, "history")
+    assert shown.all("a", href="/silences/night")
+    assert "Nobody" in _section(shown, "told")
+
+
+# --- acting ---
+
+
+def test_an_alert_is_acknowledged_with_a_note_that_others_read(firing: Site) -> None:
+    client = firing.signed_in(firing.key(Scope.WRITE))
+    answer = client.post("/alerts/1/acknowledge", data={"note": " index is being rebuilt ", "csrf": csrf(client)})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/alerts/1")
+    shown = page(client.get("/alerts/1"))
+    assert "Acknowledged by somebody: index is being rebuilt." in _section(shown, "history")
+    assert "No reminder: it was acknowledged." in _section(shown, "next")
+    assert not shown.all("form", class_="acknowledge")
+
+
+def test_a_note_too_long_is_refused_beside_the_field_and_kept(firing: Site) -> None:
+    shown = page(firing.client().post("/alerts/1/acknowledge", data={"note": "x" * 1001}), 422)
+    assert "at most 1000 characters" in shown.one("span", id="note-error").text
+    assert shown.one("input", id="note").get("value") == "x" * 1001
+    assert firing.world.alerts()[0]["acknowledged_at"] is None
+
+
+def test_an_alert_that_is_over_cannot_be_acknowledged_and_says_so(firing: Site) -> None:
+    firing.world.probe.all_answer()
+    for _ in range(2):
+        firing.world.run()
+    shown = page(firing.client().post("/alerts/1/acknowledge"), 409)
+    assert "has resolved" in shown.one("p", class_="warning").text
+
+
+def test_a_key_that_may_only_read_sees_the_buttons_disabled_and_acknowledges_nothing(firing: Site) -> None:
+    client = firing.signed_in(firing.key(Scope.READ))
+    shown = page(client.get("/alerts/1"))
+    (button,) = [one for one in shown.all("button") if one.text == "Acknowledge"]
+    assert "disabled" in button.attributes
+    assert button.get("title") == "This key may only read"
+    assert client.post("/alerts/1/acknowledge", data={"csrf": csrf(client)}).status_code == 403
+    assert firing.world.alerts()[0]["acknowledged_at"] is None
+
+
+def test_silencing_an_alert_begins_with_a_form_that_says_exactly_that(firing: Site) -> None:
+    (link,) = [one for one in firing.page("/alerts/1").all("a") if one.text == "Silence this"]
+    asked = parse_qs(urlsplit(link.get("href")).query)
+    assert (asked["checks"], asked["rules"]) == (["watch"], ["threshold-coverage"])
+    form = firing.page(link.get("href"))
+    assert form.one("input", name="slug").get("value") == "watch-threshold-coverage"
+    assert "1 open alert would be held back now" in _section(form, "preview-title")
+
+
+def test_what_strangers_wrote_is_only_text(sqlite_store: Store) -> None:
+    made = site(sqlite_store)
+    made.world.apply(canary_page([canary("ant", query=HOSTILE), canary("bee")], rules=[{**COVERAGE, **AT_ONCE}]))
+    made.world.probe.all_miss()
+    made.world.send.receipts = [Receipt(ok=False, http_status=500, error="http_5xx", detail=HOSTILE)]
+    made.world.run(index_version=HOSTILE)
+    made.world.deliver_all()
+    made.client().post("/alerts/1/acknowledge", data={"note": HOSTILE})
+    for path in ("/alerts", "/alerts/1"):
+        shown = made.page(path)
+        assert not shown.all("img", src="x"), path
+        assert all(script.get("src").startswith("/static/") for script in shown.all("script")), path
+    assert HOSTILE in made.page("/alerts/1").text
+
+
+def test_a_cause_stands_once_on_the_page_of_an_alert_however_many_canaries_share_it() -> None:
+    told = [("ant", "missing"), ("bee", None), *((f"c{number}", "missing") for number in range(8))]
+    canaries = [{"key": key, "cause": cause, "cause_reason": "in no deep result"} for key, cause in told]
+    groups = by_cause(canaries)
+    assert [(group["title"], len(group["canaries"])) for group in groups] == [
+        ("9 missing from the index", 9),
+        ("1 not diagnosed", 1),
+    ]
+    assert groups[0]["detail"] == "in no deep result"

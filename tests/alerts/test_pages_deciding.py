@@ -1,0 +1,208 @@
+"""The pages on which somebody decides: why a canary degraded, what took a chunk's place, what is normal."""
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from app.services.catalog import definitions
+from app.services.catalog.api_keys import Scope
+from app.services.detection import baselines
+from app.services.diagnosis import reanchoring
+from app.store.engine import Store
+from app.store.tables import reanchors
+from tests.support.html_pages import Page
+from tests.support.library import API, FILE, Diagnosed, shelf
+from tests.support.pages_service import HOSTILE, Site, csrf, page
+
+CHECK = "/checks/watch"
+KEY = shelf()[0]["key"]
+
+
+def _site(store: Store, *renamed: str, owner: str = API, canaries: list[dict[str, Any]] | None = None) -> Site:
+    """Give the pages over a check whose index named these chunks anew, which a run has noticed and asked about."""
+    setting = Diagnosed.of(store, canaries or shelf(), owner=owner)
+    setting.run()
+    for key in renamed:
+        setting.library.chunks[f"{key}@2"] = setting.library.chunks.pop(key)
+    setting.run()
+    return Site(world=setting.world, probe=setting.library)
+
+
+def _named(shown: Page, section: str) -> str:
+    """Give the text of the section with this heading."""
+    found = [element.text for element in shown.all("section") if element.get("aria-labelledby") == section]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_canary_is_shown_with_its_cause_its_states_and_what_it_should_find(sqlite_store: Store) -> None:
+    shown = _site(sqlite_store, KEY).page(f"{CHECK}/canaries/{KEY}")
+    assert "rechunked" in _named(shown, "diagnosis")
+    assert "1 new judgment proposed" in _named(shown, "diagnosis")
+    assert KEY in _named(shown, "expects")
+    states = [row.text for row in shown.all("tr")]
+    assert any("degraded" in row and "now" in row for row in states)
+    assert any("healthy" in row for row in states)
+
+
+def test_asking_why_on_the_page_asks_the_retriever_and_comes_back(sqlite_store: Store) -> None:
+    site = _site(sqlite_store)
+    client = site.client()
+    assert "Cause" not in site.page(f"{CHECK}/canaries/{KEY}").text
+    answer = client.post(f"{CHECK}/canaries/{KEY}/diagnosis")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{CHECK}/canaries/{KEY}#diagnosis")
+    assert "by " in _named(page(client.get(f"{CHECK}/canaries/{KEY}")), "diagnosis")
+
+
+def test_asking_why_of_what_was_changed_since_is_refused_on_the_page(sqlite_store: Store) -> None:
+    site = _site(sqlite_store)
+    changed = [{**one, "min_relevance_score": 0.1} for one in shelf()]
+    Diagnosed(world=site.world).apply(changed, owner=API)
+    shown = page(site.client().post(f"{CHECK}/canaries/{KEY}/diagnosis"), 409)
+    assert "run the check, then ask again" in shown.one("p", class_="warning", role="alert").text
+
+
+def test_what_is_ticked_is_accepted_and_the_canary_expects_the_new_chunk(sqlite_store: Store) -> None:
+    site = _site(sqlite_store, KEY)
+    assert "Look at what took their place" in site.page(CHECK).text
+    (box,) = site.page(f"{CHECK}/reanchors").all("input", name="proposal")
+    shown = page(site.client().post(f"{CHECK}/reanchors", data={"proposal": box.get("value"), "answer": "accept"}))
+    assert "1 judgment replaced" in shown.one("div", role="status").text
+    assert not shown.all("input", name="proposal")
+    expected = definitions.find_canary(sqlite_store, "suite", KEY).body["expected_chunks"]
+    assert [chunk["id"] for chunk in expected] == [f"{KEY}@2"]
+
+
+def test_the_old_text_and_the_new_stand_side_by_side_with_what_both_say_marked(sqlite_store: Store) -> None:
+    setting = Diagnosed.of(sqlite_store, shelf(), owner=API)
+    setting.run()
+    old = setting.library.chunks.pop(KEY)
+    setting.library.chunks[f"{KEY}@2"] = f"Before it. {old} After it."
+    setting.run()
+    shown = Site(world=setting.world, probe=setting.library).page(f"{CHECK}/reanchors")
+    assert [one.text for one in shown.all("blockquote")] == [old, f"Before it. {old} After it."]
+    assert [one.text for one in shown.all("mark")] == [old, old]
+    (told,) = reanchoring.list_all(sqlite_store, "watch", state=None, limit=9)
+    assert (told["old_text"], told["new_texts"]) == (old, [f"Before it. {old} After it."])
+
+
+@pytest.mark.parametrize("answer", ["accept", "reject"])
+def test_what_was_decided_stays_listed_with_who_did_it(sqlite_store: Store, answer: str) -> None:
+    site = _site(sqlite_store, KEY)
+    (box,) = site.page(f"{CHECK}/reanchors").all("input", name="proposal")
+    client = site.signed_in(site.key(Scope.WRITE))
+    told = {"proposal": box.get("value"), "answer": answer}
+    assert client.post(f"{CHECK}/reanchors", data={**told, "csrf": csrf(client)}).status_code == 200
+    text = _named(page(client.get(f"{CHECK}/reanchors")), "decided")
+    assert f"{KEY} {answer}ed somebody, " in text
+    assert f"{KEY}@2" in text
+
+
+def test_a_proposal_from_before_texts_were_kept_is_shown_without_them(sqlite_store: Store) -> None:
+    site = _site(sqlite_store, KEY)
+    with sqlite_store.write() as connection:
+        connection.execute(sa.update(reanchors).values(texts=None))
+    shown = site.page(f"{CHECK}/reanchors")
+    assert "Its text was not kept" in shown.text
+    assert shown.all("input", name="proposal")
+
+
+def test_what_is_rejected_stays_as_it_was(sqlite_store: Store) -> None:
+    site = _site(sqlite_store, KEY)
+    (box,) = site.page(f"{CHECK}/reanchors").all("input", name="proposal")
+    shown = page(site.client().post(f"{CHECK}/reanchors", data={"proposal": box.get("value"), "answer": "reject"}))
+    assert "1 proposal rejected" in shown.one("div", role="status").text
+    assert definitions.find_canary(sqlite_store, "suite", KEY).body["expected_chunks"][0]["id"] == KEY
+
+
+def test_a_canary_of_a_file_gives_something_to_commit(sqlite_store: Store) -> None:
+    site = _site(sqlite_store, KEY, owner=FILE)
+    (box,) = site.page(f"{CHECK}/reanchors").all("input", name="proposal")
+    shown = page(site.client().post(f"{CHECK}/reanchors", data={"proposal": box.get("value"), "answer": "accept"}))
+    assert f"{KEY}@2" in shown.one("pre", id="patched-1").text
+    assert shown.all("input", name="proposal"), "it waits until the file says so"
+
+
+def test_ticking_nothing_changes_nothing(sqlite_store: Store) -> None:
+    site = _site(sqlite_store, KEY)
+    shown = page(site.client().post(f"{CHECK}/reanchors", data={"answer": "accept"}))
+    assert "tick at least one proposal" in shown.one("div", role="alert").text
+    assert len(shown.all("input", name="proposal")) == 1
+
+
+@pytest.mark.parametrize("proposal", ["999", "9" * 18, "9" * 19, "9" * 30, "9" * 5000, "-1", "\u0661", "one"])
+def test_a_proposal_there_is_not_is_refused_and_nothing_is_changed(sqlite_store: Store, proposal: str) -> None:
+    site = _site(sqlite_store, KEY)
+    (box,) = site.page(f"{CHECK}/reanchors").all("input", name="proposal")
+    told = {"proposal": [box.get("value"), proposal], "answer": "accept"}
+    shown = page(site.client().post(f"{CHECK}/reanchors", data=told), 422)
+    assert "no proposal" in shown.one("div", role="alert").text
+    assert len(shown.all("input", name="proposal")) == 1
+
+
+@pytest.mark.parametrize("answer", [{}, {"answer": ""}, {"answer": "bogus"}, {"answer": "Accept"}])
+def test_what_is_neither_yes_nor_no_is_refused_and_rejects_nothing(sqlite_store: Store, answer: dict[str, str]) -> None:
+    site = _site(sqlite_store, KEY)
+    (box,) = site.page(f"{CHECK}/reanchors").all("input", name="proposal")
+    refused = site.client().post(f"{CHECK}/reanchors", data={"proposal": box.get("value"), **answer})
+    assert "is 'accept' or 'reject'" in page(refused, 422).text
+    assert len(site.page(f"{CHECK}/reanchors").all("input", name="proposal")) == 1
+
+
+def test_the_present_is_accepted_with_one_click_and_who_did_it_is_kept(sqlite_store: Store) -> None:
+    site = _site(sqlite_store)
+    client = site.signed_in(site.key(Scope.WRITE))
+    told = {"answer": "accept", "note": "a new model", "csrf": csrf(client)}
+    answer = client.post(f"{CHECK}/baseline", data=told)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{CHECK}#detector")
+    (choice,) = baselines.show(sqlite_store, "watch")["choices"]
+    assert (choice["action"], choice["by"], choice["note"]) == ("accepted", "somebody", "a new model")
+    shown = _named(page(client.get(CHECK)), "detector")
+    assert "new normal accepted" in shown
+    assert "a new model" in shown
+
+
+def test_a_pinned_baseline_follows_the_runs_again(sqlite_store: Store) -> None:
+    site = _site(sqlite_store)
+    baselines.pin(sqlite_store, "watch", "1", by="Ada", note=None, now=site.world.clock())
+    assert "pinned to run 1" in _named(site.page(CHECK), "detector")
+    assert site.client().post(f"{CHECK}/baseline", data={"answer": "follow"}).status_code == 303
+    assert baselines.show(sqlite_store, "watch")["mode"] == "moving"
+
+
+@pytest.mark.parametrize("path", ["/checks/watch/baseline", "/checks/watch/reanchors", "/alerts/1/acknowledge"])
+def test_a_session_without_its_token_decides_nothing(sqlite_store: Store, path: str) -> None:
+    site = _site(sqlite_store, KEY)
+    client = site.signed_in(site.key(Scope.ADMIN))
+    assert client.post(path, data={"answer": "accept", "proposal": "1"}).status_code == 403
+    assert baselines.show(sqlite_store, "watch")["choices"] == []
+
+
+def test_an_alert_says_what_would_close_it_and_is_acknowledged_there(sqlite_store: Store) -> None:
+    site = _site(sqlite_store, KEY)
+    (alert,) = site.world.alerts()
+    path = f"/alerts/{alert['id']}"
+    shown = site.page(path)
+    assert "It resolves after 1 good run" in _named(shown, "next")
+    assert shown.all("form", action=f"{path}/acknowledge")
+    answer = site.client().post(f"{path}/acknowledge")
+    assert (answer.status_code, answer.headers["location"]) == (303, path)
+    after = site.page(path)
+    assert "acknowledged" in after.text
+    assert not after.all("form", action=f"{path}/acknowledge")
+
+
+def test_hostile_names_and_texts_are_only_text_on_these_pages(sqlite_store: Store) -> None:
+    canaries = [{**one, "query": f"{one['query']} {HOSTILE}"} for one in shelf()]
+    setting = Diagnosed.of(sqlite_store, canaries, owner=API)
+    setting.run()
+    setting.library.chunks[f"{KEY}{HOSTILE}"] = setting.library.chunks.pop(KEY)
+    setting.library.index_version = HOSTILE
+    setting.run()
+    site = Site(world=setting.world, probe=setting.library)
+    for path in (CHECK, f"{CHECK}/canaries/{KEY}", f"{CHECK}/reanchors", "/alerts/1"):
+        shown = site.page(path)
+        assert "onerror=" in shown.text or "onerror=" in str([one.attributes for one in shown.elements]), path
+        assert not shown.all("img", src="x"), path
+        assert all(script.get("src").startswith("/static/") for script in shown.all("script")), path

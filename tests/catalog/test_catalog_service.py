@@ -1,0 +1,350 @@
+"""What should be is applied whole or not at all, owned by one side, versioned, and keeps its secrets."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from app.domain.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError
+from app.domain.model import RunStatus
+from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
+from app.formats.validation_messages import parse_document
+from app.services.catalog import applying, definitions, exporting
+from app.services.catalog.changes import Change
+from app.services.catalog.references import API, FILE
+from app.services.catalog.suite_snapshots import load_suite
+from app.store.catalog import suites
+from app.store.engine import Store
+from app.store.tables import definition_versions
+from tests.conftest import Databases
+from tests.support.fakes import START
+from tests.support.world import CHECK, HOOK, RETRIEVER, SECRET, World, canary, documents, page, race
+
+pytestmark = pytest.mark.databases
+
+TOKEN = "Bearer a-token-nobody-may-read"
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    """Give a world with two canaries, defined by a file."""
+    world = World(store=store)
+    world.apply(page([canary("ant"), canary("bee")]))
+    return world
+
+
+def _said(changes: list[Change]) -> list[tuple[str, str, str]]:
+    return [(change.action, change.kind, change.name) for change in changes]
+
+
+def _with_token(token: str, **more: Any) -> dict[str, Any]:
+    request = {"method": "POST", "headers": {"authorization": token}, "json": {"q": "{{ query }}"}}
+    return {**page([canary("ant")], **more), "retrievers": [{**RETRIEVER, "request": request}]}
+
+
+# --- whole or not at all -------------------------------------------------------------------------------------
+
+
+def test_an_error_in_the_last_document_leaves_nothing(store: Store) -> None:
+    world = World(store=store)
+    before = world.dump()
+    with pytest.raises(InvalidInputError) as caught:
+        world.apply(page([canary("ant")], hooks=["ops", "nowhere"], retriever="missing"))
+    assert [str(problem) for problem in caught.value.problems] == [
+        "canaries.yaml:1: retriever: there is no retriever 'missing'",
+        "canaries.yaml:1: hooks: there is no hook 'nowhere'",
+    ]
+    assert world.dump() == before
+
+
+def test_a_refused_change_leaves_what_is_in_force(world: World) -> None:
+    before = world.dump()
+    with pytest.raises(InvalidInputError):
+        world.apply(page([canary("cat")], suite="other", hooks=["nowhere"]))
+    assert world.dump() == before
+
+
+def test_applying_says_what_it_changes_and_the_second_time_nothing(store: Store) -> None:
+    world = World(store=store)
+    wanted = page([canary("ant"), canary("bee")])
+    expected = [
+        ("create", "suite", "suite"),
+        ("create", "canary", "suite/ant"),
+        ("create", "canary", "suite/bee"),
+        ("create", "retriever", "search"),
+        ("create", "hook", "ops"),
+        ("create", "check", CHECK),
+    ]
+    assert _said(applying.diff(store, world.vault, documents(wanted), managed_by=FILE, now=START)) == expected
+    assert world.count("definitions", "canaries") == {"definitions": 0, "canaries": 0}
+    assert _said(world.apply(wanted)) == expected
+    before = world.dump()
+    assert world.apply(wanted) == []
+    assert world.dump() == before
+
+
+def test_the_difference_shown_is_the_difference_made(world: World) -> None:
+    other = page([canary("bee", min_relevance_score=0.7), canary("cat")], k=3)
+    shown = applying.diff(world.store, world.vault, documents(other), managed_by=FILE, now=START)
+    made = world.apply(other)
+    assert shown == made
+    assert _said(made) == [
+        ("update", "canary", "suite/bee"),
+        ("create", "canary", "suite/cat"),
+        ("archive", "canary", "suite/ant"),
+        ("update", "check", CHECK),
+    ]
+    assert made[0].fields == ("min_relevance_score",)
+    assert made[3].fields == ("k",)
+
+
+def test_what_is_absent_from_the_files_is_archived_and_comes_back(world: World) -> None:
+    run = world.run()
+    gone = world.apply({"suite": "other", "canaries": []})
+    assert set(_said(gone)) == {
+        ("create", "suite", "other"),
+        ("archive", "suite", "suite"),
+        ("archive", "canary", "suite/ant"),
+        ("archive", "canary", "suite/bee"),
+        ("archive", "retriever", "search"),
+        ("archive", "hook", "ops"),
+        ("archive", "check", CHECK),
+    }
+    for kind, slug in (("suite", "suite"), ("check", CHECK), ("hook", "ops")):
+        with pytest.raises(NotFoundError):
+            definitions.find(world.store, kind, slug)
+    assert set(world.results(run)) == {"ant", "bee"}  # history stays
+    back = world.apply(page([canary("ant"), canary("bee")]))
+    notes = {(change.action, change.kind): change.note for change in back}
+    kinds = ("suite", "canary", "retriever", "hook", "check")
+    assert notes == {("create", kind): "was archived" for kind in kinds} | {("archive", "suite"): None}
+    assert definitions.find(world.store, "check", CHECK).archived_at is None
+
+
+def test_replicas_that_start_together_apply_the_same_files_once(store: Store) -> None:
+    world = World(store=store)
+    wanted = documents(page([canary("ant"), canary("bee")]))
+    race(4, lambda _: applying.apply(store, world.vault, wanted, managed_by=FILE, now=START))
+    assert world.count("definitions", "definition_versions", "canaries", "canary_versions") == {
+        "definitions": 4,
+        "definition_versions": 4,
+        "canaries": 2,
+        "canary_versions": 2,
+    }
+
+
+# --- ownership -----------------------------------------------------------------------------------------------
+
+
+def test_what_a_file_owns_is_refused_elsewhere_naming_its_place(world: World) -> None:
+    store, vault = world.store, world.vault
+    place = r"canaries\.yaml:1"
+    with pytest.raises(FileManagedError, match=place):
+        definitions.put(store, vault, "hook", parse_document(HookDocument, HOOK), now=START)
+    with pytest.raises(FileManagedError, match=place):
+        definitions.put(store, vault, "retriever", parse_document(RetrieverDocument, RETRIEVER), now=START)
+    with pytest.raises(FileManagedError, match=place):
+        definitions.archive(store, "check", CHECK, now=START)
+    with pytest.raises(FileManagedError, match=place):
+        definitions.put_canaries(store, "suite", [parse_document(CanaryDocument, canary("ant"))], now=START)
+    with pytest.raises(FileManagedError, match=place):
+        definitions.archive_canary(store, "suite", "ant", now=START)
+    with pytest.raises(FileManagedError, match=place):
+        definitions.put_suite(store, SuiteDocument(slug="suite"), now=START)
+    for changed in (page([canary("ant", query="something else")]), page([], k=7)):
+        with pytest.raises(FileManagedError, match=place):
+            applying.apply(store, vault, documents(changed), managed_by=API, now=START)
+
+
+def test_a_set_that_says_what_the_files_say_changes_nothing_whoever_sends_it(world: World) -> None:
+    wanted = documents(page([canary("ant")]))
+    assert applying.diff(world.store, world.vault, wanted, managed_by=API, now=START) == []
+    assert applying.apply(world.store, world.vault, wanted, managed_by=API, now=START) == []
+    assert definitions.find_canary(world.store, "suite", "ant").managed_by == FILE
+
+
+def test_canaries_of_the_api_live_in_a_file_managed_suite_and_survive_its_files(world: World) -> None:
+    added = parse_document(CanaryDocument, canary("extra"))
+    assert definitions.put_canaries(world.store, "suite", [added], now=START).changed == 1
+    assert definitions.put_canaries(world.store, "suite", [added], now=START).changed == 0
+    world.apply(page([canary("ant")]))
+    assert [row.key for row in definitions.list_canaries(world.store, "suite")] == ["ant", "extra"]
+    assert set(world.results(world.run())) == {"ant", "extra"}
+    definitions.put_suite(world.store, SuiteDocument(slug="suite", canaries=()), now=START)
+    assert [row.key for row in definitions.list_canaries(world.store, "suite")] == ["ant"]
+
+
+def test_a_file_takes_over_what_the_api_made(store: Store) -> None:
+    world = World(store=store)
+    applying.apply(store, world.vault, documents(page([canary("ant")])), managed_by=API, now=START)
+    changes = world.apply(page([canary("ant")]))
+    assert {change.note for change in changes} == {"taken over from the api"}
+    assert definitions.find(store, "check", CHECK).managed_by == FILE
+    assert definitions.find_canary(store, "suite", "ant").managed_by == FILE
+
+
+def test_what_the_api_made_is_not_archived_by_files(store: Store) -> None:
+    world = World(store=store)
+    applying.apply(store, world.vault, documents(page([canary("ant")])), managed_by=API, now=START)
+    world.apply({"suite": "other", "canaries": [canary("cat")]})
+    assert definitions.find(store, "check", CHECK).managed_by == API
+    assert world.run().status is RunStatus.FINISHED
+
+
+def test_what_a_check_uses_cannot_be_archived(store: Store) -> None:
+    world = World(store=store)
+    applying.apply(store, world.vault, documents(page([canary("ant")])), managed_by=API, now=START)
+    for kind, slug in (("suite", "suite"), ("retriever", "search"), ("hook", "ops")):
+        with pytest.raises(ConflictError, match=CHECK):
+            definitions.archive(store, kind, slug, now=START)
+    definitions.archive(store, "check", CHECK, now=START)
+    for kind, slug in (("suite", "suite"), ("retriever", "search"), ("hook", "ops")):
+        definitions.archive(store, kind, slug, now=START)
+        with pytest.raises(NotFoundError):
+            definitions.archive(store, kind, slug, now=START)
+
+
+def test_a_check_that_refers_to_nothing_is_refused_and_not_saved(world: World) -> None:
+    wanted = {**page()["checks"][0], "slug": "new", "suite": "nothing", "hooks": ["nobody"]}
+    before = world.dump()
+    with pytest.raises(InvalidInputError) as caught:
+        definitions.put(world.store, world.vault, "check", parse_document(CheckDocument, wanted), now=START)
+    assert [problem.path for problem in caught.value.problems] == ["suite", "hooks"]
+    assert world.dump() == before
+
+
+# --- versions ------------------------------------------------------------------------------------------------
+
+
+def test_a_version_is_used_again_when_its_content_returns(world: World) -> None:
+    versions = {definitions.find(world.store, "check", CHECK).version_id}
+    before = world.count("definition_versions", "canary_versions")
+    world.apply(page([canary("ant", tags=["x"]), canary("bee")], k=3))
+    versions.add(definitions.find(world.store, "check", CHECK).version_id)
+    world.apply(page([canary("ant"), canary("bee")]))
+    assert definitions.find(world.store, "check", CHECK).version_id in versions
+    assert len(versions) == 2
+    assert world.count("definition_versions", "canary_versions") == {name: n + 1 for name, n in before.items()}
+
+
+def test_hashes_do_not_depend_on_order_place_or_defaults_written_out(store: Store) -> None:
+    world = World(store=store)
+    world.apply(page([canary("ant", tags=["a", "b"])], k=5, enabled=True))
+    check, ant = definitions.find(store, "check", CHECK).hash, definitions.find_canary(store, "suite", "ant").hash
+    wanted = page([canary("ant", tags=["b", "a"], category="simple_factual")])
+    wanted["checks"] = [dict(reversed(wanted["checks"][0].items()))]
+    world.apply({"suite": "zero", "canaries": []}, wanted)
+    assert (definitions.find(store, "check", CHECK).hash, definitions.find_canary(store, "suite", "ant").hash) == (
+        check,
+        ant,
+    )
+
+
+def test_a_suite_is_frozen_once_for_each_revision(world: World) -> None:
+    for _ in range(3):
+        world.run()
+    assert world.count("suite_versions") == {"suite_versions": 1}
+    world.apply(page([canary("ant"), canary("bee")], k=3))
+    world.run()
+    assert world.count("suite_versions") == {"suite_versions": 1}
+    world.apply(page([canary("ant"), canary("bee"), canary("cat")]))
+    world.run()
+    assert world.count("suite_versions") == {"suite_versions": 2}
+
+
+def test_threads_that_freeze_at_once_freeze_the_same(world: World) -> None:
+    suite = definitions.find(world.store, "suite", "suite").id
+
+    def freeze(number: int) -> tuple[str, list[str]] | None:
+        if number == 0:
+            added = [parse_document(CanaryDocument, canary(f"extra-{n}")) for n in range(5)]
+            definitions.put_canaries(world.store, "suite", added, now=START)
+            return None
+        with world.store.write() as connection:
+            found = load_suite(connection, suites.freeze_suite(connection, suite, number))
+        return found.hash, [member.key for member in found.members]
+
+    frozen = {one[0]: one[1] for one in race(6, freeze) if one is not None}
+    assert all(len(keys) in {2, 7} for keys in frozen.values())
+    assert len(frozen) <= 2
+
+
+# --- secrets -------------------------------------------------------------------------------------------------
+
+
+def test_secrets_are_not_in_the_database(store: Store) -> None:
+    world = World(store=store)
+    world.apply(_with_token(TOKEN))
+    world.run()
+    dumped = repr(world.dump())
+    assert "authorization" in dumped
+    for secret in (TOKEN, SECRET, SECRET.removeprefix("whsec_")):
+        assert secret not in dumped
+
+
+def test_secrets_are_not_in_the_database_file(databases: Databases) -> None:
+    url = databases.sqlite()
+    world = World(store=Store(url))
+    world.apply(_with_token(TOKEN))
+    world.run()
+    world.store.close()
+    file = Path(url.removeprefix("sqlite:///"))
+    raw = b"".join(part.read_bytes() for part in file.parent.glob(f"{file.name}*"))
+    assert b"authorization" in raw
+    for secret in (TOKEN, SECRET, SECRET.removeprefix("whsec_")):
+        assert secret.encode() not in raw
+
+
+def test_a_renewed_secret_is_no_new_version_and_is_used_by_the_next_run(store: Store) -> None:
+    world = World(store=store)
+    world.apply(_with_token(TOKEN))
+    before = definitions.find(store, "retriever", "search")
+    world.run()
+    changes = world.apply(_with_token("Bearer renewed"))
+    assert [(change.name, change.fields) for change in changes] == [("search", ("secrets",))]
+    after = definitions.find(store, "retriever", "search")
+    assert (after.version_id, after.hash) == (before.version_id, before.hash)
+    world.run()
+    used = [asking.retriever.headers["authorization"] for asking in world.probe.askings]
+    assert used == [TOKEN, "Bearer renewed"]
+
+
+def test_a_removed_secret_is_gone(store: Store) -> None:
+    world = World(store=store)
+    world.apply(page([canary("ant")]))
+    assert definitions.find(store, "hook", "ops").secrets is not None
+    changes = world.apply({**page([canary("ant")]), "hooks": [{**HOOK, "secret": None}]})
+    assert [(change.name, change.fields) for change in changes] == [("ops", ("secrets",))]
+    assert definitions.find(store, "hook", "ops").secrets is None
+
+
+def test_the_api_can_take_a_secret_away_too(store: Store) -> None:
+    world = World(store=store)
+    definitions.put(store, world.vault, "hook", parse_document(HookDocument, HOOK), now=START)
+    assert definitions.stored_secrets(store, world.vault, "hook", "ops") == {"secret": SECRET}
+    definitions.put(store, world.vault, "hook", parse_document(HookDocument, {**HOOK, "secret": None}), now=START)
+    assert definitions.stored_secrets(store, world.vault, "hook", "ops") == {}
+
+
+def test_secrets_of_a_file_are_not_given_to_the_api(world: World) -> None:
+    assert definitions.stored_secrets(world.store, world.vault, "hook", "ops") == {}
+
+
+def test_no_two_versions_in_force_share_a_ciphertext(store: Store) -> None:
+    """Fernet draws a nonce for every encryption, so equal secrets do not show as equal."""
+    world = World(store=store)
+    hooks = [HOOK, {**HOOK, "slug": "twin"}]
+    world.apply({**page([canary("ant")]), "hooks": hooks})
+    with store.read() as connection:
+        secrets = connection.execute(sa.select(definition_versions.c.secrets)).scalars().all()
+    tokens = [bytes(one) for one in secrets if one is not None]
+    assert len(set(tokens)) == len(tokens) == 2
+
+
+def test_everything_in_force_reads_back_as_documents_without_secrets(world: World) -> None:
+    found = exporting.in_force(world.store)
+    assert [suite.slug for suite in found.suites] == ["suite"]
+    assert [one.key for one in found.suites[0].canaries or ()] == ["ant", "bee"]
+    assert [check.slug for check in found.checks] == [CHECK]
+    assert SECRET not in repr(found)

@@ -1,0 +1,241 @@
+"""What was typed into forms, as it is read, and what is wrong with it, as it is said."""
+
+import json
+from collections.abc import Mapping
+from itertools import takewhile
+
+import pytest
+
+from app.domain.errors import Problem
+from app.store.engine import Store
+from app.web.forms import Typed, beside, named, typed
+from app.web.wording import joined
+from tests.probing.test_pages_wizard import fields_of
+from tests.support.html_pages import Element, Page
+from tests.support.pages_service import Site, page, site
+from tests.support.world import canary
+from tests.support.world import page as canary_page
+
+CHECK = {"suite": "suite", "retriever": "search", "schedule": "every", "schedule.every": "5m", "k": "5"}
+RETRIEVER = {"preset": "generic", "slug": "new", "url": "http://127.0.0.1:9/", "request.method": "POST", "k": "10"}
+TAKES = {**RETRIEVER, "request.json": json.dumps({"q": "{{ query }}"}), "response.id": "id"}
+
+
+@pytest.fixture
+def pages(sqlite_store: Store) -> Site:
+    """Give the pages over a check."""
+    made = site(sqlite_store)
+    made.world.apply(canary_page([canary("ant")]))
+    return made
+
+
+def test_what_was_typed_is_gathered_in_one_pass_with_every_value_of_a_name() -> None:
+    pairs = iter([("check", "a"), ("slug", "night"), ("check", "b")])
+    assert typed(pairs) == Typed(texts={"check": "b", "slug": "night"}, many={"check": ("a", "b"), "slug": ("night",)})
+
+
+def test_a_place_nobody_sees_a_label_of_is_named_as_it_is() -> None:
+    problems = (Problem(path="rules[0].by", message="a"), Problem(path="other", message="b"), Problem(message="c"))
+    told = [str(one) for one in named(problems, {"rules": "Rules"})]
+    assert told == ["Rules, number 1, by: a", "other: b", "c"]
+
+
+def test_beside_a_field_of_several_things_it_is_said_which_is_meant() -> None:
+    found = {"rules[1].critical.by": "a", "floors.MRR": "b", "rule.coverage.open": "c", "rules": "d", "k": "e"}
+    wrong = beside(
+        (Problem(path=path, message=told) for path, told in found.items()), {"rules", "floors", "rule.coverage"}
+    )
+    assert wrong == {
+        "rules": ["number 2, critical, by: a", "d"],
+        "floors": ["MRR: b"],
+        "rule.coverage": ["c"],
+        "k": ["e"],
+    }
+
+
+def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
+    assert joined(["unknown; did you mean 'x'?", "must be at most 1", "`5x` is none."]) == (
+        "unknown; did you mean 'x'? Must be at most 1; `5x` is none"
+    )
+    assert joined([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "heading", "told"),
+    [
+        (
+            "/new-check",
+            {**CHECK, "slug": "Bad Name", "k": "x", "schedule.every": "", "do": "save"},
+            "It was not saved:",
+            {"Name": "must be 1 to 64 lower-case", "Interval": "", "Top": "must be a whole number"},
+        ),
+        (
+            "/new-check",
+            {**CHECK, "rule.coverage": "yes", "rule.coverage.warning": "90%", "rule.coverage.critical": "85"},
+            "It was not saved:",
+            {
+                "Coverage is too low, Warning below": "write 0.9 for 90%",
+                "Coverage is too low, Critical below": "must be at most 1; write 0.85 for 85%",
+            },
+        ),
+        (
+            "/new-check",
+            {
+                **CHECK,
+                "rule.latency": "yes",
+                "rule.latency.warning": "fast",
+                "rule.coverage": "yes",
+                "rule.coverage.warning": "0,9",
+                "rules": "- {kind: dro}",
+                "do": "yaml",
+            },
+            "It cannot be written yet:",
+            {
+                "Coverage is too low, Warning below": "write 0.9 for 0,9",
+                "Answers take too long, Warning above": "is not a duration",
+                "Rules as YAML, number 1, kind": "did you mean 'drop'? Built are: threshold",
+            },
+        ),
+        (
+            "/new-check",
+            {**CHECK, "rule.coverage": "yes", "rule.coverage.warning": "1", "rule.coverage.bad": "4"},
+            "It was not saved:",
+            {"Coverage is too low, Bad runs": "must not ask for 4 bad runs of 3"},
+        ),
+        (
+            "/suites/suite/add",
+            {"query": "", "key": "a", "min_relevance_score": "80 %", "floors": "MRR: x", "do": "save"},
+            "It was not saved:",
+            {
+                "The question": "",
+                "Least relevance of the first hit": "write 0.8 for 80 %",
+                "Floors of measures, MRR": "",
+            },
+        ),
+        ("/suites/suite/add", {"query": "?", "do": "find"}, "It was not asked:", {"Find them by asking": "choose"}),
+        (
+            "/new-retriever",
+            {**TAKES, "slug": "", "url": "x", "timeout": "x", "auth.kind": "bearer", "do": "save"},
+            "This cannot be used yet:",
+            {
+                "Name": "digits and hyphens, not empty",
+                "URL": "",
+                "Token": "must not be empty",
+                "Timeout in seconds": "",
+            },
+        ),
+        (
+            "/new-retriever",
+            {**TAKES, "response.hits": "a[", "answer": "[]", "do": "read"},
+            "This cannot be used yet:",
+            {"List of hits": "is not a JMESPath expression"},
+        ),
+        ("/import", {"format": "csv", "do": "plan"}, "It cannot be imported:", {"Files": "choose a file"}),
+        ("/retrievers/search/try", {"query": "", "k": "0"}, "This cannot be sent:", {"Query": "", "Hits": ""}),
+    ],
+)
+def test_what_is_wrong_with_a_form_is_said_by_the_labels_on_the_page(
+    pages: Site, path: str, form: Mapping[str, str], heading: str, told: Mapping[str, str]
+) -> None:
+    shown = page(pages.client().post(path, data=form), 422)
+    alert = shown.one("div", role="alert")
+    assert alert.text.startswith(heading)
+    complaints = dict(one.text.split(": ", 1) for one in _inside(shown, alert) if one.tag == "li")
+    assert complaints.keys() == told.keys()
+    for label, words in told.items():
+        assert words in complaints[label]
+        seen, places = _labels(shown), label.split(", ")
+        assert places[0] in seen
+        assert set(places[1:]) <= seen | {"number 1", "kind", "MRR"}
+
+
+@pytest.mark.parametrize(
+    ("path", "action"),
+    [
+        ("/new-retriever?preset=chroma", {"do": "save"}),
+        ("/new-retriever?preset=pgvector", {"do": "ask"}),
+        ("/new-hook?kind=webhook", {}),
+        ("/new-hook?kind=email", {}),
+        ("/new-check", {"do": "save"}),
+        ("/checks/api/edit", {"do": "save"}),
+        ("/suites/suite/add", {"do": "save"}),
+        ("/import", {"do": "plan"}),
+    ],
+)
+def test_a_refused_form_keeps_all_that_was_typed(pages: Site, path: str, action: Mapping[str, str]) -> None:
+    assert pages.client().post("/new-check", data={**CHECK, "slug": "api", "do": "save"}).status_code == 303
+    shown = pages.page(path)
+    form, secrets = dict(fields_of(shown)), set()
+    for number, one in enumerate(shown.all("input") + shown.all("textarea")):
+        name, kind = one.get("name"), one.get("type")
+        if name not in form and kind != "checkbox":
+            continue
+        if kind == "password":
+            secrets.add(name)
+        elif kind == "checkbox":
+            form[name] = one.get("value") or "on"
+        elif kind not in {"hidden", "radio", "file", "submit"} and name != "request.headers":
+            form[name] = f"typed {number}"
+    refused = page(pages.client().post(path.partition("?")[0], data={**form, **action}), 422)
+    kept = fields_of(refused)
+    assert {name: kept.get(name) for name in form if name not in secrets} == {
+        name: value for name, value in form.items() if name not in secrets
+    }
+
+
+def test_the_form_of_a_check_says_in_a_sentence_that_the_chosen_suite_is_thin(pages: Site) -> None:
+    note = "Suite 'suite' is thin: 1 canary can miss a loss of 5 % of the index, 60 would notice it."
+    assert note in pages.page("/new-check?suite=suite").text
+    pages.world.apply(canary_page([canary(f"c{number}") for number in range(60)]))
+    assert "is thin" not in pages.page("/new-check?suite=suite").text
+
+
+def test_what_cannot_be_archived_is_not_said_to_be_unsaved(pages: Site) -> None:
+    refused = page(pages.client().post("/suites/suite/canaries/ant/archive"), 409)
+    assert "It was not archived:" in refused.one("div", role="alert").text
+    refused = page(pages.client().post("/checks/watch/archive"), 409)
+    assert "It was not archived:" in refused.one("div", role="alert").text
+
+
+def test_a_canary_without_a_key_is_written_with_the_one_it_would_get(pages: Site) -> None:
+    form = {"query": "How long are logs kept?", "expected_chunks[0].id": "c1", "do": "yaml"}
+    assert "key: how-long-are-logs-kept" in page(pages.client().post("/suites/suite/add", data=form)).one("pre").text
+
+
+def _inside(shown: Page, alert: Element) -> list[Element]:
+    """Give the elements from an alert to the form behind it."""
+    place = shown.elements.index(alert)
+    return list(takewhile(lambda one: one.tag not in {"form", "section"}, shown.elements[place:]))
+
+
+def _labels(shown: Page) -> set[str]:
+    """Gather what the fields, groups of fields and parts of a page are called."""
+    named_by = {one.text for kind in ("label", "legend", "h2", "summary") for one in shown.all(kind)}
+    named_by = {one.removeprefix("Point at: ") for one in named_by}
+    return named_by | {one.get("aria-label") for one in shown.all("input") if one.get("aria-label")}
+
+
+def test_a_new_check_has_the_only_hook_ticked_and_a_hook_is_made_without_leaving_the_form(pages: Site) -> None:
+    link = pages.page("/new-check").one("a", href="/new-hook")
+    assert (link.get("target"), link.text) == ("_blank", "Make another hook")
+    assert _ticked_hooks(pages.page("/new-check")) == {"ops": True}
+    hook = {"kind": "webhook", "url": "https://ops.example.com/"}
+    assert pages.client().put("/v1/hooks/night", json=hook).status_code == 201
+    assert _ticked_hooks(pages.page("/new-check")) == {"night": False, "ops": False}
+
+
+def _ticked_hooks(shown: Page) -> dict[str, bool]:
+    """Map the hooks that are offered to whether they are ticked."""
+    boxes = [one for one in shown.all("input") if one.get("name") == "hooks"]
+    return {str(one.get("value")): "checked" in one.attributes for one in boxes}
+
+
+def test_how_many_canaries_a_suite_takes_is_said_with_one_number(pages: Site) -> None:
+    assert pages.client().post("/suites", data={"slug": "mine"}).status_code in {200, 303}
+    assert "60 canaries notice a loss of 5 % of the index" in pages.page("/suites/mine").text
+    assert "twenty" not in pages.page("/suites").text + pages.page("/suites/mine").text
+
+
+def test_a_preset_without_a_vendor_links_to_no_reference(pages: Site) -> None:
+    assert "API reference" not in pages.page("/new-retriever?preset=generic").text
+    assert "API reference" in pages.page("/new-retriever?preset=chroma").text

@@ -1,0 +1,119 @@
+"""API keys: their text is nowhere at rest, and a revoked one is worth nothing from then on."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from app.domain.errors import (
+    ConfigurationError,
+    ForbiddenError,
+    InvalidInputError,
+    NotFoundError,
+    StoreUnavailableError,
+    UnauthorizedError,
+)
+from app.services.catalog import api_keys
+from app.services.catalog.api_keys import Scope
+from app.store.engine import Store
+from tests.conftest import Databases
+from tests.support.fakes import START
+from tests.support.world import World
+
+pytestmark = pytest.mark.databases
+
+
+def test_a_key_opens_with_its_scope_and_is_stored_only_as_a_hash(store: Store) -> None:
+    key = api_keys.create_key(store, name="ci", scope=Scope.WRITE, now=START)
+    identity = api_keys.identify(store, key, now=START)
+    assert (identity.name, identity.scope) == ("ci", Scope.WRITE)
+    assert key not in repr(World(store=store).dump())
+    assert key.split("_", 2)[2] not in repr(World(store=store).dump())
+
+
+def test_the_text_of_a_key_is_not_in_the_database_file(databases: Databases) -> None:
+    url = databases.sqlite()
+    store = Store(url)
+    key = api_keys.create_key(store, name="ci", scope=Scope.ADMIN, now=START)
+    api_keys.identify(store, key, now=START)
+    store.close()
+    file = Path(url.removeprefix("sqlite:///"))
+    raw = b"".join(part.read_bytes() for part in file.parent.glob(f"{file.name}*"))
+    assert b"api_keys" in raw
+    assert key.encode() not in raw
+    assert key.split("_", 2)[2].encode() not in raw
+
+
+def test_a_wrong_key_with_a_known_prefix_is_refused(sqlite_store: Store) -> None:
+    key = api_keys.create_key(sqlite_store, name="ci", scope=Scope.READ, now=START)
+    for wrong in (key + "x", key[:-1], key.upper(), "", "\u00e4", "cmk_read_" + "a" * 43):
+        with pytest.raises(UnauthorizedError):
+            api_keys.identify(sqlite_store, wrong, now=START)
+
+
+def test_a_revoked_key_and_its_sessions_end_at_once(store: Store) -> None:
+    key = api_keys.create_key(store, name="ci", scope=Scope.READ, now=START)
+    prefix = api_keys.identify(store, key, now=START).key_prefix
+    assert prefix is not None
+    assert api_keys.identify_session(store, prefix, "s").name == "ci"
+    api_keys.revoke_key(store, prefix, now=START)
+    with pytest.raises(UnauthorizedError):
+        api_keys.identify(store, key, now=START)
+    with pytest.raises(UnauthorizedError):
+        api_keys.identify_session(store, prefix, "s")
+    with pytest.raises(NotFoundError):
+        api_keys.revoke_key(store, prefix, now=START)
+    assert api_keys.any_key_ever(store)  # revoking the last key opens nothing
+    assert [row.revoked_at is not None for row in api_keys.list_keys(store)] == [True]
+
+
+def test_scopes_include_those_before_them() -> None:
+    allowed = {(have, need) for have in Scope for need in Scope if have.includes(need)}
+    read, write, admin = Scope
+    assert allowed == {(read, read), (write, read), (write, write), (admin, read), (admin, write), (admin, admin)}
+    with pytest.raises(ForbiddenError, match="scope admin"):
+        api_keys.require(api_keys.Identity(name="ci", scope=write), admin)
+
+
+def test_a_use_is_noted_now_and_then_and_never_stands_in_the_way(
+    databases: Databases,
+) -> None:
+    url = databases.sqlite()
+    store, other = Store(url, busy_milliseconds=10), Store(url)
+    key = api_keys.create_key(store, name="ci", scope=Scope.READ, now=START)
+    with other.write():  # somebody writes for longer than we wait
+        with pytest.raises(StoreUnavailableError), store.write():
+            pass
+        assert api_keys.identify(store, key, now=START).name == "ci"
+    assert api_keys.list_keys(store)[0].last_used_at is None
+    api_keys.identify(store, key, now=START)
+    first = api_keys.list_keys(store)[0].last_used_at
+    api_keys.identify(store, key, now=START + timedelta(seconds=30))
+    assert api_keys.list_keys(store)[0].last_used_at == first
+    api_keys.identify(store, key, now=START + timedelta(seconds=90))
+    assert api_keys.list_keys(store)[0].last_used_at != first
+    store.close()
+    other.close()
+
+
+def test_the_bootstrap_file_makes_the_first_admin_key_and_no_other(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        api_keys.bootstrap_key(store, file, now=START)
+    file.write_text("short\n")
+    with pytest.raises(ConfigurationError, match="at least 20"):
+        api_keys.bootstrap_key(store, file, now=START)
+    file.write_text("  a-long-key-made-by-the-operator\n")
+    assert api_keys.bootstrap_key(store, file, now=START)
+    assert api_keys.identify(store, "a-long-key-made-by-the-operator", now=START).scope is Scope.ADMIN
+    assert not api_keys.bootstrap_key(store, file, now=START)  # a restart
+    api_keys.revoke_key(store, api_keys.list_keys(store)[0].prefix, now=START)
+    assert not api_keys.bootstrap_key(store, file, now=START)  # a restart does not bring back what was revoked
+    with pytest.raises(UnauthorizedError):
+        api_keys.identify(store, "a-long-key-made-by-the-operator", now=START)
+
+
+def test_a_key_needs_a_name(sqlite_store: Store) -> None:
+    with pytest.raises(InvalidInputError):
+        api_keys.create_key(sqlite_store, name="  ", scope=Scope.READ, now=START)
+    assert not api_keys.any_key_ever(sqlite_store)

@@ -1,0 +1,140 @@
+"""Suites too thin to see damage: how many canaries it takes, and that it is said wherever suites are put in force."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import app
+from app.domain.catalog.suite_power import FEWEST_PER_TOPIC, canaries_for, coverage_note, reach, smallest_fraction
+from app.domain.model import Canary, Category, Judgment
+from app.formats.catalog.file_notes import suite_notes
+from app.services.catalog import suite_power
+from app.services.catalog.references import API, FILE
+from app.store.engine import Store
+from tests.support.api_service import CANARIES, api
+from tests.support.world import World, canary, documents, page
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def _canaries(count: int, **more: Any) -> list[Canary]:
+    return [Canary(key=f"c{n}", query="?", judgments=(Judgment(id="x"),), **more) for n in range(count)]
+
+
+def test_it_takes_three_canaries_over_the_fraction() -> None:
+    assert canaries_for(0.01) == 300
+    assert canaries_for(0.05) == 60
+    assert smallest_fraction(300) == pytest.approx(0.01)
+    for fraction in (0.01, 0.05, 0.2):
+        assert 1 - (1 - fraction) ** canaries_for(fraction) >= 0.95
+
+
+def test_a_suite_of_two_canaries_surely_sees_nothing() -> None:
+    assert smallest_fraction(2) is None
+    assert smallest_fraction(3) == 1
+    note = coverage_note("docs", reach(_canaries(2)))
+    assert note is not None
+    assert note == "suite 'docs' is thin: 2 canaries can miss a loss of 5 % of the index, 60 would notice it"
+
+
+def test_sixty_canaries_of_one_topic_are_not_thin() -> None:
+    assert coverage_note("docs", reach(_canaries(60))) is None
+    note = coverage_note("docs", reach(_canaries(59)))
+    assert note == "suite 'docs' is thin: 59 canaries can miss a loss of 5 % of the index, 60 would notice it"
+
+
+def test_canaries_that_expect_nothing_see_nothing() -> None:
+    blind = [
+        *_canaries(100, category=Category.NEGATIVE),
+        Canary(key="open", query="?"),
+        Canary(key="irrelevant", query="?", judgments=(Judgment(id="x", grade=0),)),
+    ]
+    found = reach(blind)
+    assert found.canaries == 0
+    assert found.topics == ()
+    assert found.smallest_fraction is None
+    assert coverage_note("docs", found) == "suite 'docs' is thin: no canary expects anything, so no loss is noticed"
+
+
+def test_every_category_and_tag_needs_three_canaries() -> None:
+    many = _canaries(60, tags=("all",))
+    found = reach([*many, *_canaries(1, tags=("billing", "billing")), *_canaries(2, category=Category.PROCEDURAL)])
+    assert [(topic.kind, topic.name, topic.canaries) for topic in found.thin_topics] == [
+        ("tag", "billing", 1),
+        ("category", "procedural", 2),
+    ]
+    assert coverage_note("docs", found) == (
+        "suite 'docs' is thin: fewer than 3 canaries in tag billing (1), category procedural (2)"
+    )
+    assert not reach([*many, *_canaries(FEWEST_PER_TOPIC, tags=("billing",))]).thin_topics
+
+
+def test_a_category_that_all_canaries_have_is_no_topic() -> None:
+    assert reach(_canaries(60)).topics == ()
+    assert [one.name for one in reach([*_canaries(60, tags=("all",))]).topics] == ["all"]
+    mixed = reach([*_canaries(2), *_canaries(60, category=Category.PROCEDURAL)])
+    assert [one.name for one in mixed.topics] == ["simple_factual", "procedural"]
+
+
+def test_a_note_names_the_worst_topics_and_counts_the_rest() -> None:
+    found = reach([*_canaries(60), *[one for n in range(9) for one in _canaries(1 + (n > 0), tags=(f"t{n}",))]])
+    note = coverage_note("docs", found)
+    assert note is not None
+    assert note.endswith("fewer than 3 canaries in tag t0 (1), tag t1 (2), tag t2 (2) and 6 more")
+
+
+def test_notes_count_the_canaries_others_own_in_the_suite(store: Store) -> None:
+    world = World(store=store)
+    files = page([canary(f"f{n}") for n in range(40)])
+    world.apply(files)
+    assert "40 canaries" in suite_power.notes_on_plan(store, documents(files), managed_by=FILE)[0]
+    mine = {"suite": "suite", "canaries": [canary(f"a{n}") for n in range(30)]}
+    assert suite_power.notes_on_plan(store, documents(mine), managed_by=API) == []
+    assert "30 canaries" in suite_power.notes_on_plan(store, documents(mine), managed_by=FILE)[0], (
+        "a file replaces its own"
+    )
+
+
+def test_files_are_told_thin_by_themselves() -> None:
+    notes = suite_notes(documents(page([canary("a")]), {**page([canary("b")]), "suite": "other"}))
+    assert [note.split(" is thin")[0] for note in notes] == ["suite 'suite'", "suite 'other'"]
+
+
+def test_a_suite_shows_what_damage_it_can_see(tmp_path: Path) -> None:
+    with api(tmp_path) as service:
+        put = service.put("/v1/suites/docs", {"canaries": CANARIES})
+        shown = service.get("/v1/suites/docs")
+        assert put == shown
+        assert shown["reach"] == {
+            "canaries": 2,
+            "smallest_fraction": None,
+            "thin_topics": [
+                {"kind": "category", "name": "procedural", "canaries": 1},
+                {"kind": "category", "name": "simple_factual", "canaries": 1},
+                {"kind": "tag", "name": "data", "canaries": 1},
+                {"kind": "tag", "name": "legal", "canaries": 2},
+            ],
+        }
+        assert shown["coverage_note"].startswith("suite 'docs' is thin: 2 canaries can miss a loss of 5 %")
+        many = [{"key": f"c{n}", "query": "?", "expected_chunks": ["x"]} for n in range(100)]
+        thick = service.put("/v1/suites/docs", {"canaries": many})
+        assert thick["coverage_note"] is None
+        assert thick["reach"]["smallest_fraction"] == pytest.approx(0.03)
+
+
+def test_commands_note_a_thin_suite_beside_their_result(tmp_path: Path) -> None:
+    file, store = tmp_path / "canaries.yaml", ("--data-dir", tmp_path / "data")
+    canary_file = "suite: small\ncanaries:\n- {key: a, query: q, expected_chunks: [x], tags: [billing]}\n"
+    file.write_text(canary_file, encoding="utf-8")
+    run("migrate", *store)
+    for command in (("validate", file), ("diff", file, *store), ("apply", file, *store)):
+        result = run(*command)
+        assert result.exit_code == 0, result.output
+        assert "thin" not in result.stdout
+        (note,) = [line for line in result.stderr.splitlines() if line.startswith("Note: ")]
+        assert note.startswith("Note: suite 'small' is thin: 1 canary can miss a loss of 5 % of the index")
+        assert note.endswith("60 would notice it.")

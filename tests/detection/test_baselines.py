@@ -1,0 +1,287 @@
+"""Baselines: what a check is compared with is shown, pinned, accepted, followed; every choice stays on record."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
+from app.services.catalog.api_keys import Scope
+from app.services.detection import baselines
+from app.services.history import retention
+from app.store.engine import Store
+from tests.conftest import DIALECTS, Databases
+from tests.support.api_service import api, bearer
+from tests.support.watched import KEYS, LEARNED, carry_out, define, expect_retraced, learned_world, seen, until_open
+from tests.support.world import CHECK, World, canary, page
+
+pytestmark = pytest.mark.databases
+
+DROP = {"kind": "drop", "measure": "coverage", "critical": {"by": 0.2}}
+
+
+@pytest.fixture(params=DIALECTS)
+def world(request: pytest.FixtureRequest, databases: Databases, stores: Callable[..., Store]) -> World:
+    """Give a world in which a baseline has just been learned."""
+    url, clock = learned_world(databases, request.param)
+    return World(store=stores(url), clock=clock)
+
+
+def _show(world: World) -> dict[str, Any]:
+    return baselines.show(world.store, CHECK)
+
+
+def _accept(world: World, note: str | None = None) -> None:
+    baselines.accept(world.store, CHECK, by="ops", note=note, now=world.clock.advance(1))
+
+
+def _pin(world: World, run: int | str) -> None:
+    baselines.pin(world.store, CHECK, str(run), by="ops", note=None, now=world.clock.advance(1))
+
+
+def _follow(world: World) -> None:
+    baselines.follow(world.store, CHECK, by="ops", now=world.clock.advance(1))
+
+
+def test_a_check_without_runs_is_shown_as_warming_up(store: Store) -> None:
+    world = World(store=store)
+    define(world)
+    shown = _show(world)
+    assert (shown["mode"], shown["learned"], shown["detector"]) == ("moving", None, None)
+    assert shown["warm_up"] == {
+        "summary": "no baseline yet: 0 of 20 identical runs",
+        "identical_runs": 0,
+        "identical_runs_needed": 20,
+        "runs": 0,
+        "runs_needed": 300,
+        "note": "the next run begins to learn what is normal",
+    }
+    with pytest.raises(ConflictError, match="no ended run"):
+        _accept(world)
+    carry_out(world, 3)
+    warm_up = _show(world)["warm_up"]
+    assert (warm_up["identical_runs"], warm_up["runs"]) == (3, 3)
+    assert "3 of 20 identical runs, or 3 of 300 runs" in warm_up["note"]
+
+
+def test_what_was_learned_is_shown(world: World) -> None:
+    shown = _show(world)
+    runs = list(seen(world))
+    assert shown["learned"] == {
+        "runs": LEARNED,
+        "deterministic": True,
+        "first_run": str(runs[0]),
+        "last_run": str(runs[-1]),
+        "at": shown["learned"]["at"],
+    }
+    assert shown["warm_up"] is None
+    assert shown["choices"] == []
+    until_open(world, KEYS[:3])
+    detector = _show(world)["detector"]
+    assert detector["open"]
+    assert detector["threshold"] == pytest.approx(10_000)
+    assert detector["evidence"] >= detector["threshold"]
+    assert set(detector["scopes"]) == {"canaries", "groups", "check"}
+    assert detector["culprits"]["total"] == len(detector["culprits"]["named"])
+
+
+def test_accepting_resolves_the_alert_at_once_and_begins_anew(world: World) -> None:
+    broken = until_open(world, KEYS[:3])
+    assert [alert["state"] for alert in world.alerts()] == ["firing"]
+    _accept(world, "new index")
+    (alert,) = world.alerts()
+    assert alert["state"] == "resolved"
+    assert "baseline accepted" in alert["reason"]
+    shown = _show(world)
+    assert shown["since"] == shown["choices"][0]
+    assert (shown["since"]["action"], shown["since"]["by"], shown["since"]["note"]) == ("accepted", "ops", "new index")
+    assert shown["since"]["run"] == str(broken[-1].id)
+    assert (shown["learned"], shown["detector"]) == (None, None)
+    last = carry_out(world, LEARNED, KEYS[:3])
+    assert not any(seen(world)[run.id].open for run in last)
+    learned = _show(world)["learned"]
+    assert (learned["first_run"], learned["last_run"]) == (str(last[0].id), str(last[-1].id))
+    assert [alert["state"] for alert in world.alerts()] == ["resolved"]
+    until_open(world, KEYS[:6])  # what is normal now is not what was accepted to be
+    expect_retraced(world)
+
+
+def test_what_learning_waits_for_is_shown(world: World) -> None:
+    below = {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}}
+    define(world, rules=[{"kind": "regression"}, below])
+    assert _show(world)["waits"] is None
+    carry_out(world, 3, KEYS[:3])
+    assert _show(world)["waits"] == "learning waits while alerts regression, threshold-coverage stand"
+    _accept(world)
+    assert _show(world)["warm_up"]["note"].startswith("learning waits while alert threshold-coverage stands; the next")
+    carry_out(world, 1, KEYS[:3])
+    warm_up = _show(world)["warm_up"]
+    assert (warm_up["identical_runs"], warm_up["runs"]) == (0, 0)
+    assert warm_up["summary"] == "no baseline yet: 0 of 20 identical runs"
+    assert warm_up["note"].startswith(
+        "learning waits while alert threshold-coverage stands; "
+        "no baseline yet: 0 of 20 identical runs, or 0 of 300 runs of any kind; until then"
+    )
+    carry_out(world, 3)
+    assert _show(world)["waits"] is None
+
+
+def test_a_pinned_run_freezes_what_is_learned(world: World) -> None:
+    runs = list(seen(world))
+    carry_out(world, 1)
+    _pin(world, runs[-1])
+    shown = _show(world)
+    assert (shown["mode"], shown["run"], shown["pending"]) == ("pinned", str(runs[-1]), True)
+    carry_out(world, LEARNED + 5)  # enough to learn anew
+    shown = _show(world)
+    assert not shown["pending"]
+    assert (shown["learned"]["first_run"], shown["learned"]["last_run"]) == (str(runs[0]), str(runs[-1]))
+    _follow(world)
+    carry_out(world, 1)
+    shown = _show(world)
+    assert (shown["mode"], shown["run"]) == ("moving", None)
+    assert int(shown["learned"]["last_run"]) > runs[-1]
+    assert [choice["action"] for choice in shown["choices"]] == ["moving", "pinned"]
+    expect_retraced(world)
+
+
+def test_drops_are_told_against_the_pinned_run(world: World) -> None:
+    define(world, rules=[DROP])
+    (low,) = carry_out(world, 1, KEYS[:8])
+    carry_out(world, 1)
+    _pin(world, low.id)
+    (run,) = carry_out(world, 1)
+    told = seen(world)[run.id].body["drops"]["drop-coverage"]
+    assert (told["before"], told["now"]) == (pytest.approx(0.6), 1.0)
+
+
+def test_drops_are_told_on_once_a_pinned_baseline_moves_again(world: World) -> None:
+    define(world, rules=[DROP])
+    _pin(world, next(reversed(seen(world))))
+    carry_out(world, 2)
+    _follow(world)
+    (run,) = carry_out(world, 1, KEYS[:8])
+    told = seen(world)[run.id].body["drops"]["drop-coverage"]
+    assert (told["before"], told["now"]) == (1.0, pytest.approx(0.6))
+
+
+def test_a_pinned_run_that_is_gone_is_still_what_drops_are_told_against(world: World) -> None:
+    define(world, rules=[DROP])
+    _pin(world, next(reversed(seen(world))))
+    world.clock.advance(40 * 86_400)
+    carry_out(world, 2, KEYS[:9])
+    assert [alert["state"] for alert in world.alerts()] == ["firing"]
+    pinned = int(_show(world)["run"])
+    retention.prune(world.store, world.clock(), days=30)
+    assert pinned not in seen(world)
+    (run,) = carry_out(world, 1, KEYS[:9])
+    told = seen(world)[run.id].body["drops"]["drop-coverage"]
+    assert (told["before"], told["now"], told["pairs"]) == (1.0, pytest.approx(0.55), 20)
+    assert [alert["state"] for alert in world.alerts()] == ["firing"]
+
+
+def test_a_run_pinned_with_another_k_is_no_measure_of_drops(world: World) -> None:
+    define(world, rules=[DROP])
+    _pin(world, next(reversed(seen(world))))
+    carry_out(world, 1)
+    define(world, rules=[DROP], k=3)
+    (run,) = carry_out(world, 1)
+    assert "judged otherwise (k 5" in seen(world)[run.id].body["drops"]["drop-coverage"]["unknown"]
+
+
+def test_too_few_runs_up_to_the_pinned_one_leave_the_detector_what_it_knows(world: World) -> None:
+    runs = list(seen(world))
+    _pin(world, runs[3])
+    carry_out(world, 1)
+    shown = _show(world)
+    assert shown["learned"]["last_run"] == str(runs[-1])
+    assert not shown["pending"]
+    until_open(world, KEYS[:3])
+    expect_retraced(world)
+
+
+def test_a_choice_is_written_once_however_often_it_is_said(world: World) -> None:
+    runs = list(seen(world))
+    _follow(world)
+    assert _show(world)["choices"] == []
+    for _ in range(2):
+        _pin(world, runs[-1])
+    for _ in range(2):
+        _follow(world)
+    assert [choice["action"] for choice in _show(world)["choices"]] == ["moving", "pinned"]
+
+
+def test_a_run_nothing_can_be_compared_with_is_refused(world: World) -> None:
+    other = {**page([canary("x")], slug="other", suite="other"), "retrievers": [], "hooks": []}
+    mine = page([canary(key) for key in KEYS])
+    world.apply(mine, other)
+    foreign = world.run("other")
+    world.probe.all_fail()
+    unknown = world.run()
+    world.probe.all_answer()
+    world.clock.advance(60)
+    queued = world.wish()
+    for run, why in (
+        ("99999", "there is no run"),
+        ("nonsense", "there is no run"),
+        ("9" * 40, "there is no run"),
+        (foreign.id, "is one of check 'other'"),
+        (unknown.id, "is unknown"),
+        (queued, "has not ended"),
+    ):
+        with pytest.raises(InvalidInputError, match=why):
+            _pin(world, run)
+    good = next(iter(seen(world)))
+    world.apply(page([canary(key) for key in KEYS], k=3), other)
+    with pytest.raises(InvalidInputError, match="judged with k 5, and the check has k 3"):
+        _pin(world, good)
+    assert _show(world)["choices"] == []
+    with pytest.raises(NotFoundError):
+        baselines.show(world.store, "nobody")
+
+
+def test_after_a_pin_a_run_that_was_under_way_already_heeds_it(world: World) -> None:
+    runs = list(seen(world))
+    world.clock.advance(60)
+    world.wish()
+    claimed = world.claim()
+    assert claimed is not None
+    world.probe.before_batch = lambda _: _pin(world, runs[-1]) if _show(world)["mode"] == "moving" else None
+    world.execute(claimed)
+    shown = _show(world)
+    assert (shown["mode"], shown["pending"]) == ("pinned", False)
+    assert shown["choices"][0]["after_run"] == str(runs[-1])
+    expect_retraced(world)
+
+
+# --- over the API --------------------------------------------------------------------------------------------
+
+
+def test_who_chose_a_baseline_is_on_record_over_the_api(tmp_path: Path) -> None:
+    with api(tmp_path) as service:
+        service.docs(rules=[{"kind": "regression"}])
+        path = "/v1/checks/docs/baseline"
+        assert service.client.put(path, json={"accept": True}).status_code == 409
+        runs = [service.run() for _ in range(LEARNED + 1)]
+        assert service.get(path)["learned"]["runs"] == LEARNED
+        service.refresh()
+        told = [line for line in service.client.get("/metrics").text.splitlines() if "detector_evidence{" in line]
+        assert {line.partition("scope=")[2].partition(",")[0] for line in told} >= {
+            f'"{scope}"' for scope in ("average", "canaries", "check")
+        }
+        who = bearer(service.key(Scope.WRITE))
+        pinned = service.client.put(path, json={"run": runs[2]["id"], "note": "good"}, headers=who)
+        assert pinned.status_code == 200
+        assert (pinned.json()["mode"], pinned.json()["run"]) == ("pinned", runs[2]["id"])
+        assert service.client.delete(path, headers=who).status_code == 204
+        accepted = service.client.put(path, json={"accept": True}, headers=who).json()
+        assert [(one["action"], one["by"], one["note"]) for one in accepted["choices"]] == [
+            ("accepted", "a write key", None),
+            ("moving", "a write key", None),
+            ("pinned", "a write key", "good"),
+        ]
+        for body in ({}, {"run": "1", "accept": True}, {"accept": False}, {"run": 1}, {"run": "77"}, {"baseline": 1}):
+            refused = service.client.put(path, json=body, headers=who)
+            assert (refused.status_code, refused.headers["content-type"]) == (422, "application/problem+json"), body
+        assert service.client.get("/v1/checks/nobody/baseline", headers=who).status_code == 404

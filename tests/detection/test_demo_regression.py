@@ -1,0 +1,72 @@
+"""The shipped check on the real demo: a small loss opens an alert that names exactly the canaries that fell."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from app.config import load_settings
+from app.demo.server import create_demo
+from app.domain.model import Trigger
+from app.formats.catalog.canary_files import read_canary_files
+from app.main import real_probe
+from app.services.catalog import applying
+from app.services.catalog.references import FILE
+from app.services.detection import baselines
+from app.services.history import run_views
+from app.services.runs import runs, scheduling
+from app.services.runs.plans import Planner
+from app.services.runs.runs import EndedRun
+from app.store.engine import Store
+from tests.support.living import serving
+from tests.support.world import LEASE, World
+
+CANARIES = Path(__file__).parents[2] / "canaries" / "dataforge.yaml"
+CHECK = "dataforge-docs"
+
+
+def test_a_loss_of_three_per_cent_of_the_demo_alerts_within_four_runs_and_names_who_fell(store: Store) -> None:
+    world = World(store=store)
+    probe = real_probe(load_settings(os.environ))
+    planner = Planner(store, world.vault)
+
+    def run() -> EndedRun:
+        now = world.clock.advance(300)
+        scheduling.run_now(store, CHECK, now=now, trigger=Trigger.API, index_version=None, idempotency_key=None)
+        claimed = runs.claim(store, owner="worker", now=now, lease=LEASE)
+        assert claimed is not None
+        ended = runs.execute(
+            planner, probe, claimed, embed=None, owner="worker", clock=world.clock, stopping=lambda: False
+        )
+        assert ended is not None
+        return ended
+
+    with serving(create_demo()) as demo:
+        text = CANARIES.read_text(encoding="utf-8")
+        documents = read_canary_files([("dataforge.yaml", text)], {"DEMO_URL": demo}, None)
+        applying.apply(store, world.vault, documents, managed_by=FILE, now=world.clock())
+        healthy = [run() for _ in range(25)]
+        assert {one.verdict for one in healthy} == {"healthy"}
+        httpx2.post(f"{demo}/fault", json={"kind": "loss", "size": 0.03}).raise_for_status()
+        broken = [run() for _ in range(4)]
+
+    (alert,) = world.alerts()
+    assert (alert["rule"], alert["severity"], alert["state"]) == ("regression", "critical", "firing")
+    before, after = (
+        {one["key"]: one for one in run_views.results(store, str(run_.id))[0]} for run_ in (healthy[-1], broken[-1])
+    )
+    lost = {key for key, result in after.items() if "missing" in result["reasons"]}
+    worse = {key for key in after if _quality(after[key]) < _quality(before[key]) - 0.1} - lost
+    assert lost
+    named = baselines.show(store, CHECK)["detector"]["culprits"]["named"]
+    assert {(one["key"], one["signal"]) for one in named} == {
+        *((key, "lost") for key in lost),
+        *((key, "worse") for key in worse),
+    }
+
+
+def _quality(result: dict[str, Any]) -> float:
+    """NDCG@10 of a canary; one that expects nothing has none, and keeps it."""
+    value = result["measures"]["NDCG@10"]
+    return 1.0 if value is None else float(value)

@@ -1,0 +1,49 @@
+"""Why a canary is degraded, in sentences with their numbers."""
+
+from typing import Any
+
+import pytest
+
+from app.formats.runs.explanations import first_expected, not_returned, why_degraded
+
+
+@pytest.mark.parametrize(
+    ("reason", "more", "said"),
+    [
+        ("low_relevance", {}, "top score 0.300 is below its minimum 0.5"),
+        ("missing", {"ranking": [{"rank": 7, "grade": 2}]}, "no expected chunk in the top 5, the first is at rank 7"),
+        ("below_floor", {"measures": {"R@5": 0.5, "RR": 1.0}}, "R@5 0.500 is below its floor 0.8"),
+        ("forbidden", {}, "a chunk that must not be returned was returned"),
+        ("forbidden", {"forbidden_ranks": [2]}, "a chunk that must not be returned was returned at rank 2"),
+        (
+            "forbidden",
+            {"forbidden_ranks": [1, 3, 4]},
+            "a chunk that must not be returned was returned at rank 1, 3 and 4",
+        ),
+        ("forbidden", {"expect_empty": True, "ranking": [{}]}, "returned 1 hit where nothing may be returned"),
+        ("stale", {"age_seconds": 273_600.0}, "the newest of its top 5 hits is 3.2 days old, more than 2 days"),
+        ("stale", {"age_seconds": 172_801.0}, "the newest of its top 5 hits is 2.00001 days old, more than 2 days"),
+        ("slow", {"latency_seconds": 1.25}, "answered in 1.2 s, more than 800 ms"),
+        ("slow", {"latency_seconds": 0.8003}, "answered in 800.3 ms, more than 800 ms"),
+        ("slow", {"latency_seconds": 0.0125, "max_latency_seconds": 0.001}, "answered in 12 ms, more than 1 ms"),
+        ("answered", {}, "answered with top score 0.300 though no good answer exists (at most 0.2)"),
+        ("regressed", {}, "worse than in its baseline"),
+    ],
+)
+def test_every_reason_is_said_in_words_with_its_numbers(reason: str, more: dict[str, Any], said: str) -> None:
+    limits: dict[str, Any] = {
+        "k": 5,
+        "min_relevance_score": 0.5,
+        "max_relevance_score": 0.2,
+        "floors": {"R@5": 0.8, "RR": 0.5},
+    }
+    limits |= {"max_age_seconds": 172_800.0, "max_latency_seconds": 0.8}
+    told = {"reasons": [reason], "top_score": 0.3, "ranking": [], "measures": {}, **limits, **more}
+    assert why_degraded(told) == [said]
+
+
+def test_what_stands_below_the_top_k_is_not_said_to_be_missing_altogether() -> None:
+    late, gone = {"id": "late", "grade": 1}, {"id": "gone", "grade": 2}
+    told = {"ranking": [{"rank": 7, "grade": 1, "judgment": late}], "missing": [late, gone]}
+    assert not_returned(told) == [gone]
+    assert first_expected(told) == 7

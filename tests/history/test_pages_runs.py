@@ -1,0 +1,294 @@
+"""The pages of runs: results filtered, what changed since another run in plain words, and which runs to compare."""
+
+from typing import Any
+
+import pytest
+
+from app.domain.model import Outcome
+from app.formats.comparison.difference_sentences import Said, Way, said
+from app.services.detection import baselines
+from app.services.history import run_views
+from app.store.engine import Store
+from tests.support.fakes import answered, failed, hits
+from tests.support.html_pages import Page
+from tests.support.pages_service import HOSTILE, Site, site
+from tests.support.world import CHECK, COVERAGE, canary, page
+
+KEYS = tuple(f"c{number:02}" for number in range(14))
+
+
+@pytest.fixture
+def pages(sqlite_store: Store) -> Site:
+    """Give three runs of fourteen canaries: well, well, and with six that lost what they expect and one unanswered."""
+    found = site(sqlite_store)
+    found.world.apply(
+        page(
+            [canary(key, tags=["even" if number % 2 == 0 else "odd"]) for number, key in enumerate(KEYS)],
+            rules=[COVERAGE],
+        )
+    )
+    found.world.run(index_version="v1")
+    found.world.run(index_version="v1")
+    for key in KEYS[:6]:
+        found.world.probe.answers[key] = answered(hits("noise", "more"))
+    found.world.probe.answers["c06"] = answered(hits("noise", "doc-c06"))
+    found.world.probe.answers["c13"] = failed(Outcome.REFUSED, http_status=503)
+    found.world.run(index_version="v2")
+    return found
+
+
+def shown_keys(shown: Page) -> list[str]:
+    """Give the keys of the results on a page."""
+    return [one.text for one in shown.all("code") if one.text in KEYS]
+
+
+# The page of a run
+
+
+FILTERED = {
+    "verdict=degraded": KEYS[:6],
+    "verdict=degraded&tag=even": ("c00", "c02", "c04"),
+    "reason=missing": KEYS[:6],
+    "reason=slow": (),
+    "outcome=refused": ("c13",),
+    "outcome=ok&tag=odd": ("c01", "c03", "c05", "c07", "c09", "c11"),
+    "verdict=unknown": ("c13",),
+    "category=procedural": (),
+    "tag=nobody-has-it": (),
+}
+
+
+def test_results_are_filtered_by_whatever_is_chosen(pages: Site) -> None:
+    for asked, found in FILTERED.items():
+        shown = pages.page(f"/runs/3?{asked}")
+        assert tuple(shown_keys(shown)) == found, asked
+        told = shown.all("p", role="status")
+        assert any("No result like that" in one.text for one in told) is (not found), asked
+        chosen = [one.get("value") for one in shown.all("option") if "selected" in one.attributes]
+        assert asked.partition("&")[0].partition("=")[2] in chosen, "the choice is kept"
+
+
+def test_a_run_shows_degraded_results_first_then_failed_ones(pages: Site) -> None:
+    order = (*KEYS[:6], "c13", *KEYS[6:13])
+    assert tuple(shown_keys(pages.page("/runs/3"))) == order
+    assert tuple(shown_keys(pages.page("/runs/3?tag=odd"))) == tuple(key for key in order if int(key[1:]) % 2)
+    found: list[str] = []
+    after: int | None = -1
+    while after is not None:  # page by page, as the links lead
+        part, after = run_views.results(pages.world.store, "3", after=after, limit=4, worst_first=True)
+        found += [one["key"] for one in part]
+    assert tuple(found) == order
+    plainly, _ = run_views.results(pages.world.store, "3", limit=100)
+    assert tuple(one["key"] for one in plainly) == KEYS  # the API's order is the suite's
+
+
+def test_what_no_filter_knows_is_refused(pages: Site) -> None:
+    refused = ("verdict=bogus", "reason=bogus", "outcome=bogus", "category=bogus", "after=-2")
+    assert {asked: pages.client().get(f"/runs/3?{asked}").status_code for asked in refused} == dict.fromkeys(
+        refused, 422
+    )
+
+
+def test_the_same_filters_are_those_of_the_api(pages: Site) -> None:
+    items = pages.client().get("/v1/runs/3/results?reason=missing&tag=even").json()["items"]
+    assert [one["key"] for one in items] == ["c00", "c02", "c04"]
+    items = pages.client().get("/v1/runs/3/results?outcome=refused").json()["items"]
+    assert [(one["key"], one["http_status"]) for one in items] == [("c13", 503)]
+
+
+def test_a_run_leads_to_what_changed_to_its_canaries_and_to_its_reports(pages: Site) -> None:
+    baselines.pin(pages.world.store, CHECK, "1", by="Ada", note=None, now=pages.world.clock())
+    shown = pages.page("/runs/3")
+    links = {one.get("href"): one.text for one in shown.all("a")}
+    assert links["/runs/2/diff/3"] == "since the run before, 2"
+    assert links["/runs/1/diff/3"] == "since the baseline, run 1"
+    assert f"/checks/{CHECK}/canaries/c00" in links
+    for form in ("html", "markdown", "json", "junit"):
+        assert f"/v1/runs/3/report?format={form}" in links
+    assert links["/runs/3?outcome=refused#results"] == "1"
+
+
+def test_the_last_healthy_run_is_named_where_it_is_another_than_the_one_before(pages: Site) -> None:
+    pages.world.run()
+    links = {one.get("href"): one.text for one in pages.page("/runs/4").all("a")}
+    assert links["/runs/3/diff/4"] == "since the run before, 3"
+    assert links["/runs/2/diff/4"] == "since it was last healthy, run 2"
+
+
+def test_the_first_run_has_nothing_to_be_compared_with(pages: Site) -> None:
+    shown = pages.page("/runs/1")
+    assert "It is the first run of watch" in shown.text
+    assert not [one for one in shown.all("a") if "/diff/" in one.get("href")]
+
+
+def test_a_run_that_waits_is_no_reason_to_fail(pages: Site) -> None:
+    pages.world.wish()
+    assert pages.page("/runs/4").all("section", id="under-way")
+
+
+# The page of a comparison
+
+
+def test_a_run_diff_names_what_got_worse_and_by_how_much(pages: Site) -> None:
+    shown = pages.page("/runs/2/diff/3")
+    assert "They can be compared" in shown.text
+    assert "The index versions are v1 and v2" in shown.text
+    told = [one.text for one in shown.all("li")]
+    (coverage,) = [one for one in told if "Coverage fell" in one]
+    assert "Coverage fell by 0.462, from 1.000 to 0.538. Over 13 canaries, 95 % between -0." in coverage
+    assert "more than chance" in coverage
+    rows = [one.text for one in shown.all("tr")]
+    (first,) = [row for row in rows if row.startswith("c00 ")]
+    assert "degraded rank 1 before, → now not found missing -1.000" in first
+    (slid,) = [row for row in rows if row.startswith("c06 ")]
+    assert "worse rank 1 before, → now rank 2" in slid
+    (unheard,) = [row for row in rows if row.startswith("c13 ")]
+    assert "unknown rank 1 before, → now error response" in unheard
+    assert shown_keys(shown)[:7] == list(KEYS[:7]), "the most harmed first"
+
+
+def test_a_diff_shows_only_what_is_asked_for(pages: Site) -> None:
+    wanted = {"worse": KEYS[:7], "better": (), "changed": (*KEYS[:7], "c13"), "": KEYS}
+    ways = ("all ", "got worse ", "got better ", "changed ")
+    for show, found in wanted.items():
+        shown = pages.page(f"/runs/2/diff/3?show={show}" if show else "/runs/2/diff/3")
+        assert sorted(shown_keys(shown)) == sorted(found), show
+        (chosen,) = [one for one in shown.all("a", **{"aria-current": "true"}) if one.text.startswith(ways)]
+        assert chosen.text.rpartition(" ")[2] == str(len(found)), "it says how many"
+
+
+def test_a_diff_of_what_is_the_same_says_so(pages: Site) -> None:
+    shown = pages.page("/runs/1/diff/2?show=changed")
+    assert "Nothing changed" in shown.text
+    assert any("Coverage is unchanged at 1.000" in one.text for one in shown.all("li"))
+
+
+def test_a_diff_says_why_runs_cannot_be_compared_strictly(pages: Site) -> None:
+    pages.world.apply(page([canary(key) for key in KEYS], k=3, rules=[COVERAGE]))
+    pages.world.run()
+    shown = pages.page("/runs/2/diff/4")
+    assert "They cannot be compared strictly" in shown.text
+    assert "K is 5 and 3" in shown.text
+
+
+def test_other_runs_are_picked_and_the_two_are_swapped(pages: Site) -> None:
+    shown = pages.page("/runs/2/diff/3")
+    for name, chosen in (("before", "2"), ("now", "3")):
+        assert shown.all("select", name=name)
+        assert chosen in [one.get("value") for one in shown.all("option") if "selected" in one.attributes]
+    assert shown.all("a", href="/runs/3/diff/2")
+    answer = pages.client().get("/runs/compare?before=1&now=3")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/runs/1/diff/3")
+
+
+def test_picking_leads_nowhere_else(pages: Site) -> None:
+    for hostile in ("//elsewhere.example", "../../login", "1?x=//elsewhere"):
+        answer = pages.client().get("/runs/compare", params={"before": hostile, "now": "3"})
+        assert answer.headers["location"].startswith("/runs/")
+        assert answer.headers["location"].endswith("/diff/3")
+        assert answer.headers["location"].count("/") == 4
+        assert "?" not in answer.headers["location"]
+
+
+def test_what_cannot_be_compared_is_a_page_that_says_so(pages: Site) -> None:
+    for path, status in {"/runs/1/diff/99": 404, "/runs/x/diff/1": 404, "/runs/1/diff/2?show=x": 422}.items():
+        pages.page(path, status)
+
+
+def test_a_run_under_way_cannot_be_compared(pages: Site) -> None:
+    pages.world.wish()
+    assert "has not ended yet" in pages.page("/runs/3/diff/4", 409).text
+
+
+def test_hostile_texts_are_only_text_in_a_comparison(sqlite_store: Store) -> None:
+    pages = site(sqlite_store)
+    pages.world.apply(page([canary("a", query=HOSTILE, tags=["t"]), canary("b")]))
+    pages.world.probe.answers[HOSTILE] = answered(hits(HOSTILE))
+    pages.world.run(index_version=HOSTILE[:200])
+    pages.world.run(index_version=f"2 {HOSTILE}"[:200])
+    shown = pages.page("/runs/1/diff/2")
+    assert all(script.get("src").startswith("/static/") for script in shown.all("script"))
+    assert not shown.all("img", src="x")
+    assert HOSTILE in shown.text
+
+
+# Differences in words
+
+
+def measure(before: float | None, now: float | None, **paired: Any) -> dict[str, Any]:
+    """Make a measure as comparisons give it."""
+    difference = None if before is None or now is None else now - before
+    shape = {"canaries": 25, "before": before, "now": now, "difference": difference, "confidence": 0.95, **paired}
+    return {"before": before, "now": now, "difference": difference, "paired": shape if paired else None}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        (
+            "coverage",
+            measure(0.95, 0.87, low=-0.12, high=-0.03, p=0.004),
+            Said(
+                way=Way.WORSE,
+                moved="coverage fell by 0.080, from 0.950 to 0.870",
+                chance="over 25 canaries, 95 % between -0.120 and -0.030: more than chance",
+                surely=True,
+            ),
+        ),
+        (
+            "NDCG@10",
+            measure(0.5, 0.52, low=-0.01, high=0.05, p=0.3),
+            Said(
+                way=Way.BETTER,
+                moved="NDCG@10 rose by 0.020, from 0.500 to 0.520",
+                chance="over 25 canaries, 95 % between -0.010 and +0.050: may be chance",
+                surely=False,
+            ),
+        ),
+        (
+            "MRR",
+            measure(0.5, 0.45, low=-0.1, high=-0.001, p=0.06),
+            Said(
+                way=Way.WORSE,
+                moved="MRR fell by 0.050, from 0.500 to 0.450",
+                chance="over 25 canaries, 95 % between -0.100 and -0.001: at the edge of chance",
+                surely=False,
+            ),
+        ),
+        (
+            "health_score",
+            measure(0.5, 0.4, low=None, high=None, p=0.5) | {},
+            Said(
+                way=Way.WORSE,
+                moved="health score fell by 0.100, from 0.500 to 0.400",
+                chance="over 25 canaries, fewer than the 10 it takes to tell it from chance",
+                surely=False,
+            ),
+        ),
+        (
+            "degraded_share",
+            measure(0.1, 0.2),
+            Said(way=Way.WORSE, moved="degraded share rose by 0.100, from 0.100 to 0.200", chance="", surely=False),
+        ),
+        (
+            "R@5",
+            measure(0.9, 0.9001),
+            Said(way=Way.SAME, moved="R@5 is unchanged at 0.900", chance="", surely=False),
+        ),
+        (
+            "R@20",
+            measure(None, 0.9),
+            Said(way=Way.UNKNOWN, moved="R@20 is not defined before", chance="", surely=False),
+        ),
+    ],
+)
+def test_a_difference_is_said_in_words(name: str, given: dict[str, Any], expected: Said) -> None:
+    assert said(name, given) == expected
+
+
+def test_a_difference_over_fewer_canaries_says_so() -> None:
+    given = measure(0.9, 0.8, low=-0.3, high=-0.1, p=0.001)
+    given["paired"] |= {"difference": -0.2, "canaries": 12}
+    assert said("coverage", given).chance.startswith(
+        "over 12 canaries that both asked, where it differs by -0.200, 95 %"
+    )

@@ -1,0 +1,363 @@
+"""OAuth2 client credentials, held against a token server: fetched, kept, renewed, and every refusal in words."""
+
+import json
+import threading
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import parse_qs, unquote_plus
+
+import pytest
+
+from app.adapters.probing.credentials import BACKOFF_SECONDS, TOKENS, CredentialError, Keyring
+from app.adapters.probing.probe import RetrieverProbe
+from app.adapters.wire import Identity
+from app.domain.addresses import AddressPolicy, hook_policy, retriever_policy
+from app.domain.model import Outcome
+from app.domain.probing.retrievers import Ask, Asking, OAuth2, ResponseMapping, Retriever, Scorer, ScorerKind
+from tests.support.http_servers import SILENCE, Reply, Seen, closed_port, peer, reply
+
+ANYWHERE = retriever_policy()
+AUTH = OAuth2(token_url="", client_id="canary:1", client_secret="hunter2 %ü", scope="read search", audience="docs")
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        """Tell them."""
+        return self.seconds
+
+
+def keyring(policy: AddressPolicy = ANYWHERE, clock: Callable[[], float] | None = None) -> Keyring:
+    """Make one with nothing on it."""
+    return Keyring(policy, "coalmine/1.0", clock=clock or Clock())
+
+
+def granted(token: str = "t-1", **more: Any) -> Reply:  # noqa: S107 - a token of tests is no secret
+    """Grant a token."""
+    return reply(json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 3600, **more}).encode())
+
+
+def header(identity: Identity) -> bytes:
+    """Read the one header of an identity."""
+    [line] = identity.headers
+    return line
+
+
+def numbered() -> Callable[[Seen], Reply]:
+    """Grant t-1, t-2, ..."""
+    count = iter(range(1, 1000))
+    return lambda _: granted(f"t-{next(count)}")
+
+
+def form_of(seen: Seen) -> Mapping[str, list[str]]:
+    """Read what was posted."""
+    assert seen.headers["content-type"] == "application/x-www-form-urlencoded"
+    return parse_qs(seen.body.decode(), strict_parsing=True)
+
+
+def test_token_is_asked_for_as_the_rfc_says_and_sent_as_a_bearer() -> None:
+    with peer(granted("a.b-c")) as server:
+        identity = keyring().identity(replace(AUTH, token_url=f"{server.url}/token"), None, {"x-own": "hunter3"})
+        [seen] = server.seen
+    assert (seen.method, seen.target, seen.headers["user-agent"]) == ("POST", "/token", "coalmine/1.0")
+    assert form_of(seen) == {"grant_type": ["client_credentials"], "scope": ["read search"], "audience": ["docs"]}
+    scheme, _, pair = seen.headers["authorization"].partition(" ")
+    user, _, password = b64decode(pair).decode().partition(":")
+    assert (scheme, unquote_plus(user), unquote_plus(password)) == ("Basic", AUTH.client_id, AUTH.client_secret)
+    assert header(identity) == b"authorization: Bearer a.b-c"
+    assert {"a.b-c", AUTH.client_secret, pair, "hunter3"} <= set(identity.secrets)
+    assert "a.b-c" not in repr(identity)
+
+
+def test_scope_and_audience_are_left_out_where_there_are_none() -> None:
+    with peer(granted()) as server:
+        keyring().identity(replace(AUTH, token_url=server.url, scope=None, audience=None), None)
+        assert form_of(server.seen[0]) == {"grant_type": ["client_credentials"]}
+
+
+@pytest.mark.parametrize("refusal", [reply(b"who?", 401), reply(b'{"error": "invalid_client"}', 400)])
+def test_server_that_does_not_know_the_header_is_given_the_form_and_that_is_remembered(refusal: Reply) -> None:
+    clock = Clock()
+    with peer(lambda seen: refusal if "authorization" in seen.headers else granted()) as server:
+        keys = keyring(clock=clock)
+        auth = replace(AUTH, token_url=server.url)
+        assert header(keys.identity(auth, None)) == b"authorization: Bearer t-1"
+        clock.seconds = 3600
+        keys.identity(auth, None)
+        first, second, third = server.seen
+    assert "authorization" in first.headers
+    for seen in (second, third):
+        assert "authorization" not in seen.headers
+        assert form_of(seen)["client_id"] == [AUTH.client_id]
+        assert form_of(seen)["client_secret"] == [AUTH.client_secret]
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"), [({}, 3000), ({"expires_in": 100}, 50), ({"expires_in": "100"}, 50), ({"expires_in": None}, 150)]
+)
+def test_token_is_kept_and_renewed_before_it_runs_out(told: dict[str, Any], kept: float) -> None:
+    clock = Clock()
+    with peer(granted(**told)) as server:
+        keys = keyring(clock=clock)
+        auth = replace(AUTH, token_url=server.url)
+        for clock.seconds in (0, kept - 1):
+            keys.identity(auth, None)
+        assert len(server.seen) == 1
+        clock.seconds = kept
+        keys.identity(auth, None)
+        assert len(server.seen) == 2
+
+
+@pytest.mark.parametrize("life", [0, -5, "-1", "inf", "nan", False, "soon", [], 10**400])
+def test_senseless_life_is_no_error(life: Any) -> None:
+    with peer(reply(json.dumps({"access_token": "t-1", "expires_in": life}).encode())) as server:
+        assert header(keyring().identity(replace(AUTH, token_url=server.url), None)) == b"authorization: Bearer t-1"
+
+
+def test_forgotten_token_is_fetched_anew_and_others_stay() -> None:
+    with peer(numbered()) as server:
+        keys = keyring()
+        one, other = replace(AUTH, token_url=server.url), replace(AUTH, token_url=server.url, scope="write")
+        assert header(keys.identity(one, None)).endswith(b"t-1")
+        assert header(keys.identity(other, None)).endswith(b"t-2")
+        keys.forget(one)
+        keys.forget(None)
+        assert header(keys.identity(one, None)).endswith(b"t-3")
+        assert header(keys.identity(other, None)).endswith(b"t-2")
+
+
+def test_refused_token_is_forgotten_though_the_run_ends_at_once() -> None:
+    def search(seen: Seen) -> Reply:
+        stale = seen.headers["authorization"] == "Bearer t-1"
+        return reply(b"", 401) if stale else reply(b'{"results": []}')
+
+    with peer(numbered()) as tokens, peer(search) as server:
+        retriever = Retriever(
+            slug="docs",
+            url=server.url,
+            json={"query": "{{ query }}"},
+            auth=replace(AUTH, token_url=tokens.url),
+            response=ResponseMapping(hits="results", id="id"),
+            scorer=Scorer(kind=ScorerKind.JUDGED),
+        )
+        probe = RetrieverProbe(ANYWHERE, "coalmine/1.0")
+        asking = Asking(retriever=retriever, k=5, run_id="run-7")
+        asks = [Ask(position=position, query="why?") for position in range(3)]
+        outcomes = []
+        for _ in range(2):
+            batches = probe(asking, asks)
+            outcomes.append(next(answer.outcome for batch in batches for _, answer in batch))
+            batches.close()  # type: ignore[attr-defined] # a generator; Iterator has no close()
+    assert outcomes == [Outcome.REFUSED, Outcome.OK]
+
+
+def test_run_whose_token_is_refused_midway_goes_on_with_a_fresh_one() -> None:
+    def search(seen: Seen) -> Reply:
+        stale = seen.headers["authorization"] == "Bearer t-1"
+        return reply(b"", 401) if stale else reply(b'{"results": []}')
+
+    with peer(numbered()) as tokens, peer(search) as server:
+        retriever = Retriever(
+            slug="docs",
+            url=server.url,
+            json={"query": "{{ query }}"},
+            auth=replace(AUTH, token_url=tokens.url),
+            response=ResponseMapping(hits="results", id="id"),
+            scorer=Scorer(kind=ScorerKind.JUDGED),
+            concurrency=1,
+            requests_per_second=50.0,
+        )
+        asking = Asking(retriever=retriever, k=5, run_id="run-7")
+        asks = [Ask(position=position, query="why?") for position in range(30)]
+        batches = RetrieverProbe(ANYWHERE, "coalmine/1.0")(asking, asks)
+        outcomes = [answer.outcome for batch in batches for _, answer in batch]
+    assert outcomes[0] is Outcome.REFUSED
+    assert outcomes[-1] is Outcome.OK
+
+
+@pytest.mark.parametrize("change", [{"client_id": "x"}, {"client_secret": "x"}, {"scope": None}, {"audience": "x"}])
+def test_each_client_secret_scope_and_audience_has_its_own_token(change: dict[str, Any]) -> None:
+    with peer(numbered()) as server:
+        keys = keyring()
+        auth = replace(AUTH, token_url=server.url)
+        assert header(keys.identity(auth, None)).endswith(b"t-1")
+        assert header(keys.identity(replace(auth, **change), None)).endswith(b"t-2")
+        assert header(keys.identity(auth, None)).endswith(b"t-1")
+
+
+@pytest.mark.parametrize("answer", [granted(), reply(b"", 500)])
+def test_many_that_need_a_token_at_once_ask_for_it_once(answer: Reply) -> None:
+    many, asking, released = 8, threading.Semaphore(0), threading.Event()
+    found: list[str] = []
+
+    def slow(_: Seen) -> Reply:
+        released.wait(20)
+        return answer
+
+    def clock() -> float:
+        now = 1.0 if released.is_set() else 0.0
+        asking.release()  # asking the time is the first thing whoever needs a token does
+        return now
+
+    with peer(slow) as server:
+        keys = keyring(clock=clock)
+        auth = replace(AUTH, token_url=server.url)
+
+        def need() -> None:
+            try:
+                found.append(header(keys.identity(auth, None)).decode())
+            except CredentialError as error:
+                found.append(error.detail)
+
+        threads = [threading.Thread(target=need) for _ in range(many)]
+        for thread in threads:
+            thread.start()
+        for _ in threads:
+            assert asking.acquire(timeout=20)
+        released.set()
+        for thread in threads:
+            thread.join(20)
+        assert len(server.seen) == 1
+    assert len(found) == many
+    assert len(set(found)) == 1
+
+
+def failure(answer: Reply | Callable[[Seen], Reply], policy: AddressPolicy = ANYWHERE) -> CredentialError:
+    """Fail to get a token."""
+    with peer(answer) as server, pytest.raises(CredentialError) as caught:
+        keyring(policy).identity(replace(AUTH, token_url=server.url), None)
+    assert "hunter2" not in caught.value.detail
+    assert "wisdom" not in caught.value.detail
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "status", "detail"),
+    [
+        (reply(b"wisdom", 500), Outcome.REFUSED, 500, "the token endpoint answered 500"),
+        (
+            reply(b'{"error": "invalid_scope", "error_description": "wisdom"}', 400),
+            Outcome.REFUSED,
+            400,
+            "the token endpoint answered 400 (invalid_scope)",
+        ),
+        (
+            reply(b'{"error": "invalid_client"}', 401),
+            Outcome.REFUSED,
+            401,
+            "the token endpoint answered 401 (invalid_client)",
+        ),
+        (reply(b'{"error": "wisdom"}', 400), Outcome.REFUSED, 400, "the token endpoint answered 400"),
+        (reply(b'{"error": ["wisdom"]}', 400), Outcome.REFUSED, 400, "the token endpoint answered 400"),
+        (
+            reply(b"", 302, {"location": "http://wisdom/"}),
+            Outcome.REFUSED,
+            302,
+            "the token endpoint answered 302; redirects are not followed",
+        ),
+        (reply(b"wisdom"), Outcome.MALFORMED, 200, "the answer of the token endpoint holds no access_token"),
+        (reply(b"[1]"), Outcome.MALFORMED, 200, "the answer of the token endpoint holds no access_token"),
+        (
+            reply(b'{"access_token": 1}'),
+            Outcome.MALFORMED,
+            200,
+            "the answer of the token endpoint holds no access_token",
+        ),
+        (granted(" "), Outcome.MALFORMED, 200, "the answer of the token endpoint holds no access_token"),
+        (
+            granted(token_type="wisdom"),
+            Outcome.MALFORMED,
+            200,
+            "the token endpoint gave a token of another type than bearer",
+        ),
+        (granted("wis\r\ndom"), Outcome.MALFORMED, None, "the token endpoint gave a token that cannot be sent"),
+        (
+            SILENCE,
+            Outcome.UNREACHABLE,
+            None,
+            "the token endpoint: the connection was closed without an answer",
+        ),
+        (
+            reply(bytes(200_000)),
+            Outcome.OVERSIZE,
+            200,
+            "the token endpoint: the answer is larger than 100,000 bytes",
+        ),
+    ],
+)
+def test_refusal_is_told_in_words_without_secret_or_body(
+    answer: Reply, outcome: Outcome, status: int | None, detail: str
+) -> None:
+    error = failure(answer)
+    assert (error.outcome, error.http_status, error.detail, str(error)) == (outcome, status, detail, detail)
+
+
+def test_token_endpoint_falls_under_the_same_address_policy() -> None:
+    error = failure(granted(), hook_policy())
+    assert error.outcome is Outcome.BLOCKED
+    assert error.detail == "the token endpoint: not allowed to connect: loopback address 127.0.0.1"
+
+
+def test_unreachable_token_endpoint_is_told_from_a_blocked_one() -> None:
+    with closed_port() as port, pytest.raises(CredentialError) as caught:
+        keyring().identity(replace(AUTH, token_url=f"http://127.0.0.1:{port}"), None)
+    assert caught.value.outcome is Outcome.UNREACHABLE
+
+
+def test_failure_is_kept_for_some_seconds_alone() -> None:
+    answers = iter([reply(b"", 500), granted()])
+    clock = Clock()
+    with peer(lambda _: next(answers)) as server:
+        keys = keyring(clock=clock)
+        auth = replace(AUTH, token_url=server.url)
+        for clock.seconds in (0, BACKOFF_SECONDS - 1):
+            with pytest.raises(CredentialError, match="answered 500"):
+                keys.identity(auth, None)
+        assert len(server.seen) == 1
+        clock.seconds = BACKOFF_SECONDS
+        assert header(keys.identity(auth, None)) == b"authorization: Bearer t-1"
+
+
+def test_token_that_cannot_be_renewed_early_is_used_until_it_runs_out() -> None:
+    clock = Clock()
+    answers = iter([granted(expires_in=100), reply(b"", 500), reply(b"", 500), reply(b"", 503), granted("t-2")])
+    with peer(lambda _: next(answers)) as server:
+        keys = keyring(clock=clock)
+        auth = replace(AUTH, token_url=server.url)
+        asked = {}
+        for clock.seconds in (0, 50, 50 + BACKOFF_SECONDS - 1, 50 + BACKOFF_SECONDS, 99):
+            assert header(keys.identity(auth, None)) == b"authorization: Bearer t-1"
+            asked[clock.seconds] = len(server.seen)
+        assert list(asked.values()) == [1, 2, 2, 3, 4]
+        clock.seconds = 100
+        with pytest.raises(CredentialError, match="answered 503"):
+            keys.identity(auth, None)
+        clock.seconds = 99 + BACKOFF_SECONDS
+        assert header(keys.identity(auth, None)) == b"authorization: Bearer t-2"
+
+
+def test_token_endpoint_that_asks_for_patience_gets_it() -> None:
+    clock = Clock()
+    answers = iter([reply(b"", 429, {"retry-after": "30"}), granted()])
+    with peer(lambda _: next(answers)) as server:
+        keys = keyring(clock=clock)
+        auth = replace(AUTH, token_url=server.url)
+        for clock.seconds in (0, 29):
+            with pytest.raises(CredentialError, match="answered 429"):
+                keys.identity(auth, None)
+        assert len(server.seen) == 1
+        clock.seconds = 30
+        assert header(keys.identity(auth, None)) == b"authorization: Bearer t-1"
+
+
+def test_tokens_do_not_pile_up() -> None:
+    with peer(granted()) as server:
+        keys = keyring()
+        for n in range(TOKENS + 2):
+            keys.identity(replace(AUTH, token_url=server.url, scope=str(n)), None)
+    assert len(keys._kept) == TOKENS

@@ -1,0 +1,280 @@
+"""A clock that is set, back or forward, stops no check, opens no false alert, and is told."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from prometheus_client import CollectorRegistry, generate_latest
+
+from app import metrics
+from app import worker as worker_module
+from app.domain.catalog.schedules import credible_until, parse_schedule
+from app.domain.clock_steps import ClockSteps
+from app.services.catalog import definitions
+from app.services.history import run_views
+from app.services.runs import runs, scheduling
+from app.services.self_monitor import Issue, SelfMonitor
+from app.services.worker_clock import SETTLED_SECONDS, WorkerClock
+from app.store.engine import Store
+from app.store.tables import runs as rows
+from app.worker import Engine, Worker
+from tests.support.fakes import START
+from tests.support.living import until
+from tests.support.world import CHECK, LEASE, LINKS, World, canary, page
+
+pytestmark = pytest.mark.databases
+
+HOUR = 3600
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    """Give a world whose check is due every five minutes and has run at each of three instants."""
+    world = World(store=store)
+    world.apply(page([canary("ant")]))
+    assert [_run_due(world) for _ in range(3)] == [True] * 3
+    return world
+
+
+def _check_id(world: World) -> int:
+    return definitions.find(world.store, "check", CHECK).id
+
+
+def _run_due(world: World) -> bool:
+    """Let five minutes pass, then queue what is due and carry it out; whether there was anything."""
+    world.clock.advance(300)
+    queued = world.queue_due(anew=True) == 1
+    world.clock.advance(30)  # the longest spread
+    claimed = world.claim()
+    if claimed is not None:
+        assert world.execute(claimed) is not None
+    world.clock.advance(-30)
+    return queued and claimed is not None
+
+
+def _watch(world: World, *, after_start: timedelta = timedelta(days=1)) -> bool:
+    now = world.clock()
+    return scheduling.watch_for_silence(world.store, _check_id(world), started_at=now - after_start, now=now)
+
+
+# --- rows from the future ------------------------------------------------------------------------------------
+
+
+def test_every_instant_has_its_run_after_the_clock_was_set_back(world: World) -> None:
+    world.clock.advance(HOUR)
+    assert [_run_due(world) for _ in range(6)] == [True] * 6
+    world.clock.advance(-HOUR - 6 * 300)
+    # Through the time that the wrong clock had been to, and out of it again.
+    assert [_run_due(world) for _ in range(30)] == [True] * 30
+    listed = run_views.list_runs(world.store, CHECK, before=None, limit=50)
+    assert len({run["scheduled_for"] for run in listed}) == len(listed) == 3 + 6 + 30
+
+
+def test_a_run_queued_by_a_clock_that_was_ahead_does_not_wait_until_then(world: World) -> None:
+    world.clock.advance(HOUR + 300)
+    assert world.queue_due() == 1
+    world.clock.advance(-HOUR)
+    assert world.claim() is not None
+
+
+def test_a_lease_given_by_a_clock_that_was_ahead_does_not_last_until_then(world: World) -> None:
+    world.clock.advance(HOUR)
+    world.wish()
+    claimed = world.claim("killed")
+    assert claimed is not None
+    world.clock.advance(-HOUR)
+    again = world.claim("restarted")
+    assert again is not None
+    assert again.id == claimed.id
+
+
+def test_a_worker_whose_clock_was_just_set_takes_over_no_run_of_another(world: World) -> None:
+    world.wish()
+    assert world.claim("alive") is not None
+    for seconds in (HOUR, -2 * HOUR):
+        now = world.clock.advance(seconds)
+        assert runs.claim(world.store, owner="other", now=now, lease=LEASE, reclaim=False) is None
+        assert runs.claim(world.store, owner=f"other {seconds}", now=now, lease=LEASE) is not None
+
+
+def test_silence_after_the_clock_was_set_back_is_told(world: World) -> None:
+    world.clock.advance(HOUR)
+    assert _run_due(world)
+    world.clock.advance(-HOUR)
+    assert not _watch(world)  # completed a moment ago, whatever the other clock said
+    world.clock.advance(660)
+    assert _watch(world)
+    assert [alert["kind"] for alert in world.alerts()] == ["no_data"]
+
+
+def test_a_clock_set_forward_opens_no_alert_before_there_was_time_to_catch_up(world: World) -> None:
+    monotonic = [0.0]
+    clock = WorkerClock(world.clock, SelfMonitor(), lambda: monotonic[0])
+    clock()
+    monotonic[0] += 600
+    world.clock.advance(600 + HOUR)
+    clock()
+    assert not _watch(world, after_start=clock.steady_for)
+    monotonic[0] += 119
+    assert not _watch(world, after_start=clock.steady_for)
+    assert world.alerts() == []
+    monotonic[0] += 1
+    assert _watch(world, after_start=clock.steady_for)  # and nothing came
+
+
+@pytest.mark.parametrize(
+    ("schedule", "seconds"),
+    [({"every": "10s"}, 120), ({"every": "1h"}, HOUR), ({"cron": "0 12 * * *", "timezone": "UTC"}, 2 * HOUR)],
+)
+def test_an_instant_is_credible_until_the_next_one_due(schedule: dict[str, Any], seconds: int) -> None:
+    now = datetime(2026, 3, 1, 10, tzinfo=UTC)
+    assert credible_until(parse_schedule(**schedule), now) == now + timedelta(seconds=seconds)
+
+
+# --- seeing it -----------------------------------------------------------------------------------------------
+
+
+def test_steps_are_seen_in_both_directions_and_drift_is_none() -> None:
+    steps = ClockSteps()
+    assert steps.observe(START, 100.0) is None
+    assert steps.observe(START + timedelta(seconds=61), 160.0) is None
+    assert steps.observe(START + timedelta(seconds=HOUR + 61), 160.0) == timedelta(seconds=HOUR + 1)
+    assert steps.observe(START + timedelta(seconds=HOUR + 62), 161.0) is None
+    assert steps.observe(START + timedelta(seconds=62), 161.0) == timedelta(seconds=-HOUR)
+
+
+def test_a_clock_that_was_set_is_an_issue_for_an_hour_and_unsettled_for_a_moment() -> None:
+    wall, monotonic = [START], [0.0]
+    monitor = SelfMonitor(lambda: monotonic[0])
+    clock = WorkerClock(lambda: wall[0], monitor, lambda: monotonic[0])
+    clock()
+    assert clock.is_settled
+    assert not monitor.has(Issue.CLOCK)
+    wall[0] -= timedelta(seconds=HOUR)
+    clock()
+    assert not clock.is_settled
+    assert "set back by 3,600 s" in monitor.issues[Issue.CLOCK]
+    monotonic[0] += SETTLED_SECONDS + 1
+    wall[0] += timedelta(seconds=SETTLED_SECONDS + 1)
+    clock()
+    assert clock.is_settled
+    monotonic[0] += HOUR
+    assert not monitor.has(Issue.CLOCK)
+
+
+# --- alive ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class SetClock:
+    """The real clock and how far it was set."""
+
+    ahead: timedelta = field(default=timedelta())
+
+    def __call__(self) -> datetime:
+        """Read it."""
+        return datetime.now(UTC) + self.ahead
+
+
+def test_a_worker_goes_on_when_its_clock_is_set_forward_and_back(
+    database_url: str, stores: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "_SYNC_SECONDS", 0.2)
+    world = World(store=stores(database_url))
+    world.clock.now = datetime.now(UTC)
+    world.apply(page([canary("ant")], schedule={"every": "10s"}))
+    clock, registry = SetClock(), CollectorRegistry()
+    engine = Engine(
+        store=world.store,
+        vault=world.vault,
+        probe=world.probe,
+        send=world.send,
+        links=LINKS,
+        owner="it",
+        clock=clock,
+    )
+    worker = Worker(engine, metrics.ProcessMetrics(registry), metrics.Snapshot())
+
+    def ended() -> int:
+        return sum(
+            run["status"] == "finished" for run in run_views.list_runs(world.store, CHECK, before=None, limit=200)
+        )
+
+    worker.start()
+    try:
+        until(ended)
+        for ahead in (timedelta(hours=1), timedelta(seconds=20), timedelta(seconds=29)):  # the last is no step
+            clock.ahead = ahead
+            before = ended()
+            until(lambda before=before: ended() > before)
+        assert worker.alive
+    finally:
+        worker.stop()
+    assert b'coalmine_self_issue{issue="clock"} 1.0' in generate_latest(registry)
+    assert world.alerts() == []
+
+
+# --- clocks that differ --------------------------------------------------------------------------------------
+
+
+def _ahead() -> datetime:
+    return datetime.now(UTC) + timedelta(seconds=31)  # more than a lease lasts
+
+
+def test_a_replica_whose_clock_is_ahead_takes_over_no_fresh_run(
+    postgresql_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "_LOOK_SECONDS", 0.02)
+    world = World(store=postgresql_store)
+    world.clock.now = datetime.now(UTC)
+    world.apply(page([canary("ant")], schedule={"every": "31d"}))
+    run_id = world.wish()
+    assert world.claim("alive") is not None
+    looks: list[int] = []
+    sa.event.listen(postgresql_store.engine, "begin", lambda _connection: looks.append(1))
+    engine = Engine(
+        store=world.store,
+        vault=world.vault,
+        probe=world.probe,
+        send=world.send,
+        links=LINKS,
+        owner="ahead",
+        clock=_ahead,
+    )
+    worker = Worker(engine, metrics.ProcessMetrics(CollectorRegistry()), metrics.Snapshot())
+    worker.start()
+    try:
+        until(lambda: len(looks) > 50)
+    finally:
+        worker.stop()
+    with postgresql_store.read() as connection:
+        assert connection.execute(sa.select(rows.c.claimed_by).where(rows.c.id == run_id)).scalar_one() == "alive"
+
+
+def test_a_run_asked_for_by_a_clock_that_is_ahead_begins_at_once(world: World) -> None:
+    world.clock.advance(31)
+    run_id = world.wish()
+    world.clock.advance(-31)
+    claimed = world.claim()
+    assert claimed is not None
+    assert claimed.id == run_id
+
+
+def test_the_clock_of_a_worker_is_that_of_the_database_and_its_steps_are_told(
+    postgresql_store: Store, sqlite_store: Store
+) -> None:
+    monotonic, monitor = [0.0], SelfMonitor(lambda: monotonic[0])
+    clock = WorkerClock(_ahead, monitor, lambda: monotonic[0])
+    clock.follow(sqlite_store)
+    assert clock() > datetime.now(UTC) + timedelta(seconds=25), "it has the clock of this machine"
+    clock.follow(postgresql_store)
+    before = clock()
+    assert abs(before - datetime.now(UTC)) < timedelta(seconds=5)
+    monotonic[0] += 60
+    assert clock() - before == timedelta(seconds=60)
+    monotonic[0] += HOUR  # the database fails over to a machine whose clock is an hour behind
+    clock.follow(postgresql_store)
+    assert "the database's clock was set back by" in monitor.issues[Issue.CLOCK]

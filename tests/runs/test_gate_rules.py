@@ -1,0 +1,137 @@
+"""The one-shot check and rules that want a history: what a saved report can stand in for, and what nothing can."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from app.domain.model import Outcome
+from app.formats.catalog.canary_files import read_canary_files
+from app.services.runs.gate import choose_targets, measure
+from app.terminal import show_reports
+from tests.support.fakes import FakeClock, FakeProbe, answered, failed, hits
+
+KEYS = [f"c{number}" for number in range(12)]
+DROP = {"kind": "drop", "measure": "coverage", "critical": {"by": 0.2}}
+
+
+def report(probe: FakeProbe, *rules: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    page = {
+        "suite": "s",
+        "canaries": [{"key": key, "query": key, "expected_chunks": [f"doc-{key}"]} for key in KEYS],
+        "retrievers": [{"slug": "r", "url": "http://127.0.0.1:1/", "response": {"hits": "hits", "id": "id"}}],
+        "checks": [{"slug": "c", "suite": "s", "retriever": "r", "schedule": {"every": "5m"}, "rules": list(rules)}],
+    }
+    (target,) = choose_targets(read_canary_files([("canaries.yaml", yaml.safe_dump(page))], {}, None))
+    return measure(target, probe, run_id="run-1", clock=FakeClock(), before=before)
+
+
+def said(report: Mapping[str, Any]) -> tuple[str, list[str]]:
+    return report["run"]["verdict"], report["run"]["reasons"]
+
+
+def lost(*keys: str) -> FakeProbe:
+    return FakeProbe(answers={key: answered(hits("noise")) for key in keys})
+
+
+def test_a_named_canary_and_a_latency_need_no_history() -> None:
+    named = {"kind": "canary", "canary": "c3"}
+    slow = {"kind": "latency", "percentile": "p50", "critical": {"above": "100ms"}}
+    assert said(report(lost("c3"), named)) == ("degraded", ["canary 'c3' is degraded: missing (critical)"])
+    assert said(report(lost("c4"), named)) == ("healthy", [])
+    assert said(report(FakeProbe(), slow)) == ("degraded", ["median latency 500 ms is above 100 ms (critical)"])
+
+
+def test_a_named_canary_whose_probe_failed_or_that_is_not_there_says_nothing_and_says_so() -> None:
+    probe = FakeProbe(answers={"c3": failed(Outcome.TIMEOUT)})
+    assert said(report(probe, {"kind": "canary", "canary": "c3"})) == (
+        "healthy",
+        ["rule 'canary-c3' says nothing: canary 'c3' was not measured"],
+    )
+    assert said(report(FakeProbe(), {"kind": "canary", "canary": "x"}))[1] == [
+        "rule 'canary-x' says nothing: canary 'x' was not asked"
+    ]
+
+
+def test_a_regression_is_not_told_from_a_single_run_and_that_is_said() -> None:
+    why = "rule 'regression' says nothing: it is told from the runs before, and no detector looked at this one"
+    assert said(report(lost(*KEYS[1:]), {"kind": "regression"})) == ("healthy", [why])
+    nothing = "coverage is 0: no canary found what it expects (critical)"
+    assert said(report(lost(*KEYS), {"kind": "regression"})) == ("degraded", [nothing, why])
+
+
+def test_expected_ids_that_are_documents_of_the_hits_are_said_to_be_so() -> None:
+    probe = FakeProbe(
+        answers={key: answered(replace(hits(f"{key}#1"), documents=(f"doc-{key}",))) for key in KEYS[:4]}
+        | {key: answered(hits("noise")) for key in KEYS[4:]}
+    )
+    hint = (
+        "the expected ids are documents of the hits for 4 of 12 canaries, not ids of hits: import with "
+        "--as-documents, or expect documents"
+    )
+    assert hint in said(report(probe))[1]
+    assert hint not in said(report(lost(*KEYS)))[1]
+
+
+def test_a_check_without_rules_keeps_a_coverage_that_is_said() -> None:
+    absolute = "the check has no rules and a single run no history: coverage must be at least 0.9"
+    assert said(report(FakeProbe())) == ("healthy", [absolute])
+    assert said(report(lost(*KEYS[:3]))) == ("degraded", ["coverage 0.750 is below 0.9 (critical)", absolute])
+    saved = report(lost(*KEYS[:3]))
+    relative = "the check has no rules: coverage must be at least 0.7, 0.05 less than in the baseline"
+    assert said(report(lost(*KEYS[:3]), before=saved)) == ("healthy", [relative])
+    assert said(report(lost(*KEYS[:4]), before=saved)) == (
+        "degraded",
+        ["coverage 0.667 is below 0.7 (critical)", relative],
+    )
+
+
+def test_a_drop_is_told_from_a_saved_report_and_from_nothing_else() -> None:
+    before = report(FakeProbe(), DROP)
+    why = "rule 'drop-coverage' says nothing: a single run has no baseline; name a saved report with --baseline"
+    assert said(before) == ("healthy", [why])
+    verdict, reasons = said(report(lost(*KEYS[:5]), DROP, before=before))
+    assert verdict == "degraded"
+    assert reasons[0].startswith("coverage 0.583 against 1.000 in the baseline, -0.417 (0.95 interval -")
+    assert said(report(FakeProbe(), DROP, before=before)) == ("healthy", [])
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "why"),
+    [
+        ({"run": {"measures_version": "0"}}, "the saved report is of another measures version"),
+        ({"results": []}, "only 0 canaries can be compared with the baseline; it takes 10 to tell a drop from chance"),
+    ],
+)
+def test_a_saved_report_that_cannot_be_compared_is_no_baseline(spoiled: Mapping[str, Any], why: str) -> None:
+    saved = report(FakeProbe())
+    before = {"run": {**saved["run"], **spoiled.get("run", {})}, "results": spoiled.get("results", saved["results"])}
+    assert said(report(lost(*KEYS[:5]), DROP, before=before)) == (
+        "healthy",
+        [f"rule 'drop-coverage' says nothing: {why}"],
+    )
+
+
+def test_an_unknown_run_names_no_rules() -> None:
+    probe = FakeProbe(otherwise=lambda _ask: failed(Outcome.TIMEOUT))
+    verdict, reasons = said(report(probe, {"kind": "regression"}, DROP))
+    assert verdict == "unknown"
+    assert not any("says nothing" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "html"])
+def test_rules_that_need_a_history_are_one_note_for_all_checks(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    reports = [report(FakeProbe(), {"kind": "regression"}) for _ in range(3)]
+    show_reports(reports, form)
+    shown = capsys.readouterr()
+    assert shown.err == "regression: needs the history of a service; not evaluated here.\n"
+    assert "says nothing" not in shown.out
+
+
+def test_the_json_report_lists_the_rules_that_need_a_history(capsys: pytest.CaptureFixture[str]) -> None:
+    show_reports([report(FakeProbe(), {"kind": "regression"})], "json")
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert "rule 'regression' says nothing: " in shown.out

@@ -1,0 +1,83 @@
+"""A worker with nothing to do: it reads now and then, writes nothing, and hears of what another process queued."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import pytest
+import sqlalchemy as sa
+from prometheus_client import CollectorRegistry
+from sqlalchemy import event
+
+from app import metrics, worker
+from app.domain.model import Trigger
+from app.services.history import run_views
+from app.store.engine import Store
+from app.worker import Engine, Worker
+from tests.support.living import until
+from tests.support.world import CHECK, LINKS, World, canary, page
+
+pytestmark = pytest.mark.databases
+
+POLL_SECONDS = 0.02
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the worker look for work often, so that it is idle for many turns at once."""
+    monkeypatch.setattr(worker, "_LOOK_SECONDS", POLL_SECONDS)
+
+
+@contextmanager
+def _working(world: World) -> Iterator[None]:
+    engine = Engine(store=world.store, vault=world.vault, probe=world.probe, send=world.send, links=LINKS, owner="idle")
+    working = Worker(engine, metrics.ProcessMetrics(CollectorRegistry()), metrics.Snapshot())
+    working.start()
+    try:
+        yield
+    finally:
+        working.stop()
+
+
+def _transactions(store: Store) -> tuple[list[str], list[str]]:
+    """Give two lists that grow with every transaction from now on: those that read, and those that write."""
+    reads: list[str] = []
+    writes: list[str] = []
+
+    def begun(connection: sa.Connection) -> None:
+        (writes if connection.get_execution_options().get("coalmine_writes") else reads).append("begun")
+
+    event.listen(store.engine, "begin", begun)
+    return reads, writes
+
+
+def test_an_idle_worker_opens_no_writing_transaction(store: Store) -> None:
+    world = World(store=store)
+    world.clock.now = datetime.now(UTC)
+    reads, writes = _transactions(store)
+    with _working(world):
+        until(lambda: len(reads) >= 20)  # it has caught up
+        before, polled = len(writes), len(reads)
+        until(lambda: len(reads) >= polled + 50)
+        assert len(writes) == before
+
+
+def test_a_run_that_another_process_queued_is_begun_without_a_word(
+    database_url: str, stores: Callable[..., Store]
+) -> None:
+    ours, theirs = (World(store=stores(database_url)) for _ in range(2))
+    for world in (ours, theirs):
+        world.clock.now = datetime.now(UTC)
+    theirs.apply(page([canary("ant")], schedule={"every": "31d"}))
+
+    def finished() -> int:
+        runs = run_views.list_runs(ours.store, CHECK, before=None, limit=10)
+        return sum(run["finished_at"] is not None for run in runs)
+
+    reads, _ = _transactions(ours.store)
+    with _working(ours):
+        before = until(finished)  # the catch-up
+        polled = len(reads)
+        until(lambda: len(reads) >= polled + 20)
+        theirs.wish(trigger=Trigger.API)
+        until(lambda: finished() > before)

@@ -1,0 +1,680 @@
+"""Who may: every route by scope, nothing beside the exempt ones without a key, and no way around."""
+
+import base64
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import httpx2
+import pytest
+import sqlalchemy as sa
+from anyio.to_thread import current_default_thread_limiter
+from cryptography.fernet import Fernet
+from fastapi import FastAPI, Request
+from fastapi.routing import iter_route_contexts
+
+from app.api.deps import EXEMPT, SESSION_COOKIE, csrf_token, open_session
+from app.config import Settings
+from app.domain.delivery.hooks import Receipt
+from app.domain.errors import ConfigurationError
+from app.main import open_service
+from app.services.catalog import api_keys, definitions
+from app.services.catalog.api_keys import Scope
+from app.store.engine import from_us
+from app.store.tables import ended_sessions
+from tests.support.api_service import CANARIES, CHECK, HOOK_SECRET, RETRIEVER, Api, api, bearer
+from tests.support.living import coalmine
+
+SECRET_KEY = "a-secret-key-for-tests-only-0123456789"
+METRICS_TOKEN = "a-token-only-prometheus-knows"
+HOOK: dict[str, str] = {"kind": "webhook", "url": "https://example.org/", "secret": HOOK_SECRET}
+SILENCE = {"severities": ["warning"], "ends": "2026-01-01T00:00:00Z"}
+READ, WRITE, ADMIN = Scope.READ, Scope.WRITE, Scope.ADMIN
+
+
+@dataclass(frozen=True)
+class Form:
+    """A body as a browser's form sends it."""
+
+    fields: dict[str, str]
+
+
+# Every route there is: the scope it needs (None = nobody asks), an address of it that exists, and a body it takes.
+ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
+    ("GET", "/livez"): (None, "/livez", None),
+    ("GET", "/readyz"): (None, "/readyz", None),
+    ("GET", "/login"): (None, "/login", None),
+    ("POST", "/login"): (None, "/login", None),
+    ("POST", "/logout"): (READ, "/logout", None),
+    ("GET", "/metrics"): (READ, "/metrics", None),
+    ("GET", "/openapi.json"): (READ, "/openapi.json", None),
+    ("GET", "/docs"): (READ, "/docs", None),
+    ("GET", "/"): (READ, "/", None),
+    ("GET", "/checks/{slug}"): (READ, "/checks/docs", None),
+    ("POST", "/checks/{slug}/runs"): (WRITE, "/checks/docs/runs", None),
+    ("GET", "/checks/{slug}/quality"): (READ, "/checks/docs/quality", None),
+    ("GET", "/badge/{check}.svg"): (READ, "/badge/docs.svg", None),
+    ("GET", "/runs/{run_id}"): (READ, "/runs/1", None),
+    ("GET", "/runs/compare"): (READ, "/runs/compare?before=1&now=2", None),
+    ("GET", "/runs/{before}/diff/{now}"): (READ, "/runs/1/diff/2", None),
+    ("GET", "/alerts"): (READ, "/alerts", None),
+    ("GET", "/alerts/{alert_id}"): (READ, "/alerts/1", None),
+    ("POST", "/alerts/{alert_id}/acknowledge"): (WRITE, "/alerts/1/acknowledge", None),
+    ("GET", "/hooks"): (READ, "/hooks", None),
+    ("GET", "/hooks/{slug}"): (READ, "/hooks/ops", None),
+    ("GET", "/new-hook"): (READ, "/new-hook", None),
+    ("POST", "/new-hook"): (ADMIN, "/new-hook", Form({"kind": "webhook", "slug": "newly", "url": HOOK["url"]})),
+    ("GET", "/hooks/{slug}/edit"): (READ, "/hooks/ops/edit", None),
+    ("POST", "/hooks/{slug}/edit"): (ADMIN, "/hooks/spare/edit", Form({"url": HOOK["url"]})),
+    ("POST", "/hooks/{slug}/archive"): (ADMIN, "/hooks/spare/archive", None),
+    ("POST", "/hooks/{slug}/test"): (ADMIN, "/hooks/ops/test", None),
+    ("POST", "/hooks/{slug}/replay"): (WRITE, "/hooks/ops/replay", None),
+    ("GET", "/deliveries"): (READ, "/deliveries", None),
+    ("POST", "/deliveries/{delivery_id}/replay"): (WRITE, "/deliveries/2/replay", None),
+    ("GET", "/silences"): (READ, "/silences", None),
+    ("GET", "/silences/{slug}"): (READ, "/silences/spare", None),
+    ("GET", "/new-silence"): (READ, "/new-silence", None),
+    ("POST", "/new-silence"): (WRITE, "/new-silence", Form({"slug": "newly", "severities": "warning", "for": "1h"})),
+    ("GET", "/silences/{slug}/edit"): (READ, "/silences/spare/edit", None),
+    ("POST", "/silences/{slug}/edit"): (WRITE, "/silences/spare/edit", Form({"severities": "warning", "for": "1h"})),
+    ("POST", "/silences/{slug}/end"): (WRITE, "/silences/spare/end", None),
+    ("POST", "/checks/{slug}/suggested-rules"): (
+        WRITE,
+        "/checks/docs/suggested-rules",
+        Form({"measure": "MRR", "below": "0.5", "revision": "1"}),
+    ),
+    ("POST", "/checks/{slug}/baseline"): (WRITE, "/checks/docs/baseline", Form({"answer": "accept"})),
+    ("GET", "/checks/{slug}/canaries/{key}"): (READ, "/checks/docs/canaries/oauth", None),
+    ("POST", "/checks/{slug}/canaries/{key}/diagnosis"): (WRITE, "/checks/docs/canaries/oauth/diagnosis", None),
+    ("POST", "/checks/{slug}/canaries/{key}/try"): (WRITE, "/checks/docs/canaries/oauth/try", None),
+    ("GET", "/checks/{slug}/reanchors"): (READ, "/checks/docs/reanchors", None),
+    ("POST", "/checks/{slug}/reanchors"): (WRITE, "/checks/docs/reanchors", Form({"answer": "accept"})),
+    ("GET", "/v1/suites"): (READ, "/v1/suites", None),
+    ("GET", "/v1/suites/{suite}"): (READ, "/v1/suites/docs", None),
+    ("PUT", "/v1/suites/{suite}"): (WRITE, "/v1/suites/spare", {}),
+    ("DELETE", "/v1/suites/{suite}"): (WRITE, "/v1/suites/spare", None),
+    ("GET", "/v1/suites/{suite}/canaries"): (READ, "/v1/suites/docs/canaries", None),
+    ("POST", "/v1/suites/{suite}/canaries"): (WRITE, "/v1/suites/docs/canaries", CANARIES),
+    ("GET", "/v1/suites/{suite}/canaries/{key}"): (READ, "/v1/suites/docs/canaries/oauth", None),
+    ("PUT", "/v1/suites/{suite}/canaries/{key}"): (WRITE, "/v1/suites/docs/canaries/spare", {"query": "?"}),
+    ("DELETE", "/v1/suites/{suite}/canaries/{key}"): (WRITE, "/v1/suites/docs/canaries/spare", None),
+    ("GET", "/v1/retrievers"): (READ, "/v1/retrievers", None),
+    ("GET", "/v1/retrievers/{slug}"): (READ, "/v1/retrievers/search", None),
+    ("PUT", "/v1/retrievers/{slug}"): (ADMIN, "/v1/retrievers/spare", RETRIEVER),
+    ("DELETE", "/v1/retrievers/{slug}"): (ADMIN, "/v1/retrievers/spare", None),
+    ("GET", "/v1/retrievers/{slug}/embedding"): (READ, "/v1/retrievers/search/embedding", None),
+    ("DELETE", "/v1/retrievers/{slug}/embedding"): (WRITE, "/v1/retrievers/search/embedding", None),
+    ("POST", "/v1/retrievers/{slug}/try"): (WRITE, "/v1/retrievers/search/try", {"query": "?"}),
+    ("GET", "/retrievers"): (READ, "/retrievers", None),
+    ("GET", "/retrievers/{slug}/try"): (READ, "/retrievers/search/try", None),
+    ("POST", "/retrievers/{slug}/try"): (WRITE, "/retrievers/search/try", Form({"query": "?", "k": "5"})),
+    ("GET", "/new-retriever"): (READ, "/new-retriever", None),
+    ("POST", "/new-retriever"): (ADMIN, "/new-retriever", Form({"do": "read", "answer": "[]"})),
+    ("GET", "/retrievers/{slug}"): (READ, "/retrievers/search", None),
+    ("GET", "/retrievers/{slug}/map"): (READ, "/retrievers/search/map", None),
+    ("POST", "/retrievers/{slug}/map"): (WRITE, "/retrievers/search/map", Form({"do": "read", "answer": "[]"})),
+    ("POST", "/retrievers/{slug}/archive"): (ADMIN, "/retrievers/spare/archive", None),
+    ("GET", "/suites"): (READ, "/suites", None),
+    ("POST", "/suites"): (WRITE, "/suites", Form({"slug": "made-on-a-page"})),
+    ("GET", "/suites/{suite}"): (READ, "/suites/docs", None),
+    ("POST", "/suites/{suite}/archive"): (WRITE, "/suites/spare/archive", None),
+    ("GET", "/suites/{suite}/export"): (READ, "/suites/docs/export", None),
+    ("GET", "/suites/{suite}/add"): (READ, "/suites/docs/add", None),
+    ("POST", "/suites/{suite}/add"): (WRITE, "/suites/docs/add", Form({"query": "?", "do": "keep"})),
+    ("GET", "/suites/{suite}/canaries/{key}"): (READ, "/suites/docs/canaries/oauth", None),
+    ("POST", "/suites/{suite}/canaries/{key}"): (WRITE, "/suites/docs/canaries/oauth", Form({"do": "keep"})),
+    ("POST", "/suites/{suite}/canaries/{key}/archive"): (WRITE, "/suites/docs/canaries/spare/archive", None),
+    ("GET", "/import"): (READ, "/import", None),
+    ("POST", "/import"): (ADMIN, "/import", Form({"format": "coalmine", "pasted": "suite: pasted", "do": "plan"})),
+    ("GET", "/new-check"): (READ, "/new-check", None),
+    ("POST", "/new-check"): (
+        WRITE,
+        "/new-check",
+        Form({"slug": "made-on-a-page", "suite": "docs", "retriever": "search", "schedule.every": "1h", "k": "3"}),
+    ),
+    ("GET", "/checks/{slug}/edit"): (READ, "/checks/docs/edit", None),
+    ("POST", "/checks/{slug}/edit"): (
+        WRITE,
+        "/checks/spare/edit",
+        Form({"suite": "docs", "retriever": "search", "schedule.every": "1h", "k": "3"}),
+    ),
+    ("POST", "/checks/{slug}/archive"): (WRITE, "/checks/spare/archive", None),
+    ("GET", "/v1/checks"): (READ, "/v1/checks", None),
+    ("GET", "/v1/checks/{slug}"): (READ, "/v1/checks/docs", None),
+    ("GET", "/v1/checks/{slug}/quality"): (READ, "/v1/checks/docs/quality", None),
+    ("GET", "/v1/checks/{slug}/suggested-rules"): (READ, "/v1/checks/docs/suggested-rules", None),
+    ("GET", "/v1/checks/{slug}/baseline"): (READ, "/v1/checks/docs/baseline", None),
+    ("PUT", "/v1/checks/{slug}/baseline"): (WRITE, "/v1/checks/docs/baseline", {"accept": True}),
+    ("DELETE", "/v1/checks/{slug}/baseline"): (WRITE, "/v1/checks/docs/baseline", None),
+    ("PUT", "/v1/checks/{slug}"): (WRITE, "/v1/checks/spare", CHECK),
+    ("DELETE", "/v1/checks/{slug}"): (WRITE, "/v1/checks/spare", None),
+    ("GET", "/v1/hooks"): (READ, "/v1/hooks", None),
+    ("GET", "/v1/hooks/{slug}"): (READ, "/v1/hooks/ops", None),
+    ("PUT", "/v1/hooks/{slug}"): (ADMIN, "/v1/hooks/spare", HOOK),
+    ("DELETE", "/v1/hooks/{slug}"): (ADMIN, "/v1/hooks/spare", None),
+    ("POST", "/v1/hooks/{slug}/test"): (ADMIN, "/v1/hooks/ops/test", None),
+    ("POST", "/v1/import"): (ADMIN, "/v1/import", []),
+    ("GET", "/v1/export"): (READ, "/v1/export", None),
+    ("POST", "/v1/checks/{slug}/runs"): (WRITE, "/v1/checks/docs/runs", {}),
+    ("GET", "/v1/checks/{slug}/health"): (READ, "/v1/checks/docs/health", None),
+    ("GET", "/v1/checks/{slug}/runs"): (READ, "/v1/checks/docs/runs", None),
+    ("GET", "/v1/runs/{run_id}"): (READ, "/v1/runs/1", None),
+    ("GET", "/v1/events"): (READ, "/v1/events?seconds=0.1", None),
+    ("GET", "/v1/runs/{run_id}/events"): (READ, "/v1/runs/1/events", None),
+    ("GET", "/v1/rescorings/{rescoring_id}/events"): (READ, "/v1/rescorings/1/events?seconds=0.1", None),
+    ("GET", "/v1/runs/{run_id}/results"): (READ, "/v1/runs/1/results", None),
+    ("GET", "/v1/runs/{before}/diff/{now}"): (READ, "/v1/runs/1/diff/1", None),
+    ("GET", "/v1/runs/{run_id}/report"): (READ, "/v1/runs/1/report", None),
+    ("GET", "/v1/checks/{slug}/series"): (READ, "/v1/checks/docs/series", None),
+    ("GET", "/v1/checks/{slug}/evidence-series"): (READ, "/v1/checks/docs/evidence-series", None),
+    ("POST", "/checks/{slug}/rescorings"): (WRITE, "/checks/docs/rescorings", Form({"since": "7d"})),
+    ("GET", "/rescorings/{rescoring_id}"): (READ, "/rescorings/1", None),
+    ("POST", "/rescorings/{rescoring_id}/retry"): (WRITE, "/rescorings/1/retry", None),
+    ("POST", "/v1/checks/{slug}/rescorings"): (WRITE, "/v1/checks/docs/rescorings", {}),
+    ("GET", "/v1/checks/{slug}/rescorings"): (READ, "/v1/checks/docs/rescorings", None),
+    ("GET", "/v1/rescorings/{rescoring_id}"): (READ, "/v1/rescorings/1", None),
+    ("GET", "/v1/checks/{slug}/canaries/{key}/history"): (READ, "/v1/checks/docs/canaries/oauth/history", None),
+    ("GET", "/v1/checks/{slug}/canaries/{key}/diagnosis"): (
+        READ,
+        "/v1/checks/docs/canaries/oauth/diagnosis",
+        None,
+    ),
+    ("POST", "/v1/checks/{slug}/canaries/{key}/diagnosis"): (
+        WRITE,
+        "/v1/checks/docs/canaries/oauth/diagnosis",
+        None,
+    ),
+    ("GET", "/v1/checks/{slug}/reanchors"): (READ, "/v1/checks/docs/reanchors", None),
+    ("POST", "/v1/checks/{slug}/reanchors"): (WRITE, "/v1/checks/docs/reanchors", {"accept": "all"}),
+    ("GET", "/v1/alerts"): (READ, "/v1/alerts", None),
+    ("GET", "/v1/alerts/{alert_id}"): (READ, "/v1/alerts/1", None),
+    ("GET", "/v1/deliveries"): (READ, "/v1/deliveries", None),
+    ("GET", "/v1/deliveries/{delivery_id}"): (READ, "/v1/deliveries/1", None),
+    ("POST", "/v1/alerts/{alert_id}/acknowledge"): (WRITE, "/v1/alerts/1/acknowledge", None),
+    ("GET", "/v1/checks/{slug}/alerting"): (READ, "/v1/checks/docs/alerting", None),
+    ("POST", "/v1/hooks/{slug}/replay"): (WRITE, "/v1/hooks/ops/replay", None),
+    ("GET", "/v1/silences"): (READ, "/v1/silences", None),
+    ("GET", "/v1/silences/{slug}"): (READ, "/v1/silences/spare", None),
+    ("PUT", "/v1/silences/{slug}"): (WRITE, "/v1/silences/spare", SILENCE),
+    ("DELETE", "/v1/silences/{slug}"): (WRITE, "/v1/silences/spare", None),
+    ("POST", "/v1/deliveries/{delivery_id}/replay"): (WRITE, "/v1/deliveries/1/replay", None),
+}
+GUARDED = [route for route, (scope, _, _) in ROUTES.items() if scope is not None]
+MOUNTS = {"/static"}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """Give a service that has one of everything, and keys."""
+    with api(tmp_path_factory.mktemp("auth"), secret_key=SECRET_KEY, metrics_token=METRICS_TOKEN) as opened:
+        opened.docs()
+        opened.client.post("/v1/checks/docs/rescorings")
+        gone = Receipt(ok=False, http_status=410, error="refused", permanent=True, gone=True)
+        opened.put("/v1/hooks/departed", HOOK)
+        for _ in range(2):
+            opened.mailbox.receipts.append(gone)
+            opened.client.post("/v1/hooks/departed/test")
+            opened.deliver()
+            opened.put("/v1/hooks/departed", HOOK)  # enables it again; its delivery stays dead
+        opened.retriever.found = {canary["query"]: [] for canary in CANARIES}
+        for _ in range(2):
+            opened.run()
+        opened.retriever.found = {}
+        opened.client.post("/v1/checks/docs/canaries/oauth/diagnosis")
+        for scope in Scope:
+            KEYS[scope] = opened.key(scope)
+        yield opened
+
+
+KEYS: dict[Scope, str] = {}
+
+
+def _request(service: Api, route: tuple[str, str], headers: dict[str, str]) -> Any:
+    method, _ = route
+    _, address, body = ROUTES[route]
+    service.client.cookies.clear()
+    sent: dict[str, Any] = {"data": body.fields} if isinstance(body, Form) else {"json": body}
+    if isinstance(body, Form) and address.endswith("/edit"):
+        _, kinds, slug, _ = address.split("/")
+        opened_with = definitions.find(service.service.store, kinds.removesuffix("s"), slug).revision
+        sent = {"data": {**body.fields, "revision": str(opened_with)}}
+    return service.client.request(method, address, **sent, headers=headers, follow_redirects=False)
+
+
+def _spare(service: Api) -> None:
+    headers = bearer(KEYS[ADMIN])
+    for path, body in (
+        ("/v1/suites/spare", {}),
+        ("/v1/suites/docs/canaries/spare", {"query": "?"}),
+        ("/v1/retrievers/spare", RETRIEVER),
+        ("/v1/hooks/spare", HOOK),
+        ("/v1/checks/spare", CHECK),
+        ("/v1/silences/spare", SILENCE),
+    ):
+        assert service.client.put(path, json=body, headers=headers).is_success
+
+
+def test_no_route_was_forgotten(service: Api) -> None:
+    app = service.client.app
+    assert isinstance(app, FastAPI)
+    found: set[tuple[str, str]] = set()
+    mounts: set[str] = set()
+    for route in iter_route_contexts(app.routes):
+        if route.methods is None:
+            mounts.add(str(route.path))
+        else:
+            found |= {(method, str(route.path)) for method in route.methods - {"HEAD"}}
+    assert found == set(ROUTES)
+    assert mounts == MOUNTS
+    assert {path for (_, path), (scope, _, _) in ROUTES.items() if scope is None} == set(EXEMPT)
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=" ".join)
+def test_a_route_asks_for_a_key(service: Api, route: tuple[str, str]) -> None:
+    _spare(service)
+    read = KEYS[READ]
+    wrong = [
+        {},
+        bearer("cmk_read_" + "A" * 43),
+        bearer(read[:-1]),
+        bearer(read + "A"),
+        bearer(read.upper()),
+        bearer(SECRET_KEY),
+        {"authorization": f"Basic {read}"},
+        {"authorization": read},
+        {"authorization": "Bearer"},
+        {"authorization": "Bearer " + "x" * 10_000},
+        {"x-api-key": KEYS[ADMIN]},
+    ]
+    if route != ("GET", "/metrics"):
+        wrong.append(bearer(METRICS_TOKEN))
+    for headers in wrong:
+        answer = _request(service, route, headers)
+        assert answer.status_code == 401, headers
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.headers["www-authenticate"] == 'Bearer realm="coalmine"'
+        assert answer.json()["type"] == "/problems/unauthorized"
+        assert read not in answer.text
+
+
+DESCRIBED = [route for route in ROUTES if route[1].startswith("/v1/") or route[1] in {"/livez", "/readyz", "/metrics"}]
+
+
+def test_every_route_of_the_api_is_described(service: Api) -> None:
+    description = service.client.get("/openapi.json", headers=bearer(KEYS[ADMIN])).json()
+    described = {(method.upper(), path) for path, methods in description["paths"].items() for method in methods}
+    assert described == set(DESCRIBED)
+
+
+@pytest.mark.parametrize("route", DESCRIBED, ids=" ".join)
+def test_a_route_answers_with_a_status_and_a_content_type_of_its_description(
+    service: Api, route: tuple[str, str]
+) -> None:
+    method, path = route
+    _spare(service)
+    headers = bearer(KEYS[ADMIN])
+    description = service.client.get("/openapi.json", headers=headers).json()
+    operation = description["paths"][path][method.lower()]
+    for status, response in operation["responses"].items():
+        assert bool(response.get("content")) is (status != "204"), status
+        assert all(part.keys() & {"schema", "itemSchema"} for part in response.get("content", {}).values()), status
+    answer = _request(service, route, headers)
+    replayed = _is_replayed(answer, path)
+    assert answer.is_success or replayed, answer.text
+    answered = answer.headers.get("content-type", "").partition(";")[0]
+    told = operation["responses"]["default" if replayed else str(answer.status_code)]
+    assert answered in told["content"] if answer.content else "content" not in told
+
+
+@pytest.mark.parametrize("path", [path for method, path in ROUTES if method == "PUT" and "baseline" not in path])
+def test_what_put_makes_new_is_described(service: Api, path: str) -> None:
+    headers = bearer(KEYS[ADMIN])
+    _, address, body = ROUTES[("PUT", path)]
+    _spare(service)
+    key = "/canaries/" in path
+    address = "/v1/suites/docs/canaries/quite-new" if key else address.replace("spare", "quite-new")
+    answer = service.client.put(address, json=body, headers=headers)
+    assert answer.status_code == 201, answer.text
+    description = service.client.get("/openapi.json", headers=headers).json()
+    assert "application/json" in description["paths"][path]["put"]["responses"]["201"]["content"]
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=" ".join)
+def test_a_route_lets_exactly_its_scope_through(service: Api, route: tuple[str, str]) -> None:
+    needed = ROUTES[route][0]
+    assert needed is not None
+    _spare(service)
+    for scope in Scope:
+        if not scope.includes(needed):
+            answer = _request(service, route, bearer(KEYS[scope]))
+            assert answer.status_code == 403
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.json()["detail"] == f"this needs a key with scope {needed}; this one has {scope}"
+    answer = _request(service, route, bearer(KEYS[needed]))
+    assert answer.status_code < 400 or _is_replayed(answer, route[1]), answer.text
+
+
+def _is_replayed(answer: httpx2.Response, path: str) -> bool:
+    """Whether there was nothing to do again: a delivery is dead once, and the one re-scoring has not failed."""
+    return answer.status_code == 409 and path.endswith(("/replay", "/retry"))
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/login"])
+def test_the_exempt_ask_for_nothing(service: Api, path: str) -> None:
+    for headers in ({}, bearer("nonsense"), {"host": "evil.example"}):
+        assert service.client.get(path, headers=headers).status_code == 200
+
+
+def test_static_files_ask_for_nothing_and_lead_nowhere_else(service: Api) -> None:
+    assert service.client.get("/static/site.css").status_code == 200
+    for path in ("/static/../pages.py", "/static/%2e%2e/pages.py", "/static/..%2f..%2fmain.py", "/static//etc/passwd"):
+        assert service.client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//livez", "/livez/", "/livez/../v1/checks", "/livez/..%2fv1/checks", "/livez%2f..%2fv1/checks", "/LIVEZ",
+        "/STATIC/../v1/checks", "/static/../v1/checks", "/static/%2e%2e/v1/checks", "/static/..;/v1/checks",
+        "/static%2f../v1/checks", "/login/../v1/checks", "/readyz/v1/checks", "/v1/checks/", "//v1/checks",
+        "/v1//checks", "/v1/checks;/livez", "/v1/checks%3f/livez", "/v1/./checks", "/V1/checks",
+        "/livez\\..\\v1/checks",
+        "/metrics/", "/docs/", "/openapi.json/", "/docs/oauth2-redirect", "/redoc",
+    ],
+)  # fmt: skip
+def test_no_path_trick_reaches_what_needs_a_key(service: Api, path: str) -> None:
+    assert _raw(service, path) in {401, 404}
+
+
+def _raw(service: Api, path: str) -> int:
+    """Ask the app for exactly this path, as a server that tidies nothing would hand it over."""
+    statuses: list[int] = []
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http",
+        "path": unquote(path.partition("?")[0]), "raw_path": path.encode(), "query_string": b"", "root_path": "",
+        "headers": [(b"host", b"127.0.0.1:8000")], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8000),
+        "state": {},
+    }  # fmt: skip
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    portal = service.client.portal
+    assert portal is not None
+    portal.call(service.client.app, scope, receive, send)
+    return statuses[0]
+
+
+def test_head_needs_what_get_needs(service: Api) -> None:
+    for path in ("/v1/checks", "/metrics", "/openapi.json", "/"):
+        assert service.client.head(path).status_code == 401
+        assert service.client.head(path, headers=bearer(KEYS[READ])).status_code == 200
+
+
+def test_the_metrics_token_opens_metrics_alone(service: Api) -> None:
+    assert service.client.get("/metrics", headers=bearer(METRICS_TOKEN)).status_code == 200
+    assert service.client.get("/metrics", headers=bearer(METRICS_TOKEN + "x")).status_code == 401
+    for _, path in GUARDED:
+        if path != "/metrics" and "{" not in path:
+            assert service.client.get(path, headers=bearer(METRICS_TOKEN)).status_code in {401, 405}
+
+
+def test_a_revoked_key_is_refused_at_once(service: Api) -> None:
+    store = service.service.store
+    key = service.key(READ)
+    assert service.client.get("/v1/checks", headers=bearer(key)).status_code == 200
+    assert service.client.get("/metrics", headers=bearer(key)).status_code == 200
+    session = _session(service, key)
+    assert _with_cookie(service, session).status_code == 200
+    identity = api_keys.identify(store, key, now=datetime.now(UTC))
+    assert identity.key_prefix is not None
+    api_keys.revoke_key(store, identity.key_prefix, now=datetime.now(UTC))
+    assert service.client.get("/v1/checks", headers=bearer(key)).status_code == 401
+    assert service.client.get("/metrics", headers=bearer(key)).status_code == 401
+    assert _with_cookie(service, session).status_code == 401
+
+
+def test_a_session_that_was_signed_out_of_answers_no_more_though_its_cookie_was_kept(service: Api) -> None:
+    session, other = _session(service, KEYS[READ]), _session(service, KEYS[READ])
+    before = _ended_sessions(service)
+    assert _with_cookie(service, session).status_code == 200
+    headers = {"x-csrf-token": _csrf(service, session)}
+    left = _with_cookie(service, session, "POST", "/logout", headers=headers, follow_redirects=False)
+    assert left.status_code == 303
+    for path in ("/v1/checks", "/metrics", "/"):
+        assert _with_cookie(service, session, path=path).status_code == 401, path
+    assert _with_cookie(service, other).status_code == 200, "another browser stays signed in"
+    (row,) = [row for row in _ended_sessions(service) if row not in before]
+    assert timedelta(hours=11) < from_us(row.expires_at) - datetime.now(UTC) < timedelta(hours=13)
+
+
+def test_ended_sessions_are_forgotten_once_their_cookies_have_expired(service: Api) -> None:
+    store, now = service.service.store, datetime.now(UTC)
+    api_keys.end_session(store, "of old", expires_at=now - timedelta(hours=1), now=now - timedelta(hours=13))
+    assert len(_ended_sessions(service)) >= 1
+    api_keys.end_session(store, "of now", expires_at=now + timedelta(hours=12), now=now)
+    assert all(from_us(row.expires_at) > now for row in _ended_sessions(service))
+
+
+def _ended_sessions(service: Api) -> list[Any]:
+    with service.service.store.read() as connection:
+        return list(connection.execute(sa.select(ended_sessions)))
+
+
+def _session(service: Api, key: str) -> str:
+    access = service.client.app.state.access  # type: ignore[attr-defined] # it is a FastAPI
+    return open_session(access, api_keys.identify(service.service.store, key, now=datetime.now(UTC)))
+
+
+def _with_cookie(service: Api, cookie: str, method: str = "GET", path: str = "/v1/checks", **more: Any) -> Any:
+    service.client.cookies.clear()
+    headers = {"cookie": f"{SESSION_COOKIE}={cookie}", **more.pop("headers", {})}
+    return service.client.request(method, path, headers=headers, **more)
+
+
+def test_a_session_reads_and_writes_only_with_its_token(service: Api) -> None:
+    session = _session(service, KEYS[WRITE])
+    assert _with_cookie(service, session).status_code == 200
+
+    def put(token: str | None) -> int:
+        headers = {} if token is None else {"x-csrf-token": token}
+        answer = _with_cookie(service, session, "PUT", "/v1/suites/session", json={}, headers=headers)
+        status: int = answer.status_code
+        return status
+
+    csrf = _csrf(service, session)
+    assert put(None) == 403
+    assert put("") == 403
+    assert put("x" * len(csrf)) == 403
+    assert put("%C3%BC") == 403
+    assert put(_csrf(service, _session(service, KEYS[WRITE]))) == 403, "the token of another session"
+    assert put(csrf) in {200, 201}
+    answer = _with_cookie(service, session, "PUT", "/v1/hooks/h", json=HOOK, headers={"x-csrf-token": csrf})
+    assert answer.status_code == 403, "a session has the scope of its key"
+    both = {"x-csrf-token": csrf, **bearer("cmk_read_unknown")}
+    assert _with_cookie(service, session, headers=both).status_code == 401, "a key that is presented counts"
+
+
+def _csrf(service: Api, session: str) -> str:
+    headers = [(b"cookie", f"{SESSION_COOKIE}={session}".encode())]
+    return csrf_token(Request({"type": "http", "app": service.client.app, "headers": headers}))
+
+
+def test_a_session_that_does_not_hold_is_none(service: Api) -> None:
+    good = _session(service, KEYS[READ])
+    vault = service.service.vault
+    fernet = vault._fernet
+    content = fernet.decrypt(good.encode())
+    expired = fernet.encrypt_at_time(content, int(time.time()) - 12 * 3600 - 1).decode()
+    of_the_future = fernet.encrypt_at_time(content, int(time.time()) + 3600).decode()
+    foreign = Fernet(base64.urlsafe_b64encode(b"k" * 32)).encrypt(content).decode()
+    other_secret = (vault.encrypt({"secret": HOOK_SECRET}) or b"").decode()
+    no_object = fernet.encrypt(b'"text"').decode()
+    no_json = fernet.encrypt(b"\xff").decode()
+    garbled = good[:-4] + "AAAA"
+    for cookie in (
+        expired, of_the_future, foreign, other_secret, no_object, no_json, garbled, "x", "%00", '"', good[:20],
+        "é", "a" * 5000,
+    ):  # fmt: skip
+        service.client.cookies.clear()
+        answer = service.client.get("/v1/checks", headers=[(b"cookie", f"{SESSION_COOKIE}={cookie}".encode("latin-1"))])
+        assert answer.status_code == 401, cookie
+    assert _with_cookie(service, good).status_code == 200
+
+
+# --- without keys --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Api]:
+    with api(tmp_path) as service:
+        yield service
+
+
+def test_loopback_is_open_while_no_key_was_ever_created(opened: Api) -> None:
+    assert opened.client.get("/v1/checks").status_code == 200
+    assert opened.client.put("/v1/hooks/ops", json=HOOK).status_code == 201
+    opened.key(READ)
+    assert opened.client.get("/v1/checks").status_code == 401
+    (row,) = api_keys.list_keys(opened.service.store)
+    api_keys.revoke_key(opened.service.store, row.prefix, now=datetime.now(UTC))
+    assert opened.client.get("/v1/checks").status_code == 401, "revoking the last key does not open the door again"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200), ("localhost:8000", 200), ("LOCALHOST:8000", 200), ("127.0.0.1", 200), ("127.9.9.9:1", 200),
+        ("[::1]:8000", 200), ("evil.example", 403), ("evil.example:8000", 403), ("127.0.0.1.evil.example", 403),
+        ("localhost.evil.example", 403), ("10.0.0.1", 403), ("0.0.0.0:8000", 403), ("[::]:8000", 403),
+        ("169.254.169.254", 403), ("[::1", 403), ("", 403), ("127.0.0.1@evil.example", 403), ("localhost\\@evil", 403),
+    ],
+)  # fmt: skip
+def test_the_open_service_answers_to_loopback_names_only(opened: Api, host: str, status: int) -> None:
+    for path in ("/v1/checks", "/metrics", "/", "/openapi.json", "/docs"):
+        assert opened.client.get(path, headers={"host": host}).status_code == status
+
+
+@pytest.mark.parametrize("name", ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"])
+def test_the_open_service_answers_nobody_behind_a_proxy(opened: Api, name: str) -> None:
+    assert opened.client.get("/v1/checks", headers={name: "127.0.0.1"}).status_code == 403
+
+
+def test_other_forwarded_headers_change_nothing(opened: Api) -> None:
+    forwarded = {
+        "x-forwarded-proto": "https",
+        "x-original-url": "/livez",
+        "x-rewrite-url": "/livez",
+        "x-http-method-override": "GET",
+    }
+    assert opened.client.get("/v1/checks", headers={"host": "evil.example", **forwarded}).status_code == 403
+    elsewhere = dict.fromkeys(forwarded, "evil.example")
+    assert opened.client.get("/v1/checks", headers=elsewhere).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        ("http://localhost:8000", 201),
+        ("http://localhost:3000", 403),
+        ("http://127.0.0.1:8000", 403),
+        ("http://evil.example", 403),
+        ("https://localhost.evil.example", 403),
+        ("null", 403),
+        ("", 403),
+    ],
+)
+def test_the_open_service_takes_no_writes_from_other_sites(opened: Api, origin: str, status: int) -> None:
+    headers = {"origin": origin, "host": "localhost:8000"}
+    assert opened.client.put("/v1/suites/s", json={}, headers=headers).status_code == status
+    assert opened.client.get("/v1/suites", headers=headers).status_code == 200
+    assert "access-control-allow-origin" not in opened.client.get("/v1/suites", headers=headers).headers
+    assert opened.client.options("/v1/suites/s", headers=headers).status_code == 405, "no preflight is answered"
+
+
+def test_a_stale_cookie_does_not_shut_the_open_service(opened: Api) -> None:
+    assert _with_cookie(opened, "left-by-another-service-on-this-machine").status_code == 200
+
+
+def test_beyond_loopback_nothing_starts_without_a_key(tmp_path: Path) -> None:
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.org"):  # noqa: S104 - that it is refused is the claim
+        with pytest.raises(ConfigurationError, match="without an API key"):
+            open_service(Settings(data_dir=tmp_path, host=host, secret_key=SECRET_KEY), environment={})
+    with pytest.raises(ConfigurationError, match="COALMINE_SECRET_KEY"):
+        open_service(Settings(data_dir=tmp_path / "new", host="0.0.0.0"), environment={})  # noqa: S104 - as above
+
+
+def test_a_bootstrap_key_opens_a_service_beyond_loopback_once(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("bootstrap-key-0123456789\n", encoding="utf-8")
+    settings: dict[str, Any] = {"host": "0.0.0.0", "secret_key": SECRET_KEY, "bootstrap_key_file": file}  # noqa: S104 - as above
+    with api(tmp_path, **settings) as service:
+        assert service.client.get("/v1/checks").status_code == 401, "a loopback Host header opens nothing here"
+        admin = bearer("bootstrap-key-0123456789")
+        assert service.client.put("/v1/hooks/ops", json=HOOK, headers=admin).status_code == 201
+        (row,) = api_keys.list_keys(service.service.store)
+        api_keys.revoke_key(service.service.store, row.prefix, now=datetime.now(UTC))
+    with api(tmp_path, **settings) as service:
+        assert service.client.get("/v1/checks", headers=admin).status_code == 401, "once revoked it stays so"
+    file.write_text("short", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="at least 20 characters"):
+        open_service(Settings(data_dir=tmp_path / "other", **settings), environment={})
+
+
+# --- while everything is busy --------------------------------------------------------------------------------
+
+
+def test_life_metrics_and_waiting_answer_while_every_thread_is_busy(tmp_path: Path) -> None:
+    with api(tmp_path, with_worker=True, metrics_token=METRICS_TOKEN) as service:
+        service.docs(enabled=False)
+        admin = bearer(service.key(ADMIN))
+        portal = service.client.portal
+        assert portal is not None
+
+        async def take_all_threads() -> None:
+            limiter = current_default_thread_limiter()
+            for number in range(int(limiter.total_tokens)):
+                await limiter.acquire_on_behalf_of(number)
+
+        async def give_them_back() -> None:
+            limiter = current_default_thread_limiter()
+            for number in range(int(limiter.total_tokens)):
+                limiter.release_on_behalf_of(number)
+
+        portal.call(take_all_threads)
+        try:
+            assert service.client.get("/livez").text == "ok\n"
+            assert service.client.get("/readyz").status_code == 200
+            assert service.client.get("/metrics", headers=bearer(METRICS_TOKEN)).status_code == 200
+            assert service.client.get("/metrics", headers=admin).status_code == 200
+            run = service.client.post("/v1/checks/docs/runs", json={"wait_seconds": 60}, headers=admin)
+            assert (run.status_code, run.json()["status"]) == (200, "finished")
+            assert service.client.post("/v1/checks/docs/runs", headers=admin).status_code == 202
+        finally:
+            portal.call(give_them_back)
+
+
+def test_a_real_server_believes_no_forwarded_header(tmp_path: Path) -> None:
+    with coalmine(tmp_path) as (url, _):
+        port = int(url.rsplit(":", 1)[1])
+        lines = ["GET /v1/checks HTTP/1.1", "Host: evil.example", "X-Forwarded-Host: localhost", "Connection: close"]
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall("\r\n".join([*lines, "X-Forwarded-For: 127.0.0.1", "", ""]).encode())
+            answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.1 403 ")
+
+
+def test_a_session_lasts_no_longer_than_half_a_day(service: Api) -> None:
+    long_ago = int((datetime.now(UTC) - timedelta(hours=11, minutes=59)).timestamp())
+    fernet = service.service.vault._fernet
+    content = fernet.decrypt(_session(service, KEYS[READ]).encode())
+    assert _with_cookie(service, fernet.encrypt_at_time(content, long_ago).decode()).status_code == 200

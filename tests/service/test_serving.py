@@ -1,0 +1,232 @@
+"""A process that serves: alone on its database, with the key of its secrets, and gone when it is told to go."""
+
+import os
+import signal
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.routing import Mount
+
+from app.config import Settings
+from app.domain.errors import ConfigurationError
+from app.formats.catalog.canary_files import read_canary_files
+from app.main import create_app, database_file, open_service, open_store
+from app.services.catalog import applying
+from app.services.catalog.references import FILE
+from app.services.catalog.vault import KEY_FILE, open_vault
+from app.serving import STOPPING, alone
+from tests.support.http_servers import HANG, peer
+from tests.support.living import until
+from tests.support.processes import free_ports, started
+
+CANARIES = Path(__file__).parents[2] / "canaries"
+HOOK = "hooks: [{slug: ops, kind: webhook, url: 'https://hooks.example/', secret: whsec_%s}]" % ("ZGVtbw" * 8)
+WATCH = """
+suite: small
+canaries: [{key: a, query: alpha, expected_chunks: [doc-alpha]}]
+retrievers: [{slug: there, url: "%s", timeout: 60, response: {hits: results, id: id}}]
+checks: [{slug: watch, suite: small, retriever: there, schedule: {every: 1d}}]
+"""
+
+
+# --- apps of one process -------------------------------------------------------------------------------------
+
+
+def test_apps_of_one_process_share_their_routes_and_nothing_else(tmp_path: Path) -> None:
+    """FastAPI works out what a route takes at its first request; a second app finds that done."""
+    services = [
+        open_service(Settings(data_dir=tmp_path / name), environment={}, with_worker=False) for name in ("one", "two")
+    ]
+    try:
+        one, two = (create_app(service) for service in services)
+        routes = [{id(route) for route in app.routes if not isinstance(route, Mount)} for app in (one, two)]
+        assert len(routes[0]) > 30
+        assert routes[0] == routes[1]
+        assert one.router is not two.router
+        assert one.state.access.store is not two.state.access.store
+    finally:
+        for service in services:
+            service.store.close()
+
+
+# --- alone on a database -------------------------------------------------------------------------------------
+
+
+def test_a_second_service_on_the_same_data_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    data, port = tmp_path / "data", free_ports()
+    with started(tmp_path, "serve", "--port", port, "--data-dir", data, "--canaries", CANARIES) as first:
+        first.wait_for("is serving")
+        other = tmp_path / "other.yaml"
+        other.write_text(WATCH % "http://127.0.0.1:1/", encoding="utf-8")
+        with started(tmp_path, "serve", "--port", free_ports(), "--data-dir", data, "--canaries", other) as second:
+            assert second.end() == 2
+        said = f"another Coalmine (pid {first.popen.pid}) serves {data}; stop it, or choose another --data-dir"
+        assert second.said == f"coalmine: {said}\n"
+        checks = httpx2.get(f"http://127.0.0.1:{port}/v1/checks").json()["items"]
+        assert [check["slug"] for check in checks] == ["dataforge-docs"]
+
+
+def test_a_killed_service_leaves_its_database_to_the_next(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for _ in range(2):
+        with started(tmp_path, "serve", "--port", free_ports(), "--data-dir", data) as process:
+            process.wait_for("is serving")
+            process.end(signal.SIGKILL)
+
+
+def test_an_empty_canary_folder_is_served_at_first_and_refused_once_files_manage_checks(tmp_path: Path) -> None:
+    folder, port = tmp_path / "canaries", free_ports()
+    folder.mkdir()
+    arguments = ("serve", "--port", port, "--data-dir", tmp_path / "data", "--canaries", folder)
+    with started(tmp_path, *arguments) as process:
+        process.wait_for("is serving")
+        assert "canary_folder_empty" in process.said
+    (folder / "watch.yaml").write_text(WATCH % "http://127.0.0.1:1/", encoding="utf-8")
+    with started(tmp_path, *arguments) as process:
+        process.wait_for("is serving")
+        (folder / "watch.yaml").unlink()
+        process.popen.send_signal(signal.SIGHUP)
+        process.wait_for("canaries_not_applied")
+        checks = httpx2.get(f"http://127.0.0.1:{port}/v1/checks").json()["items"]
+        assert [check["slug"] for check in checks] == ["watch"]
+    with started(tmp_path, *arguments) as process:
+        assert process.end() == 2
+        assert "holds no canary file" in process.said
+
+
+def test_databases_beside_each_other_are_served_by_two(tmp_path: Path) -> None:
+    taken = rf"\(pid {os.getpid()}\) serves {tmp_path}"
+    with (
+        alone(tmp_path / "a.db"),
+        alone(tmp_path / "b.db"),
+        alone(None),
+        pytest.raises(ConfigurationError, match=taken),
+        alone(tmp_path / "a.db"),
+    ):
+        pytest.fail("both hold it")
+    with alone(tmp_path / "a.db"):
+        assert (tmp_path / "a.db.lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_new_database_is_its_owners_alone(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path / "data")
+    store = open_store(settings)
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in settings.data_dir.iterdir()}
+    store.close()
+    assert modes["coalmine.db"] == 0o600
+    assert set(modes.values()) == {0o600}, modes
+
+
+# --- the key of its secrets ----------------------------------------------------------------------------------
+
+
+def with_a_secret(data_dir: Path, **settings: Any) -> Settings:
+    """Put a hook in force whose secret is stored."""
+    given = Settings(data_dir=data_dir, **settings)
+    store = open_store(given)
+    try:
+        vault = open_vault(given.secret_key, data_dir, store, loopback=True, readable=False)
+        wanted = read_canary_files([("hooks.yaml", HOOK)], {}, None)
+        applying.apply(store, vault, wanted, managed_by=FILE, now=datetime.now(UTC))
+    finally:
+        store.close()
+    return given
+
+
+def opened(settings: Settings) -> None:
+    service = open_service(settings, environment={}, with_worker=False)
+    service.store.close()
+
+
+def test_a_lost_key_is_never_replaced_by_a_fresh_one(tmp_path: Path) -> None:
+    settings = with_a_secret(tmp_path)
+    kept = (tmp_path / KEY_FILE).read_text()
+    (tmp_path / KEY_FILE).unlink()
+    with pytest.raises(ConfigurationError, match=f"is gone: put back {tmp_path / KEY_FILE}; if"):
+        opened(settings)
+    with pytest.raises(ConfigurationError, match="is gone"):
+        with_a_secret(tmp_path)
+    assert not (tmp_path / KEY_FILE).exists()
+    (tmp_path / KEY_FILE).write_text(kept)
+    opened(settings)
+
+
+def test_another_key_is_refused_at_start_and_a_rotated_one_is_not(tmp_path: Path) -> None:
+    first, second = "the first key 0123456789", "another key 0123456789"
+    with_a_secret(tmp_path, secret_key=first)
+    with pytest.raises(ConfigurationError, match=r"cannot be decrypted.*set COALMINE_SECRET_KEY to that one"):
+        opened(Settings(data_dir=tmp_path, secret_key=second))
+    opened(Settings(data_dir=tmp_path, secret_key=f"{second},{first}"))
+    opened(with_a_secret(tmp_path, secret_key=second))  # stored anew
+
+
+def test_without_secrets_any_key_will_do(tmp_path: Path) -> None:
+    for key in ("the first key 0123456789", "another key 0123456789"):
+        opened(Settings(data_dir=tmp_path, secret_key=key))
+    assert not (tmp_path / KEY_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "file"),
+    [
+        (None, "/somewhere/coalmine.db"),
+        ("sqlite:////var/lib/c.db?mode=rw", "/var/lib/c.db"),
+        ("sqlite:///c.db", "c.db"),
+        ("sqlite:///:memory:", None),
+        ("postgresql://db/coalmine", None),
+    ],
+)
+def test_the_file_of_a_database_is_known(url: str | None, file: str | None) -> None:
+    settings = Settings(data_dir=Path("/somewhere"), database_url=url)
+    assert database_file(settings) == (Path(file) if file else None)
+
+
+# --- told to go ----------------------------------------------------------------------------------------------
+
+
+def test_ctrl_c_ends_a_run_against_a_hanging_retriever_and_says_what_it_does(tmp_path: Path) -> None:
+    file = tmp_path / "canaries.yaml"
+    with peer(HANG) as hanging:
+        file.write_text(WATCH % hanging.url, encoding="utf-8")
+        arguments = ("--port", free_ports(), "--data-dir", tmp_path / "data", "--canaries", file)
+        with started(tmp_path, "serve", *arguments) as process:
+            until(lambda: hanging.seen or process.popen.poll() is not None)
+            assert process.end(signal.SIGINT) == 0, process.said
+    assert f"{STOPPING}\n" in process.said
+    assert "run_let_go" in process.said
+    assert process.said.endswith("Stopped.\n")
+
+
+def test_a_second_signal_leaves_at_once(tmp_path: Path) -> None:
+    with started(tmp_path, "serve", "--port", free_ports(), "--data-dir", tmp_path / "data") as process:
+        process.wait_for("is serving")
+        process.popen.send_signal(signal.SIGSTOP)  # so that both arrive before it can have ended
+        process.popen.send_signal(signal.SIGINT)
+        process.popen.send_signal(signal.SIGTERM)
+        process.popen.send_signal(signal.SIGCONT)
+        assert process.end() == 130
+    assert "Stopped." not in process.said
+    assert "Traceback" not in process.said
+
+
+def test_a_slow_demo_says_nothing_of_clients_that_went_away(tmp_path: Path) -> None:
+    port = free_ports()
+    demo = f"http://127.0.0.1:{port}"
+    with started(tmp_path, "demo", "--port", port) as process:
+        until(lambda: answers(f"{demo}/healthz") or process.popen.poll() is not None, seconds=60)
+        assert httpx2.post(f"{demo}/fault", json={"kind": "latency", "size": 20}).is_success
+        with pytest.raises(httpx2.ReadTimeout):
+            httpx2.post(f"{demo}/search", json={"query": "slow"}, timeout=0.3)
+        assert process.end(signal.SIGINT) == 0
+    assert process.said == f"The demo retriever is at {demo}/; Ctrl-C stops it.\n"
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx2.get(url).is_success
+    except httpx2.TransportError:
+        return False

@@ -1,0 +1,199 @@
+"""The service in-process for tests of its outside: an app over a store of its own, and a retriever that obeys."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from fastapi.testclient import TestClient
+
+from app.config import Settings
+from app.domain.delivery.hooks import Hook, Message, Receipt
+from app.domain.model import Answer, Outcome, Ranking
+from app.domain.probing.retrievers import Ask, Asking
+from app.main import Service, create_app, open_service
+from app.services.alerts.alert_links import Links
+from app.services.catalog import api_keys
+from app.services.catalog.api_keys import Scope
+from app.services.delivery import deliveries
+from app.services.runs import runs
+from app.services.runs.plans import Planner
+from tests.support.migrated_files import prepare_database
+
+BASE = "http://127.0.0.1:8000"
+RETRIEVER = {
+    "url": "http://127.0.0.1:1/search",
+    "response": {"hits": "hits", "id": "id", "score": "score", "text": "text"},
+    "scorer": {"kind": "score", "scale": "similarity"},
+}
+CANARIES: list[dict[str, Any]] = [
+    {"key": "retention", "query": "How long is data kept?", "expected_chunks": ["c1"], "tags": ["legal", "data"]},
+    {
+        "key": "oauth",
+        "query": "How do I set up OAuth2?",
+        "expected_chunks": ["c2", "c3"],
+        "category": "procedural",
+        "tags": ["legal"],
+    },
+    {"key": "moon", "query": "Who lives on the moon?", "category": "negative"},
+]
+CHECK = {
+    "suite": "docs",
+    "retriever": "search",
+    "schedule": {"every": "1h"},
+    "k": 3,
+    "rules": [{"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}}],
+}
+HOOK_SECRET = "whsec_" + "c2VjcmV0LW9mLXRoZS1ob29rLXRlc3RzLTAxMjM0NQ=="
+
+
+@dataclass
+class Obedient:
+    """A retriever that finds what it is told to (chunk ids by query), c1 to c3 when told nothing."""
+
+    found: dict[str, list[str]] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    index_version: str | None = "v1"
+    asked: int = 0
+
+    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+        """Answer one query after the other."""
+        for ask in asks:
+            self.asked += 1
+            yield [(ask.position, self._answer(ask.query, asking.k))]
+
+    def _answer(self, query: str, k: int) -> Answer:
+        outcome = self.outcomes.get(query, Outcome.OK)
+        if outcome is not Outcome.OK:
+            return Answer(outcome=outcome, latency_seconds=0.5, http_status=503, detail="The retriever is ill.")
+        ids = tuple(self.found.get(query, ["c1", "c2", "c3"]))[:k]
+        top = 0.25 if "moon" in query else 0.75
+        ranking = Ranking(
+            ids=ids,
+            documents=(None,) * len(ids),
+            texts=tuple(f"text of {one}" for one in ids),
+            scores=tuple(top - place / 16 for place in range(len(ids))),
+            returned=len(ids),
+        )
+        return Answer(outcome=Outcome.OK, latency_seconds=0.25, ranking=ranking, index_version=self.index_version)
+
+
+@dataclass
+class Mailbox:
+    """Where hooks lead: keeps messages and answers as told, 204 when told nothing."""
+
+    receipts: list[Receipt] = field(default_factory=list)
+    messages: list[tuple[Hook, Message]] = field(default_factory=list)
+
+    def __call__(self, hook: Hook, message: Message, now: datetime) -> Receipt:  # noqa: ARG002 - the shape of the seam
+        """Take a message."""
+        self.messages.append((hook, message))
+        return self.receipts.pop(0) if self.receipts else Receipt(ok=True, http_status=204, latency_seconds=0.125)
+
+
+@dataclass(frozen=True)
+class Api:
+    """A client of the service, and the hands that do what a worker does."""
+
+    client: TestClient
+    service: Service
+    retriever: Obedient
+    mailbox: Mailbox
+
+    def docs(self, *, canaries: Sequence[Mapping[str, Any]] = CANARIES, **check: Any) -> None:
+        """Define the suite `docs`, the retriever `search`, the hook `ops` and the check `docs` over them."""
+        self.put("/v1/suites/docs", {"canaries": list(canaries)})
+        self.put("/v1/retrievers/search", RETRIEVER)
+        self.put("/v1/hooks/ops", {"kind": "webhook", "url": "http://127.0.0.1:1/", "secret": HOOK_SECRET})
+        self.put("/v1/checks/docs", {**CHECK, "hooks": ["ops"], **check})
+
+    def put(self, path: str, body: Any) -> dict[str, Any]:
+        """Put and expect success."""
+        answer = self.client.put(path, json=body)
+        assert answer.status_code in {200, 201}, answer.text
+        shape: dict[str, Any] = answer.json()
+        return shape
+
+    def get(self, path: str, **parameters: Any) -> dict[str, Any]:
+        """Get and expect success."""
+        answer = self.client.get(path, params=parameters)
+        assert answer.status_code == 200, answer.text
+        shape: dict[str, Any] = answer.json()
+        return shape
+
+    def run(self, slug: str = "docs", **wish: Any) -> dict[str, Any]:
+        """Run a check now, to its end."""
+        answer = self.client.post(f"/v1/checks/{slug}/runs", json=wish)
+        assert answer.status_code == 202, answer.text
+        self.work()
+        return self.get(answer.headers["location"])
+
+    def work(self) -> None:
+        """Carry out every run that is due."""
+        store = self.service.store
+        while claimed := runs.claim(store, owner="test", now=_now(), lease=timedelta(seconds=30)):
+            ended = runs.execute(
+                Planner(store, self.service.vault),
+                self.retriever,
+                claimed,
+                owner="test",
+                clock=_now,
+                stopping=lambda: False,
+            )
+            assert ended is not None
+            self.service.exposition.process.run_ended(ended)
+
+    def deliver(self) -> int:
+        """Send every delivery that is due; gives how many attempts that took."""
+        attempts = 0
+        links = Links(public_url=BASE)
+        while sent := deliveries.deliver_next(
+            self.service.store,
+            self.service.vault,
+            self.mailbox,
+            owner="test",
+            links=links,
+            clock=_now,
+            lease=timedelta(seconds=30),
+        ):
+            self.service.exposition.process.delivered(sent)
+            attempts += 1
+        return attempts
+
+    def refresh(self) -> None:
+        """Take the metrics snapshot anew."""
+        self.service.exposition.snapshot.refresh(self.service.store)
+
+    def key(self, scope: Scope) -> str:
+        """Create a key."""
+        return api_keys.create_key(self.service.store, name=f"a {scope} key", scope=scope, now=_now())
+
+
+@contextmanager
+def api(
+    data_dir: Path, *, with_worker: bool = False, environment: Mapping[str, str] | None = None, **settings: Any
+) -> Iterator[Api]:
+    """Open the service on a store in `data_dir`, by default without a worker: `Api` does its work when told."""
+    retriever, mailbox = Obedient(), Mailbox()
+    configured = Settings(data_dir=data_dir, **settings)
+    prepare_database(configured)
+    service = open_service(
+        configured,
+        environment=environment or {},
+        with_worker=with_worker,
+        probe=retriever,
+        send=mailbox,
+    )
+    with TestClient(create_app(service), base_url=BASE) as client:
+        yield Api(client, service, retriever, mailbox)
+
+
+def bearer(key: str) -> dict[str, str]:
+    """Give the header that presents a key."""
+    return {"authorization": f"Bearer {key}"}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,130 @@
+"""Fakes for the two seams and the clock: a retriever that answers as told, a receiver of news, a clock to be set."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from app.domain.delivery.hooks import Hook, Message, Receipt
+from app.domain.model import Answer, Outcome, Ranking
+from app.domain.probing.retrievers import Ask, Asking
+
+START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+
+
+@dataclass(kw_only=True)
+class FakeClock:
+    """A clock that stands still until it is moved."""
+
+    now: datetime = START
+
+    def __call__(self) -> datetime:
+        """Tell the time."""
+        return self.now
+
+    def advance(self, seconds: float) -> datetime:
+        """Move on and give the new time."""
+        self.now += timedelta(seconds=seconds)
+        return self.now
+
+
+def hits(
+    *ids: str, scores: Sequence[float | None] | None = None, texts: Mapping[str, str] | None = None, extra: int = 0
+) -> Ranking:
+    """Make a ranking of these ids, by default with scores that fall from 0.9; `extra` duplicates were dropped."""
+    known = texts or {}
+    return Ranking(
+        ids=ids,
+        documents=(None,) * len(ids),
+        texts=tuple(known.get(one) for one in ids),
+        scores=tuple(scores) if scores is not None else tuple(round(0.9 - 0.01 * rank, 2) for rank in range(len(ids))),
+        returned=len(ids) + extra,
+    )
+
+
+def answered(ranking: Ranking, *, seconds: float = 0.5, index_version: str | None = None) -> Answer:
+    """Make the answer that brings a ranking."""
+    return Answer(outcome=Outcome.OK, latency_seconds=seconds, ranking=ranking, index_version=index_version)
+
+
+def failed(outcome: Outcome, *, http_status: int | None = None, detail: str = "as told") -> Answer:
+    """Make the answer of a probe that failed."""
+    return Answer(outcome=outcome, latency_seconds=0.25, http_status=http_status, detail=detail)
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+@dataclass(kw_only=True)
+class FakeProbe:
+    """Answers by query, in batches, the last canary first as a network might; remembers what it was asked."""
+
+    answers: dict[str, Answer] = field(default_factory=dict)
+    otherwise: Callable[[Ask], Answer] = field(default=lambda ask: answered(hits(f"doc-{ask.query}", "noise")))
+    batch: int = 25
+    before_batch: Callable[[int], None] = field(default=lambda _: None)
+    """Called with the number of batches given so far; may raise Crash."""
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    """(run id, query), in order of asking."""
+    askings: list[Asking] = field(default_factory=list)
+
+    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+        """Note what is asked and answer it batch by batch."""
+        self.askings.append(asking)
+        return self._batches(asking, list(reversed(asks)))
+
+    def _batches(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+        for number, start in enumerate(range(0, len(asks), self.batch)):
+            self.before_batch(number)
+            block = asks[start : start + self.batch]
+            self.asked += [(asking.run_id, ask.query) for ask in block]
+            yield [(ask.position, self.answer(ask)) for ask in block]
+
+    def answer(self, ask: Ask) -> Answer:
+        """Answer one query."""
+        return self.answers.get(ask.query) or self.otherwise(ask)
+
+    def all_fail(self, outcome: Outcome = Outcome.UNREACHABLE) -> None:
+        """Be dead from now on."""
+        self.answers.clear()
+        self.otherwise = lambda _: failed(outcome)
+
+    def all_answer(self) -> None:
+        """Answer every query with its own document from now on."""
+        self.answers.clear()
+        self.otherwise = lambda ask: answered(hits(f"doc-{ask.query}", "noise"))
+
+    def all_miss(self) -> None:
+        """Answer every query with noise from now on."""
+        self.answers.clear()
+        self.otherwise = lambda _: answered(hits("noise", "more-noise"))
+
+
+DELIVERED = Receipt(ok=True, http_status=204, latency_seconds=0.01)
+
+
+@dataclass(kw_only=True)
+class FakeSend:
+    """Takes messages and answers with the given receipts, then with success; remembers what it got."""
+
+    receipts: list[Receipt] = field(default_factory=list)
+    before: Callable[[Hook, Message], None] = field(default=lambda _hook, _message: None)
+    sent: list[tuple[str, Message]] = field(default_factory=list)
+    """(hook slug, message), in order of sending."""
+
+    def __call__(self, hook: Hook, message: Message, now: datetime) -> Receipt:  # noqa: ARG002 - the protocol's
+        """Take the message and answer."""
+        self.before(hook, message)
+        self.sent.append((hook.slug, message))
+        return self.receipts.pop(0) if self.receipts else DELIVERED
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActingSend:
+    """Does as told with every message, and answers what that gives."""
+
+    act: Callable[[Hook, Message], Receipt]
+
+    def __call__(self, hook: Hook, message: Message, now: datetime) -> Receipt:  # noqa: ARG002 - the protocol's
+        """Act."""
+        return self.act(hook, message)

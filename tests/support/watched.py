@@ -1,0 +1,84 @@
+"""A check a detector watches: twenty canaries, some of which may find nothing; its baseline made beforehand."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from app.services.detection import detector_replay
+from app.services.runs.runs import EndedRun
+from app.store.catalog import definitions
+from app.store.detection import detectors
+from app.store.detection.detectors import DetectionRow
+from app.store.engine import Store
+from tests.conftest import Databases
+from tests.support.fakes import FakeClock, answered, hits
+from tests.support.world import CHECK, World, canary, page
+
+KEYS = tuple(f"q{number:02}" for number in range(20))
+REGRESSION = {"kind": "regression"}
+LEARNED = 20
+"""So many identical runs are a baseline."""
+
+
+def define(world: World, **check: Any) -> None:
+    """Put twenty canaries of two topics in force, watched for regressions."""
+    canaries = [canary(key, tags=["billing" if place < 10 else "legal"]) for place, key in enumerate(KEYS)]
+    world.apply(page(canaries, **{"rules": [REGRESSION], **check}))
+
+
+def carry_out(world: World, count: int, missing: Iterable[str] = ()) -> list[EndedRun]:
+    """Carry out runs in which these canaries find nothing."""
+    world.probe.answers = {key: answered(hits("noise", "more-noise")) for key in missing}
+    return [world.run() for _ in range(count)]
+
+
+def until_open(world: World, missing: Iterable[str], at_most: int = 6) -> list[EndedRun]:
+    """Carry out such runs until an alarm stands."""
+    runs: list[EndedRun] = []
+    while not runs or not seen(world)[runs[-1].id].open:
+        assert len(runs) < at_most
+        runs += carry_out(world, 1, missing)
+    return runs
+
+
+def seen(world: World) -> dict[int, DetectionRow]:
+    """Read what the detector made of every run, by run id."""
+    with world.store.read() as connection:
+        check = definitions.find_definition(connection, "check", CHECK)
+        assert check is not None
+        return {row.run_id: row for row in detectors.all_detections(connection, check.id)}
+
+
+def regressed(world: World, run: EndedRun) -> set[str]:
+    """Name the canaries a run calls regressed."""
+    return {key for key, result in world.results(run).items() if "regressed" in result["reasons"]}
+
+
+def expect_retraced(world: World) -> None:
+    """Expect the detector, led over the stored runs, to come to what was stored when they ended."""
+    stored = seen(world)
+    again = detector_replay.replay_check(world.store, CHECK)
+    assert [one.run_id for one in again] == list(stored)
+    for one in again:
+        row, reading = stored[one.run_id], one.reading
+        told = (reading.evidence, reading.open, reading.lost, reading.worse, reading.warming)
+        assert told == (row.evidence, row.open, row.lost, row.worse, row.body.get("warming"))
+        assert list(one.culprits) == [named["key"] for named in row.body.get("culprits", {"named": []})["named"]]
+
+
+_LEARNED: dict[tuple[Path, str], tuple[str, FakeClock]] = {}
+
+
+def learned_world(databases: Databases, dialect: str) -> tuple[str, FakeClock]:
+    """Make a database in which a baseline has just been learned; gives its URL and when that is."""
+    made = databases.folder, dialect
+    if made not in _LEARNED:
+        url: str = getattr(databases, dialect)()
+        store = Store(url)
+        world = World(store=store)
+        define(world)
+        carry_out(world, LEARNED)
+        store.close()
+        _LEARNED[made] = url, world.clock
+    url, clock = _LEARNED[made]
+    return databases.copy(url), FakeClock(now=clock.now)

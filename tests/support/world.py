@@ -1,0 +1,245 @@
+"""A small world for the services: definitions as data, a fake retriever, runs carried out step by step by hand."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from app.domain.delivery.hooks import Send
+from app.domain.model import Trigger
+from app.domain.probing.embeddings import Embed
+from app.formats.catalog.canary_files import CanaryFile, Documents, Source
+from app.formats.catalog.documents import SuiteDocument
+from app.formats.validation_messages import parse_document
+from app.services.alerts import alert_views, transitions
+from app.services.alerts.alert_links import Links
+from app.services.catalog import applying
+from app.services.catalog.changes import Change
+from app.services.catalog.references import FILE
+from app.services.catalog.vault import Vault
+from app.services.delivery import deliveries
+from app.services.delivery.deliveries import SentDelivery
+from app.services.due_checks import DueChecks
+from app.services.history import run_views
+from app.services.runs import runs, scheduling
+from app.services.runs.plans import Planner
+from app.services.runs.runs import EndedRun
+from app.store.engine import Store
+from app.store.runs.queue import ClaimedRun
+from app.store.tables import metadata
+from tests.support.fakes import FakeClock, FakeProbe, FakeSend
+
+LEASE = timedelta(seconds=30)
+LINKS = Links(public_url="http://coalmine.test")
+SECRET = "whsec_d29ybGQtc2VjcmV0LTAxMjM0NTY3ODktMDEyMzQ1"
+CHECK = "watch"
+ResultT = TypeVar("ResultT")
+
+
+def canary(key: str, **more: Any) -> dict[str, Any]:
+    """Describe a canary whose query is its key and which expects the chunk `doc-<key>`."""
+    return {"key": key, "query": key, "expected_chunks": [f"doc-{key}"], **more}
+
+
+RETRIEVER: Mapping[str, Any] = {
+    "slug": "search",
+    "preset": "generic",
+    "url": "http://search.test/",
+    "request": {"method": "POST", "json": {"q": "{{ query }}", "k": "{{ k }}"}},
+    "response": {"hits": "hits", "id": "id", "score": "score"},
+    "scorer": {"kind": "score", "scale": "similarity"},
+}
+HOOK: Mapping[str, Any] = {"slug": "ops", "kind": "webhook", "url": "http://hook.test/", "secret": SECRET}
+COVERAGE: Mapping[str, Any] = {
+    "kind": "threshold",
+    "measure": "coverage",
+    "warning": {"below": 0.9},
+    "critical": {"below": 0.5},
+}
+
+
+def page(canaries: Sequence[Mapping[str, Any]] = (), **check: Any) -> dict[str, Any]:
+    """Describe a suite, a retriever, a hook and a check; `check` changes fields of the check."""
+    fields: dict[str, Any] = {
+        "slug": CHECK,
+        "suite": "suite",
+        "retriever": "search",
+        "schedule": {"every": "5m"},
+        "rules": [COVERAGE],
+        "hooks": ["ops"],
+    }
+    fields |= check
+    return {
+        "suite": fields["suite"],
+        "canaries": list(canaries),
+        "retrievers": [RETRIEVER],
+        "hooks": [HOOK],
+        "checks": [fields],
+    }
+
+
+def documents(*pages: Mapping[str, Any], file: str = "canaries.yaml") -> Documents:
+    """Turn pages, one suite each, into documents as if read from a file."""
+    read = [parse_document(CanaryFile, one) for one in pages]
+    sources: dict[tuple[str, ...], Source] = {}
+    for line, one in enumerate(read, 1):
+        names = [("suite", one.suite or "")] + [("canary", one.suite or "", each.key) for each in one.canaries]
+        names += [("retriever", each.slug) for each in one.retrievers] + [("hook", each.slug) for each in one.hooks]
+        names += [("check", each.slug) for each in one.checks] + [("silence", each.slug) for each in one.silences]
+        sources |= {name: Source(file=file, line=line) for name in names}
+    return Documents(
+        suites=tuple(
+            parse_document(SuiteDocument, {"slug": one.suite, "canaries": one.canaries})
+            for one in read
+            if one.suite is not None
+        ),
+        retrievers=tuple(each for one in read for each in one.retrievers),
+        checks=tuple(each for one in read for each in one.checks),
+        hooks=tuple(each for one in read for each in one.hooks),
+        silences=tuple(each for one in read for each in one.silences),
+        sources=sources,
+    )
+
+
+@dataclass(kw_only=True)
+class World:
+    """The services over a store, with every step taken by hand and every moment set."""
+
+    store: Store
+    vault: Vault = field(default_factory=lambda: Vault("a key for the tests of this world"))
+    clock: FakeClock = field(default_factory=FakeClock)
+    probe: FakeProbe = field(default_factory=FakeProbe)
+    send: FakeSend = field(default_factory=FakeSend)
+    embed: Embed | None = None
+
+    def apply(self, *pages: Mapping[str, Any]) -> list[Change]:
+        """Put these pages in force as canary files."""
+        return applying.apply(self.store, self.vault, documents(*pages), managed_by=FILE, now=self.clock.advance(1))
+
+    def wish(self, slug: str = CHECK, **more: Any) -> int:
+        """Ask for a run now."""
+        wish = {"trigger": Trigger.API, "index_version": None, "idempotency_key": None, **more}
+        return scheduling.run_now(self.store, slug, now=self.clock(), **wish)[0]
+
+    def claim(self, owner: str = "worker") -> ClaimedRun | None:
+        """Claim what is due."""
+        return runs.claim(self.store, owner=owner, now=self.clock(), lease=LEASE)
+
+    def queue_due(self, *, anew: bool = False) -> int:
+        """Let the clock look at the checks, in a process that remembers nothing; gives how many runs were queued.
+
+        `anew`: as at the start of a worker, or after its clock was set.
+        """
+        due = DueChecks(self.store)
+        followed, _ = due.follow(self.clock(), anew=anew)
+        return len([*followed, *due.queue_due(self.clock())])
+
+    def execute(
+        self, claimed: ClaimedRun, owner: str = "worker", *, stopping: Callable[[], bool] = lambda: False
+    ) -> EndedRun | None:
+        """Carry out a claimed run in a process that remembers nothing."""
+        planner = Planner(self.store, self.vault)
+        return runs.execute(
+            planner, self.probe, claimed, embed=self.embed, owner=owner, clock=self.clock, stopping=stopping
+        )
+
+    def run(self, slug: str = CHECK, **more: Any) -> EndedRun:
+        """Ask for a run and carry it out, a minute after the last."""
+        self.clock.advance(60)
+        wished = self.wish(slug, **more)
+        claimed = self.claim()
+        assert claimed is not None
+        assert claimed.id == wished
+        ended = self.execute(claimed)
+        assert ended is not None
+        return ended
+
+    def deliver(self, owner: str = "worker", send: Send | None = None) -> SentDelivery | None:
+        """Attempt the next delivery that is due."""
+        return deliveries.deliver_next(
+            self.store, self.vault, send or self.send, owner=owner, links=LINKS, clock=self.clock, lease=LEASE
+        )
+
+    def deliver_all(self) -> list[SentDelivery]:
+        """Attempt everything that is due."""
+        return list(iter(self.deliver, None))
+
+    def tick(self) -> int:
+        """Let the clock tick for what fires: silences end, reminders come due. Gives how many checks that told of."""
+        checks = transitions.checks_at_tick(self.store)
+        return sum(transitions.at_tick(self.store, check, now=self.clock()) for check in sorted(checks))
+
+    def shown(self, run: EndedRun | int) -> dict[str, Any]:
+        """Read a run as people do."""
+        return run_views.run(self.store, str(run if isinstance(run, int) else run.id))
+
+    def results(self, run: EndedRun | int, **filters: Any) -> dict[str, dict[str, Any]]:
+        """Read the results of a run by canary key; no key may come twice."""
+        found, following = run_views.results(self.store, str(run if isinstance(run, int) else run.id), **filters)
+        assert following is None
+        keyed = {result["key"]: result for result in found}
+        assert len(keyed) == len(found)
+        return keyed
+
+    def alerts(self, **filters: Any) -> list[dict[str, Any]]:
+        """List alerts, oldest first."""
+        wanted = {"check": None, "state": None, "before": None, "limit": 100, **filters}
+        return alert_views.list_alerts(self.store, **wanted)[::-1]
+
+    def deliveries(self, **filters: Any) -> list[dict[str, Any]]:
+        """List deliveries, oldest first."""
+        wanted = {"hook": None, "state": None, "before": None, "limit": 100, **filters}
+        return alert_views.list_deliveries(self.store, **wanted)[::-1]
+
+    def count(self, *names: str) -> dict[str, int]:
+        """Count the rows of these tables, or of all."""
+        with self.store.read() as connection:
+            return {
+                name: connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
+                for name, table in metadata.tables.items()
+                if not names or name in names
+            }
+
+    def dump(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Read every row of every table, in no particular order but always the same."""
+        with self.store.read() as connection:
+            return {
+                name: sorted((tuple(row) for row in connection.execute(sa.select(table))), key=repr)
+                for name, table in metadata.tables.items()
+            }
+
+
+@contextmanager
+def statements(store: Store, before: Callable[[str], None]) -> Iterator[None]:
+    """Call `before` with every statement, COMMIT included, that this store is about to send; it may raise."""
+
+    def listen(_connection: Any, _cursor: Any, statement: str, *_more: Any) -> None:
+        before(statement)
+
+    def commit(_connection: Any) -> None:
+        before("COMMIT")
+
+    sa.event.listen(store.engine, "before_cursor_execute", listen)
+    sa.event.listen(store.engine, "commit", commit)
+    try:
+        yield
+    finally:
+        sa.event.remove(store.engine, "commit", commit)
+        sa.event.remove(store.engine, "before_cursor_execute", listen)
+
+
+def race(count: int, act: Callable[[int], ResultT]) -> list[ResultT]:
+    """Let this many threads act at once, and give their results; the first error is raised."""
+    together = threading.Barrier(count)
+
+    def start(number: int) -> ResultT:
+        together.wait(20)
+        return act(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(start, range(count)))
