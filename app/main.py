@@ -31,12 +31,12 @@ from app.api.catalog import exchange, suites
 from app.api.comparison import run_diffs
 from app.api.detection import baselines
 from app.api.diagnosis import diagnoses, quality, reanchors
-from app.api.endings import Endings
 from app.api.history import history
 from app.api.openapi import install_openapi
 from app.api.probing import embedders, trying
 from app.api.problems import install_problems
 from app.api.runs import progress, rescoring
+from app.api.runs.endings import Endings
 from app.api.runs.streams import Streams
 from app.config import Settings, read_collector
 from app.domain.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy

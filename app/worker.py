@@ -31,15 +31,15 @@ from app.services.delivery.outward_ping import Ping, ping_if_working
 from app.services.delivery.sender_threads import MOST_THREADS, DeliveryThreads
 from app.services.diagnosis import diagnoses
 from app.services.diagnosis.diagnosis_queue import Diagnoses
-from app.services.due_checks import DueChecks
 from app.services.history import retention
 from app.services.runs import rescoring, runs, scheduling
+from app.services.runs.due_checks import DueChecks
 from app.services.runs.heartbeat import keep_leases
 from app.services.runs.plans import Planner
 from app.services.runs.runs import EndedRun
 from app.services.runs.work_queue import find_work
+from app.services.runs.work_signals import WorkKind, WorkSignals
 from app.services.self_monitor import Issue
-from app.services.work_signals import WorkKind, WorkSignals
 from app.services.worker_clock import WorkerClock
 from app.store.engine import Store
 from app.store.runs.queue import ClaimedRun

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.api.endings import Endings
+from app.api.runs.endings import Endings
 from app.services.history.change_feed import Kind, Topic
 from app.store.engine import Store
 from app.store.tables import rescorings, runs

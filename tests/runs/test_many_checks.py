@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from app.metrics.snapshot import Snapshot
 from app.services.catalog import definitions
-from app.services.due_checks import DueChecks
 from app.services.history import metrics_snapshot
+from app.services.runs.due_checks import DueChecks
 from app.store.engine import Store
 from tests.conftest import Databases
 from tests.support.world import COVERAGE, World, canary, page, statements

@@ -42,7 +42,7 @@ def test_every_cause_has_its_words_in_one_table() -> None:
 
 ONCE = {
     r":\.0%\}|:\.0f\} %": {"domain/number_text.py", "domain/diagnosis/quality/suite.py"},
-    r"verdict\.in_\(": {"store/known_runs.py"},
+    r"verdict\.in_\(": {"store/detection/known_runs.py"},
     r'"days", 86_400': {"domain/number_text.py"},
     r'isprintable\(\) else " " for sign in name': {"domain/number_text.py"},
     r"\[A-Za-z_\]\[A-Za-z0-9_\]\*\)\\s": {"domain/probing/retrievers.py"},

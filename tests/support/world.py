@@ -24,9 +24,9 @@ from app.services.catalog.references import FILE
 from app.services.catalog.vault import Vault
 from app.services.delivery import deliveries
 from app.services.delivery.deliveries import SentDelivery
-from app.services.due_checks import DueChecks
 from app.services.history import run_views
 from app.services.runs import runs, scheduling
+from app.services.runs.due_checks import DueChecks
 from app.services.runs.plans import Planner
 from app.services.runs.runs import EndedRun
 from app.store.engine import Store

@@ -23,8 +23,7 @@ from app.api.schemas import page
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 from app.formats.catalog.warnings import why_nothing_is_expected
 from app.formats.validation_messages import parse_document
-from app.services import canary_keys
-from app.services.catalog import definitions, suite_power
+from app.services.catalog import canary_keys, definitions, suite_power
 from app.store.catalog.suites import CanaryRow
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])

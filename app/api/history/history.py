@@ -12,7 +12,7 @@ from app.api.answers import answers
 from app.api.bodies import OptionalContent
 from app.api.catalog.definitions import Limit, describes, wake
 from app.api.deps import StoreDep, known_parameters, needs
-from app.api.endings import endings_of
+from app.api.runs.endings import endings_of
 from app.api.schemas import LARGEST_ID, Before, RunRequest, Version, page
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Category, Outcome, Reason, RunStatus, Trigger, Verdict

@@ -12,7 +12,7 @@ from app.api.answers import answers
 from app.api.bodies import OptionalContent
 from app.api.catalog.definitions import Limit, describes, wake
 from app.api.deps import StoreDep, known_parameters
-from app.api.endings import endings_of
+from app.api.runs.endings import endings_of
 from app.api.schemas import Before, RescoringRequest, page
 from app.formats.history.shapes import id_number
 from app.formats.validation_messages import parse_document

@@ -7,8 +7,7 @@ from typing import Any
 
 from app.formats.catalog.inline_checks import read_inline_check
 from app.formats.fields import Document
-from app.services import canary_keys
-from app.services.catalog import applying, definitions
+from app.services.catalog import applying, canary_keys, definitions
 from app.services.catalog.references import API
 from app.services.catalog.vault import Vault
 from app.store.catalog.definitions import Definition

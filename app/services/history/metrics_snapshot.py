@@ -8,14 +8,13 @@ from app.domain.alerts.rules import DEGRADED_SHARE
 from app.domain.catalog.schedules import interval_seconds, next_due
 from app.domain.model import Verdict
 from app.services.lookup import schedule_of
-from app.store import metric_rows
 from app.store.alerts import alerts
 from app.store.catalog import definitions
 from app.store.delivery import outbox
 from app.store.detection.detectors import DetectionRow
 from app.store.engine import Connection, Store, to_us
-from app.store.history import current_state
-from app.store.metric_rows import CheckRows, CheckVersion
+from app.store.history import current_state, metric_rows
+from app.store.history.metric_rows import CheckRows, CheckVersion
 from app.store.runs import results
 
 _KNOWN = (Verdict.HEALTHY, Verdict.DEGRADED)

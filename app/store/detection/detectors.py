@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.domain.runs.measures import MEASURES_VERSION
+from app.store.detection.known_runs import is_known
 from app.store.engine import blocks, insert_new, said, upsert
-from app.store.known_runs import is_known
 from app.store.tables import alerts, baseline_choices, baselines, detections, detectors, layouts, marks, runs
 
 

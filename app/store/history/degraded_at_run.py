@@ -12,9 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.store.detection.known_runs import is_known
 from app.store.diagnosis.diagnoses import DiagnosisRow, read_diagnosis
 from app.store.engine import blocks, numbers
-from app.store.known_runs import is_known
 from app.store.tables import diagnoses, runs, states
 
 _PAIRS = 10_000

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from app.domain.model import Ranking
+from app.store.detection.known_runs import is_known
 from app.store.engine import blocks, said
-from app.store.known_runs import is_known
 from app.store.runs.queue import Failure
 from app.store.runs.recording import load_rankings, unpacked_positions
 from app.store.tables import (

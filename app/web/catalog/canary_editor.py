@@ -21,8 +21,7 @@ from app.formats.catalog.canary_export import write_canary_file
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 from app.formats.validation_messages import parse_document
-from app.services import canary_keys
-from app.services.catalog import definitions
+from app.services.catalog import canary_keys, definitions
 from app.services.catalog.references import FILE, refuse_file_managed_canary
 from app.services.catalog.vault import Vault
 from app.services.probing import trying

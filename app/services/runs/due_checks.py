@@ -14,11 +14,10 @@ from typing import Protocol
 from app.domain.alerts.alert_state import no_data_expected
 from app.domain.catalog.schedules import CLOCK_SKEW, EPOCH, Schedule, credible_until, last_due, next_due, spread
 from app.services.lookup import schedule_of
-from app.store import due_checks
 from app.store.catalog import definitions
-from app.store.due_checks import BLOCK, CheckRow, DueCheck, NewRun
 from app.store.engine import Connection, Store, from_us, to_us
-from app.store.runs import queue
+from app.store.runs import due_checks, queue
+from app.store.runs.due_checks import BLOCK, CheckRow, DueCheck, NewRun
 
 logger = logging.getLogger("coalmine.worker")
 
