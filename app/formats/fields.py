@@ -5,6 +5,7 @@ an environment holds only text. Which fields a document has is said in the docum
 """
 
 import re
+import unicodedata
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any
@@ -144,17 +145,38 @@ Share = Annotated[Number, Field(ge=0, le=1)]
 
 Text = Annotated[str, AfterValidator(_not_blank), AfterValidator(_storable)]
 Name = Annotated[Text, StringConstraints(max_length=1024)]
-Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,64}$")]
+SLUG = r"^[a-z0-9-]{1,64}$"
+Slug = Annotated[str, StringConstraints(pattern=SLUG)]
 CANARY_KEY = r"^[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}$"
 CanaryKey = Annotated[str, StringConstraints(pattern=CANARY_KEY)]
 RuleKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9@._:-]{0,127}$")]
 
 PATTERN_WORDS = {
-    "^[a-z0-9-]{1,64}$": "1 to 64 lower-case letters, digits and hyphens",
+    SLUG: "1 to 64 lower-case letters, digits and hyphens",
     "^[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}$": "1 to 128 letters, digits and . _ : - and not begin with . : or -",
     "^[A-Za-z0-9_][A-Za-z0-9@._:-]{0,127}$": "1 to 128 letters, digits and @ . _ : - and not begin with @ . : or -",
 }
 """What the patterns above ask for, in words for people."""
+_LONGEST_SLUG, _LONGEST_KEY, _MOST_READ = 64, 128, 1_000
+
+
+def fitting_name(pattern: str, text: str) -> str:
+    """Return the name nearest to a text that one of the patterns above takes: `My check!` is `my-check`; "" for none.
+
+    Letters of other scripts have no counterpart and are left out; accents are taken off.
+    """
+    if pattern not in PATTERN_WORDS:
+        return ""
+    text = text.strip()[:_MOST_READ]
+    if pattern == SLUG:
+        return re.sub(r"[^a-z0-9]+", "-", _plain_letters(text.casefold())).strip("-")[:_LONGEST_SLUG].rstrip("-")
+    kept = re.sub(r"[^A-Za-z0-9@._:-]+" if "@" in pattern else r"[^A-Za-z0-9._:-]+", "-", _plain_letters(text))
+    return kept.lstrip("@.:-")[:_LONGEST_KEY].rstrip("-")
+
+
+def _plain_letters(text: str) -> str:
+    return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")

@@ -14,7 +14,16 @@ from pydantic_core import ErrorDetails
 
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.auth_documents import AUTH_SECRETS, NAMES, TLS_TEXTS
-from app.formats.fields import MOST_PROBLEMS, PATTERN_WORDS, SIMILAR, Document, Place, shortened, suggestion
+from app.formats.fields import (
+    MOST_PROBLEMS,
+    PATTERN_WORDS,
+    SIMILAR,
+    Document,
+    Place,
+    fitting_name,
+    shortened,
+    suggestion,
+)
 
 FILE_TWINS = {f"{key}_file": key for key in ("secret", "routing_key", "headers", *AUTH_SECRETS, *TLS_TEXTS)}
 """Keys of canary files that name a file holding the value of the key on the right."""
@@ -80,7 +89,9 @@ def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
         message = _not_one_of(str(limits["expected"]), given)
     elif kind == "string_pattern_mismatch":
         told = f"'{_shown(given)}'" if given else "empty"
+        near = fitting_name(limits["pattern"], given)
         message = f"must be {PATTERN_WORDS.get(limits['pattern'], 'of the right form')}, not {told}"
+        message += f"; try '{near}'" if near else ""
     elif kind == "too_long" and isinstance(given, str):
         message = _LIMITS["string_too_long"].format_map(limits)
     else:

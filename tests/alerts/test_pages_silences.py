@@ -247,7 +247,10 @@ def test_a_silence_is_changed_and_one_changed_meanwhile_is_not_overwritten(pages
 def test_a_name_that_is_taken_is_refused(pages: Site) -> None:
     _make(pages)
     shown = page(_make(pages, checks="quiet"), 409)
-    assert "there is a silence 'rebuild' already" in shown.one("span", id="wrong-slug").text
+    assert (
+        "there is a silence 'rebuild' already; choose another name, such as 'rebuild-2',"
+        in shown.one("span", id="wrong-slug").text
+    )
     assert _body(pages)["checks"] == ["watch"]
 
 

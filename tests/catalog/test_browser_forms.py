@@ -10,6 +10,8 @@ from app.store.engine import Store
 from tests.support.browser import opened, served
 from tests.support.fakes import FakeProbe
 from tests.support.pages_service import site
+from tests.support.world import canary
+from tests.support.world import page as canary_page
 
 MADE_UP = "whsec_ZGVtby1zZWNyZXQtZGVtby1zZWNyZXQtZGVtbw=="
 
@@ -57,3 +59,41 @@ def test_a_generated_signing_secret_is_shown_once_and_taken(chromium: Browser, s
         page.get_by_role("button", name="Make this hook").click()
         page.wait_for_url("**/hooks/ops")
     assert definitions.stored_secrets(sqlite_store, bench.world.vault, "hook", "ops")["secret"] == made
+
+
+def test_a_name_is_made_as_its_title_is_typed_until_somebody_types_one(chromium: Browser, sqlite_store: Store) -> None:
+    bench = site(sqlite_store, probe=FakeProbe())
+    bench.world.apply(canary_page([canary("a")]))
+    with served(bench.app()) as url, opened(chromium, url) as tab:
+        page = tab.open("/suites/suite/add")
+        page.get_by_label("What would somebody ask?").press_sequentially("How long?")
+        key = page.get_by_label("Key", exact=True)
+        expect(key).to_have_value("how-long")
+        key.fill("mine")
+        page.get_by_label("What would somebody ask?").fill("Who pays?")
+        expect(key).to_have_value("mine")
+        key.fill("")
+        page.get_by_label("What would somebody ask?").fill("Who pays the hotel, and when?")
+        expect(key).to_have_value("who-pays-the-hotel-and-when")
+        page.get_by_role("button", name="Save the canary").click()
+        expect(page.get_by_role("status").first).to_contain_text("who-pays-the-hotel-and-when")
+
+        page = tab.open("/new-silence")
+        page.get_by_label("Reason").fill("Index rebuild, until noon")
+        expect(page.get_by_label("Name", exact=True)).to_have_value("index-rebuild-until-noon")
+
+        page = tab.open("/new-check")
+        name = page.get_by_label("Name", exact=True)
+        made = f"{page.get_by_label('Suite').input_value()}-{page.get_by_label('Retriever').input_value()}"
+        expect(name).to_have_value(made)  # one suite and one retriever are chosen from the start
+
+
+def test_two_questions_of_the_same_words_get_keys_of_their_own(chromium: Browser, sqlite_store: Store) -> None:
+    bench = site(sqlite_store, probe=FakeProbe())
+    bench.world.apply(canary_page([{**canary("who-pays"), "query": "Who pays?"}]))
+    with served(bench.app()) as url, opened(chromium, url) as tab:
+        page = tab.open("/suites/suite/add")
+        page.get_by_label("What would somebody ask?").fill("Who pays...?")
+        expect(page.get_by_label("Key", exact=True)).to_have_value("who-pays")
+        page.get_by_role("button", name="Save the canary").click()
+        expect(page.get_by_role("status").first).to_contain_text(re.compile("who-pays-[0-9a-f]{8}"))

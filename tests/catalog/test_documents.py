@@ -13,7 +13,7 @@ from app.domain.probing.retrievers import Scale, Scorer, ScorerKind
 from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
 from app.formats.catalog.secret_fields import content_hash, join_secrets, public_json, split_secrets
-from app.formats.fields import Document, format_duration, parse_duration
+from app.formats.fields import CANARY_KEY, SLUG, Document, fitting_name, format_duration, parse_duration
 from app.formats.validation_messages import parse_document
 
 SECRET = "whsec_ZGVtby1zZWNyZXQtZGVtby1zZWNyZXQtZGVtbw=="
@@ -85,7 +85,10 @@ def test_the_original_name_of_expected_chunks_is_understood() -> None:
     ("changes", "told"),
     [
         ({"querry": 1}, "querry: unknown key 'querry'; did you mean 'query'?"),
-        ({"key": "a b"}, "key: must be 1 to 128 letters, digits and . _ : - and not begin with . : or -, not 'a b'"),
+        (
+            {"key": "a b"},
+            "key: must be 1 to 128 letters, digits and . _ : - and not begin with . : or -, not 'a b'; try 'a-b'",
+        ),
         ({"key": 7}, "key: must be text, not a number; put it in quotes"),
         ({"key": True}, "key: must be text, not true or false; put it in quotes"),
         ({"query": "  "}, "query: must not be blank"),
@@ -321,7 +324,10 @@ def test_cron_and_interval_become_schedules() -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"slug": "Nightly"}, "slug: must be 1 to 64 lower-case letters, digits and hyphens, not 'Nightly'"),
+        (
+            {"slug": "Nightly"},
+            "slug: must be 1 to 64 lower-case letters, digits and hyphens, not 'Nightly'; try 'nightly'",
+        ),
         ({"enabled": "yes"}, "enabled: must be true or false, not text ('yes')"),
         ({"k": 0}, "k: must be at least 1"),
         ({"fetch_k": 3}, "fetch_k: must be at least k, which is 5"),
@@ -564,3 +570,19 @@ def test_a_number_that_is_no_duration_in_seconds_is_told_with_its_likely_unit() 
 def test_durations_read_back_as_written(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("My check!", "my-check"),
+        ("Café & Straße_2", "cafe-strasse-2"),
+        ("--", ""),
+        ("日本", ""),
+        ("a" * 63 + " b", "a" * 63),
+    ],
+)
+def test_a_name_is_offered_that_would_be_taken(typed: str, name: str) -> None:
+    assert fitting_name(SLUG, typed) == name
+    assert fitting_name(CANARY_KEY, ".. Leave §3: how?") == "Leave-3:-how"
+    assert fitting_name("^x$", typed) == ""

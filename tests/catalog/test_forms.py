@@ -67,7 +67,7 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
             "/new-check",
             {**CHECK, "slug": "Bad Name", "k": "x", "schedule.every": "", "do": "save"},
             "It was not saved:",
-            {"Name": "must be 1 to 64 lower-case", "Interval": "", "Top": "must be a whole number"},
+            {"Name": "not 'Bad Name'; try 'bad-name'", "Interval": "", "Top": "must be a whole number"},
         ),
         (
             "/new-check",
@@ -111,6 +111,13 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
                 "Least relevance of the first hit": "write 0.8 for 80 %",
                 "Floors of measures, MRR": "",
             },
+        ),
+        ("/suites/suite/add", {"query": "?", "key": "-a b", "do": "save"}, "It was not saved:", {"Key": "; try 'a-b'"}),
+        (
+            "/new-retriever",
+            {**TAKES, "slug": "My_Docs", "do": "save"},
+            "This cannot be used yet:",
+            {"Name": "'my-docs'"},
         ),
         ("/suites/suite/add", {"query": "?", "do": "find"}, "It was not asked:", {"Find them by asking": "choose"}),
         (

@@ -172,7 +172,9 @@ def test_a_suite_goes_out_as_files(pages: Site) -> None:
 
 
 def test_a_suite_is_made_by_its_name(pages: Site) -> None:
-    assert "there is a suite 'mine' already" in sent(pages, "/suites", 409, slug="mine").text
+    taken = "there is a suite 'mine' already; choose another name, such as 'mine-2',"
+    assert taken in sent(pages, "/suites", 409, slug="mine").text
+    assert "try 'my-questions'" in sent(pages, "/suites", 422, slug="My questions").text
     wrong = sent(pages, "/suites", 422, slug="Not A Slug")
     assert wrong.one("input", name="slug").get("value") == "Not A Slug"
     assert wrong.one("span", id="wrong-slug").text
@@ -267,7 +269,8 @@ def test_what_is_wrong_with_a_canary_is_said_at_its_field_and_nothing_is_stored(
 def test_a_key_is_used_once(pages: Site) -> None:
     assert pages.client().post(ADD, data={"query": "What?", "do": "save"}).status_code == 303
     assert "there is a canary 'what' already" in sent(pages, ADD, 409, query="What?", do="save").text
-    assert "there is a canary 'what' already" in sent(pages, ADD, 409, query="Other?", key="what", do="save").text
+    other = sent(pages, ADD, 409, query="Other?", key="what", do="save").text
+    assert "there is a canary 'what' already; choose another name, such as 'what-2'," in other
 
 
 def test_expected_chunks_are_found_by_asking_and_ticked(pages: Site) -> None:

@@ -179,7 +179,7 @@ def test_a_password_is_not_sent_to_another_address_than_it_was_stored_for(pages:
 def test_what_is_wrong_is_said_beside_the_field_and_what_was_typed_is_kept(pages: Site) -> None:
     typed = {**FORMS["email"], "slug": "Ops!", "kind": "email", "port": "many", "to": "ops@example.org\nnobody"}
     shown = page(pages.client().post("/new-hook", data=typed), 422)
-    assert "lower-case letters, digits and hyphens" in shown.one("span", id="wrong-slug").text
+    assert "lower-case letters, digits and hyphens, not 'Ops!'; try 'ops'" in shown.one("span", id="wrong-slug").text
     assert "must be a whole number, not text" in shown.one("span", id="wrong-port").text
     assert "must be one plain address" in shown.one("span", id="wrong-to").text
     assert shown.one("input", name="port").get("value") == "many"
@@ -197,7 +197,8 @@ def test_labels_are_written_one_a_line(pages: Site) -> None:
 def test_a_name_that_is_taken_is_refused_and_nothing_replaced(pages: Site) -> None:
     _make(pages)
     shown = page(_make(pages, "slack"), 409)
-    assert "there is a hook 'chat' already" in shown.one("span", id="wrong-slug").text
+    refusal = shown.one("span", id="wrong-slug").text
+    assert "there is a hook 'chat' already; choose another name, such as 'chat-2', or change that one" in refusal
     assert _body(pages)["kind"] == "webhook"
 
 

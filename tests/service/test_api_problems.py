@@ -68,7 +68,7 @@ def _problem(answer: Any, status: int) -> dict[str, Any]:
         ("checks/c", {**CHECK, "rules": [{"kind": "drip"}]}, ("rules[0].kind", None)),
         ("checks/c", {**CHECK, "rules": [{"kind": "drop"}]}, ("rules[0].measure", None)),
         ("checks/c", {key: CHECK[key] for key in CHECK if key != "suite"}, ("suite", "the key 'suite' is missing")),
-        ("checks/BAD", CHECK, ("slug", "must be 1 to 64 lower-case letters, digits and hyphens, not 'BAD'")),
+        ("checks/BAD", CHECK, ("slug", "must be 1 to 64 lower-case letters, digits and hyphens, not 'BAD'; try 'bad'")),
         ("checks/" + "a" * 65, CHECK, ("slug", None)),
         ("suites/under_score", {}, ("slug", None)),
         ("suites/..%2F..%2Fsecret.key", {}, None),

@@ -36,6 +36,7 @@ from app.services.catalog.references import (
     require_floors,
     require_references,
 )
+from app.services.catalog.taken_names import taken, taken_canary
 from app.services.catalog.vault import Vault
 from app.store.catalog import definitions, suites
 from app.store.catalog.definitions import Content, Definition
@@ -80,7 +81,7 @@ def put(
             definitions.hold_definition(connection, kind, slug)
         before = definitions.find_definition(connection, kind, slug)
         if only_new and before is not None and before.archived_at is None:
-            raise _taken(kind, slug)
+            raise taken(connection, kind, slug)
         refuse_file_managed(before)
         if revision is not None and (before is None or before.revision != revision):
             # Else secrets stored for one address could be saved beside another that came in between.
@@ -98,7 +99,7 @@ def put(
             silencing.refuse_one_too_many(connection)
         after = require(definitions.find_definition(connection, kind, slug), f"{kind} '{slug}'")
         if only_new and before is None and after.revision != 1:
-            raise _taken(kind, slug)  # on PostgreSQL there is no row to hold before there is one
+            raise taken(connection, kind, slug)  # on PostgreSQL there is no row to hold before there is one
         return after, before is None or before.archived_at is not None
 
 
@@ -135,12 +136,12 @@ def put_suite(
     with store.write() as connection:
         before = definitions.find_definition(connection, "suite", slug)
         if only_new and before is not None and before.archived_at is None:
-            raise _taken("suite", slug)
+            raise taken(connection, "suite", slug)
         if before is None or before.archived_at is not None:
             content = suite_content(slug)
             definitions.save_definition(connection, "suite", slug, content, managed_by=API, source=None, now=to_us(now))
             if only_new and before is None and _suite(connection, slug).revision != 1:
-                raise _taken("suite", slug)  # as in `put`
+                raise taken(connection, "suite", slug)  # as in `put`
         elif before.managed_by == FILE and document.canaries is None:
             refuse_file_managed(before)
         if document.canaries is not None:
@@ -177,7 +178,7 @@ def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datet
         owner = _suite(connection, suite)
         before = next(iter(suites.list_canaries(connection, owner.id, keys=[document.key])), None)
         if over is None and before is not None:
-            raise _taken("canary", document.key)
+            raise taken_canary(connection, owner.id, document.key)
         if over is not None and (before is None or before.version_id != over):
             raise _overtaken(f"canary '{suite}/{document.key}'")
         _put_canaries(connection, suite, [document], contents, now=now, replace=False)
@@ -321,10 +322,6 @@ def _put_canaries(
     require_floors(connection, slug, {key: floors for key, floors in plan.floors.items() if key in given})
     created = sum(change.action == "create" for change in plan.changes)
     return SavedCanaries(created=created, changed=len(plan.saved))
-
-
-def _taken(kind: str, name: str) -> ConflictError:
-    return ConflictError(f"there is a {kind} '{name}' already; choose another name, or change that one")
 
 
 def _overtaken(name: str) -> ConflictError:

@@ -17,6 +17,7 @@ from app.api.deps import StoreDep, VaultDep
 from app.api.probing.trying import TRIES
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.domain.model import Category
+from app.formats.catalog.canary_documents import derived_key
 from app.formats.catalog.canary_export import write_canary_file
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
@@ -174,7 +175,7 @@ def _document(store: Store, suite: str, row: CanaryRow | None, typed: Typed) -> 
     body = canary_fields.body_of(typed)
     if row is not None:
         return parse_document(CanaryDocument, {**body, "key": row.key})
-    if not body["key"]:
+    if body["key"] in {"", derived_key(body["query"], {})}:  # the page has it made as the question is typed
         del body["key"]
         (body,) = canary_keys.give_keys(store, suite, [body])
     return parse_document(CanaryDocument, body)
