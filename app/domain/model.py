@@ -32,6 +32,10 @@ class Category(StrEnum):
     NEGATIVE = "negative"
 
 
+DEFAULT_CATEGORY: Final = Category.SIMPLE_FACTUAL
+"""Category of a canary whose source states none. Nobody said what these have in common, so no finding names them."""
+
+
 class Outcome(StrEnum):
     """How one probe ended. Only `ok` is a measurement."""
 
@@ -126,7 +130,7 @@ class Canary:
     max_relevance_score: float = 0.5
     floors: Mapping[str, float] = field(default_factory=_empty)
     """The lowest value each named measure may take, for example `{"R@5": 0.8}`."""
-    category: Category = Category.SIMPLE_FACTUAL
+    category: Category = DEFAULT_CATEGORY
     tags: tuple[str, ...] = ()
     expect_empty: bool = False
     """Nothing at all may be returned, for example to somebody without access."""

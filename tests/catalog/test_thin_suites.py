@@ -73,11 +73,11 @@ def test_every_category_and_tag_needs_three_canaries() -> None:
     assert not reach([*many, *_canaries(FEWEST_PER_TOPIC, tags=("billing",))]).thin_topics
 
 
-def test_a_category_that_all_canaries_have_is_no_topic() -> None:
+def test_a_category_that_all_canaries_have_is_no_topic_nor_is_the_default_one_which_nobody_stated() -> None:
     assert reach(_canaries(60)).topics == ()
     assert [one.name for one in reach([*_canaries(60, tags=("all",))]).topics] == ["all"]
     mixed = reach([*_canaries(2), *_canaries(60, category=Category.PROCEDURAL)])
-    assert [one.name for one in mixed.topics] == ["simple_factual", "procedural"]
+    assert [one.name for one in mixed.topics] == ["procedural"]
 
 
 def test_a_note_names_the_worst_topics_and_counts_the_rest() -> None:
@@ -114,7 +114,6 @@ def test_a_suite_shows_what_damage_it_can_see(tmp_path: Path) -> None:
             "smallest_fraction": None,
             "thin_topics": [
                 {"kind": "category", "name": "procedural", "canaries": 1},
-                {"kind": "category", "name": "simple_factual", "canaries": 1},
                 {"kind": "tag", "name": "data", "canaries": 1},
                 {"kind": "tag", "name": "legal", "canaries": 2},
             ],

@@ -95,6 +95,13 @@ def test_a_group_of_all_canaries_is_not_told_as_a_finding() -> None:
     assert everyone not in " ".join(one.reason for one in found)
 
 
+def test_a_category_that_nobody_stated_is_not_told_as_a_finding() -> None:
+    places = np.arange(10)
+    for name, told in (("category:simple_factual", ()), ("category:procedural", ("category:procedural",))):
+        members = Members(keys=tuple(range(100)), groups={name: places})
+        assert readings(calm(100, 300), calm(100, 5, range(10)), members)[-1].groups == told
+
+
 @pytest.mark.parametrize("quiet", [1, 7])
 def test_an_alarm_says_since_when(quiet: int) -> None:
     lost = np.zeros((20, 200), np.int8)

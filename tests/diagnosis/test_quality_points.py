@@ -3,6 +3,7 @@
 import random
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -218,7 +219,16 @@ def test_recall_says_how_deep_what_is_expected_was_found() -> None:
     assert [example.canary for example in section.examples] == ["lost", "deep"]
     told = "60 % of 5 canaries find what they expect in the top 5, 20 % below it, 20 % not in the top 10"
     assert section.reason == told
-    assert section.groups["simple_factual"]["canaries"] == 5
+    assert section.groups == {}
+
+
+def test_recall_is_told_by_category_where_there_are_several() -> None:
+    how = replace(_at(3).canary, category=Category.PROCEDURAL)
+    section = recall([_at(1), _at(2), replace(_at(3), canary=how)], k=5, fetch_k=10)
+    assert {name: numbers["canaries"] for name, numbers in section.groups.items()} == {
+        "procedural": 1,
+        "simple_factual": 2,
+    }
 
 
 def test_recall_advice_tells_what_is_deep_from_what_is_missing() -> None:

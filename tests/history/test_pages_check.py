@@ -388,3 +388,32 @@ def test_degraded_queries_stand_before_the_chart_and_the_history(degraded: Site)
 
 
 ORDER = ("Alerts", "Degraded queries", "Over time", "By category", "Regression detector", "Recent runs")
+
+
+# --- one category alone ---
+
+
+def test_a_single_category_is_nothing_to_compare_and_so_nothing_is_said_of_it(sqlite_store: Store) -> None:
+    bench = site(sqlite_store)
+    bench.world.apply(canary_page([canary("a"), canary("b")]))
+    bench.world.run()
+    bench.world.probe.all_miss()
+    bench.world.run()
+    shown = bench.page(CHECK)
+    assert "simple factual" not in shown.text
+    assert _rows(shown, "measures")["Hit"]
+    assert "*" not in [option.get("value") for option in shown.all("option")]
+    assert "simple factual" not in bench.page("/runs/1/diff/2").text
+
+
+def test_canaries_whose_category_nobody_stated_are_no_group_that_fell(sqlite_store: Store) -> None:
+    bench = site(sqlite_store)
+    stated = [{**canary(f"p{number}"), "category": "procedural"} for number in range(12)]
+    bench.world.apply(canary_page([*[canary(f"u{number}") for number in range(6)], *stated]))
+    bench.world.run()
+    bench.world.probe.answers = {f"u{number}": answered(hits("x")) for number in range(6)}
+    bench.world.run()
+    fleet = check_details.one_check(bench.world.store, "watch", bench.world.clock()).fleet
+    assert fleet is not None
+    assert (fleet["fallen"], fleet["group"]) == (6, None)
+    assert "simple" not in fleet["headline"]

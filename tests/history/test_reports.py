@@ -133,7 +133,9 @@ def test_markdown_says_verdict_reasons_counts_and_measures() -> None:
 def test_undefined_is_a_dash_and_never_zero() -> None:
     run = report()["run"]
     assert whole_table(run).rows == (("MRR", "0.500"), ("MAP", UNDEFINED))
-    assert category_table(run).rows == (("procedural", "2", "0.500", UNDEFINED, "0.400"),)
+    several = {**run, "categories": {**run["categories"], "comparative": run["categories"]["procedural"]}}
+    assert category_table(several).rows[0] == ("procedural", "2", "0.500", UNDEFINED, "0.400")
+    assert category_table(run).rows == (), "one category alone has nothing to be compared with"
     empty = {**run, "health_score": None, "coverage": None, "measures": {}, "categories": {}}
     assert "0.000" not in report_markdown({"run": empty, "worst": [FAILED]})
 

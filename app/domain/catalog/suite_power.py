@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from app.domain.counts import counted
-from app.domain.model import Canary
+from app.domain.model import DEFAULT_CATEGORY, Canary
 
 SURE: Final = 3.0
 """Canaries times the fraction damaged at which some canary is hit in 95 of 100 cases."""
@@ -69,7 +69,7 @@ class Reach:
 def reach(canaries: Iterable[Canary]) -> Reach:
     """Count what the canaries of a suite can see; those that expect nothing are left out.
 
-    A category that all of them have is no topic: it is the suite, and often only the default.
+    A category that all of them have is no topic, it is the suite; nor is the default one, which nobody stated.
     """
     watching = [canary for canary in canaries if canary.expects]
     counts = Counter(
@@ -80,7 +80,7 @@ def reach(canaries: Iterable[Canary]) -> Reach:
     topics = [
         Topic(kind=kind, name=name, canaries=count)
         for (kind, name), count in counts.items()
-        if kind != "category" or count < len(watching)
+        if kind != "category" or (count < len(watching) and name != DEFAULT_CATEGORY)
     ]
     ordered = sorted(topics, key=lambda topic: (topic.canaries, topic.kind, topic.name))
     return Reach(canaries=len(watching), topics=tuple(ordered))

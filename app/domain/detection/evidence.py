@@ -22,12 +22,14 @@ from app.domain.detection.values import (
     Signal,
     State,
 )
+from app.domain.model import DEFAULT_CATEGORY
 
 NAMED_FROM: Final = 20
 """Named are the largest k with k * M(k) / N of at least this: an empirical cut in the style of e-BH."""
 WORSE, LOST = 1, 2
 """How a canary is named in State.culprits; 0 = it is not."""
 
+_UNSTATED: Final = f"category:{DEFAULT_CATEGORY}"
 _SAME: Final = 1e-6
 _UNMOVED: Final = np.float32(1 / (1 - FORGETTING))
 """What an account comes to by bets that pay 1."""
@@ -121,7 +123,8 @@ def _strongest(state: State) -> tuple[Level, int]:
 def standing_out(state: State, baseline: Baseline, members: Members) -> tuple[str, ...]:
     """Name the groups whose own accounts stand out, by the cut that names canaries; the strongest first.
 
-    A group of all canaries says no more than the check does, such as the default category of a suite without others.
+    A group of all canaries says no more than the check does, and those of the default category may have nothing in
+    common: it is what a canary has that states none.
     """
     accounts = np.where(_alive(baseline, members), state.grouped.accounts.mean(axis=(0, 1), dtype=np.float64), 0.0)
     least = _cut(accounts, int((accounts > 0).sum()))
@@ -129,7 +132,7 @@ def standing_out(state: State, baseline: Baseline, members: Members) -> tuple[st
         return ()
     ordered = np.argsort(-accounts, kind="stable")
     names = [state.groups[number] for number in ordered[: np.count_nonzero(accounts >= least)].tolist()]
-    return tuple(name for name in names if len(members.groups[name]) < len(members.keys))
+    return tuple(name for name in names if name != _UNSTATED and len(members.groups[name]) < len(members.keys))
 
 
 def _counted(

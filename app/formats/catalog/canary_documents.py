@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from app.domain.model import MAX_GRADE, Canary, Category, Judgment
+from app.domain.model import DEFAULT_CATEGORY, MAX_GRADE, Canary, Category, Judgment
 from app.domain.runs.measures import parse_measure
 from app.formats.blocks import in_blocks
 from app.formats.fields import (
@@ -180,7 +180,7 @@ class CanaryDocument(Document):
     """Seconds since the newest of the top k hits was last changed, at most."""
     max_latency: MaxLatency | None = None
     """Seconds an answer may take."""
-    category: Category = Category.SIMPLE_FACTUAL
+    category: Category = DEFAULT_CATEGORY
     tags: Annotated[tuple[Tag, ...], Field(max_length=20)] = ()
 
     @field_validator("expected_chunks", "forbidden_chunks")

@@ -62,11 +62,15 @@ def _when(moment: str | None) -> str | None:
 
 
 def _categories(run: Mapping[str, Any]) -> Sequence[Table]:
-    """Give a table of measures over the cut-offs for each category that has some."""
+    """Give a table of measures over the cut-offs for each category that has some, where there are several."""
+    categories = run.get("categories") or {}
+    if len(categories) < 2:  # noqa: PLR2004 - one alone has nothing to be compared with
+        return []
     tables = [
         Table(title=plain_text.plain(name).replace("_", " "), columns=table.columns, rows=table.rows)
-        for name, part in (run.get("categories") or {}).items()
-        if any("@" in measure and value is not None for measure, value in part["measures"].items())
+        for name, part in categories.items()
+        if len(categories) > 1
+        and any("@" in measure and value is not None for measure, value in part["measures"].items())
         for table in (reports.cutoff_table(part),)
     ]
     return [table for table in tables if table.rows]

@@ -196,7 +196,7 @@ def whole_table(run: Mapping[str, Any]) -> Table:
 
 
 def category_table(run: Mapping[str, Any]) -> Table:
-    """Return one row per category: canaries, health score, coverage and the uncut measures they have."""
+    """Return one row per category, where there are several: canaries, health score, coverage and uncut measures."""
     categories = run.get("categories") or {}
     names = dict.fromkeys(name for part in categories.values() for name in part["measures"] if "@" not in name)
     rows = tuple(
@@ -207,6 +207,7 @@ def category_table(run: Mapping[str, Any]) -> Table:
             *(number(part["measures"].get(name)) for name in names),
         )
         for category, part in categories.items()
+        if len(categories) > 1
     )
     return Table(title="Categories", columns=("category", "canaries", "health_score", "coverage", *names), rows=rows)
 

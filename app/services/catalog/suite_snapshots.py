@@ -15,7 +15,7 @@ from app.domain.catalog.suite_power import Reach, reach
 from app.domain.detection import Members
 from app.domain.diagnosis.common_causes import Group, GroupKind
 from app.domain.errors import ConflictError, InvalidInputError
-from app.domain.model import Canary
+from app.domain.model import DEFAULT_CATEGORY, Canary
 from app.domain.runs.evaluation import Panel
 from app.formats.catalog.documents import CanaryDocument
 from app.formats.validation_messages import parse_document
@@ -126,7 +126,7 @@ def members_of(panel: Panel, version_ids: Sequence[int]) -> Members:
 def _groups(canary: Canary) -> list[Group]:
     documents = dict.fromkeys(one.document for one in canary.judgments if one.document is not None)
     return [
-        Group(kind=GroupKind.CATEGORY, name=str(canary.category)),
+        *(Group(kind=GroupKind.CATEGORY, name=str(one)) for one in (canary.category,) if one is not DEFAULT_CATEGORY),
         *(Group(kind=GroupKind.TAG, name=tag) for tag in canary.tags),
         *(Group(kind=GroupKind.DOCUMENT, name=name) for name in documents),
     ]

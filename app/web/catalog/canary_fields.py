@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from app.domain.model import DEFAULT_CATEGORY
 from app.formats.fields import format_duration
 from app.web.forms import Typed, lines, number, pairs
 
@@ -100,7 +101,7 @@ def body_of(typed: Typed) -> dict[str, Any]:
     body: dict[str, Any] = {
         "key": typed.stripped("key"),
         "query": typed.stripped("query"),
-        "category": typed.stripped("category") or "simple_factual",
+        "category": typed.stripped("category") or str(DEFAULT_CATEGORY),
         "tags": lines(typed.get("tags")),
         "expect_empty": bool(typed.get("expect_empty")),
         "expected_chunks": [_chunk(row) for row in rows_of(typed, "expected_chunks")],

@@ -44,7 +44,7 @@ def recall(answered: Sequence[Answered], *, k: int, fetch_k: int) -> Section:
         mark=Mark.GOOD if good else Mark.LOOK,
         reason=", ".join(told),
         numbers=numbers,
-        groups={name: _numbers(part, depths) for name, part in sorted(categories.items())},
+        groups={name: _numbers(part, depths) for name, part in sorted(categories.items()) if len(categories) > 1},
         examples=[
             *[Example(told=f"not in the top {fetch_k}", canary=one.canary.key) for one in lost[:EXAMPLES]],
             *[
