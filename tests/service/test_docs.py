@@ -21,7 +21,7 @@ from tests.support.processes import ROOT, free_ports, started
 NOT_RUN: Mapping[tuple[str, str], str] = {
     (
         "README.md",
-        "make run     # the service and a demo retriever, on http://127.0.0.1:8000 (make install: neither, only .venv)",
+        "make run     # the service and a demo retriever, on http://127.0.0.1:8000",
     ): "installs with pip; `make test` is what runs this, and what `make run` starts is started here",
     ("docs/operations.md", "deploy/compose/make-secrets"): "no container engine runs here; see test_container",
     (
@@ -38,10 +38,14 @@ BEHIND: Mapping[tuple[str, str], str] = {("docs/hooks.md", "listen.py"): "hook.t
 ALONE = ("docs/operations.md",)
 """Pages with a service of their own, because they create keys and look at its files."""
 
+ELSEWHERE = ("docs/ten-minutes.md",)
+"""Pages that another test runs, because they start a service themselves: test_ten_minutes."""
+
 RUN = [
     page
     for page in pages()
     if not page.startswith("docs/runbooks/")  # which speak of a service of theirs: test_runbooks asks what they ask
+    and page not in ELSEWHERE
     and any(block.language in {"sh", "python"} for block in blocks(page))
 ]
 

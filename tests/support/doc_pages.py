@@ -21,6 +21,7 @@ class Block:
 
     page: str
     line: int
+    heading: str
     language: str
     text: str
     shown: str | None = None
@@ -53,18 +54,19 @@ def blocks(page: str) -> list[Block]:
     """Give the blocks of a page in order, those of `text` joined to what writes them."""
     found: list[Block] = []
     lines = iter(enumerate(pages()[page].splitlines(), 1))
-    follows = False
+    follows, heading = False, ""
     for number, line in lines:
         fence = _FENCE.match(line)
         if fence is None:
             follows = follows and not line.strip()
+            heading = line.lstrip("# ") if line.startswith("#") else heading
             continue
         text = "".join(_inside(lines, fence[1]))
         if fence[2] == "text":
             assert follows, f"{page}:{number} shows what nothing before it writes"
             found[-1].shown = text
         else:
-            found.append(Block(page=page, line=number, language=fence[2], text=text))
+            found.append(Block(page=page, line=number, heading=heading, language=fence[2], text=text))
         follows = fence[2] in {"sh", "python"}
     return found
 
