@@ -32,8 +32,11 @@ NOT_RUN: Mapping[tuple[str, str], str] = {
 }
 """(page, first line) of blocks that cannot run here, with the reason."""
 
-BEHIND: Mapping[tuple[str, str], str] = {("docs/hooks.md", "listen.py"): "hook.test ...\n"}
-"""(page, file) of programs that never end, and what they must have written at the end of the page."""
+BEHIND: Mapping[tuple[str, str], str] = {("docs/hooks.md", "listen.py"): "...hook.test ...\n"}
+"""(page, file) of programs that never end, and what they must have written at the end of the page.
+
+Alerts that earlier pages opened may be delivered to it first.
+"""
 
 ALONE = ("docs/operations.md",)
 """Pages with a service of their own, because they create keys and look at its files."""
