@@ -8,37 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.alerts.rules import ANSWERED_RATIO, DEGRADED_SHARE, measure_value
-from app.domain.model import Aggregates, Category, EmbedderChange, Outcome, RunStatus, Slice, Step, Verdict
+from app.domain.alerts.rules import DEGRADED_SHARE
+from app.domain.model import Aggregates, EmbedderChange, Outcome, RunStatus, Slice, Step, Verdict
 from app.domain.probing.probe_failures import FailureSummary, ProbeFailure, summarize_failures
-from app.domain.runs.evaluation import Panel, Yardstick, unpack_reasons
-from app.domain.runs.measures import mean_name
+from app.domain.runs.evaluation import Panel, unpack_reasons
 from app.store.runs.queue import Failure
 from app.store.runs.results import RunRow
-
-_OWN = ("health_score", "coverage", DEGRADED_SHARE)
-
-
-def vector_names(yardstick: Yardstick, panel: Panel) -> tuple[str, ...]:
-    """Name the numbers a run keeps: all means, and of each category what charts and rules look at.
-
-    A category's number is written `category/measure`.
-    """
-    names = [*_OWN, *(mean_name(measure) for measure in yardstick.measures)]
-    names += [f"{category}/{name}" for category in panel.categories for name in ("health_score", "coverage")]
-    if Category.NEGATIVE in panel.categories:
-        names.append(f"{Category.NEGATIVE}/{ANSWERED_RATIO}")
-    for rule in yardstick.rules:
-        name = f"{rule.category}/{rule.measure}"
-        if rule.category is not None and rule.category in panel.categories and name not in names:
-            names.append(name)
-    return tuple(names)
-
-
-def aggregate_vector(names: Sequence[str], aggregates: Aggregates) -> NDArray[np.float64]:
-    """Lay aggregates out under these names; NaN = not measured."""
-    values = [_value(aggregates, name) for name in names]
-    return np.array([np.nan if value is None else value for value in values])
 
 
 def stored_aggregates(run: RunRow) -> Aggregates:
@@ -167,11 +142,6 @@ def latency_summary(latencies: Sequence[float]) -> dict[str, float | None]:
         return {"p50": None, "p95": None, "max": None}
     p50, p95, most = np.percentile(np.asarray(latencies), [50, 95, 100]).tolist()
     return {"p50": round(p50, 6), "p95": round(p95, 6), "max": round(most, 6)}
-
-
-def _value(aggregates: Aggregates, name: str) -> float | None:
-    category, _, measure = name.rpartition("/")
-    return measure_value(aggregates, measure, category or None)
 
 
 def _slice(part: Slice) -> Mapping[str, Any]:

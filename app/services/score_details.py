@@ -14,14 +14,13 @@ from app.domain.errors import InvalidInputError, NotFoundError, Problem
 from app.domain.model import Canary
 from app.domain.probing.relevance import judged_relevance
 from app.domain.probing.retrievers import Scorer, ScorerKind
-from app.domain.runs.evaluation import RELEVANCE, Yardstick
+from app.domain.runs.evaluation import RELEVANCE
 from app.domain.runs.matching import Match
 from app.domain.runs.measures import MEASURES_VERSION
-from app.formats.catalog.documents import CheckDocument, RetrieverDocument
-from app.formats.catalog.secret_fields import with_placeholders
+from app.domain.runs.run_inputs import RunInputs
 from app.formats.history import shapes
-from app.services.catalog.suite_snapshots import Member, SuiteSnapshot, load_corrected, load_suite
-from app.store.catalog import definitions
+from app.services.catalog.run_inputs import load_inputs
+from app.services.catalog.suite_snapshots import load_corrected
 from app.store.engine import Connection
 from app.store.runs import rescored_runs, rescoring, results
 from app.store.runs.rescored_runs import RescoredRun
@@ -29,24 +28,6 @@ from app.store.runs.rescoring import Rescoring
 from app.store.runs.results import RunRow, StateRow
 
 _RESCORED = re.compile(r".{1,20}\.r([0-9]{1,18})")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What a run worked with: its canaries in order, as they are judged, and the yardstick."""
-
-    suite: SuiteSnapshot
-    yardstick: Yardstick
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        """The canaries with their ids, by position."""
-        return self.suite.members
-
-    @property
-    def canaries(self) -> tuple[Canary, ...]:
-        """The canaries by position."""
-        return self.suite.canaries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,27 +106,18 @@ def find_rescoring(
     return found
 
 
-def setting_of(connection: Connection, row: RunRow, anew: Anew | None = None) -> Setting:
-    """Read what a run worked with. Raises NotFoundError where it has not started."""
-    if row.suite_version_id is None or row.check_version_id is None or row.retriever_version_id is None:
+def inputs_of_run(connection: Connection, row: RunRow, anew: Anew | None = None) -> RunInputs:
+    """Return what a run worked with, judged anew where a re-scoring is named.
+
+    Raises NotFoundError where it has not started.
+    """
+    if row.versions is None:
         raise NotFoundError(f"run '{row.id}' has not started")
-    return Setting(
-        suite=load_suite(connection, row.suite_version_id)
-        if anew is None
-        else load_corrected(connection, row.suite_version_id, anew.rescoring.suite_version_id),
-        yardstick=yardstick_of(connection, row.check_version_id, row.retriever_version_id),
-    )
+    judged_by = None if anew is None else anew.rescoring.suite_version_id
+    return load_inputs(connection, row.versions, judged_by=judged_by)
 
 
-def yardstick_of(connection: Connection, check_version_id: int, retriever_version_id: int) -> Yardstick:
-    """Read what the answers to a version of a check are judged by."""
-    check = CheckDocument.model_validate(definitions.version_body(connection, check_version_id).body)
-    public = definitions.version_body(connection, retriever_version_id).body
-    retriever = RetrieverDocument.model_validate(with_placeholders(public, secrets_set=True)).to_domain()
-    return check.yardstick(retriever.scorer)
-
-
-def states_of(connection: Connection, row: RunRow, setting: Setting, anew: Anew | None = None) -> dict[int, StateRow]:
+def states_of(connection: Connection, row: RunRow, inputs: RunInputs, anew: Anew | None = None) -> dict[int, StateRow]:
     """Read what held for each canary at a run, by canary id.
 
     Judged anew, `first_run` still tells since when the canary has had this ranking: it may have held for longer. Where
@@ -153,18 +125,18 @@ def states_of(connection: Connection, row: RunRow, setting: Setting, anew: Anew 
     """
     states = results.states_at(connection, row.check_id, row.id)
     for position in results.unscored_at(connection, row.id):
-        canary_id = setting.members[position].canary_id if position < len(setting.members) else None
+        canary_id = inputs.canary_ids[position] if position < len(inputs.canary_ids) else None
         if canary_id in states:
             states[canary_id] = without_relevance(states[canary_id])
     if anew is None:
         return states
     layout = anew.run.scores_layout_id
-    versions = {member.canary_id: member.version_id for member in setting.members}
+    versions = {member.canary_id: member.version_id for member in inputs.suite.members}
     wanted = {canary: (states[canary].ranking_id, version) for canary, version in versions.items() if canary in states}
     scores = results.scores_of(connection, wanted.values(), layout)
     reasons = _degraded(anew.run)
     found: dict[int, StateRow] = {}
-    for position, member in enumerate(setting.members):
+    for position, member in enumerate(inputs.suite.members):
         score = scores.get(wanted.get(member.canary_id, (0, 0)))
         if score is None:
             continue
@@ -176,7 +148,7 @@ def states_of(connection: Connection, row: RunRow, setting: Setting, anew: Anew 
             matched=matched,
             vector=vector,
             reasons=reasons.get(position, 0),
-            top_score=_top_score(setting.yardstick.scorer, state, matched, setting.canaries[position]),
+            top_score=_top_score(inputs.yardstick.scorer, state, matched, inputs.canaries[position]),
         )
     return found
 

@@ -91,10 +91,17 @@ def _drift(world: World, first: int, last: int, now: Sequence[Ranking]) -> dict[
     assert claimed.id == run
     plan = Planner(world.store, world.vault).plan(claimed, world.clock())
     with world.store.write() as connection:
-        settled = [settle(one, plan.decimals) for one in now]
-        ids = recording.save_rankings(connection, plan.decimals, {one.fingerprint or b"": one for one in settled})
+        settled = [settle(one, plan.inputs.decimals) for one in now]
+        ids = recording.save_rankings(
+            connection, plan.inputs.decimals, {one.fingerprint or b"": one for one in settled}
+        )
         return drifting.drift_of(
-            connection, plan, [ids[one.fingerprint or b""] for one in settled], first_run=first, last_run=last
+            connection,
+            claimed.check_id,
+            plan.inputs,
+            [ids[one.fingerprint or b""] for one in settled],
+            first_run=first,
+            last_run=last,
         )
 
 

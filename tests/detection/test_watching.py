@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.model import Canary, Category, Judgment, Outcome
 from app.domain.runs.evaluation import Panel
-from app.services.catalog.suite_snapshots import members_of
+from app.domain.runs.suite_snapshot import members_of
 from app.services.detection import baselines
 from app.services.history import retention
 from app.services.runs.plans import Planner

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.alerts.cause_words import CAUSE_WORDS
-from app.domain.diagnosis.common_causes import Group, GroupKind, Member, Shape, fleet
+from app.domain.catalog.canary_groups import Group, GroupKind
+from app.domain.diagnosis.common_causes import Member, Shape, fleet
 from app.domain.model import Cause
 
 BILLING = Group(kind=GroupKind.TAG, name="billing")

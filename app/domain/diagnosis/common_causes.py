@@ -11,6 +11,7 @@ from enum import StrEnum
 from math import exp, lgamma
 
 from app.domain.alerts.cause_words import CAUSE_WORDS
+from app.domain.catalog.canary_groups import Group, GroupKind
 from app.domain.counts import counted, plural
 from app.domain.diagnosis.run_causes import RunCause
 from app.domain.model import Cause
@@ -27,22 +28,6 @@ class Shape(StrEnum):
     ONE = "one"
     """A single one fell: a ticket."""
     NONE = "none"
-
-
-class GroupKind(StrEnum):
-    """What canaries may have in common."""
-
-    CATEGORY = "category"
-    TAG = "tag"
-    DOCUMENT = "document"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Canaries that have something in common; `name` is as people wrote it."""
-
-    kind: GroupKind
-    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,8 @@ from typing import Any
 from app.domain.detection import SIGNALS, Baseline, Signal, unpack_baseline
 from app.domain.runs.evaluation import MISSING, REGRESSED, RELEVANCE, unpack_reasons
 from app.domain.runs.matching import Match
-from app.services.catalog.suite_snapshots import Member, SuiteSnapshot, load_suites
+from app.domain.runs.suite_snapshot import Member, SuiteSnapshot
+from app.services.catalog.suite_snapshots import load_suites
 from app.store.detection import detectors
 from app.store.detection.detectors import DetectionRow
 from app.store.engine import Connection, cached, find_cached

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
 from app.domain.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError, Problem
+from app.domain.runs.suite_snapshot import UnusableSuiteError
 from app.formats.catalog.documents import CheckDocument
 from app.formats.fields import Document
-from app.services.catalog.suite_snapshots import UnusableSuiteError, load_suite_in_force
+from app.services.catalog.suite_snapshots import load_suite_in_force
 from app.store.catalog import definitions
 from app.store.catalog.definitions import Definition
 from app.store.catalog.suites import CanaryRow

@@ -3,20 +3,13 @@
 Runs, pages, notifications and rules share them. They are loaded before a write transaction, never within one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import datetime
-from functools import cached_property
 from typing import Final
 
-import numpy as np
-
-from app.domain.catalog.suite_power import Reach, reach
-from app.domain.detection import Members
-from app.domain.diagnosis.common_causes import Group, GroupKind
-from app.domain.errors import ConflictError, InvalidInputError
-from app.domain.model import DEFAULT_CATEGORY, Canary
-from app.domain.runs.evaluation import Panel
+from app.domain.errors import InvalidInputError
+from app.domain.model import Canary
+from app.domain.runs.suite_snapshot import Member, SuiteSnapshot, UnusableSuiteError
 from app.formats.catalog.documents import CanaryDocument
 from app.formats.validation_messages import parse_document
 from app.store.catalog import suites
@@ -28,108 +21,6 @@ _BYTES_PER_CANARY: Final = 2_000
 """Of the objects of a canary with two judgments, beside its texts."""
 _BYTES_PER_CHARACTER: Final = 6
 """Of a query, id or text as it was stored: normalised, and as word 3-grams, it is there again."""
-
-
-class UnusableSuiteError(ConflictError):
-    """A stored suite holds what this release refuses."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """A canary as a frozen suite version lists it."""
-
-    canary_id: int
-    version_id: int
-    key: str
-    hash: str
-    canary: Canary
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuiteSnapshot:
-    """A suite version; positions count along `members`."""
-
-    version_id: int
-    """0 = no run has frozen it."""
-    suite_id: int
-    hash: str
-    members: tuple[Member, ...]
-
-    @cached_property
-    def canaries(self) -> tuple[Canary, ...]:
-        """The canaries by position."""
-        return tuple([member.canary for member in self.members])
-
-    @cached_property
-    def panel(self) -> Panel:
-        """The matcher of the canaries. Raises UnusableSuiteError."""
-        try:
-            return Panel(self.canaries)
-        except ValueError as error:
-            raise UnusableSuiteError(f"the suite cannot be judged: {error}") from error
-
-    @cached_property
-    def watched(self) -> Members:
-        """Those a detector watches."""
-        return members_of(self.panel, self.version_ids)
-
-    def prepare(self) -> None:
-        """Make what a run needs, so that nobody makes it within a transaction. Raises UnusableSuiteError."""
-        assert self.watched is not None  # noqa: S101 - read for its effect: kept from now on
-
-    @cached_property
-    def canary_ids(self) -> tuple[int, ...]:
-        """The ids of the canaries by position."""
-        return tuple([member.canary_id for member in self.members])
-
-    @cached_property
-    def version_ids(self) -> tuple[int, ...]:
-        """The ids of their versions by position."""
-        return tuple([member.version_id for member in self.members])
-
-    @cached_property
-    def positions(self) -> Mapping[int, int]:
-        """Positions by canary id."""
-        return {canary_id: position for position, canary_id in enumerate(self.canary_ids)}
-
-    @cached_property
-    def reach(self) -> Reach:
-        """What damage the canaries can see."""
-        return reach(self.canaries)
-
-    @cached_property
-    def groups(self) -> tuple[tuple[Group, ...], ...]:
-        """What each canary may have in common with others, by position."""
-        shared: dict[Group, Group] = {}
-        return tuple([tuple([shared.setdefault(one, one) for one in _groups(canary)]) for canary in self.canaries])
-
-    @cached_property
-    def by_key(self) -> Mapping[str, Canary]:
-        """The canaries by key."""
-        return {member.key: member.canary for member in self.members}
-
-
-def members_of(panel: Panel, version_ids: Sequence[int]) -> Members:
-    """Return which canaries of a suite a detector watches, known by their versions, and the groups they are in."""
-    place_of = np.full(len(panel), -1, dtype=np.intp)
-    place_of[panel.watched] = np.arange(len(panel.watched))
-    named = {"category": panel.categories, "tag": panel.tags, "document": panel.documents}
-    groups = {
-        f"{kind}:{name}": places
-        for kind, members in named.items()
-        for name, positions in members.items()
-        if len(places := place_of[positions][place_of[positions] >= 0]) > 1
-    }
-    return Members(keys=tuple([version_ids[position] for position in panel.watched.tolist()]), groups=groups)
-
-
-def _groups(canary: Canary) -> list[Group]:
-    documents = dict.fromkeys(one.document for one in canary.judgments if one.document is not None)
-    return [
-        *(Group(kind=GroupKind.CATEGORY, name=str(one)) for one in (canary.category,) if one is not DEFAULT_CATEGORY),
-        *(Group(kind=GroupKind.TAG, name=tag) for tag in canary.tags),
-        *(Group(kind=GroupKind.DOCUMENT, name=name) for name in documents),
-    ]
 
 
 def freeze_suite(store: Store, suite_id: int, now: datetime) -> int:

@@ -15,12 +15,12 @@ from app.domain.runs.evaluation import unpack_reasons
 from app.domain.runs.matching import Match
 from app.domain.runs.measures import Measure, mean_name, parse_measure
 from app.domain.runs.rankings import rbo
+from app.domain.runs.run_inputs import RunInputs
 from app.formats.history import shapes
 from app.formats.history.shapes import number
 from app.services import score_details
 from app.services.aggregates import stored_aggregates
 from app.services.lookup import find_run
-from app.services.score_details import Setting
 from app.store.catalog import definitions
 from app.store.engine import Connection, Store
 from app.store.runs import results
@@ -75,7 +75,7 @@ class _Read:
     """A run, and all that held at it."""
 
     row: RunRow
-    setting: Setting
+    inputs: RunInputs
     states: Sequence[StateRow | None]
     """By position; None = not measured."""
     failures: Mapping[int, Failure]
@@ -92,37 +92,39 @@ def _read(connection: Connection, run_id: str, version: str | None) -> _Read:
     if not row.aggregates:
         raise ConflictError(f"run '{row.id}' was never carried out; there is nothing to compare")
     row, anew = score_details.in_version(connection, row, version)
-    setting = score_details.setting_of(connection, row, anew)
-    held = score_details.states_of(connection, row, setting, anew)
+    inputs = score_details.inputs_of_run(connection, row, anew)
+    held = score_details.states_of(connection, row, inputs, anew)
     _, failures = results.probes_of(connection, row.id)
-    states = [None if place in failures else held.get(member.canary_id) for place, member in enumerate(setting.members)]
+    states = [
+        None if place in failures else held.get(member.canary_id) for place, member in enumerate(inputs.suite.members)
+    ]
     outline = {name: getattr(row, name) for name in _OUTLINE}
-    outline |= {"id": str(row.id), "finished_at": shapes.time_text(row.finished_at), "suite_hash": setting.suite.hash}
-    assert row.check_version_id is not None  # noqa: S101 - it has a setting
+    outline |= {"id": str(row.id), "finished_at": shapes.time_text(row.finished_at), "suite_hash": inputs.suite.hash}
+    assert row.check_version_id is not None  # noqa: S101 - it has inputs
     check = definitions.version_body(connection, row.check_version_id).body
     return _Read(
         row=row,
-        setting=setting,
+        inputs=inputs,
         states=states,
         failures=failures,
-        side=_side(connection, setting, states),
+        side=_side(connection, inputs, states),
         outline={**outline, "suite": check["suite"], "retriever": check["retriever"]},
         retriever=check["retriever"],
         retriever_version=row.retriever_version_id,
     )
 
 
-def _side(connection: Connection, setting: Setting, states: Sequence[StateRow | None]) -> Side:
+def _side(connection: Connection, inputs: RunInputs, states: Sequence[StateRow | None]) -> Side:
     columns = _columns(connection, states)
-    expects = np.array([canary.expects for canary in setting.canaries], dtype=np.bool_)
+    expects = np.array([canary.expects for canary in inputs.canaries], dtype=np.bool_)
     tops = [np.nan if state is None or state.top_score is None else state.top_score for state in states]
     own = {"health_score": np.where(expects, np.array(tops, dtype=np.float64), np.nan)}
-    hits = columns.get(str(Measure("Hit", setting.yardstick.k)))
+    hits = columns.get(str(Measure("Hit", inputs.yardstick.k)))
     if hits is not None:
         own["coverage"] = hits
     return Side(
-        keys=[canary.key for canary in setting.canaries],
-        queries=[canary.query for canary in setting.canaries],
+        keys=[canary.key for canary in inputs.canaries],
+        queries=[canary.query for canary in inputs.canaries],
         verdicts=[_verdict(state) for state in states],
         rankings=[None if state is None else state.ranking_id for state in states],
         columns={**own, **{mean_name(parse_measure(name)): column for name, column in columns.items()}},
@@ -153,14 +155,14 @@ def _verdict(state: StateRow | None) -> Verdict:
 
 def _ordering(before: _Read, now: _Read) -> str:
     """Choose the measure that says who got worse: NDCG@10 where both have it, else that at k, else coverage."""
-    names = ("NDCG@10", f"NDCG@{now.setting.yardstick.k}")
+    names = ("NDCG@10", f"NDCG@{now.inputs.yardstick.k}")
     both = before.side.columns.keys() & now.side.columns.keys()
     return next((name for name in names if name in both), "coverage")
 
 
 def _differences(before: _Read, now: _Read) -> list[tuple[bool, str]]:
     """Say what differs about how the two came about, and whether that keeps them from being compared strictly."""
-    old, new = before.setting.yardstick, now.setting.yardstick
+    old, new = before.inputs.yardstick, now.inputs.yardstick
     told: list[tuple[bool, bool, str]] = [
         (
             before.outline["suite_hash"] != now.outline["suite_hash"],
@@ -278,7 +280,7 @@ def _state(read: _Read, place: int | None) -> StateRow | None:
 def _asked(before: _Read, now: _Read, pair: Pair) -> dict[str, Any]:
     read, place = (now, pair.now) if pair.now is not None else (before, pair.before)
     assert place is not None  # noqa: S101 - a pair is of one run at least
-    canary = read.setting.canaries[place]
+    canary = read.inputs.canaries[place]
     return {"query": canary.query, "category": str(canary.category), "tags": list(canary.tags)}
 
 

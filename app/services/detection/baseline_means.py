@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.runs.drops import Column
-from app.domain.runs.evaluation import Tally
 from app.domain.runs.measures import MEASURES_VERSION
-from app.services.runs.plans import Plan
-from app.services.score_details import yardstick_of
+from app.services.catalog.run_inputs import load_yardstick
+from app.services.detection.ending_runs import EndingRun
 from app.store.catalog import suites
 from app.store.engine import Connection
 from app.store.history.state_spans import Asked, read_past
@@ -49,14 +48,15 @@ def unpack_means(body: bytes) -> Means | None:
     return msgspec.msgpack.decode(zlib.decompress(body), type=Means) if body else None
 
 
-def means_of_runs(connection: Connection, plan: Plan, tally: Tally, run_ids: Sequence[int]) -> bytes:
+def means_of_runs(connection: Connection, run: EndingRun, run_ids: Sequence[int]) -> bytes:
     """Average every measure of the watched canaries over these runs, the one that is about to end maybe among them."""
-    names = [str(measure) for measure in plan.yardstick.measures]
-    asked = Asked(version_ids=[int(key) for key in plan.members.keys], k=plan.yardstick.k, names=names)
-    stored = [run_id for run_id in run_ids if run_id != plan.run.id]
-    sums, counts = read_past(connection, plan.run.check_id, stored, asked).sums()
+    inputs = run.inputs
+    names = [str(measure) for measure in inputs.yardstick.measures]
+    asked = Asked(version_ids=[int(key) for key in inputs.watched.keys], k=inputs.yardstick.k, names=names)
+    stored = [run_id for run_id in run_ids if run_id != run.id]
+    sums, counts = read_past(connection, run.check_id, stored, asked).sums()
     if len(stored) < len(run_ids):
-        current = tally.scores(names)[plan.panel.watched]
+        current = run.tally.scores(names)[inputs.panel.watched]
         sums += np.nan_to_num(current)
         counts += ~np.isnan(current)
     return _packed(asked, sums, counts)
@@ -64,10 +64,10 @@ def means_of_runs(connection: Connection, plan: Plan, tally: Tally, run_ids: Seq
 
 def means_of_run(connection: Connection, run: RunRow) -> bytes:
     """Give what every canary of an ended run had, whose definitions are known, so that it outlives the run."""
-    if run.suite_version_id is None or run.check_version_id is None or run.retriever_version_id is None:
+    if run.versions is None:
         raise ValueError(f"Run {run.id} says not by which definitions it was judged.")
-    yardstick = yardstick_of(connection, run.check_version_id, run.retriever_version_id)
-    version_ids = [version_id for _, version_id in suites.members_of(connection, run.suite_version_id)]
+    yardstick = load_yardstick(connection, run.versions.check, run.versions.retriever)
+    version_ids = [version_id for _, version_id in suites.members_of(connection, run.versions.suite)]
     names = [str(measure) for measure in yardstick.measures]
     asked = Asked(version_ids=version_ids, k=yardstick.k, names=names)
     return _packed(asked, *read_past(connection, run.check_id, [run.id], asked).sums())

@@ -10,12 +10,12 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.detection import Change, Members, Observation, Reading
+from app.domain.detection import Change, Observation, Reading
 from app.domain.runs.evaluation import Panel
-from app.services.catalog.suite_snapshots import load_suite
+from app.domain.runs.run_inputs import RunInputs
+from app.services.catalog.run_inputs import load_inputs
 from app.services.detection.detectors import Action, Detector, Gauge, Sighting, advance, close_of, learn_on, seen
 from app.services.lookup import find_check
-from app.services.score_details import yardstick_of
 from app.store.detection import detectors
 from app.store.detection.detectors import ChoiceRow, DetectionRow, Frozen
 from app.store.engine import Connection, Store
@@ -63,16 +63,14 @@ def replay_check(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Observed:
     run_id: int
-    panel: Panel
-    members: Members
+    inputs: RunInputs
     gauge: Gauge
-    close: int
     observation: Observation
 
 
 def _blocks(runs: Sequence[Frozen]) -> Iterator[list[Frozen]]:
     """Cut runs into pieces that worked with the same definitions, none of them long."""
-    for _, alike in groupby(runs, key=lambda run: (run.suite_version_id, run.check_version_id)):
+    for _, alike in groupby(runs, key=lambda run: run.versions[:2]):
         piece = list(alike)
         for start in range(0, len(piece), _BLOCK):
             yield piece[start : start + _BLOCK]
@@ -81,19 +79,15 @@ def _blocks(runs: Sequence[Frozen]) -> Iterator[list[Frozen]]:
 def _observed(connection: Connection, check_id: int, runs: Sequence[Frozen]) -> Iterator[_Observed]:
     """Read what was observed in runs that worked with the same definitions."""
     first = runs[0]
-    suite = load_suite(connection, first.suite_version_id)
-    panel, watched = suite.panel, suite.watched
-    yardstick = yardstick_of(connection, first.check_version_id, first.retriever_version_id)
-    gauge = Gauge.of(yardstick)
+    inputs = load_inputs(connection, first.versions)
+    gauge = Gauge.of(inputs.yardstick)
     run_ids = [run.run_id for run in runs]
-    lost, quality = seen(read_past(connection, check_id, run_ids, gauge.asked(watched)))
+    lost, quality = seen(read_past(connection, check_id, run_ids, gauge.asked(inputs.watched)))
     for place, run_id in enumerate(run_ids):
         yield _Observed(
             run_id=run_id,
-            panel=panel,
-            members=watched,
+            inputs=inputs,
             gauge=gauge,
-            close=close_of(yardstick.rules),
             observation=Observation(lost=lost[place], ndcg=quality[place]),
         )
 
@@ -115,9 +109,9 @@ class _Trail:
             check_id=self.check_id,
             run_id=one.run_id,
             gauge=one.gauge,
-            members=one.members,
+            members=one.inputs.watched,
             observation=one.observation,
-            close=one.close,
+            close=close_of(one.inputs.yardstick.rules),
             choice=self._choice(one.run_id),
         )
         step = advance(connection, self.detector, sighting, self._learnable)
@@ -132,7 +126,7 @@ class _Trail:
         self.detector, learned = learn_on(connection, step, sighting, self._learnable, eligible=well)
         if well:
             self.eligible.append(one.run_id)
-        keys = [one.panel.canaries[position].key for position in _positions(one.panel, reading)]
+        keys = [one.inputs.canaries[position].key for position in _positions(one.inputs.panel, reading)]
         return Retraced(
             run_id=one.run_id, reading=reading, culprits=tuple(keys), learned=learned is not None, stored=row
         )

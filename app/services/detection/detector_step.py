@@ -1,7 +1,7 @@
 """What a check's detector makes of a run that is about to end, and how that is written with it.
 
-`look` reads and decides, outside of the transaction that ends the run; `record` writes inside it, and `settle` after
-its alerts are known, since baselines are never learned of runs during which one stands.
+`run_detector` reads and decides, outside of the transaction that ends the run; `save_detection` writes inside it, and
+`save_detector` after its alerts are known, since baselines are never learned of runs during which one stands.
 """
 
 from collections.abc import Mapping
@@ -24,8 +24,8 @@ from app.domain.detection import (
 )
 from app.domain.model import RuleKind
 from app.domain.runs.drops import NO_BASELINE, Column, drops
-from app.domain.runs.evaluation import Tally
 from app.domain.runs.measures import MEASURES_VERSION
+from app.domain.runs.run_inputs import RunInputs
 from app.services.detection import detector_reports, score_drift
 from app.services.detection.baseline_means import Means, means_of_runs, unpack_means
 from app.services.detection.detectors import (
@@ -40,8 +40,7 @@ from app.services.detection.detectors import (
     lost_of,
     stored_learnable,
 )
-from app.services.runs.plans import Plan
-from app.services.runs.staging import Gathered
+from app.services.detection.ending_runs import EndingRun
 from app.store.detection import detectors
 from app.store.detection.detectors import ChoiceRow, DetectionRow, DetectorRow
 from app.store.engine import Connection, Store, cached, to_us
@@ -55,7 +54,7 @@ class OvertakenError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class DetectorStep:
     """What the detector made of a run, and all that is to be written with it."""
 
     before: DetectorRow | None
@@ -71,57 +70,55 @@ class Watched:
     """Of the runs of the baseline that was learned, packed; empty where none was."""
 
 
-def look(store: Store, plan: Plan, tally: Tally, gathered: Gathered) -> Watched | None:
-    """Let the detector look at a measured run; None where no canary of it is watched."""
-    if not plan.members.keys:
+def run_detector(store: Store, run: EndingRun) -> DetectorStep | None:
+    """Return what the detector makes of a measured run; None where no canary of it is watched."""
+    if not run.inputs.watched.keys:
         return None
     with store.read() as connection:
-        return _look(connection, plan, tally, gathered)
+        return _step(connection, run)
 
 
-def record(connection: Connection, plan: Plan, watched: Watched | None, *, now: datetime) -> int | None:
+def save_detection(connection: Connection, step: DetectorStep | None, *, now: datetime) -> int | None:
     """Write what the detector made of the run that is being ended; gives the baseline it was compared with.
 
     Raises OvertakenError.
     """
-    if watched is None:
+    if step is None:
         return None
-    check_id, row = plan.run.check_id, watched.row
-    if not detectors.is_at(connection, check_id, watched.before, watched.choice):
+    check_id, row = step.row.check_id, step.row
+    if not detectors.is_at(connection, check_id, step.before, step.choice):
         raise OvertakenError
-    if watched.pinned is not None:
-        row = replace(row, baseline_id=_save(connection, check_id, watched.pinned, watched.means, now))
+    if step.pinned is not None:
+        row = replace(row, baseline_id=_save(connection, check_id, step.pinned, step.means, now))
     detectors.save_detection(connection, row)
     if row.since_run is not None:
         detectors.unlearn(connection, check_id, row.since_run)
     return row.baseline_id
 
 
-def settle(
-    connection: Connection, plan: Plan, watched: Watched | None, *, baseline_id: int | None, now: datetime
-) -> None:
+def save_detector(connection: Connection, step: DetectorStep | None, *, baseline_id: int | None, now: datetime) -> None:
     """Keep the detector as it is after the run, and what it learned, now that the alerts of the check are known."""
-    if watched is None:
+    if step is None:
         return
-    check_id, run_id = plan.run.check_id, plan.run.id
-    detector = watched.otherwise
-    if watched.well is not None:
-        alerted = bool(detector_reports.withholding(detectors.alerted_rules(connection, check_id), watched.row.body))
+    check_id, run_id = step.row.check_id, step.row.run_id
+    detector = step.otherwise
+    if step.well is not None:
+        alerted = bool(detector_reports.withholding(detectors.alerted_rules(connection, check_id), step.row.body))
         # Replays cannot ask for alerts: this tells them from runs that were learned of until an alarm reached back.
-        body = {**watched.row.body, "alerted": True} if alerted else watched.row.body
+        body = {**step.row.body, "alerted": True} if alerted else step.row.body
         detectors.settle_detection(connection, run_id, learns=not alerted, body=body)
         if not alerted:
-            detector, learned = watched.well
+            detector, learned = step.well
             if learned is not None:
-                baseline_id = _save(connection, check_id, learned, watched.means, now)
+                baseline_id = _save(connection, check_id, learned, step.means, now)
     detectors.save_detector(connection, check_id, run_id=run_id, baseline_id=baseline_id, body=detector.packed())
 
 
-def _look(connection: Connection, plan: Plan, tally: Tally, gathered: Gathered) -> Watched:
-    check_id, run_id = plan.run.check_id, plan.run.id
+def _step(connection: Connection, run: EndingRun) -> DetectorStep:
+    check_id, run_id, inputs, panel = run.check_id, run.id, run.inputs, run.inputs.panel
     before = detectors.find_detector(connection, check_id)
     choice = detectors.newest_choice(connection, check_id)
-    sighting = _sighting(plan, tally, choice)
+    sighting = _sighting(run, choice)
     learnable = stored_learnable(connection)
     held = None if before is None else _unpacked(connection, before)
     step = advance(connection, held, sighting, learnable)
@@ -131,26 +128,25 @@ def _look(connection: Connection, plan: Plan, tally: Tally, gathered: Gathered) 
     learned = step.pinned or (well[1] if well is not None else None)
     since_run = _since(connection, check_id, run_id, reading)
     in_force = None if before is None or step.baseline is None or step.pinned is not None else before.baseline_id
-    panel = plan.panel
-    compared, why_none = _before(connection, plan, choice, in_force)
+    compared, why_none = _before(connection, inputs, choice, in_force)
     body = detector_reports.body_of(
         reading,
-        [panel.canaries[position].key for position in panel.watched] if reading.culprits else (),
+        [inputs.canaries[position].key for position in panel.watched] if reading.culprits else (),
         since_run=since_run,
-        index_change=_index_change(connection, plan, since_run, gathered.index_version),
+        index_change=_index_change(connection, run, since_run),
         drops=drops(
-            plan.yardstick.rules,
-            k=plan.yardstick.k,
+            inputs.yardstick.rules,
+            k=inputs.yardstick.k,
             categories=panel.categories,
             before=compared,
             why_none=why_none,
-            now=lambda name: tally.scores([name])[:, 0],
+            now=lambda name: run.tally.scores([name])[:, 0],
         ),
-        drift=_drift(connection, plan, gathered, in_force),
+        drift=_drift(connection, run, in_force),
         anew=step.detector.anew,
         first=_first_run(connection, sighting, before, held) if step.baseline is None else None,
     )
-    return Watched(
+    return DetectorStep(
         before=before,
         choice=choice,
         row=DetectionRow(
@@ -169,7 +165,7 @@ def _look(connection: Connection, plan: Plan, tally: Tally, gathered: Gathered) 
         pinned=step.pinned,
         well=well,
         otherwise=learn_on(connection, step, sighting, learnable, eligible=False)[0],
-        means=b"" if learned is None else means_of_runs(connection, plan, tally, learned.run_ids),
+        means=b"" if learned is None else means_of_runs(connection, run, learned.run_ids),
     )
 
 
@@ -186,16 +182,16 @@ def _first_run(
     return first_run(known, now, keys_before=held.follower.state.keys, keys_now=sighting.members.keys)
 
 
-def _sighting(plan: Plan, tally: Tally, choice: ChoiceRow | None) -> Sighting:
-    gauge = Gauge.of(plan.yardstick)
-    hits, quality = tally.scores([gauge.hit, gauge.quality])[plan.panel.watched].T
+def _sighting(run: EndingRun, choice: ChoiceRow | None) -> Sighting:
+    gauge = Gauge.of(run.inputs.yardstick)
+    hits, quality = run.tally.scores([gauge.hit, gauge.quality])[run.inputs.panel.watched].T
     return Sighting(
-        check_id=plan.run.check_id,
-        run_id=plan.run.id,
+        check_id=run.check_id,
+        run_id=run.id,
         gauge=gauge,
-        members=plan.members,
+        members=run.inputs.watched,
         observation=Observation(lost=lost_of(hits), ndcg=quality),
-        close=close_of(plan.yardstick.rules),
+        close=close_of(run.inputs.yardstick.rules),
         choice=choice,
     )
 
@@ -232,32 +228,30 @@ def _since(connection: Connection, check_id: int, run_id: int, reading: Reading)
     return detectors.nth_newest_run(connection, check_id, reading.since - 1) or run_id
 
 
-def _index_change(
-    connection: Connection, plan: Plan, since_run: int | None, now: str | None
-) -> Mapping[str, str] | None:
+def _index_change(connection: Connection, run: EndingRun, since_run: int | None) -> Mapping[str, str] | None:
     if since_run is None:
         return None
-    marks = detectors.marks_since(connection, plan.run.check_id, since_run)
-    return detector_reports.index_change_of(marks, since_run, plan.run.id, now)
+    marks = detectors.marks_since(connection, run.check_id, since_run)
+    return detector_reports.index_change_of(marks, since_run, run.id, run.index_version)
 
 
-def _drift(connection: Connection, plan: Plan, gathered: Gathered, baseline_id: int | None) -> Mapping[str, Any] | None:
+def _drift(connection: Connection, run: EndingRun, baseline_id: int | None) -> Mapping[str, Any] | None:
     baseline = None if baseline_id is None else detectors.find_baseline(connection, baseline_id)
     if baseline is None:
         return None
     return score_drift.drift_of(
-        connection, plan, gathered.rankings, first_run=baseline.first_run, last_run=baseline.last_run
+        connection, run.check_id, run.inputs, run.ranking_ids, first_run=baseline.first_run, last_run=baseline.last_run
     )
 
 
 def _before(
-    connection: Connection, plan: Plan, choice: ChoiceRow | None, baseline_id: int | None
+    connection: Connection, inputs: RunInputs, choice: ChoiceRow | None, baseline_id: int | None
 ) -> tuple[Column | None, str]:
     """Give what each canary of the panel had before, by measure: in the run pinned, or on average in the baseline.
 
     Where that is not known, the second says why.
     """
-    if not any(rule.kind is RuleKind.DROP for rule in plan.yardstick.rules):
+    if not any(rule.kind is RuleKind.DROP for rule in inputs.yardstick.rules):
         return None, NO_BASELINE
     if choice is not None and choice.action == Action.PINNED:
         kept = cached(
@@ -265,13 +259,13 @@ def _before(
         )
         if kept is None:
             return None, "the pinned run has been forgotten"
-        if (kept.k, kept.measures_version) != (plan.yardstick.k, MEASURES_VERSION):
+        if (kept.k, kept.measures_version) != (inputs.yardstick.k, MEASURES_VERSION):
             return None, f"the pinned run was judged otherwise (k {kept.k}, measures {kept.measures_version})"
     elif baseline_id is not None:
         kept = cached(connection, ("means", baseline_id), lambda: _means(detectors.means_of(connection, baseline_id)))
     else:
         kept = None
-    return (None, NO_BASELINE) if kept is None else (kept.column_of(plan.version_ids), "")
+    return (None, NO_BASELINE) if kept is None else (kept.column_of(inputs.version_ids), "")
 
 
 def _save(connection: Connection, check_id: int, learned: Learned, means: bytes, now: datetime) -> int:

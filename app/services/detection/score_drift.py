@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from app.domain.detection.drift import OVERLAP_DEPTH, DriftKind, score_drift, top_overlap
-from app.services.runs.plans import Plan
+from app.domain.runs.run_inputs import RunInputs
 from app.store.diagnosis import ranking_heads
 from app.store.diagnosis.ranking_heads import Head, Span
 from app.store.engine import Connection
@@ -22,7 +22,13 @@ _RUNS: Final = 50
 
 
 def drift_of(
-    connection: Connection, plan: Plan, rankings: Sequence[int | None], *, first_run: int, last_run: int
+    connection: Connection,
+    check_id: int,
+    inputs: RunInputs,
+    rankings: Sequence[int | None],
+    *,
+    first_run: int,
+    last_run: int,
 ) -> dict[str, Any] | None:
     """Say how far a run's top scores are from those of the baseline of runs `first_run` to `last_run`.
 
@@ -31,17 +37,17 @@ def drift_of(
     ended their median distance is none, which is seen by one query. Of many canaries 200 are looked at, evenly spaced
     over the suite; canaries that have changed since are left out.
     """
-    now = _sampled(plan, rankings)
-    ended = ranking_heads.spans(connection, plan.run.check_id, sorted(now), last_run, last_run)
+    now = _sampled(inputs, rankings)
+    ended = ranking_heads.spans(connection, check_id, sorted(now), last_run, last_run)
     ended = [span for span in ended if span.canary_version_id == now[span.canary_id][0]]
     last = {span.canary_id: span.ranking_id for span in ended}
     same = sum(now[canary][1] == ranking_id for canary, ranking_id in last.items())
     if not last or 2 * same > len(last):
         return None
-    runs = ranking_heads.measured_runs(connection, plan.run.check_id, first_run, last_run, limit=_RUNS)
+    runs = ranking_heads.measured_runs(connection, check_id, first_run, last_run, limit=_RUNS)
     if not runs:
         return None
-    held = ranking_heads.spans(connection, plan.run.check_id, sorted(last), runs[0], runs[-1])
+    held = ranking_heads.spans(connection, check_id, sorted(last), runs[0], runs[-1])
     held = [span for span in held if span.canary_version_id == now[span.canary_id][0]]
     wanted = {*last.values(), *(span.ranking_id for span in held), *(now[canary][1] for canary in last)}
     heads = ranking_heads.heads(connection, sorted(wanted), OVERLAP_DEPTH)
@@ -56,12 +62,12 @@ def drift_of(
     return drift.body() if drift.kind in {DriftKind.SCORES, DriftKind.RANKINGS} else None
 
 
-def _sampled(plan: Plan, rankings: Sequence[int | None]) -> dict[int, tuple[int, int]]:
+def _sampled(inputs: RunInputs, rankings: Sequence[int | None]) -> dict[int, tuple[int, int]]:
     """Give version and ranking by canary id, of measured canaries evenly spaced over the suite."""
     measured = [position for position, ranking_id in enumerate(rankings) if ranking_id is not None]
     step = max(1, -(-len(measured) // _SAMPLE))
     return {
-        plan.canary_ids[position]: (plan.version_ids[position], ranking_id)
+        inputs.canary_ids[position]: (inputs.version_ids[position], ranking_id)
         for position in measured[::step]
         if (ranking_id := rankings[position]) is not None
     }

@@ -9,8 +9,8 @@ from app.domain.diagnosis.causes import classify
 from app.domain.diagnosis.run_causes import RunCause
 from app.domain.diagnosis.values import Case, Diagnosis
 from app.domain.model import Cause
+from app.domain.runs.run_inputs import RunInputs
 from app.services.diagnosis.cases import Subject
-from app.services.runs.plans import Setup
 from app.store.diagnosis import diagnoses
 from app.store.engine import Connection
 from app.store.runs import results
@@ -23,23 +23,23 @@ EXAMINED: Final = 1_000
 
 
 def diagnose_renamed(
-    connection: Connection, run: RunRow, setup: Setup, cause: RunCause
+    connection: Connection, run: RunRow, inputs: RunInputs, cause: RunCause
 ) -> list[tuple[Subject, Diagnosis]]:
     """Diagnose the canaries of a run whose expected text it retrieved under another name, those not diagnosed yet.
 
     Those that still find what they expect are among them where a judgment of theirs is to be re-anchored.
     """
     _, failures = results.probes_of(connection, run.id)
-    places = [place for place in range(len(setup.canary_ids)) if setup.panel.expects[place] and place not in failures]
-    canary_ids = [setup.canary_ids[place] for place in places]
+    places = [place for place in range(len(inputs.canary_ids)) if inputs.panel.expects[place] and place not in failures]
+    canary_ids = [inputs.canary_ids[place] for place in places]
     before = results.rankings_at(connection, run.check_id, cause.before_run, canary_ids)
     now = results.rankings_at(connection, run.check_id, run.id, canary_ids)
     known = diagnoses.newest_diagnoses(connection, run.check_id, canary_ids)
-    degraded = {setup.canary_ids[place] for place in run.degraded_places}
+    degraded = {inputs.canary_ids[place] for place in run.degraded_places}
     left = [
         place
         for place in places
-        if (canary_id := setup.canary_ids[place]) in before
+        if (canary_id := inputs.canary_ids[place]) in before
         and canary_id in now
         and before[canary_id][0] != now[canary_id][0]
         and not _is_diagnosed(known.get(canary_id), now[canary_id])
@@ -47,12 +47,12 @@ def diagnose_renamed(
     found: list[tuple[Subject, Diagnosis]] = []
     start = run.id * EXAMINED % max(len(left), 1)  # another part of them after each run
     for place in (left[start:] + left[:start])[:EXAMINED]:
-        canary_id = setup.canary_ids[place]
+        canary_id = inputs.canary_ids[place]
         pair = results.read_rankings(connection, [before[canary_id][0], now[canary_id][0]])
         case = Case(
-            canary=setup.panel.canaries[place],
-            k=setup.yardstick.k,
-            fetch_k=setup.yardstick.fetch_k,
+            canary=inputs.canaries[place],
+            k=inputs.yardstick.k,
+            fetch_k=inputs.yardstick.fetch_k,
             now=pair[now[canary_id][0]],
             healthy=pair[before[canary_id][0]],
             ever_passed=True,

@@ -12,9 +12,9 @@ from app.domain.model import Ranking, Reason
 from app.domain.probing.retrievers import ScorerKind
 from app.domain.runs.evaluation import MISSING, REGRESSED, pack_reasons
 from app.domain.runs.matching import match
+from app.domain.runs.run_inputs import RunInputs
 from app.services.alerts.alert_evidence import reported, standing
 from app.services.alerts.changed_canaries import badness, last_well
-from app.services.runs.plans import Setup
 from app.services.runs.run_causes import renaming_cause
 from app.store.catalog import suites
 from app.store.diagnosis import diagnoses
@@ -44,7 +44,7 @@ class Subject:
 def worth_asking(
     connection: Connection,
     run: RunRow,
-    setup: Setup,
+    inputs: RunInputs,
     *,
     limit: int,
     now: datetime,
@@ -58,13 +58,13 @@ def worth_asking(
     come.
     `without`: the ids of canaries whose cause is known without asking; `renamed` is that of their cases.
     """
-    positions = {canary_id: position for position, canary_id in enumerate(setup.canary_ids)}
-    canaries = setup.panel.canaries
+    positions = {canary_id: position for position, canary_id in enumerate(inputs.canary_ids)}
+    canaries = inputs.canaries
     degraded = [
         state
         for state in reported(connection, run, positions)
         if state.reasons & _ASKABLE
-        and setup.panel.expects[positions[state.canary_id]]
+        and inputs.panel.expects[positions[state.canary_id]]
         and state.canary_id not in without
     ]
     degraded.sort(key=lambda state: badness(state, canaries[positions[state.canary_id]].key))
@@ -86,16 +86,16 @@ def worth_asking(
     chosen = _spread(first, limit)
     chosen += _spread([one for one in news if one not in first], limit - len(chosen))
     chosen += _spread(rest, limit - len(chosen))
-    return [_subject(connection, run, setup, positions[state.canary_id], state, renamed=renamed) for state in chosen]
+    return [_subject(connection, run, inputs, positions[state.canary_id], state, renamed=renamed) for state in chosen]
 
 
-def subject(connection: Connection, run: RunRow, setup: Setup, position: int) -> Subject:
+def subject(connection: Connection, run: RunRow, inputs: RunInputs, position: int) -> Subject:
     """Lay out the case of one canary as it was at a run, whatever its verdict."""
-    canary_id = setup.canary_ids[position]
+    canary_id = inputs.canary_ids[position]
     _, failures = results.probes_of(connection, run.id)
     state = results.states_at(connection, run.check_id, run.id).get(canary_id) if position not in failures else None
     renamed = renaming_cause(connection, run) is not None
-    return _subject(connection, run, setup, position, state, renamed=renamed)
+    return _subject(connection, run, inputs, position, state, renamed=renamed)
 
 
 def _is_news(state: StateRow, reasons_before: int) -> bool:
@@ -120,10 +120,10 @@ def _spread(ranked: Sequence[tuple[str, StateRow]], limit: int) -> list[StateRow
 
 
 def _subject(
-    connection: Connection, run: RunRow, setup: Setup, position: int, state: StateRow | None, *, renamed: bool
+    connection: Connection, run: RunRow, inputs: RunInputs, position: int, state: StateRow | None, *, renamed: bool
 ) -> Subject:
-    canary = setup.panel.canaries[position]
-    canary_id = setup.canary_ids[position]
+    canary = inputs.canaries[position]
+    canary_id = inputs.canary_ids[position]
     past = [
         one
         for one in results.timeline(connection, run.check_id, canary_id, limit=_LOOK_BACK)
@@ -133,19 +133,19 @@ def _subject(
     ids = [one.ranking_id for one in [*([state] if state is not None else ()), *past]]
     rankings = results.read_rankings(connection, ids)
     healthy = last_well(connection, state, past)
-    prepared, k, scorer = setup.panel.prepared[position], setup.yardstick.k, setup.retriever.scorer
+    prepared, k, scorer = inputs.panel.prepared[position], inputs.yardstick.k, inputs.retriever.scorer
     passed = any(
         (rank := match(prepared, rankings[ranking_id]).first_relevant) is not None and rank <= k
         for ranking_id in dict.fromkeys(ids)
     )
     return Subject(
         canary_id=canary_id,
-        version_id=setup.version_ids[position],
+        version_id=inputs.version_ids[position],
         ranking_id=None if state is None else state.ranking_id,
         case=Case(
             canary=canary,
             k=k,
-            fetch_k=setup.yardstick.fetch_k,
+            fetch_k=inputs.yardstick.fetch_k,
             now=None if state is None else rankings[state.ranking_id],
             healthy=None if healthy is None else rankings[healthy.ranking_id],
             ever_passed=passed,

@@ -18,6 +18,7 @@ from app.domain.diagnosis.values import Diagnosis, Reanchor
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from app.domain.model import Answer, Judgment, RunStatus, Verdict
 from app.domain.probing.retrievers import Probe
+from app.domain.runs.run_inputs import RunInputs
 from app.formats.catalog.canary_documents import JudgmentDocument
 from app.formats.diagnosis.judgment_patch import judgment_name
 from app.formats.history import shapes
@@ -27,7 +28,7 @@ from app.services.diagnosis.cases import Subject, subject, worth_asking
 from app.services.diagnosis.returned_chunks import outdate_overtaken
 from app.services.lookup import find_check
 from app.services.probing.questioning import Budget, Told, put_questions
-from app.services.runs.plans import NotExecutableError, Planner, Setup
+from app.services.runs.plans import NotExecutableError, Planner
 from app.services.runs.run_causes import renaming_cause
 from app.services.runs.runs import EndedRun
 from app.store.catalog import definitions, suites
@@ -78,11 +79,11 @@ def after_run(
     None where there was nothing to do. Of a run that is unknown nothing is asked: the retriever has trouble enough.
     """
     store = planner.store
-    found, subjects, setup = _worth_asking(planner, ended, most=most, now=clock())
-    if setup is not None and subjects:
+    found, subjects, inputs = _worth_asking(planner, ended, most=most, now=clock())
+    if inputs is not None and subjects:
         try:
             budget = Budget.of(seconds, clock, stopping)
-            found += _ask(probe, setup, subjects, budget, run_id=f"{ended.id}-diagnosis")
+            found += _ask(probe, inputs, subjects, budget, run_id=f"{ended.id}-diagnosis")
         except InvalidInputError as error:  # of this retriever: the run that just asked it could, so it is rare
             logger.warning("diagnosis_impossible", extra={"run": ended.id, "check": ended.check, "detail": str(error)})
     if not found:
@@ -172,10 +173,10 @@ def _on_demand(
 ) -> dict[str, Any]:
     store = planner.store
     with store.read() as connection:
-        run, setup, position = _newest(planner, connection, slug, key)
-        one = subject(connection, run, setup, position)
+        run, inputs, position = _newest(planner, connection, slug, key)
+        one = subject(connection, run, inputs, position)
     budget = Budget.of(_SECONDS_ON_DEMAND, clock)
-    [(_, found)] = _ask(probe, setup, [one], budget, run_id=f"{run.id}-diagnosis", anyway=True, told=told)
+    [(_, found)] = _ask(probe, inputs, [one], budget, run_id=f"{run.id}-diagnosis", anyway=True, told=told)
     with store.write() as connection:
         at = to_us(clock())
         saved = _save(connection, run, one, found, at=at, by=by)
@@ -185,7 +186,7 @@ def _on_demand(
         return _shape(connection, slug, key, row)
 
 
-def _newest(planner: Planner, connection: Connection, slug: str, key: str) -> tuple[RunRow, Setup, int]:
+def _newest(planner: Planner, connection: Connection, slug: str, key: str) -> tuple[RunRow, RunInputs, int]:
     """Find the newest run that tells of a canary in force, and what it worked with."""
     check = find_check(connection, slug)
     if check.archived_at is not None:
@@ -199,27 +200,27 @@ def _newest(planner: Planner, connection: Connection, slug: str, key: str) -> tu
     if run is None:
         raise ConflictError(f"check '{slug}' has no ended run yet; run it first")
     try:
-        setup = planner.setup(connection, run)
+        inputs = planner.inputs(connection, run)
     except NotExecutableError as error:
         raise ConflictError(f"run '{run.id}' cannot be asked about: {error}") from None
     retriever = definitions.find_definition(connection, "retriever", check.body["retriever"])
     changed = f"since run '{run.id}'; run the check, then ask again"
     if retriever is None or retriever.version_id != run.retriever_version_id:
         raise ConflictError(f"retriever '{check.body['retriever']}' was changed {changed}")
-    if known[key].id not in setup.canary_ids:
+    if known[key].id not in inputs.canary_ids:
         raise ConflictError(f"canary '{key}' came {changed}")
-    position = setup.canary_ids.index(known[key].id)
-    if setup.version_ids[position] != known[key].version_id:
+    position = inputs.canary_ids.index(known[key].id)
+    if inputs.version_ids[position] != known[key].version_id:
         raise ConflictError(f"canary '{key}' was changed {changed}")
-    if not setup.panel.expects[position]:
+    if not inputs.panel.expects[position]:
         raise ConflictError(f"canary '{key}' expects no chunk, so there is none to look for")
-    return run, setup, position
+    return run, inputs, position
 
 
 def _worth_asking(
     planner: Planner, ended: EndedRun, *, most: int, now: datetime
-) -> tuple[list[tuple[Subject, Diagnosis]], list[Subject], Setup | None]:
-    """Diagnose what rows tell, and pick the canaries to ask about; the setup is None where there is nothing to do."""
+) -> tuple[list[tuple[Subject, Diagnosis]], list[Subject], RunInputs | None]:
+    """Diagnose what rows tell, and pick the canaries to ask about; no inputs where there is nothing to do."""
     if ended.status is RunStatus.FAILED or ended.verdict is Verdict.UNKNOWN:
         return [], [], None
     with planner.store.read() as connection:
@@ -227,17 +228,17 @@ def _worth_asking(
         cause = None if run is None else renaming_cause(connection, run)
         if run is None or (not run.degraded and cause is None):
             return [], [], None
-        setup = planner.setup(connection, run)
-        known = [] if cause is None else diagnose_renamed(connection, run, setup, cause)
+        inputs = planner.inputs(connection, run)
+        known = [] if cause is None else diagnose_renamed(connection, run, inputs, cause)
         without = {one.canary_id for one, _ in known}
         renamed = cause is not None
-        subjects = worth_asking(connection, run, setup, limit=most, now=now, renamed=renamed, without=without)
-    return known, subjects, setup
+        subjects = worth_asking(connection, run, inputs, limit=most, now=now, renamed=renamed, without=without)
+    return known, subjects, inputs
 
 
 def _ask(
     probe: Probe,
-    setup: Setup,
+    inputs: RunInputs,
     subjects: Sequence[Subject],
     budget: Budget,
     *,
@@ -248,7 +249,7 @@ def _ask(
     """Ask about these canaries; those of which too little was learned to tell are left out, unless `anyway`."""
     asked = [questions(one.case) for one in subjects]
     keyed = [(one.case.canary.key, wanted) for one, wanted in zip(subjects, asked, strict=True)]
-    answers = put_questions(probe, setup.retriever, keyed, budget, run_id=run_id, told=told)
+    answers = put_questions(probe, inputs.retriever, keyed, budget, run_id=run_id, told=told)
     return [
         (one, classify(one.case, wanted, got))
         for one, wanted, got in zip(subjects, asked, answers, strict=True)

@@ -113,25 +113,25 @@ def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, 
     row = results.find_run(connection, newest[0]) if newest is not None else None
     if row is None or row.suite_version_id is None:
         raise NotFoundError(f"check '{slug}' has no ended run yet that asked anything")
-    setting = score_details.setting_of(connection, row)
+    inputs = score_details.inputs_of_run(connection, row)
     states = results.states_at(connection, check.id, row.id)
     held = [
         (canary, state)
-        for canary, member in zip(setting.canaries, setting.members, strict=True)
+        for canary, member in zip(inputs.canaries, inputs.suite.members, strict=True)
         if (state := states.get(member.canary_id)) is not None and state.canary_version_id == member.version_id
     ]
-    most = min(most_canaries, max(_FEWEST_CANARIES, MOST_HITS // setting.yardstick.fetch_k))
+    most = min(most_canaries, max(_FEWEST_CANARIES, MOST_HITS // inputs.yardstick.fetch_k))
     sampled = [held[place] for place in spread_over(len(held), most)]
     answered, cut = _answered(connection, sampled, most_characters)
     start = to_us(now - timedelta(days=DAYS))
     return _Evidence(
         run=row,
-        canaries=setting.canaries,
-        yardstick=setting.yardstick,
+        canaries=inputs.canaries,
+        yardstick=inputs.yardstick,
         answered=answered,
         most_characters=most_characters if cut else None,
         measured=len(held),
-        series=_series(connection, check.id, setting.yardstick, start, to_us(now)),
+        series=_series(connection, check.id, inputs.yardstick, start, to_us(now)),
         changed=_changed(connection, row, start),
     )
 

@@ -22,7 +22,7 @@ def outdate_returned(
     """End the proposals of a check whose chunk is back; `changed` are the positions that retrieved something else."""
     if not changed:
         return
-    found = {plan.canary_ids[place]: gathered.rankings[place] for place in changed}
+    found = {plan.inputs.canary_ids[place]: gathered.rankings[place] for place in changed}
     seen = {
         canary: ranking
         for canary, ranking_id in found.items()

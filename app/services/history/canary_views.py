@@ -17,6 +17,7 @@ from app.formats.catalog.documents import CanaryDocument
 from app.formats.history import shapes
 from app.services import score_details
 from app.services.alerts.changed_canaries import last_well
+from app.services.catalog.run_inputs import load_yardstick
 from app.services.history import charts
 from app.services.lookup import find_check
 from app.store.catalog import definitions, suites
@@ -237,7 +238,7 @@ def _scorer(connection: Connection, run_id: int) -> Scorer | None:
     run = results.find_run(connection, run_id)
     if run is None or run.check_version_id is None or run.retriever_version_id is None:
         return None
-    return score_details.yardstick_of(connection, run.check_version_id, run.retriever_version_id).scorer
+    return load_yardstick(connection, run.check_version_id, run.retriever_version_id).scorer
 
 
 def _verdict(failure: FailedRuns | None, now: _Seen | None) -> str | None:

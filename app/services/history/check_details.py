@@ -176,7 +176,7 @@ def asked_of(store: Store, run_id: str, *, version: str | None = None) -> Asked 
             return None
         k = definitions.version_body(connection, row.check_version_id).body["k"]
         row, anew = score_details.in_version(connection, row, version)
-        return Asked(k=k, canaries=score_details.setting_of(connection, row, anew).suite.by_key)
+        return Asked(k=k, canaries=score_details.inputs_of_run(connection, row, anew).suite.by_key)
 
 
 def _version(found: Rescoring) -> Version:

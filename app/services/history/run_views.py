@@ -12,6 +12,7 @@ from app.domain.errors import ConflictError, NotFoundError
 from app.domain.model import Canary, Outcome, Reason, RunStatus, Verdict
 from app.domain.runs.evaluation import RELEVANCE, Tally, Yardstick, pack_reasons, unpack_reasons
 from app.domain.runs.matching import Match
+from app.domain.runs.run_inputs import RunInputs
 from app.formats.history import shapes
 from app.services import score_details
 from app.services.aggregates import run_body, stored_aggregates, stored_probes
@@ -19,7 +20,6 @@ from app.services.catalog.suite_snapshots import load_suites
 from app.services.comparison.ranking_overlap import likeness
 from app.services.lookup import find_check, find_run
 from app.services.runs.plans import asked_in
-from app.services.score_details import Setting
 from app.store.catalog import definitions
 from app.store.engine import Connection, Store, from_us
 from app.store.runs import queue, rescored_runs
@@ -67,9 +67,9 @@ def full_run(connection: Connection, row: RunRow, version: str | None = None) ->
     if anew is None and newest is not None and newest[0] == row.id:
         body = newest[1]
     elif row.aggregates:
-        setting = score_details.setting_of(connection, row, anew)
-        body = _recomputed(connection, row, setting, score_details.states_of(connection, row, setting, anew))
-        row = row if anew is None else replace(row, suite_hash=setting.suite.hash)
+        inputs = score_details.inputs_of_run(connection, row, anew)
+        body = _recomputed(connection, row, inputs, score_details.states_of(connection, row, inputs, anew))
+        row = row if anew is None else replace(row, suite_hash=inputs.suite.hash)
     else:
         body = {}
     return {**_run(connection, row, {**body, **(row.probes or {})}), "progress": _progress(connection, row)}
@@ -143,7 +143,7 @@ def results(  # noqa: PLR0913 - whatever results are filtered by
             return [], None
         judged = _judged(connection, row, version, with_verdicts=bool(verdict or reason or worst_first))
         wanted: list[tuple[Verdict, int]] = []
-        for position, canary in enumerate(judged.setting.canaries):
+        for position, canary in enumerate(judged.inputs.canaries):
             if (position <= after and not worst_first) or not _is_of(canary, category, tag, keys):
                 continue
             own = judged.verdict(position) if judged.held is not None else Verdict.UNKNOWN
@@ -165,7 +165,7 @@ class _Judged:
     """An ended run with what held for its canaries."""
 
     row: RunRow
-    setting: Setting
+    inputs: RunInputs
     latencies: NDArray[np.float16]
     failures: Mapping[int, Failure]
     unscored: AbstractSet[int]
@@ -176,29 +176,29 @@ class _Judged:
 
     def reasons(self, position: int) -> int:
         """Return why a measured canary is degraded, as bits."""
-        held = (self.held or {}).get(self.setting.members[position].canary_id, 0)
+        held = (self.held or {}).get(self.inputs.suite.members[position].canary_id, 0)
         return held & ~RELEVANCE if self.states is None and position in self.unscored else held
 
     def verdict(self, position: int) -> Verdict:
         """Return what the run says of a canary."""
-        if position in self.failures or self.setting.members[position].canary_id not in (self.held or {}):
+        if position in self.failures or self.inputs.suite.members[position].canary_id not in (self.held or {}):
             return Verdict.UNKNOWN
         return Verdict.DEGRADED if self.reasons(position) else Verdict.HEALTHY
 
 
 def _judged(connection: Connection, row: RunRow, version: str | None, *, with_verdicts: bool) -> _Judged:
     row, anew = score_details.in_version(connection, row, version)
-    setting = score_details.setting_of(connection, row, anew)
+    inputs = score_details.inputs_of_run(connection, row, anew)
     latencies, failures = history.probes_of(connection, row.id)
     states, held = None, None
     if anew is not None:
-        states = score_details.states_of(connection, row, setting, anew)
+        states = score_details.states_of(connection, row, inputs, anew)
         held = {canary_id: state.reasons for canary_id, state in states.items()}
     elif with_verdicts:
         held = history.all_reasons_at(connection, row.check_id, row.id)
     return _Judged(
         row=row,
-        setting=setting,
+        inputs=inputs,
         latencies=latencies,
         failures=failures,
         unscored=frozenset(history.unscored_at(connection, row.id)),
@@ -209,7 +209,7 @@ def _judged(connection: Connection, row: RunRow, version: str | None, *, with_ve
 
 def _states(connection: Connection, judged: _Judged, positions: Sequence[int]) -> list[StateRow | None]:
     """Return what held at these positions; None = nothing did."""
-    members = [judged.setting.members[position] for position in positions]
+    members = [judged.inputs.suite.members[position] for position in positions]
     if judged.states is not None:
         return [judged.states.get(member.canary_id) for member in members]
     row = judged.row
@@ -223,14 +223,14 @@ def _states(connection: Connection, judged: _Judged, positions: Sequence[int]) -
 
 def _shaped(connection: Connection, judged: _Judged, positions: Sequence[int]) -> list[dict[str, Any]]:
     """Shape the results at these positions with their evidence."""
-    row, setting = judged.row, judged.setting
+    row, inputs = judged.row, judged.inputs
     found = _states(connection, judged, positions)
     rankings = history.read_rankings(connection, [state.ranking_id for state in found if state])
     names = {layout: history.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
     alike = likeness(connection, row, [state for state in found if state], rankings)
     shaped: list[dict[str, Any]] = []
     for position, state in zip(positions, found, strict=True):
-        canary = setting.canaries[position]
+        canary = inputs.canaries[position]
         failure = judged.failures.get(position, _MEASURED)
         known = failure.outcome != Outcome.SKIPPED and len(judged.latencies)
         common: dict[str, Any] = {
@@ -239,7 +239,7 @@ def _shaped(connection: Connection, judged: _Judged, positions: Sequence[int]) -
             "detail": failure.detail,
             "step": failure.step,
             "latency_seconds": float(judged.latencies[position]) if known else None,
-            "k": setting.yardstick.k,
+            "k": inputs.yardstick.k,
             "asked_at": from_us(row.started_at) if row.started_at is not None else None,
         }
         if state is None or failure.outcome != Outcome.OK:
@@ -250,12 +250,12 @@ def _shaped(connection: Connection, judged: _Judged, positions: Sequence[int]) -
             shapes.result_shape(
                 canary,
                 ranking=replace(ranking, relevance=None) if position in judged.unscored else ranking,
-                prepared=setting.suite.panel.prepared[position],
+                prepared=inputs.panel.prepared[position],
                 match=Match.from_bytes(state.matched),
                 measures=named_numbers(names[state.layout_id], state.vector),
                 top_score=state.top_score,
                 reasons=unpack_reasons(state.reasons),
-                scorer=setting.yardstick.scorer,
+                scorer=inputs.yardstick.scorer,
                 since_run=str(state.first_run),
                 rbo=alike.get(state.canary_id),
                 **common,
@@ -274,7 +274,7 @@ def report(store: Store, run_id: str, *, version: str | None = None) -> dict[str
         row = find_run(connection, run_id)
         if row.suite_version_id is not None and row.aggregates:
             judged = _judged(connection, row, version, with_verdicts=False)
-            positions = range(len(judged.setting.canaries))
+            positions = range(len(judged.inputs.canaries))
             for start in range(0, len(positions), _BLOCK):
                 found += _shaped(connection, judged, positions[start : start + _BLOCK])
     return shapes.report_shape(summary, found, everything=True)
@@ -333,17 +333,17 @@ def _document(connection: Connection, row: RunRow) -> Mapping[str, Any]:
 
 
 def _recomputed(
-    connection: Connection, row: RunRow, setting: Setting, states: Mapping[int, StateRow]
+    connection: Connection, row: RunRow, inputs: RunInputs, states: Mapping[int, StateRow]
 ) -> dict[str, Any]:
     """Spell an older run out again from its states: categories, tags, probes and latency."""
-    panel = setting.suite.panel
+    panel = inputs.panel
     latencies, failures = history.probes_of(connection, row.id)
-    found = [states.get(member.canary_id) for member in setting.members]
+    found = [states.get(member.canary_id) for member in inputs.suite.members]
     outcomes = [Outcome.OK if state else Outcome.SKIPPED for state in found]
     for position, failure in failures.items():
         outcomes[position] = Outcome(failure.outcome)
-    tally = Tally(setting.yardstick, panel)
-    arranged = _arranged(connection, setting.yardstick, found)
+    tally = Tally(inputs.yardstick, panel)
+    arranged = _arranged(connection, inputs.yardstick, found)
     tally.take_over({place: state for place, state in enumerate(arranged) if state and outcomes[place] is Outcome.OK})
     aggregates = tally.aggregates(outcomes)
     measured = [float(latencies[place]) for place, outcome in enumerate(outcomes) if outcome is Outcome.OK]

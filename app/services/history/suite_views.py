@@ -7,9 +7,10 @@ from typing import Any
 from app.domain.catalog.suite_power import coverage_note
 from app.domain.model import Canary, Verdict
 from app.domain.runs.evaluation import RELEVANCE, unpack_reasons
+from app.domain.runs.suite_snapshot import Member
 from app.services.catalog import suite_power
 from app.services.catalog.references import require
-from app.services.catalog.suite_snapshots import Member, load_suite, load_suite_in_force
+from app.services.catalog.suite_snapshots import load_suite, load_suite_in_force
 from app.store.catalog import definitions, suites
 from app.store.catalog.definitions import Definition
 from app.store.catalog.suites import CanaryRow

@@ -22,10 +22,9 @@ from app.domain.probing.embeddings import (
     texts_of,
     watched_embedder,
 )
-from app.domain.probing.retrievers import Embedder
+from app.domain.probing.retrievers import Embedder, Retriever
 from app.formats.history import shapes
 from app.services.catalog.references import require
-from app.services.runs.plans import Plan
 from app.store.catalog import definitions
 from app.store.engine import Connection, Store, to_us
 from app.store.probing import embedders
@@ -45,24 +44,24 @@ class Watched:
     """JSON: `outcome, http_status, kind, reason, dimensions, pairs`."""
 
 
-def watch(store: Store, embed: Embed, plan: Plan, *, now: datetime) -> Watched | None:
+def watch(store: Store, embed: Embed, retriever: Retriever, *, run_id: int, now: datetime) -> Watched | None:
     """Ask the embedder for its known texts and compare; None where the retriever has no embedder.
 
     The first answer of an embedder becomes its reference. Raises InvalidInputError for one that cannot be asked at
     all; whatever it does is part of the finding.
     """
-    embedder = watched_embedder(plan.retriever)
+    embedder = watched_embedder(retriever)
     if embedder is None:
         return None
     pairs = canaries_of(embedder)
     embedded = embed(embedder, texts_of(pairs), anew=True)
-    row = _in_force(store, plan, embedder, embedded, now=now)
+    row = _in_force(store, run_id, embedder, embedded, now=now)
     where = _where(embedder)
     if embedded.outcome is not Outcome.OK or row.vectors is None:
         body = _unanswered(embedded, f"the embedder at {where} does not answer: {embedded.detail}")
     else:
         found = judge_embedder(Reference(pairs=pairs, vectors=row.vectors), embedded.vectors, where=where)
-        if row.learned_run == plan.run.id and found.kind is EmbedderChange.SAME:
+        if row.learned_run == run_id and found.kind is EmbedderChange.SAME:
             found = replace(found, reason=f"the embedder at {where} was learned by {len(row.vectors)} texts")
         body = _found(found)
     return Watched(embedder_id=row.id, outcome=embedded.outcome, body=body)
@@ -111,11 +110,11 @@ def accept(store: Store, slug: str) -> None:
         embedders.forget(connection, retriever.id)
 
 
-def _in_force(store: Store, plan: Plan, embedder: Embedder, embedded: Embedded, *, now: datetime) -> EmbedderRow:
+def _in_force(store: Store, run_id: int, embedder: Embedder, embedded: Embedded, *, now: datetime) -> EmbedderRow:
     """Give what is known of an embedder; what it says now is learned where nothing is."""
     digest = _digest(embedder)
     with store.read() as connection:
-        retriever_id = embedders.retriever_of(connection, plan.run.id)
+        retriever_id = embedders.retriever_of(connection, run_id)
         row = embedders.find_embedder(connection, retriever_id, digest)
     learns = embedded.outcome is Outcome.OK and (row is None or row.vectors is None)
     if row is not None and not learns:
@@ -123,7 +122,7 @@ def _in_force(store: Store, plan: Plan, embedder: Embedder, embedded: Embedded, 
     with store.write() as connection:
         row = embedders.save_embedder(connection, retriever_id, digest, embedder.model)
         if learns:
-            embedders.learn(connection, row.id, embedded.vectors, run_id=plan.run.id, at=to_us(now))
+            embedders.learn(connection, row.id, embedded.vectors, run_id=run_id, at=to_us(now))
         return embedders.find_embedder(connection, retriever_id, digest) or row
 
 

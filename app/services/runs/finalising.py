@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from app.domain.model import Canary, Ranking, RunStatus, Verdict
+from app.domain.runs.aggregate_vectors import aggregate_vector
 from app.domain.runs.document_ids import document_ids_remark
 from app.domain.runs.verdicts import remarks, run_verdict, too_few_scored
-from app.services.aggregates import aggregate_vector, failure_summary, probe_summary, run_body, with_embedder
+from app.services.aggregates import failure_summary, probe_summary, run_body, with_embedder
 from app.services.alerts import rule_facts, transitions
 from app.services.detection import detector_step
 from app.services.detection.detector_step import OvertakenError
@@ -91,8 +92,8 @@ def _end(
     found = find_out(store, plan, gathered, unknown=bool(too_few or gathered.ended_early))
     found = replace(found, aggregates=with_embedder(found.aggregates, watched.body if watched else None))
     seen = rule_facts.facts_of(
-        plan.yardstick.rules,
-        plan.panel,
+        plan.inputs.yardstick.rules,
+        plan.inputs.panel,
         reasons=found.reasons,
         failed=gathered.failures,
         unscored=gathered.unscored_at,
@@ -101,7 +102,11 @@ def _end(
         failure=failure_summary(gathered.failures.values(), found.aggregates.total),
     )
     verdict, reasons = run_verdict(
-        found.aggregates, plan.yardstick.rules, ended_early=gathered.ended_early, too_few_scored=too_few, facts=seen
+        found.aggregates,
+        plan.inputs.yardstick.rules,
+        ended_early=gathered.ended_early,
+        too_few_scored=too_few,
+        facts=seen,
     )
     reasons += remarks(
         found.aggregates,
@@ -118,14 +123,14 @@ def _end(
         reasons.append(cause.reason)
     status = RunStatus.FINISHED if gathered.complete else RunStatus.PARTIAL
     now = clock()
-    vector = aggregate_vector(plan.vector_names, found.aggregates)
+    vector = aggregate_vector(plan.inputs.vector_names, found.aggregates)
     run_id, check_id = plan.run.id, plan.run.check_id
     latencies = gathered.measured_latencies
     failed_at = [(failure.step, failure.outcome) for failure in gathered.failures.values()]
     aggregates = found.aggregates
-    body = run_body(plan.panel, aggregates, found.reasons, gathered.outcomes, latencies, failed_at=failed_at)
+    body = run_body(plan.inputs.panel, aggregates, found.reasons, gathered.outcomes, latencies, failed_at=failed_at)
     rows = [
-        (ranking_id, plan.version_ids[position], result.match.to_bytes(), result.vector.tobytes())
+        (ranking_id, plan.inputs.version_ids[position], result.match.to_bytes(), result.vector.tobytes())
         for position, result in found.results.items()
         if (ranking_id := gathered.rankings[position]) is not None
     ]
@@ -162,16 +167,16 @@ def _end(
         embedding_canaries.record(connection, run_id, watched)
         if cause is not None:
             stored_causes.save_run_cause(connection, run_id, cause.as_json)
-        baseline_id = detector_step.record(connection, plan, found.watched, now=now)
+        baseline_id = detector_step.save_detection(connection, found.watched, now=now)
         hold_until = now + hold if hold is not None and aggregates.degraded and verdict is not Verdict.UNKNOWN else None
         notifies = transitions.after_run(connection, check_id, run_id, now=now, hold_until=hold_until)
-        detector_step.settle(connection, plan, found.watched, baseline_id=baseline_id, now=now)
+        detector_step.save_detector(connection, found.watched, baseline_id=baseline_id, now=now)
         queue.drop_shards(connection, run_id)
     return EndedRun(
         id=run_id,
         check=plan.run.check,
-        suite=plan.suite,
-        retriever=plan.retriever.slug,
+        suite=plan.inputs.suite_slug,
+        retriever=plan.inputs.retriever.slug,
         status=status,
         verdict=verdict,
         probes=found.aggregates.probes,
@@ -229,5 +234,9 @@ def fail(
 def _expecting(plan: Plan, gathered: Gathered) -> Iterator[tuple[Canary, Ranking]]:
     """Yield the canaries that expect something, each with what was retrieved for it."""
     for place, ranking_id in enumerate(gathered.rankings):
-        if ranking_id is not None and plan.panel.expects[place] and (ranking := plan.seen.get(ranking_id)) is not None:
-            yield plan.panel.canaries[place], ranking
+        if (
+            ranking_id is not None
+            and plan.inputs.panel.expects[place]
+            and (ranking := plan.seen.get(ranking_id)) is not None
+        ):
+            yield plan.inputs.canaries[place], ranking

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from app.domain.model import Aggregates, Ranking
 from app.domain.runs.evaluation import Result, Tally, Timing, judge, judge_timings
 from app.domain.runs.verdicts import is_unknown
-from app.services.detection import detector_step
-from app.services.detection.detector_step import Watched
+from app.services.detection.detector_step import DetectorStep, run_detector
+from app.services.detection.ending_runs import EndingRun
 from app.services.runs.plans import Plan
 from app.services.runs.staging import Gathered
 from app.store.engine import Store
@@ -29,7 +29,7 @@ class Findings:
     undated: int
     """Measured canaries with a maximum age whose hits do not say how old they are."""
     aggregates: Aggregates
-    watched: Watched | None
+    watched: DetectorStep | None
     """What the detector made of it; None = it does not look at runs that are unknown."""
 
     def degraded_positions(self, gathered: Gathered) -> bytes:
@@ -48,19 +48,19 @@ def find_out(store: Store, plan: Plan, gathered: Gathered, *, unknown: bool) -> 
     for position, ranking_id in enumerate(gathered.rankings):
         if ranking_id is None:
             continue
-        state = plan.held.get(plan.canary_ids[position])
+        state = plan.held.get(plan.inputs.canary_ids[position])
         if state is not None and plan.still_holds(state, ranking_id, position):
             kept[position] = state
         else:
             changed[position] = ranking_id
-    results = judge(plan.yardstick, plan.panel, _rankings(store, plan, changed))
+    results = judge(plan.inputs.yardstick, plan.inputs.panel, _rankings(store, plan, changed))
     timings = _timings(store, plan, gathered)
-    tally = Tally(plan.yardstick, plan.panel)
+    tally = Tally(plan.inputs.yardstick, plan.inputs.panel)
     tally.add(results)
     tally.take_over(kept)
     before = tally.reasons.copy()
     tally.time(timings)
-    watched = None if unknown or _is_unknown(plan, gathered) else detector_step.look(store, plan, tally, gathered)
+    watched = None if unknown or _is_unknown(plan, gathered) else _run_detector(store, plan, tally, gathered)
     if watched is not None:
         tally.regress(watched.regressed)
     moved = [position for position in np.flatnonzero(tally.reasons != before).tolist() if position in kept]
@@ -77,11 +77,23 @@ def find_out(store: Store, plan: Plan, gathered: Gathered, *, unknown: bool) -> 
     )
 
 
+def _run_detector(store: Store, plan: Plan, tally: Tally, gathered: Gathered) -> DetectorStep | None:
+    run = EndingRun(
+        id=plan.run.id,
+        check_id=plan.run.check_id,
+        inputs=plan.inputs,
+        tally=tally,
+        ranking_ids=gathered.rankings,
+        index_version=gathered.index_version,
+    )
+    return run_detector(store, run)
+
+
 def _is_unknown(plan: Plan, gathered: Gathered) -> bool:
     """Whether too little was measured to say anything, as far as counting tells."""
-    total, failed = len(plan.panel), len(gathered.failures)
-    expecting = int(plan.panel.expects.sum())
-    measured_expecting = expecting - int(plan.panel.expects[list(gathered.failures)].sum())
+    total, failed = len(plan.inputs.panel), len(gathered.failures)
+    expecting = int(plan.inputs.panel.expects.sum())
+    measured_expecting = expecting - int(plan.inputs.panel.expects[list(gathered.failures)].sum())
     return is_unknown(
         Aggregates(
             total=total,
@@ -98,11 +110,14 @@ def _is_unknown(plan: Plan, gathered: Gathered) -> bool:
 
 def _timings(store: Store, plan: Plan, gathered: Gathered) -> dict[int, Timing]:
     """Judge the moment of every answer it matters for: that of an unchanged ranking too, which has grown older."""
-    timed = {position: gathered.rankings[position] for position in plan.panel.timed}
+    inputs = plan.inputs
+    timed = {position: gathered.rankings[position] for position in inputs.panel.timed}
     measured = {position: ranking_id for position, ranking_id in timed.items() if ranking_id is not None}
-    aged = {place: known for place, known in measured.items() if plan.panel.canaries[place].max_age_seconds is not None}
+    aged = {place: known for place, known in measured.items() if inputs.canaries[place].max_age_seconds is not None}
     latencies = {position: float(gathered.latencies[position]) for position in measured}
-    return judge_timings(plan.yardstick, plan.panel, latencies, _rankings(store, plan, aged), plan.started_at)
+    return judge_timings(
+        plan.inputs.yardstick, plan.inputs.panel, latencies, _rankings(store, plan, aged), plan.started_at
+    )
 
 
 def _rankings(store: Store, plan: Plan, wanted: Mapping[int, int]) -> dict[int, Ranking]:
@@ -124,7 +139,7 @@ def _changes(
 
     `moved`: what was kept though its reasons are others now, of which the ranking is not all that decides.
     """
-    asked = set(plan.canary_ids)
+    asked = set(plan.inputs.canary_ids)
     closed = [state.id for canary_id, state in plan.held.items() if canary_id not in asked]
     opened: list[NewState] = []
     top_scores = {position: result.top_score for position, result in results.items()}
@@ -133,8 +148,8 @@ def _changes(
         ranking_id = gathered.rankings[position]
         assert ranking_id is not None  # noqa: S101 - only what was measured has a result or is kept
         state = NewState(
-            canary_id=plan.canary_ids[position],
-            canary_version_id=plan.version_ids[position],
+            canary_id=plan.inputs.canary_ids[position],
+            canary_version_id=plan.inputs.version_ids[position],
             ranking_id=ranking_id,
             layout_id=plan.layout_id,
             reasons=int(reasons[position]),

@@ -20,6 +20,7 @@ from app.domain.probing.circuit_breaker import ENDED_FIRST, Breaker
 from app.domain.probing.mapped_fields import lacking, present
 from app.domain.probing.probe_failures import ProbeFailure, summarize_failures
 from app.domain.probing.retrievers import Ask, Asking, Probe
+from app.domain.runs.aggregate_vectors import aggregate_vector, vector_names
 from app.domain.runs.document_ids import document_ids_remark
 from app.domain.runs.drops import drops
 from app.domain.runs.evaluation import Panel, Result, Tally, Yardstick, judge, judge_timings, unpack_reasons
@@ -33,7 +34,7 @@ from app.formats.catalog.secret_fields import config_hash, content_hash
 from app.formats.fields import suggestion
 from app.formats.history import shapes
 from app.formats.validation_messages import parse_document
-from app.services.aggregates import aggregate_vector, run_body, vector_names
+from app.services.aggregates import run_body
 from app.services.alerts.rule_facts import facts_of
 from app.store.catalog.suites import suite_hash
 

@@ -12,14 +12,16 @@ import numpy as np
 from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, needs_facts, unsaid
 from app.domain.model import Aggregates, Outcome, Ranking, RunStatus, Verdict
 from app.domain.probing.circuit_breaker import ENDED_FIRST
-from app.domain.runs.evaluation import Panel, Tally, Timing, Yardstick, judge, judge_timings, pack_reasons
+from app.domain.runs.aggregate_vectors import aggregate_vector
+from app.domain.runs.evaluation import Tally, Timing, judge, judge_timings, pack_reasons
 from app.domain.runs.measures import MEASURES_VERSION
+from app.domain.runs.run_inputs import RunInputs, RunVersions
+from app.domain.runs.suite_snapshot import UnusableSuiteError
 from app.domain.runs.verdicts import LACKING, TOO_FEW_SCORED, UNSCORED, remarks, run_verdict
-from app.services.aggregates import aggregate_vector, failure_summary, vector_names, with_embedder
+from app.services.aggregates import failure_summary, with_embedder
 from app.services.alerts.rule_facts import facts_of
-from app.services.catalog.suite_snapshots import Member, UnusableSuiteError, load_corrected
+from app.services.catalog.run_inputs import UnusableDefinitionError, load_inputs
 from app.services.runs.ranking_cursor import Walk
-from app.services.score_details import yardstick_of
 from app.store.catalog import suites
 from app.store.engine import Store, from_us
 from app.store.runs import recording
@@ -68,15 +70,10 @@ class Batch:
 class _Sheet:
     """The results of runs that asked and were judged alike, kept up to date while walking through them."""
 
-    members: Sequence[Member]
-    panel: Panel
-    yardstick: Yardstick
+    inputs: RunInputs
     layout_id: int
-    names: tuple[str, ...]
-    names_layout_id: int
+    vector_layout_id: int
     tally: Tally
-    places: Mapping[int, int]
-    """Positions by canary id."""
     ranking_ids: dict[int, int] = field(default_factory=dict)
     """What the tally holds, by position."""
     pending: set[int] = field(default_factory=set)
@@ -109,7 +106,7 @@ class Sweep:
         self.size = max(1, min(_MOST_RUNS, batch_rows // max(1, canaries)))
         """How many runs to judge at once."""
         self._walk = Walk(store, asked.check_id, page=min(_PAGE, batch_rows))
-        self._sheets: OrderedDict[tuple[int, int, int], _Sheet] = OrderedDict()
+        self._sheets: OrderedDict[RunVersions, _Sheet] = OrderedDict()
         self._sheet: _Sheet | None = None
         self._judged: OrderedDict[tuple[int, int, int], _Judged] = OrderedDict()
         self._rankings: dict[int, Ranking] = {}
@@ -127,10 +124,10 @@ class Sweep:
             changed = self._walk.to(run.id)
             try:
                 sheet = self._sheet_of(run)
-            except (ValueError, UnusableSuiteError):  # of documents this release refuses
+            except (UnusableDefinitionError, UnusableSuiteError):  # of documents this release refuses
                 self._sheet = None
                 continue
-            sheet.pending |= changed if sheet is self._sheet else sheet.places.keys()
+            sheet.pending |= changed if sheet is self._sheet else sheet.inputs.suite.positions.keys()
             self._sheet = sheet
             found.append((self._judged_run(sheet, run), run.finished_at))
         scores = [Scores(layout_id=layout, rows=rows) for layout, rows in self._scores.items()]
@@ -144,7 +141,7 @@ class Sweep:
         aggregates = with_embedder(found.aggregates, run.embedder)
         ended_early = _ended_early(run, failures)
         too_few = next((reason for reason in run.reasons if reason.startswith(TOO_FEW_SCORED)), None)
-        rules = sheet.yardstick.rules
+        rules = sheet.inputs.yardstick.rules
         facts = _facts(sheet, run, failures) if needs_facts(rules) else NO_FACTS
         facts = replace(facts, failure=failure_summary(failures.values(), aggregates.total))
         verdict, reasons = run_verdict(aggregates, rules, ended_early=ended_early, too_few_scored=too_few, facts=facts)
@@ -164,7 +161,7 @@ class Sweep:
             degraded_positions=found.positions,
             degraded_reasons=found.reasons,
             aggregates=found.vector,
-            layout_id=sheet.names_layout_id,
+            layout_id=sheet.vector_layout_id,
             scores_layout_id=sheet.layout_id,
         )
 
@@ -173,8 +170,8 @@ class Sweep:
         key = (run.failures, run.unscored, [timing.reasons for timing in timings.values()])
         if sheet.sum_of is not None and sheet.sum_of[0] == key:
             return sheet.sum_of[1]
-        outcomes = [Outcome.OK] * len(sheet.panel)
-        for position in sheet.places.values():
+        outcomes = [Outcome.OK] * len(sheet.inputs.panel)
+        for position in sheet.inputs.suite.positions.values():
             if position not in sheet.ranking_ids:
                 outcomes[position] = Outcome.SKIPPED
         for position, failure in failures.items():
@@ -186,7 +183,7 @@ class Sweep:
         places = np.flatnonzero((tally.reasons != 0) & measured)
         found = _Sum(
             aggregates=aggregates,
-            vector=aggregate_vector(sheet.names, aggregates).tobytes(),
+            vector=aggregate_vector(sheet.inputs.vector_names, aggregates).tobytes(),
             positions=places.astype("<u4").tobytes() or None,
             reasons=tally.reasons[places].astype("<u2").tobytes() or None,
         )
@@ -198,10 +195,10 @@ class Sweep:
         latencies = np.frombuffer(run.latencies, dtype=np.float16)
         measured = {
             position: float(latencies[position])
-            for position in sheet.panel.timed
+            for position in sheet.inputs.panel.timed
             if position in sheet.ranking_ids and position not in failures and position < len(latencies)
         }
-        return judge_timings(sheet.yardstick, sheet.panel, measured, sheet.aged, from_us(run.started_at))
+        return judge_timings(sheet.inputs.yardstick, sheet.inputs.panel, measured, sheet.aged, from_us(run.started_at))
 
     def _fill(self, sheet: _Sheet, failures: Mapping[int, Failure]) -> None:
         """Bring the results of a run's canaries up to date with the rankings they have now.
@@ -210,8 +207,9 @@ class Sweep:
         """
         changed: dict[int, int] = {}
         waiting: set[int] = set()
+        positions = sheet.inputs.suite.positions
         for canary_id in sheet.pending:
-            position, ranking_id = sheet.places.get(canary_id), self._walk.ranking_of(canary_id)
+            position, ranking_id = positions.get(canary_id), self._walk.ranking_of(canary_id)
             if position is None or ranking_id is None or sheet.ranking_ids.get(position) == ranking_id:
                 continue
             if position in failures:
@@ -229,14 +227,16 @@ class Sweep:
     def _judge(self, sheet: _Sheet, changed: Mapping[int, int]) -> None:
         """Put the results of these rankings, by position, into the tally; those not judged before are judged."""
         unknown = {place: one for place, one in changed.items() if self._key(sheet, place, one) not in self._judged}
-        aged = {place for place in changed if sheet.panel.canaries[place].max_age_seconds is not None}
+        aged = {place for place in changed if sheet.inputs.canaries[place].max_age_seconds is not None}
         self._read_rankings({changed[place] for place in unknown.keys() | aged})
-        found = judge(sheet.yardstick, sheet.panel, {place: self._rankings[one] for place, one in unknown.items()})
+        found = judge(
+            sheet.inputs.yardstick, sheet.inputs.panel, {place: self._rankings[one] for place, one in unknown.items()}
+        )
         rows = self._scores.setdefault(sheet.layout_id, [])
         for place, result in found.items():
             vector, reasons = result.vector.tobytes(), pack_reasons(result.reasons)
             self._judged[self._key(sheet, place, changed[place])] = _Judged(vector, result.top_score, reasons)
-            rows.append((changed[place], sheet.members[place].version_id, result.match.to_bytes(), vector))
+            rows.append((changed[place], sheet.inputs.version_ids[place], result.match.to_bytes(), vector))
         sheet.tally.take_over({place: self._judged[self._key(sheet, place, one)] for place, one in changed.items()})
         sheet.aged.update((place, self._rankings[changed[place]]) for place in aged)
         sheet.ranking_ids.update(changed)
@@ -244,7 +244,7 @@ class Sweep:
             self._judged.popitem(last=False)
 
     def _key(self, sheet: _Sheet, place: int, ranking_id: int) -> tuple[int, int, int]:
-        return ranking_id, sheet.members[place].version_id, sheet.layout_id
+        return ranking_id, sheet.inputs.version_ids[place], sheet.layout_id
 
     def _read_rankings(self, ranking_ids: Collection[int]) -> None:
         """Have these rankings at hand."""
@@ -256,44 +256,39 @@ class Sweep:
                 self._rankings |= recording.load_rankings(connection, unread)
 
     def _sheet_of(self, run: LeftRun) -> _Sheet:
-        """Give the sheet of a run. Raises ValueError where a document it worked with is none any more."""
-        key = (run.suite_version_id, run.check_version_id, run.retriever_version_id)
-        sheet = self._sheets.get(key)
+        """Return the sheet of a run. Raises UnusableDefinitionError and UnusableSuiteError."""
+        sheet = self._sheets.get(run.versions)
         if sheet is None:
-            sheet = self._sheets[key] = self._new_sheet(*key)
+            sheet = self._sheets[run.versions] = self._new_sheet(run.versions)
             while len(self._sheets) > _KEPT_SHEETS:
                 self._sheets.popitem(last=False)
         return sheet
 
-    def _new_sheet(self, suite_version_id: int, check_version_id: int, retriever_version_id: int) -> _Sheet:
+    def _new_sheet(self, versions: RunVersions) -> _Sheet:
         with self._store.read() as connection:
-            suite = load_corrected(connection, suite_version_id, self._rescoring.suite_version_id)
-            yardstick = yardstick_of(connection, check_version_id, retriever_version_id)
-        panel = suite.panel
-        names = vector_names(yardstick, panel)
-        measures = [str(measure) for measure in yardstick.measures]
+            inputs = load_inputs(connection, versions, judged_by=self._rescoring.suite_version_id)
+            inputs.suite.prepare()
+        measures = [str(measure) for measure in inputs.yardstick.measures]
         with self._store.write() as connection:
-            layout_id = recording.layout_id(connection, measures, MEASURES_VERSION, str(yardstick))
-            names_layout_id = recording.layout_id(connection, names, MEASURES_VERSION, "")
+            layout_id = recording.layout_id(connection, measures, MEASURES_VERSION, str(inputs.yardstick))
+            vector_layout_id = recording.layout_id(connection, inputs.vector_names, MEASURES_VERSION, "")
         return _Sheet(
-            members=suite.members,
-            panel=panel,
-            yardstick=yardstick,
+            inputs=inputs,
             layout_id=layout_id,
-            names=names,
-            names_layout_id=names_layout_id,
-            tally=Tally(yardstick, panel),
-            places=suite.positions,
+            vector_layout_id=vector_layout_id,
+            tally=Tally(inputs.yardstick, inputs.panel),
         )
 
 
 def _facts(sheet: _Sheet, run: LeftRun, failures: Mapping[int, Failure]) -> RunFacts:
     """Give what rules look at besides; detectors do not look at judgments of another day, so theirs say nothing."""
-    failed = failures.keys() | {place for place in sheet.places.values() if place not in sheet.ranking_ids}
+    failed = failures.keys() | {
+        place for place in sheet.inputs.suite.positions.values() if place not in sheet.ranking_ids
+    }
     latencies = np.frombuffer(run.latencies, dtype=np.float16).astype(np.float64).tolist()
     return facts_of(
-        sheet.yardstick.rules,
-        sheet.panel,
+        sheet.inputs.yardstick.rules,
+        sheet.inputs.panel,
         reasons=sheet.tally.reasons,
         failed=failed,
         unscored=run.unscored_at,

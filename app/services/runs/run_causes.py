@@ -84,8 +84,12 @@ def _counted_on(cause: RunCause, found: Findings) -> RunCause | None:
 
 def _is_worth_comparing(plan: Plan, found: Findings) -> bool:
     """Whether a tenth of the canaries find less than they did, or half of them find something else."""
-    expecting = [place for place in found.results if plan.panel.expects[place] and plan.canary_ids[place] in plan.held]
-    total = int(plan.panel.expects.sum())
+    expecting = [
+        place
+        for place in found.results
+        if plan.inputs.panel.expects[place] and plan.inputs.canary_ids[place] in plan.held
+    ]
+    total = int(plan.inputs.panel.expects.sum())
     if len(expecting) < FEWEST:
         return False
     return len(expecting) >= HALF * total or _fallen(plan, found, expecting) >= max(FEWEST, SHARE * total)
@@ -93,15 +97,19 @@ def _is_worth_comparing(plan: Plan, found: Findings) -> bool:
 
 def _fallen(plan: Plan, found: Findings, places: Sequence[int]) -> int:
     """Count the canaries whose recall, or recall by id, is lower than it was."""
-    deepest = max(measure.k or 0 for measure in plan.yardstick.measures if (measure.k or 0) <= plan.yardstick.fetch_k)
+    deepest = max(
+        measure.k or 0
+        for measure in plan.inputs.yardstick.measures
+        if (measure.k or 0) <= plan.inputs.yardstick.fetch_k
+    )
     columns = [
         place
-        for place, measure in enumerate(plan.yardstick.measures)
+        for place, measure in enumerate(plan.inputs.yardstick.measures)
         if measure in {Measure("R", deepest), Measure("R_id", deepest)}
     ]
     fell = 0
     for place in places:
-        held = plan.held[plan.canary_ids[place]]
+        held = plan.held[plan.inputs.canary_ids[place]]
         if held.layout_id != plan.layout_id:
             continue
         before, now = np.frombuffer(held.vector)[columns], found.results[place].vector[columns]
@@ -126,19 +134,22 @@ def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: Ru
     places = [
         place
         for place, ranking_id in enumerate(gathered.rankings)
-        if ranking_id is not None and plan.panel.expects[place]
+        if ranking_id is not None and plan.inputs.panel.expects[place]
     ]
     places = places[:: -(-len(places) // MOST_COMPARED) or 1]
-    then = results.rankings_at(connection, plan.run.check_id, before_run, [plan.canary_ids[place] for place in places])
-    both = {place: then[plan.canary_ids[place]][0] for place in places if plan.canary_ids[place] in then}
+    then = results.rankings_at(
+        connection, plan.run.check_id, before_run, [plan.inputs.canary_ids[place] for place in places]
+    )
+    both = {place: then[plan.inputs.canary_ids[place]][0] for place in places if plan.inputs.canary_ids[place] in then}
     now = {place: one for place in both if (one := gathered.rankings[place]) is not None}
     rankings = _rankings(connection, plan, {*both.values(), *now.values()})
     pairs = [
-        Pair(canary=plan.panel.canaries[place], before=rankings[both[place]], now=rankings[now[place]]) for place in now
+        Pair(canary=plan.inputs.canaries[place], before=rankings[both[place]], now=rankings[now[place]])
+        for place in now
     ]
-    scorer = plan.retriever.scorer
+    scorer = plan.inputs.retriever.scorer
     scale = scorer.scale if scorer.kind is ScorerKind.SCORE else None
-    found = recognise(pairs, k=plan.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
+    found = recognise(pairs, k=plan.inputs.yardstick.k, scale=scale, since_run=since_run, before_run=before_run)
     quiet = 0 if isinstance(before, int) else before.quiet_runs
     return None if found is None else replace(found, quiet_runs=quiet)
 

@@ -14,6 +14,7 @@ from app.domain.model import Answer
 from app.domain.probing.embeddings import Embed
 from app.domain.probing.retrievers import Ask, Asking, Probe
 from app.services.probing import embedding_canaries
+from app.services.probing.embedding_canaries import Watched
 from app.services.runs.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
 from app.services.runs.finalising import fail, finalise
 from app.services.runs.plans import SHARD, NotExecutableError, Plan, Planner
@@ -52,12 +53,18 @@ def execute(
         return fail(store, claimed, owner, str(error), clock)
     answered = _answered_before(store, plan)
     try:
-        watched = embedding_canaries.watch(store, embed, plan, now=clock()) if embed is not None else None
+        watched = _watch_embedder(store, embed, plan, now=clock())
         if not _ask(store, plan, probe, answered, owner=owner, clock=clock, stopping=stopping):
             return None
     except InvalidInputError as error:
         return fail(store, claimed, owner, str(error), clock)
     return finalise(store, plan, answered, watched, owner, clock, hold=hold)
+
+
+def _watch_embedder(store: Store, embed: Embed | None, plan: Plan, *, now: datetime) -> Watched | None:
+    if embed is None:
+        return None
+    return embedding_canaries.watch(store, embed, plan.inputs.retriever, run_id=plan.run.id, now=now)
 
 
 def _ask(
@@ -79,7 +86,7 @@ def _ask(
         with store.write() as connection:
             if not queue.holds(connection, plan.run.id, owner):
                 return False
-            save = partial(recording.save_rankings, connection, plan.decimals)
+            save = partial(recording.save_rankings, connection, plan.inputs.decimals)
             staged = {number: stage(plan, number, batch, save) for number in batch.shards}
             queue.commit_shards(connection, plan.run.id, staged)
         answered |= staged
@@ -159,17 +166,17 @@ def _batches(
     """
     asks = [
         Ask(position=position, query=canary.query, key=canary.key)
-        for position, canary in enumerate(plan.panel.canaries)
+        for position, canary in enumerate(plan.inputs.canaries)
         if position // SHARD not in answered
     ]
     if not asks:
         return
     left = len(asks)
-    breaker = breaker_of(plan.retriever.breaker, answered)
+    breaker = breaker_of(plan.inputs.retriever.breaker, answered)
     filling: dict[int, dict[int, Answer]] = {}
     full: dict[int, dict[int, Answer]] = {}
     yielded_at = clock()
-    asking = Asking(retriever=plan.retriever, k=plan.yardstick.fetch_k, run_id=str(plan.run.id))
+    asking = Asking(retriever=plan.inputs.retriever, k=plan.inputs.yardstick.fetch_k, run_id=str(plan.run.id))
     with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         for batch in batches:
             for position, answer in batch:

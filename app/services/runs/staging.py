@@ -33,7 +33,7 @@ def stage(
     So is one nobody could score, where but for its relevance it is the one the canary has: a scorer that is away for a
     while is not news of every canary. That its relevance is not of this run is noted beside, by position.
     """
-    answers = batch.shards[number]
+    answers, decimals, canary_ids = batch.shards[number], plan.inputs.decimals, plan.inputs.canary_ids
     positions = plan.positions(number)
     ended_early = batch.breaker.reason if batch.ended_early else None
     rankings: list[int | None] = [None] * len(positions)
@@ -57,9 +57,9 @@ def stage(
                 address=answer.address,
             )
             continue
-        ranking = answer.ranking if answer.ranking.fingerprint else settle(answer.ranking, plan.decimals)
+        ranking = answer.ranking if answer.ranking.fingerprint else settle(answer.ranking, decimals)
         digest = ranking.fingerprint or b""
-        held = plan.held.get(plan.canary_ids[position])
+        held = plan.held.get(canary_ids[position])
         if held is not None and (held.ranking_hash == digest or _lacks_relevance(plan, position, answer, held)):
             rankings[place] = held.ranking_id
         else:
@@ -94,7 +94,7 @@ def _lacks_relevance(plan: Plan, position: int, answer: Answer, held: OpenState)
     """Whether a ranking nobody could score is the one that holds, less the relevance, which is its top score."""
     if answer.ranking is None or answer.unscored is None or not plan.still_holds(held, held.ranking_id, position):
         return False
-    scored = settle(replace(answer.ranking, relevance=held.top_score), plan.decimals)
+    scored = settle(replace(answer.ranking, relevance=held.top_score), plan.inputs.decimals)
     return scored.fingerprint == held.ranking_hash
 
 
@@ -145,7 +145,7 @@ class Gathered:
 
 def gather(plan: Plan, answered: Mapping[int, ShardBody]) -> Gathered:
     """Put the staged shards together; what was never asked is `skipped`."""
-    size = len(plan.panel)
+    size = len(plan.inputs.panel)
     rankings: list[int | None] = [None] * size
     latencies = np.zeros(size, dtype=np.float16)
     why = ended_early(answered)
@@ -173,5 +173,7 @@ def gather(plan: Plan, answered: Mapping[int, ShardBody]) -> Gathered:
         unscored=sum(body.unscored for body in answered.values()),
         unscored_at=sorted(position for body in answered.values() for position in body.unscored_at),
         unscored_detail=next((body.unscored_detail for body in answered.values() if body.unscored_detail), None),
-        lacking=lacking(plan.retriever.response, {field for body in answered.values() for field in body.present}),
+        lacking=lacking(
+            plan.inputs.retriever.response, {field for body in answered.values() for field in body.present}
+        ),
     )

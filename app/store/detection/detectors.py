@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.domain.runs.measures import MEASURES_VERSION
+from app.domain.runs.run_inputs import RunVersions
 from app.store.detection.known_runs import is_known
 from app.store.engine import blocks, insert_new, said, upsert
 from app.store.tables import alerts, baseline_choices, baselines, detections, detectors, layouts, marks, runs
@@ -220,17 +221,13 @@ class Frozen:
     """An ended run whose verdict is known, and the definitions it worked with."""
 
     run_id: int
-    suite_version_id: int
-    check_version_id: int
-    retriever_version_id: int
+    versions: RunVersions
 
 
 def frozen_runs(connection: Connection, check_id: int, *, since: int) -> list[Frozen]:
     """List the runs of a check from `since` on that measured enough, by the definitions of measures of today."""
     statement = (
-        sa.select(
-            runs.c.id.label("run_id"), runs.c.suite_version_id, runs.c.check_version_id, runs.c.retriever_version_id
-        )
+        sa.select(runs.c.id, runs.c.suite_version_id, runs.c.check_version_id, runs.c.retriever_version_id)
         .join(layouts, layouts.c.id == runs.c.layout_id)
         .where(
             runs.c.check_id == check_id,
@@ -239,7 +236,8 @@ def frozen_runs(connection: Connection, check_id: int, *, since: int) -> list[Fr
             layouts.c.measures_version == MEASURES_VERSION,
         )
     )
-    return [Frozen(**row._mapping) for row in connection.execute(statement.order_by(runs.c.id))]  # noqa: SLF001 - as above
+    rows = connection.execute(statement.order_by(runs.c.id))
+    return [Frozen(run_id=row[0], versions=RunVersions(*row[1:])) for row in rows]
 
 
 def culprits_of(connection: Connection, run_id: int) -> list[str]:

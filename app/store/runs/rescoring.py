@@ -13,6 +13,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from app.domain.runs.run_inputs import RunVersions
 from app.store.engine import NOW, Moment, blocks, insert_one
 from app.store.runs.queue import Failure
 from app.store.runs.recording import unpacked_positions
@@ -62,9 +63,7 @@ class LeftRun:
     """A run to be judged anew: what it worked with, and what does not depend on judgments."""
 
     id: int
-    suite_version_id: int
-    check_version_id: int
-    retriever_version_id: int
+    versions: RunVersions
     started_at: int
     finished_at: int
     status: str
@@ -231,9 +230,7 @@ def runs_left(connection: Connection, rescoring: Rescoring, *, after: int, limit
     return [
         LeftRun(
             id=row.id,
-            suite_version_id=row.suite_version_id,
-            check_version_id=row.check_version_id,
-            retriever_version_id=row.retriever_version_id,
+            versions=RunVersions(row.suite_version_id, row.check_version_id, row.retriever_version_id),
             started_at=row.started_at,
             finished_at=row.finished_at,
             status=row.status,

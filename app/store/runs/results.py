@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from app.domain.model import Ranking
+from app.domain.runs.run_inputs import RunVersions
 from app.store.detection.known_runs import is_known
 from app.store.engine import blocks, said
 from app.store.runs.queue import Failure
@@ -73,6 +74,15 @@ class RunRow:
     """What was found of the retriever's embedder; None = it has none."""
     probes: Mapping[str, Any] | None = None
     """How its probes ended and how long they took, as runs show it; None = see `probes_of`."""
+
+    @property
+    def versions(self) -> RunVersions | None:
+        """The versions of its definitions; None = it has not started."""
+        if self.suite_version_id is None or self.check_version_id is None or self.retriever_version_id is None:
+            return None
+        return RunVersions(
+            suite=self.suite_version_id, check=self.check_version_id, retriever=self.retriever_version_id
+        )
 
     @property
     def degraded_places(self) -> list[int]:

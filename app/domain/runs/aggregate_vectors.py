@@ -1,0 +1,41 @@
+"""The numbers a run keeps for ever: their names and their order."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.alerts.rules import ANSWERED_RATIO, DEGRADED_SHARE, measure_value
+from app.domain.model import Aggregates, Category
+from app.domain.runs.evaluation import Panel, Yardstick
+from app.domain.runs.measures import mean_name
+
+_OWN: Final = ("health_score", "coverage", DEGRADED_SHARE)
+
+
+def vector_names(yardstick: Yardstick, panel: Panel) -> tuple[str, ...]:
+    """Name the numbers a run keeps: all means, and of each category what charts and rules look at.
+
+    A category's number is written `category/measure`.
+    """
+    names = [*_OWN, *(mean_name(measure) for measure in yardstick.measures)]
+    names += [f"{category}/{name}" for category in panel.categories for name in ("health_score", "coverage")]
+    if Category.NEGATIVE in panel.categories:
+        names.append(f"{Category.NEGATIVE}/{ANSWERED_RATIO}")
+    for rule in yardstick.rules:
+        name = f"{rule.category}/{rule.measure}"
+        if rule.category is not None and rule.category in panel.categories and name not in names:
+            names.append(name)
+    return tuple(names)
+
+
+def aggregate_vector(names: Sequence[str], aggregates: Aggregates) -> NDArray[np.float64]:
+    """Lay aggregates out under these names; NaN = not measured."""
+    values = [_value(aggregates, name) for name in names]
+    return np.array([np.nan if value is None else value for value in values])
+
+
+def _value(aggregates: Aggregates, name: str) -> float | None:
+    category, _, measure = name.rpartition("/")
+    return measure_value(aggregates, measure, category or None)

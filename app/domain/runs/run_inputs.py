@@ -1,0 +1,70 @@
+"""What a run works with: a suite, a retriever, and how its answers are judged."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from app.domain.detection import Members
+from app.domain.model import Canary
+from app.domain.probing.retrievers import Retriever
+from app.domain.runs.aggregate_vectors import vector_names
+from app.domain.runs.evaluation import Panel, Yardstick
+from app.domain.runs.rankings import decimals_of
+from app.domain.runs.suite_snapshot import SuiteSnapshot
+
+
+class RunVersions(NamedTuple):
+    """The ids of the versions of its definitions that a run works with."""
+
+    suite: int
+    check: int
+    retriever: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInputs:
+    """What a run works with. Positions count along the canaries of the suite."""
+
+    check: str
+    """Its slug."""
+    suite_slug: str
+    suite: SuiteSnapshot
+    retriever: Retriever
+    """Its secrets are placeholders where it is not asked."""
+    yardstick: Yardstick
+    config_hash: str
+    """Names what the check and the retriever say."""
+
+    @property
+    def panel(self) -> Panel:
+        """The matcher of the canaries. Raises UnusableSuiteError."""
+        return self.suite.panel
+
+    @property
+    def canaries(self) -> tuple[Canary, ...]:
+        """The canaries by position."""
+        return self.suite.canaries
+
+    @property
+    def canary_ids(self) -> tuple[int, ...]:
+        """The ids of the canaries by position."""
+        return self.suite.canary_ids
+
+    @property
+    def version_ids(self) -> tuple[int, ...]:
+        """The ids of their versions by position."""
+        return self.suite.version_ids
+
+    @property
+    def watched(self) -> Members:
+        """The canaries a detector watches."""
+        return self.suite.watched
+
+    @property
+    def decimals(self) -> int:
+        """The decimals of scores that count."""
+        return decimals_of(self.retriever.score_precision)
+
+    @property
+    def vector_names(self) -> tuple[str, ...]:
+        """The names of the numbers a run keeps."""
+        return vector_names(self.yardstick, self.panel)
