@@ -19,6 +19,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.routing import BaseRoute
 
 from app import __version__, metrics
+from app.adapters.delivery.name_lookup import addresses_of
 from app.adapters.delivery.outward_ping import Pinger
 from app.adapters.delivery.sending import Sender
 from app.adapters.probing.pasted_answers import read_pasted
@@ -39,7 +40,7 @@ from app.api.runs import progress, rescoring
 from app.api.runs.endings import Endings
 from app.api.runs.streams import Streams
 from app.config import Settings, read_collector
-from app.domain.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
+from app.domain.addresses import AddressPolicy, LookUp, hook_policy, parse_allow, retriever_policy
 from app.domain.delivery.hooks import Send
 from app.domain.errors import CoalmineError, ConfigurationError, StoreUnavailableError
 from app.domain.probing.retrievers import Probe
@@ -50,7 +51,7 @@ from app.services.alerts.alert_links import Links
 from app.services.catalog import api_keys, applying
 from app.services.catalog.references import FILE
 from app.services.catalog.vault import Vault, expect_key, open_vault
-from app.services.delivery.hook_views import hook_warnings
+from app.services.delivery.hook_views import notes_on_hooks
 from app.services.delivery.outward_ping import Ping
 from app.services.diagnosis.diagnoses import OnDemand
 from app.services.runs.config_fingerprint import config_hash
@@ -82,6 +83,7 @@ class Service:
     probe: Probe
     environment: Mapping[str, str]
     tracing: "Tracing | None" = None
+    look_up: LookUp = addresses_of
 
 
 def create_app(service_: Service) -> FastAPI:
@@ -131,6 +133,7 @@ def create_app(service_: Service) -> FastAPI:
         service_.worker.tell_when_ended(app.state.endings.notify)
     app.state.links = links_of(service_.settings)
     app.state.hook_policy = hooks_of(service_.settings)
+    app.state.look_up = service_.look_up
     install_problems(app)
     app.add_middleware(Gate)
     install_openapi(app)
@@ -332,9 +335,8 @@ def apply_canaries(path: Path, store: Store, vault: Vault, environment: Mapping[
 
 
 def _warn_of_hooks(settings: Settings, applied: Documents) -> None:
-    for hook in applied.hooks:
-        for warning in hook_warnings(hooks_of(settings), hook.data()):
-            logger.warning("hook_not_reachable", extra={"hook": hook.slug, "detail": warning})
+    for slug, warning in notes_on_hooks(hooks_of(settings), [hook.data() for hook in applied.hooks], addresses_of):
+        logger.warning("hook_not_reachable", extra={"hook": slug, "detail": warning})
 
 
 def _agreed(settings: Settings, applied: Documents | None) -> str:

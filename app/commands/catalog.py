@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from app import terminal
+from app.adapters.delivery.name_lookup import addresses_of
 from app.commands.base import DataDir, Paths, ServerUrl, examples
 from app.commands.files import read_files
 from app.commands.resources import expect_own_key, now, opened, server_at
@@ -22,10 +23,11 @@ from app.formats.catalog.canary_export import import_pages, write_canary_file
 from app.formats.catalog.exchange import FORMATS
 from app.formats.catalog.warnings import warnings_of
 from app.formats.plain_text import plain
-from app.main import database_file, make_room
+from app.main import database_file, hooks_of, make_room
 from app.services.catalog import applying, exporting, suite_power
 from app.services.catalog.references import FILE
 from app.services.catalog.vault import open_vault
+from app.services.delivery.hook_views import notes_on_hooks
 from app.store.engine import Store
 from app.store.migrate import migrate as migrate_store
 from app.store.migrate import revisions
@@ -174,6 +176,9 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
             else:
                 found = applying.apply(store, vault, documents, managed_by=FILE, now=now())
             notes = suite_power.notes_on_plan(store, documents, managed_by=FILE)
+            hooks = [hook.data() for hook in documents.hooks]
+            unreachable = notes_on_hooks(hooks_of(settings), hooks, addresses_of)
+            notes += [f"hook {slug}: {note}" for slug, note in unreachable]
         changes = [asdict(change) for change in found]
     terminal.show_plan(changes, applied=not dry_run)
     terminal.warn(warnings_of(documents))

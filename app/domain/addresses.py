@@ -5,7 +5,7 @@ that neither a rebinding name nor an exotic spelling of an address gets past it.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
@@ -13,6 +13,9 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 NOT_AN_ADDRESS = "not an internet address"
+
+LookUp = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
+"""Looks up the addresses of host names; those that are not known in time are left out, or have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,24 +92,26 @@ def hook_remedy(refusal: str) -> str:
     if found is None:
         return ""
     only = found["kind"] in _GUARDED_KINDS  # neither a network nor a name opens these, see AddressPolicy
-    what = "this very address" if only else "this address, its network or the host"
-    return f"If it may be reached, name {what} in the setting COALMINE_HOOK_ALLOW and start Coalmine again."
+    address = found["face"] if only else found["outer"] or found["face"]
+    return f"If it may be reached, set COALMINE_HOOK_ALLOW={address} (a comma between several) and restart the service."
 
 
-def hook_warning(policy: AddressPolicy, host: str) -> str | None:
-    """Return why a hook cannot reach a host that is written as an address, and the setting; None where it can.
+def hook_warning(policy: AddressPolicy, host: str, addresses: Sequence[str] = ()) -> str | None:
+    """Return why a hook cannot reach a host, and the setting that lets it; None where it can, or nobody knows.
 
-    Nothing is resolved: where a name leads is judged whenever it is connected to.
+    A host that is a name is judged by the `addresses` it leads to now, all of which have to be refused: it may lead
+    elsewhere whenever it is connected to, and is judged again then.
     """
     ip = literal(host)
-    reason = policy.check_unresolved(host) if ip is not None else None
-    if ip is None or reason is None:
+    refusals = [(one, policy.check(one, host)) for one in ([str(ip)] if ip is not None else addresses)]
+    if not refusals or any(reason is None for _, reason in refusals):
         return None
-    network = f"{ip}/{ip.max_prefixlen}"
-    return (
-        f"{host} is a {reason.partition(' address')[0]} address; hooks may not reach it unless COALMINE_HOOK_ALLOW "
-        f"includes {network}, and Coalmine is started again"
-    )
+    address, reason = refusals[0]
+    kind = str(reason).partition(" address")[0]
+    about = f"{host} is a {kind} address" if ip is not None else f"{host} leads to {address}, a {kind} address"
+    entry = address if ip is not None or kind in _GUARDED_KINDS else host.lower().rstrip(".")
+    setting = f"add {entry} to COALMINE_HOOK_ALLOW" if policy.allow else f"set COALMINE_HOOK_ALLOW={entry}"
+    return f"{about}, which hooks may not reach: {setting} and restart the service"
 
 
 def parse_allow(text: str) -> tuple[Network | str, ...]:
@@ -199,7 +204,9 @@ def _shown(face: Address, ip: Address) -> str:
     return str(ip) if face == ip else f"{face} (inside {ip})"
 
 
-_REFUSED = re.compile(r"(?:^|: )(?P<kind>[A-Za-z -]+) address [0-9a-f:]")
+_REFUSED = re.compile(
+    r"(?:^|: )(?P<kind>[A-Za-z -]+) address (?P<face>[0-9a-f:.]*[0-9a-f:])(?: \(inside (?P<outer>[0-9a-f:.]+)\))?"
+)
 _GUARDED_KINDS = ("cloud metadata", "link-local")
 _NAME_LENGTH, _LABEL_LENGTH = 253, 63
 _MAPPED, _TRANSLATED, _NAT64 = IPv6Network("::ffff:0:0/96"), IPv6Network("::ffff:0:0:0/96"), IPv6Network("64:ff9b::/96")

@@ -32,7 +32,7 @@ def test_a_refused_hook_form_keeps_the_secret_in_the_browser_and_out_of_every_re
         expect(page.get_by_label("Signing secret")).to_have_value(MADE_UP)
         page.get_by_label("Name", exact=True).fill("ops")
         page.get_by_role("button", name="Make this hook").click()
-        page.wait_for_url("**/hooks/ops")
+        page.wait_for_url("**/hooks/ops?saved=yes")
         assert bodies
         assert not [body for body in bodies if MADE_UP in body]
     stored = definitions.stored_secrets(sqlite_store, bench.world.vault, "hook", "ops")
@@ -57,7 +57,7 @@ def test_a_generated_signing_secret_is_shown_once_and_taken(chromium: Browser, s
         page.get_by_label("Name", exact=True).fill("ops")
         page.get_by_label("Address", exact=True).fill("https://example.org/hook")
         page.get_by_role("button", name="Make this hook").click()
-        page.wait_for_url("**/hooks/ops")
+        page.wait_for_url("**/hooks/ops?saved=yes")
     assert definitions.stored_secrets(sqlite_store, bench.world.vault, "hook", "ops")["secret"] == made
 
 
@@ -97,3 +97,24 @@ def test_two_questions_of_the_same_words_get_keys_of_their_own(chromium: Browser
         expect(page.get_by_label("Key", exact=True)).to_have_value("who-pays")
         page.get_by_role("button", name="Save the canary").click()
         expect(page.get_by_role("status").first).to_contain_text(re.compile("who-pays-[0-9a-f]{8}"))
+
+
+def test_a_private_address_is_told_while_it_is_typed_with_the_setting(chromium: Browser, sqlite_store: Store) -> None:
+    bench = site(sqlite_store, probe=FakeProbe())
+    with served(bench.app()) as url, opened(chromium, url) as tab:
+        page = tab.open("/new-hook?kind=webhook")
+        page.get_by_label("Name", exact=True).fill("ops")
+        address = page.get_by_label("Address", exact=True)
+        address.press_sequentially("http://127.0.0.1:9/hook")
+        expect(page.locator("#reach")).to_contain_text("set COALMINE_HOOK_ALLOW=127.0.0.1 and restart the service")
+        expect(page.get_by_label("Name", exact=True)).to_have_value("ops")
+        address.fill("https://example.org/hook")
+        expect(page.locator("#reach .banner")).to_have_count(0)
+        address.fill("http://[::1]/")
+        expect(page.locator("#reach")).to_contain_text("COALMINE_HOOK_ALLOW=::1")
+        page.get_by_role("button", name="Make this hook").click()
+        page.wait_for_url("**/hooks/ops?saved=yes")
+        expect(page.locator(".banner.warning")).to_contain_text("COALMINE_HOOK_ALLOW=::1")
+
+        tab.open("/new-hook?kind=email").get_by_label("Mail server").fill("10.0.0.25")
+        expect(page.locator("#reach")).to_contain_text("10.0.0.25 is a private address")

@@ -35,7 +35,7 @@ from app.formats.history import shapes
 from app.services.catalog import api_keys, definitions, inline_checks
 from app.services.catalog.api_keys import Identity, Scope
 from app.services.delivery import hook_views
-from app.services.delivery.hook_views import hook_warnings
+from app.services.delivery.hook_views import hook_warnings, notes_on_hooks
 from app.store.catalog.definitions import Definition
 from app.store.catalog.suites import CanaryRow
 
@@ -188,8 +188,8 @@ def put_check(
 def _notes_on_hooks(request: Request, store: StoreDep, check: Definition) -> list[str]:
     """List why hooks of a check cannot be delivered to as the settings are."""
     hooks = [definition_shape(definitions.find(store, "hook", slug)) for slug in check.body["hooks"]]
-    policy = request.app.state.hook_policy
-    return [f"hook {hook['slug']}: {note}" for hook in hooks for note in hook_warnings(policy, hook)]
+    state = request.app.state
+    return [f"hook {slug}: {note}" for slug, note in notes_on_hooks(state.hook_policy, hooks, state.look_up)]
 
 
 @router.delete("/checks/{slug}", status_code=204)
@@ -216,7 +216,8 @@ def get_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
     `warnings` says where it may not reach its address, and the setting that lets it.
     """
     found = definitions.find(store, "hook", slug)
-    return _warned(request, definition_shape(hook_views.as_seen(found, for_readers=only_reads(request))))
+    shown = definition_shape(hook_views.as_seen(found, for_readers=only_reads(request)))
+    return {**shown, "warnings": hook_warnings(request.app.state.hook_policy, shown)}
 
 
 @router.put("/hooks/{slug}", responses=PUT, openapi_extra=describes(HookDocument))
@@ -226,13 +227,11 @@ def put_hook(
 ) -> dict[str, Any]:
     """Create or change a hook. A secret of null keeps the one that is stored.
 
-    `warnings` says where it may not reach the address it was given, and the setting that lets it.
+    `warnings` says where it may not reach the address it was given, or that its name leads to now, and the setting
+    that lets it.
     """
-    return _warned(request, _put(store, vault, "hook", HookDocument, slug, body, response))
-
-
-def _warned(request: Request, hook: Mapping[str, Any]) -> dict[str, Any]:
-    return {**hook, "warnings": hook_warnings(request.app.state.hook_policy, hook)}
+    saved = _put(store, vault, "hook", HookDocument, slug, body, response)
+    return {**saved, "warnings": hook_warnings(request.app.state.hook_policy, saved, request.app.state.look_up)}
 
 
 @router.delete("/hooks/{slug}", status_code=204)

@@ -26,6 +26,7 @@ from app.formats.validation_messages import parse_document
 from app.services.catalog import applying, definitions, exporting, suite_power
 from app.services.catalog.api_keys import Scope
 from app.services.catalog.references import API
+from app.services.delivery.hook_views import notes_on_hooks
 from app.store.engine import Store
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
@@ -55,8 +56,9 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
     in which no variable is known. With one it is `{"files": {name: text}}`, the files of another tool, which become
     the suite named by `suite`. `as_documents`: what they call a document is one here too, not a chunk. `split`: of BEIR
     files with several qrels, which `qrels/SPLIT.tsv` is read. `grades`: what theirs mean, as a map `1=0,4=3` or as
-    their scale `0-4`; else those above 3 become 3. `notes` say what was left out, and which suites are too thin to see
-    much, `warnings` what is in force without effect. What the export answers can be sent as it is.
+    their scale `0-4`; else those above 3 become 3. `notes` say what was left out, which suites are too thin to see
+    much, and which hooks may not reach their addresses, `warnings` what is in force without effect. What the export
+    answers can be sent as it is.
     """
     notes: Sequence[str] = ()
     if form == "coalmine" and isinstance(body, dict) and "files" in body:
@@ -81,13 +83,19 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
         }
         for change in changes
     ]
-    notes = [*notes, *suite_power.notes_on_plan(store, wanted, managed_by=API)]
+    notes = [*notes, *suite_power.notes_on_plan(store, wanted, managed_by=API), *_notes_on_hooks(request, wanted)]
     warnings = [
         {name: value for name in ("file", "line", "path", "message") if (value := getattr(one, name)) is not None}
         for one in warnings_of(wanted)
     ]
     body = {"applied": not dry_run, "changes": told, "notes": notes, "warnings": warnings}
     return JSONResponse(body)  # as it is: a hundred thousand changes would be checked for seconds
+
+
+def _notes_on_hooks(request: Request, wanted: Documents) -> list[str]:
+    state = request.app.state
+    found = notes_on_hooks(state.hook_policy, [hook.data() for hook in wanted.hooks], state.look_up)
+    return [f"hook {slug}: {note}" for slug, note in found]
 
 
 @router.get("/export", response_class=YamlResponse, responses=answers(200))

@@ -1,13 +1,13 @@
 """Hooks as people read them: where each goes, which checks use it, and how it fares. Nothing here writes."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from app.domain.addresses import AddressPolicy, hook_warning
+from app.domain.addresses import AddressPolicy, LookUp, hook_warning, literal
 from app.domain.delivery.hooks import HookKind
 from app.formats.catalog.secret_fields import hook_for_readers
 from app.formats.delivery.hook_documents import PAGERDUTY_URL
@@ -97,8 +97,29 @@ def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime, *
     ]
 
 
-def hook_warnings(policy: AddressPolicy, hook: Mapping[str, Any]) -> list[str]:
-    """Return why a hook, as its JSON says it, cannot be delivered to as the settings are."""
-    host = hook.get("host") or urlsplit(hook.get("url") or "").hostname
-    warning = hook_warning(policy, str(host)) if host else None
-    return [warning] if warning is not None else []
+def hook_warnings(policy: AddressPolicy, hook: Mapping[str, Any], look_up: LookUp | None = None) -> list[str]:
+    """Return why a hook, as its JSON says it, cannot be delivered to as the settings are.
+
+    A host that is a name is judged where it can be looked up, which takes up to a second: never in a transaction.
+    """
+    return [note for _, note in notes_on_hooks(policy, [hook], look_up)]
+
+
+def notes_on_hooks(
+    policy: AddressPolicy, hooks: Iterable[Mapping[str, Any]], look_up: LookUp | None
+) -> list[tuple[str, str]]:
+    """Return which of these hooks, by slug, cannot be delivered to and why: see `hook_warnings`."""
+    hosts = [(str(hook.get("slug") or ""), host) for hook in hooks for host in (_host(hook),) if host]
+    names = [host for _, host in hosts if literal(host) is None]
+    leads = look_up(names) if look_up is not None and names else {}
+    judged = [(slug, hook_warning(policy, host, leads.get(host, ()))) for slug, host in hosts]
+    return [(slug, warning) for slug, warning in judged if warning is not None]
+
+
+def _host(hook: Mapping[str, Any]) -> str:
+    """Return the host a hook connects to; "" where that is not said, or is a matter of Apprise's own."""
+    try:
+        host = str(hook.get("host") or urlsplit(hook.get("url") or "").hostname or "")
+    except ValueError:  # an address that is none, such as one of brackets
+        return ""
+    return host if hook.get("kind") != HookKind.APPRISE or literal(host) is not None else ""

@@ -10,6 +10,8 @@ from app.formats.delivery.hook_documents import HOOK_SECRETS
 from app.web.forms import Typed, lines, number
 
 MOST_FIELDS: Final = 20
+ADDRESSES: Final = frozenset({"url", "host"})
+"""Fields that say where a hook connects to."""
 FORGET: Final = "forget"
 """Ticked, the stored secret is forgotten; it is else kept where nothing is typed."""
 

@@ -52,10 +52,17 @@ def show_hooks(request: Request, store: StoreDep) -> HTMLResponse:
 
 @router.get("/hooks/{slug}")
 def show_hook(
-    request: Request, store: StoreDep, slug: str, test: Annotated[str, Query(max_length=18)] = ""
+    request: Request,
+    store: StoreDep,
+    slug: str,
+    test: Annotated[str, Query(max_length=18)] = "",
+    saved: Annotated[str, Query(max_length=3)] = "",
 ) -> HTMLResponse:
-    """Show a hook with its newest deliveries and, where one was just sent, the test and what came of it."""
-    return _hook(request, store, slug, test=test)
+    """Show a hook with its newest deliveries and, where one was just sent, the test and what came of it.
+
+    Where it was just saved, the name in its address is looked up, to say where that leads nowhere it may go.
+    """
+    return _hook(request, store, slug, test=test, looks_up=bool(saved))
 
 
 @router.post("/hooks/{slug}/test")
@@ -87,6 +94,15 @@ def show_new(request: Request, kind: str = "") -> HTMLResponse:
     if kind:
         refuse_other(kind, HOOK_KINDS, "kind")
     return _form(request, Typed(texts={"kind": kind}), kind=kind)
+
+
+@router.post("/new-hook/address")
+@takes_form(fields=hook_fields.MOST_FIELDS)
+@needs(Scope.ADMIN)
+async def judge_address(request: Request) -> HTMLResponse:
+    """Say of an address while it is typed that hooks may not reach it; nothing is looked up or kept."""
+    form = await read_form(request)
+    return render(request, "delivery/_reach.html", warnings=_warnings(request, form, form.stripped("kind")))
 
 
 @router.post("/new-hook")
@@ -157,7 +173,7 @@ def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Type
 
 
 def _saved(request: Request, slug: str) -> Response:
-    address = f"/hooks/{quote(slug)}"
+    address = f"/hooks/{quote(slug)}?saved=yes"
     if is_partial(request):
         return Response(headers={"hx-redirect": address})
     return RedirectResponse(address, status_code=303)
@@ -171,8 +187,10 @@ def _hook(
     test: str = "",
     refused: str = "",
     replayed: Mapping[str, int] | None = None,
+    looks_up: bool = False,
     status: int = 200,
 ) -> HTMLResponse:
+    state = request.app.state
     line = hook_views.one_hook(store, slug, _now(), for_readers=only_reads(request))
     recent = alert_views.list_deliveries(store, hook=slug, state=None, before=None, limit=_RECENT)
     tested = _test(store, slug, test) if test else None
@@ -190,7 +208,7 @@ def _hook(
         look_again=_look_again([*recent, *([tested] if tested else [])], _now()),
         meanings=alert_words.DELIVERY_STATES,
         refused=refused,
-        warnings=hook_views.hook_warnings(request.app.state.hook_policy, line.definition.body),
+        warnings=hook_views.hook_warnings(state.hook_policy, line.definition.body, state.look_up if looks_up else None),
         replayed=replayed,
     )
 
@@ -231,6 +249,7 @@ def _form(
         kind=kind,
         fields=hook_fields.FIELDS.get(kind, ()),
         secret=HOOK_SECRETS.get(kind),
+        addresses=hook_fields.ADDRESSES,
         optional=kind in hook_fields.OPTIONAL_SECRETS,
         has_secret=stored is not None and stored.secrets is not None,
         stored=stored,
@@ -239,7 +258,14 @@ def _form(
         wrong=wrong,
         problems=[told for path, found in wrong.items() if path not in shown for told in found],
         any_problem=bool(problems),
+        warnings=_warnings(request, form, kind),
     )
+
+
+def _warnings(request: Request, form: Typed, kind: str) -> list[str]:
+    """Say why a hook could not reach the address that is typed, where that is no name; see `hook_warnings`."""
+    hook = {"kind": kind, "url": form.stripped("url"), "host": form.stripped("host")}
+    return hook_views.hook_warnings(request.app.state.hook_policy, hook)
 
 
 def _now() -> datetime:
