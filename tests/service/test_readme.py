@@ -109,6 +109,25 @@ def test_every_link_leads_somewhere(page: str) -> None:
     assert lost == []
 
 
+NOT_IN_THE_REPOSITORY = {"deploy/compose/secrets/canaries.env"}
+"""What pages tell the reader to make."""
+
+
+def test_every_file_named_exists() -> None:
+    named = re.findall(r"`((?:\.ci|app|benchmarks|deploy|docs|migrations|tests)/[\w./-]+)`", TEXT)
+    named += [f"{module.replace('.', '/')}.py" for module in re.findall(r"python -m ([\w.]+)", TEXT)]
+    named += re.findall(r"python (\w+/[\w/]+\.py)", TEXT)
+    assert "app/services/runs/runs.py" in named
+    assert [path for path in sorted({*named} - NOT_IN_THE_REPOSITORY) if not (ROOT / path).exists()] == []
+
+
+def test_every_target_of_make_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", TEXT, re.MULTILINE))
+    assert {"run", "test", "test-systems", "install"} <= named
+    assert named - targets == set()
+
+
 def test_every_page_is_in_the_index() -> None:
     index = pages()["docs/README.md"]
     missing = [page for page in pages() if page.startswith("docs/") and page.count("/") == 1]
