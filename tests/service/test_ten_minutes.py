@@ -156,6 +156,7 @@ def connect_a_retriever(page: Page, reader: Reader) -> None:
     button(page, "Send")
     expect(page.get_by_role("main")).to_contain_text("sixteen weeks")
     button(page, "Save the retriever")
+    expect(page.get_by_role("heading", name="chroma", exact=True)).to_be_visible()
 
 
 def make_a_hook(page: Page, reader: Reader) -> None:
