@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
 from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
 from email.policy import default
@@ -42,10 +42,12 @@ CANARY = "oauth2-setup"
 EVERY = timedelta(minutes=30)
 _WIDTH = 1200
 _PICTURES = {
-    "overview": ("/", 640),
-    "check": (f"/checks/{BROKEN}", 1250),
-    "canary": (f"/checks/{BROKEN}/canaries/{CANARY}", 1160),
+    "overview": ("/", "body", "table"),
+    "check": (f"/checks/{BROKEN}", "[aria-labelledby=over-time]", "[aria-labelledby=over-time]"),
+    "canary": (f"/checks/{BROKEN}/canaries/{CANARY}", "[aria-labelledby=rankings]", "[aria-labelledby=rankings]"),
 }
+"""Of each picture the page, and the parts it begins and ends with."""
+_MARGIN = 16
 PAGES = (
     "/",
     f"/checks/{BROKEN}",
@@ -83,10 +85,11 @@ def main() -> None:
     """Live through the day and take the pictures."""
     with ExitStack() as stack:
         data = Path(stack.enter_context(TemporaryDirectory()))
+        stack.enter_context(chdir(data))  # pages name the file without the folder
         demos = {check: stack.enter_context(serving(create_demo())) for check in CHECKS}
         receiver = stack.enter_context(Receiver().listening())
         (data / "canaries.yaml").write_text(yaml.safe_dump(_canaries(demos, receiver.url)), encoding="utf-8")
-        settings = Settings(data_dir=data, canaries=data / "canaries.yaml", hook_allow=LOOPBACK)
+        settings = Settings(data_dir=data, canaries=Path("canaries.yaml"), hook_allow=LOOPBACK)
         _live_through_a_day(open_service(settings, environment={}, with_worker=False), demos)
         url = stack.enter_context(serving(create_app(open_service(settings, environment={}))))
         _break(url, demos)
@@ -119,9 +122,14 @@ def _readme(browser: Browser, url: str) -> None:
     IMAGES.mkdir(parents=True)
     viewport = {"width": _WIDTH, "height": 900}
     with opened(browser, url, viewport=viewport, device_scale_factor=1.5, timezone_id="Europe/Berlin") as tab:
-        for name, (path, height) in _PICTURES.items():
+        for name, (path, first, last) in _PICTURES.items():
             _settle(tab.open(path))
-            tab.page.screenshot(path=IMAGES / f"{name}.png", clip={"x": 0, "y": 0, "width": _WIDTH, "height": height})
+            above, below = (tab.page.locator(part).first.bounding_box() for part in (first, last))
+            assert above is not None
+            assert below is not None
+            top = max(0, above["y"] - _MARGIN)
+            clip = {"x": 0, "y": top, "width": _WIDTH, "height": below["y"] + below["height"] + _MARGIN - top}
+            tab.page.screenshot(path=IMAGES / f"{name}.png", clip=clip, full_page=True)  # type: ignore[arg-type]
 
 
 def _every_page(browser: Browser, url: str, folder: Path) -> None:
