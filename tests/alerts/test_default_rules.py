@@ -10,6 +10,7 @@ from app.services.runs.runs import EndedRun
 from app.store.engine import Store
 from app.web.alert_words import limits
 from tests.support.fakes import answered, hits
+from tests.support.present import present
 from tests.support.world import CHECK, World, canary, page
 
 KEYS = tuple(f"q{number:03}" for number in range(40))
@@ -37,12 +38,12 @@ def test_a_retriever_that_always_misses_a_quarter_is_healthy_and_a_loss_is_notic
     runs = carry_out(world, 25)
     assert {run.verdict for run in runs} == {"healthy"}
     assert world.alerts() == []
-    assert baselines.show(world.store, CHECK)["learned"] is not None
+    assert baselines.show(world.store, CHECK).learned is not None
     fell = {"q020", "q021", "q022"}
     carry_out(world, 4, [*CHRONIC, *fell])
     (alert,) = world.alerts()
     assert (alert["rule"], alert["severity"], alert["state"]) == ("regression", "critical", "firing")
-    culprits = baselines.show(world.store, CHECK)["detector"]["culprits"]["named"]
+    culprits = present(baselines.show(world.store, CHECK).detector).culprits["named"]
     assert {one["key"] for one in culprits} == fell
 
 
@@ -50,7 +51,7 @@ def test_before_a_baseline_stands_half_of_the_first_coverage_gone_is_critical_in
     world: World,
 ) -> None:
     carry_out(world, 2)
-    assert baselines.show(world.store, CHECK)["warm_up"]["summary"] == "no baseline yet: 2 of 20 identical runs"
+    assert present(baselines.show(world.store, CHECK).warm_up).summary == "no baseline yet: 2 of 20 identical runs"
     (first,) = carry_out(world, 1, KEYS[:26])
     assert world.shown(first)["verdict"] == "degraded"
     assert [alert["state"] for alert in world.alerts()] == ["pending"]
@@ -79,7 +80,7 @@ def test_a_coverage_of_nothing_from_the_very_first_run_is_critical_and_never_bec
     carry_out(world, 22, KEYS)
     (alert,) = world.alerts()
     assert (alert["rule"], alert["state"]) == ("guard", "firing")
-    assert baselines.show(world.store, CHECK)["learned"] is None
+    assert baselines.show(world.store, CHECK).learned is None
     carry_out(world, 2)
     assert [alert["state"] for alert in world.alerts()] == ["resolved"]
 
@@ -106,7 +107,7 @@ def test_a_third_lost_after_four_runs_is_a_warning_and_is_never_learned_as_norma
     carry_out(world, 25, KEYS[:20])
     (alert,) = world.alerts()
     assert (alert["rule"], alert["severity"], alert["state"]) == ("guard", "warning", "firing")
-    assert baselines.show(world.store, CHECK)["learned"] is None
+    assert baselines.show(world.store, CHECK).learned is None
     carry_out(world, 2, ())
     assert [alert["state"] for alert in world.alerts()] == ["resolved"]
 
@@ -130,7 +131,7 @@ def test_editing_a_canary_does_not_hide_that_the_first_run_was_better(world: Wor
     world.apply(page(edited, rules=[]))
     carry_out(world, 3, KEYS[:30])
     assert [(alert["rule"], alert["state"]) for alert in world.alerts()] == [("guard", "firing")]
-    assert baselines.show(world.store, CHECK)["learned"] is None
+    assert baselines.show(world.store, CHECK).learned is None
 
 
 def test_another_suite_is_not_held_to_the_coverage_of_the_first(world: World) -> None:

@@ -156,8 +156,8 @@ def test_the_present_is_accepted_with_one_click_and_who_did_it_is_kept(sqlite_st
     told = {"answer": "accept", "note": "a new model", "csrf": csrf(client)}
     answer = client.post(f"{CHECK}/baseline", data=told)
     assert (answer.status_code, answer.headers["location"]) == (303, f"{CHECK}#detector")
-    (choice,) = baselines.show(sqlite_store, "watch")["choices"]
-    assert (choice["action"], choice["by"], choice["note"]) == ("accepted", "somebody", "a new model")
+    (choice,) = baselines.show(sqlite_store, "watch").choices
+    assert (choice.action, choice.by, choice.note) == ("accepted", "somebody", "a new model")
     shown = _named(page(client.get(CHECK)), "detector")
     assert "new normal accepted" in shown
     assert "a new model" in shown
@@ -168,7 +168,7 @@ def test_a_pinned_baseline_follows_the_runs_again(sqlite_store: Store) -> None:
     baselines.pin(sqlite_store, "watch", "1", by="Ada", note=None, now=site.world.clock())
     assert "pinned to run 1" in _named(site.page(CHECK), "detector")
     assert site.client().post(f"{CHECK}/baseline", data={"answer": "follow"}).status_code == 303
-    assert baselines.show(sqlite_store, "watch")["mode"] == "moving"
+    assert baselines.show(sqlite_store, "watch").mode == "moving"
 
 
 @pytest.mark.parametrize("path", ["/checks/watch/baseline", "/checks/watch/reanchors", "/alerts/1/acknowledge"])
@@ -176,7 +176,7 @@ def test_a_session_without_its_token_decides_nothing(sqlite_store: Store, path: 
     site = _site(sqlite_store, KEY)
     client = site.signed_in(site.key(Scope.ADMIN))
     assert client.post(path, data={"answer": "accept", "proposal": "1"}).status_code == 403
-    assert baselines.show(sqlite_store, "watch")["choices"] == []
+    assert baselines.show(sqlite_store, "watch").choices == []
 
 
 def test_an_alert_says_what_would_close_it_and_is_acknowledged_there(sqlite_store: Store) -> None:

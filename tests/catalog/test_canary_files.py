@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-import jsonschema  # type: ignore[import-untyped]  # ships no types
+import jsonschema
 import pytest
 import yaml
 from hypothesis import assume, given, settings

@@ -1,6 +1,6 @@
 """Canaries that must get nothing, fresh hits or a fast answer, and chunks that must never be returned."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -60,9 +60,9 @@ def _content() -> dict[str, Answer]:
     return {"empty": answered(hits()), "fresh": fresh, "plain": plain}
 
 
-def _states(world: World, key: str) -> list[list[str]]:
+def _states(world: World, key: str) -> list[Sequence[str]]:
     """Give the reasons of the states a canary went through, oldest first."""
-    items = charts.canary_history(world.store, CHECK, key)["items"]
+    items = charts.canary_history(world.store, CHECK, key).items
     return [item["reasons"] for item in reversed(items)]
 
 

@@ -1,11 +1,12 @@
 """Baselines: what a check is compared with is shown, pinned, accepted, followed; every choice stays on record."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from app.domain.detection.views import BaselineView
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from app.services.catalog.api_keys import Scope
 from app.services.detection import baselines
@@ -13,6 +14,7 @@ from app.services.history import retention
 from app.store.engine import Store
 from tests.conftest import DIALECTS, Databases
 from tests.support.api_service import api, bearer
+from tests.support.present import present
 from tests.support.watched import KEYS, LEARNED, carry_out, define, expect_retraced, learned_world, seen, until_open
 from tests.support.world import CHECK, World, canary, page
 
@@ -28,7 +30,7 @@ def world(request: pytest.FixtureRequest, databases: Databases, stores: Callable
     return World(store=stores(url), clock=clock)
 
 
-def _show(world: World) -> dict[str, Any]:
+def _show(world: World) -> BaselineView:
     return baselines.show(world.store, CHECK)
 
 
@@ -48,8 +50,8 @@ def test_a_check_without_runs_is_shown_as_warming_up(store: Store) -> None:
     world = World(store=store)
     define(world)
     shown = _show(world)
-    assert (shown["mode"], shown["learned"], shown["detector"]) == ("moving", None, None)
-    assert shown["warm_up"] == {
+    assert (shown.mode, shown.learned, shown.detector) == ("moving", None, None)
+    assert asdict(present(shown.warm_up)) == {
         "summary": "no baseline yet: 0 of 20 identical runs",
         "identical_runs": 0,
         "identical_runs_needed": 20,
@@ -60,30 +62,30 @@ def test_a_check_without_runs_is_shown_as_warming_up(store: Store) -> None:
     with pytest.raises(ConflictError, match="no ended run"):
         _accept(world)
     carry_out(world, 3)
-    warm_up = _show(world)["warm_up"]
-    assert (warm_up["identical_runs"], warm_up["runs"]) == (3, 3)
-    assert "3 of 20 identical runs, or 3 of 300 runs" in warm_up["note"]
+    warm_up = present(_show(world).warm_up)
+    assert (warm_up.identical_runs, warm_up.runs) == (3, 3)
+    assert "3 of 20 identical runs, or 3 of 300 runs" in present(warm_up.note)
 
 
 def test_what_was_learned_is_shown(world: World) -> None:
     shown = _show(world)
     runs = list(seen(world))
-    assert shown["learned"] == {
+    assert asdict(present(shown.learned)) == {
         "runs": LEARNED,
         "deterministic": True,
         "first_run": str(runs[0]),
         "last_run": str(runs[-1]),
-        "at": shown["learned"]["at"],
+        "at": present(shown.learned).at,
     }
-    assert shown["warm_up"] is None
-    assert shown["choices"] == []
+    assert shown.warm_up is None
+    assert shown.choices == []
     until_open(world, KEYS[:3])
-    detector = _show(world)["detector"]
-    assert detector["open"]
-    assert detector["threshold"] == pytest.approx(10_000)
-    assert detector["evidence"] >= detector["threshold"]
-    assert set(detector["scopes"]) == {"canaries", "groups", "check"}
-    assert detector["culprits"]["total"] == len(detector["culprits"]["named"])
+    detector = present(_show(world).detector)
+    assert detector.open
+    assert detector.threshold == pytest.approx(10_000)
+    assert present(detector.evidence) >= detector.threshold
+    assert set(detector.scopes) == {"canaries", "groups", "check"}
+    assert detector.culprits["total"] == len(detector.culprits["named"])
 
 
 def test_accepting_resolves_the_alert_at_once_and_begins_anew(world: World) -> None:
@@ -94,14 +96,14 @@ def test_accepting_resolves_the_alert_at_once_and_begins_anew(world: World) -> N
     assert alert["state"] == "resolved"
     assert "baseline accepted" in alert["reason"]
     shown = _show(world)
-    assert shown["since"] == shown["choices"][0]
-    assert (shown["since"]["action"], shown["since"]["by"], shown["since"]["note"]) == ("accepted", "ops", "new index")
-    assert shown["since"]["run"] == str(broken[-1].id)
-    assert (shown["learned"], shown["detector"]) == (None, None)
+    assert shown.since == shown.choices[0]
+    assert (shown.since.action, shown.since.by, shown.since.note) == ("accepted", "ops", "new index")
+    assert shown.since.run == str(broken[-1].id)
+    assert (shown.learned, shown.detector) == (None, None)
     last = carry_out(world, LEARNED, KEYS[:3])
     assert not any(seen(world)[run.id].open for run in last)
-    learned = _show(world)["learned"]
-    assert (learned["first_run"], learned["last_run"]) == (str(last[0].id), str(last[-1].id))
+    learned = present(_show(world).learned)
+    assert (learned.first_run, learned.last_run) == (str(last[0].id), str(last[-1].id))
     assert [alert["state"] for alert in world.alerts()] == ["resolved"]
     until_open(world, KEYS[:6])  # what is normal now is not what was accepted to be
     expect_retraced(world)
@@ -110,21 +112,22 @@ def test_accepting_resolves_the_alert_at_once_and_begins_anew(world: World) -> N
 def test_what_learning_waits_for_is_shown(world: World) -> None:
     below = {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.9}}
     define(world, rules=[{"kind": "regression"}, below])
-    assert _show(world)["waits"] is None
+    assert _show(world).waits is None
     carry_out(world, 3, KEYS[:3])
-    assert _show(world)["waits"] == "learning waits while alerts regression, threshold-coverage stand"
+    assert _show(world).waits == "learning waits while alerts regression, threshold-coverage stand"
     _accept(world)
-    assert _show(world)["warm_up"]["note"].startswith("learning waits while alert threshold-coverage stands; the next")
+    note = present(present(_show(world).warm_up).note)
+    assert note.startswith("learning waits while alert threshold-coverage stands; the next")
     carry_out(world, 1, KEYS[:3])
-    warm_up = _show(world)["warm_up"]
-    assert (warm_up["identical_runs"], warm_up["runs"]) == (0, 0)
-    assert warm_up["summary"] == "no baseline yet: 0 of 20 identical runs"
-    assert warm_up["note"].startswith(
+    warm_up = present(_show(world).warm_up)
+    assert (warm_up.identical_runs, warm_up.runs) == (0, 0)
+    assert warm_up.summary == "no baseline yet: 0 of 20 identical runs"
+    assert present(warm_up.note).startswith(
         "learning waits while alert threshold-coverage stands; "
         "no baseline yet: 0 of 20 identical runs, or 0 of 300 runs of any kind; until then"
     )
     carry_out(world, 3)
-    assert _show(world)["waits"] is None
+    assert _show(world).waits is None
 
 
 def test_a_pinned_run_freezes_what_is_learned(world: World) -> None:
@@ -132,17 +135,17 @@ def test_a_pinned_run_freezes_what_is_learned(world: World) -> None:
     carry_out(world, 1)
     _pin(world, runs[-1])
     shown = _show(world)
-    assert (shown["mode"], shown["run"], shown["pending"]) == ("pinned", str(runs[-1]), True)
+    assert (shown.mode, shown.run, shown.pending) == ("pinned", str(runs[-1]), True)
     carry_out(world, LEARNED + 5)  # enough to learn anew
     shown = _show(world)
-    assert not shown["pending"]
-    assert (shown["learned"]["first_run"], shown["learned"]["last_run"]) == (str(runs[0]), str(runs[-1]))
+    assert not shown.pending
+    assert (present(shown.learned).first_run, present(shown.learned).last_run) == (str(runs[0]), str(runs[-1]))
     _follow(world)
     carry_out(world, 1)
     shown = _show(world)
-    assert (shown["mode"], shown["run"]) == ("moving", None)
-    assert int(shown["learned"]["last_run"]) > runs[-1]
-    assert [choice["action"] for choice in shown["choices"]] == ["moving", "pinned"]
+    assert (shown.mode, shown.run) == ("moving", None)
+    assert int(present(shown.learned).last_run) > runs[-1]
+    assert [choice.action for choice in shown.choices] == ["moving", "pinned"]
     expect_retraced(world)
 
 
@@ -172,7 +175,7 @@ def test_a_pinned_run_that_is_gone_is_still_what_drops_are_told_against(world: W
     world.clock.advance(40 * 86_400)
     carry_out(world, 2, KEYS[:9])
     assert [alert["state"] for alert in world.alerts()] == ["firing"]
-    pinned = int(_show(world)["run"])
+    pinned = int(present(_show(world).run))
     retention.prune(world.store, world.clock(), days=30)
     assert pinned not in seen(world)
     (run,) = carry_out(world, 1, KEYS[:9])
@@ -195,8 +198,8 @@ def test_too_few_runs_up_to_the_pinned_one_leave_the_detector_what_it_knows(worl
     _pin(world, runs[3])
     carry_out(world, 1)
     shown = _show(world)
-    assert shown["learned"]["last_run"] == str(runs[-1])
-    assert not shown["pending"]
+    assert present(shown.learned).last_run == str(runs[-1])
+    assert not shown.pending
     until_open(world, KEYS[:3])
     expect_retraced(world)
 
@@ -204,12 +207,12 @@ def test_too_few_runs_up_to_the_pinned_one_leave_the_detector_what_it_knows(worl
 def test_a_choice_is_written_once_however_often_it_is_said(world: World) -> None:
     runs = list(seen(world))
     _follow(world)
-    assert _show(world)["choices"] == []
+    assert _show(world).choices == []
     for _ in range(2):
         _pin(world, runs[-1])
     for _ in range(2):
         _follow(world)
-    assert [choice["action"] for choice in _show(world)["choices"]] == ["moving", "pinned"]
+    assert [choice.action for choice in _show(world).choices] == ["moving", "pinned"]
 
 
 def test_a_run_nothing_can_be_compared_with_is_refused(world: World) -> None:
@@ -236,7 +239,7 @@ def test_a_run_nothing_can_be_compared_with_is_refused(world: World) -> None:
     world.apply(page([canary(key) for key in KEYS], k=3), other)
     with pytest.raises(InvalidInputError, match="judged with k 5, and the check has k 3"):
         _pin(world, good)
-    assert _show(world)["choices"] == []
+    assert _show(world).choices == []
     with pytest.raises(NotFoundError):
         baselines.show(world.store, "nobody")
 
@@ -247,11 +250,11 @@ def test_after_a_pin_a_run_that_was_under_way_already_heeds_it(world: World) -> 
     world.wish()
     claimed = world.claim()
     assert claimed is not None
-    world.probe.before_batch = lambda _: _pin(world, runs[-1]) if _show(world)["mode"] == "moving" else None
+    world.probe.before_batch = lambda _: _pin(world, runs[-1]) if _show(world).mode == "moving" else None
     world.execute(claimed)
     shown = _show(world)
-    assert (shown["mode"], shown["pending"]) == ("pinned", False)
-    assert shown["choices"][0]["after_run"] == str(runs[-1])
+    assert (shown.mode, shown.pending) == ("pinned", False)
+    assert shown.choices[0].after_run == str(runs[-1])
     expect_retraced(world)
 
 

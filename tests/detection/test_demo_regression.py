@@ -20,6 +20,7 @@ from app.services.runs.plans import Planner
 from app.services.runs.runs import EndedRun
 from app.store.engine import Store
 from tests.support.living import serving
+from tests.support.present import present
 from tests.support.world import LEASE, World
 
 CANARIES = Path(__file__).parents[2] / "canaries" / "dataforge.yaml"
@@ -59,7 +60,7 @@ def test_a_loss_of_three_per_cent_of_the_demo_alerts_within_four_runs_and_names_
     lost = {key for key, result in after.items() if "missing" in result["reasons"]}
     worse = {key for key in after if _quality(after[key]) < _quality(before[key]) - 0.1} - lost
     assert lost
-    named = baselines.show(store, CHECK)["detector"]["culprits"]["named"]
+    named = present(baselines.show(store, CHECK).detector).culprits["named"]
     assert {(one["key"], one["signal"]) for one in named} == {
         *((key, "lost") for key in lost),
         *((key, "worse") for key in worse),

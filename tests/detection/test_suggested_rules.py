@@ -45,7 +45,7 @@ def test_there_are_no_suggestions_before_a_baseline_stands(store: Store) -> None
     world.apply(page([canary(key) for key in KEYS], rules=[]))
     carry_out(world, CHECK, 3)
     found = suggested_rules.suggest(store, CHECK)
-    assert (found["rules"], found["note"]) == ([], "no baseline yet: 3 of 20 identical runs")
+    assert (found.rules, found.note) == ([], "no baseline yet: 3 of 20 identical runs")
 
 
 def test_a_baseline_suggests_bounds_with_their_rules_and_yaml(site: Site) -> None:

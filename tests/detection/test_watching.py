@@ -17,6 +17,7 @@ from app.store.detection import detectors as detection
 from app.store.engine import Store
 from tests.conftest import DIALECTS, Databases
 from tests.support.fakes import FakeClock, answered, failed, hits
+from tests.support.present import present
 from tests.support.watched import (
     KEYS,
     LEARNED,
@@ -55,7 +56,7 @@ def learned(request: pytest.FixtureRequest, databases: Databases, stores: Callab
 
 
 def test_a_fault_opens_an_alert_that_names_who_fell_and_recovery_closes_it(learned: World) -> None:
-    assert baselines.show(learned.store, CHECK)["learned"]["runs"] == LEARNED
+    assert present(baselines.show(learned.store, CHECK).learned).runs == LEARNED
     broken = until_open(learned, KEYS[:3])
     (alert,) = learned.alerts()
     assert (alert["kind"], alert["rule"], alert["state"], alert["severity"]) == (
@@ -103,7 +104,7 @@ def test_runs_of_an_alarm_are_never_learned_of(learned: World) -> None:
     assert learns[healed[2].id]
     assert all(learns[run_id] for run_id in list(learns)[:LEARNED])
     carry_out(learned, LEARNED)  # as many as it takes to learn anew
-    assert int(baselines.show(learned.store, CHECK)["learned"]["last_run"]) > healed[2].id
+    assert int(present(baselines.show(learned.store, CHECK).learned).last_run) > healed[2].id
     with learned.store.read() as connection:
         (row,) = detection.newest_detections(connection).values()
         assert not {run.id for run in broken} & set(detection.learnable(connection, row.check_id))
@@ -140,7 +141,7 @@ def test_what_cannot_be_compared_does_not_keep_a_baseline_from_being_learned(on_
     assert [alert["kind"] for alert in on_sqlite.alerts()] == ["drop"]
     define(on_sqlite, rules=[drop], k=3)  # nothing to compare with any more, though its alert stands
     last = carry_out(on_sqlite, LEARNED, KEYS[:12])
-    assert baselines.show(on_sqlite.store, CHECK)["learned"]["first_run"] == str(last[0].id)
+    assert present(baselines.show(on_sqlite.store, CHECK).learned).first_run == str(last[0].id)
     carry_out(on_sqlite, 2, KEYS[:12])
     assert [alert["state"] for alert in on_sqlite.alerts()] == ["resolved"]
 
@@ -202,7 +203,7 @@ def test_with_another_k_everything_begins_anew(on_sqlite: World) -> None:
     assert (row.evidence, row.baseline_id) == (None, None)
     assert "1 of 20 identical runs" in row.body["warming"]
     carry_out(on_sqlite, LEARNED - 1)
-    assert baselines.show(on_sqlite.store, CHECK)["learned"]["first_run"] == str(run.id)
+    assert present(baselines.show(on_sqlite.store, CHECK).learned).first_run == str(run.id)
     expect_retraced(on_sqlite)
 
 
@@ -213,13 +214,13 @@ def test_with_another_k_an_alert_that_stands_is_neither_resolved_nor_learned(on_
     assert [alert["state"] for alert in on_sqlite.alerts()] == ["firing"]
     assert not any(seen(on_sqlite)[run.id].learns for run in runs)
     why = f"measured otherwise since run {runs[0].id} (k 5 -> 4)"
-    note = baselines.show(on_sqlite.store, CHECK)["warm_up"]["note"]
+    note = present(present(baselines.show(on_sqlite.store, CHECK).warm_up).note)
     assert note.startswith(f"learning waits while alert regression stands; {why}; no baseline yet")
     expect_retraced(on_sqlite)
     baselines.accept(on_sqlite.store, CHECK, by="ops", note=None, now=on_sqlite.clock.advance(1))
     carry_out(on_sqlite, LEARNED, KEYS[:3])
     assert [alert["state"] for alert in on_sqlite.alerts()] == ["resolved"]
-    assert baselines.show(on_sqlite.store, CHECK)["learned"]["runs"] == LEARNED
+    assert present(baselines.show(on_sqlite.store, CHECK).learned).runs == LEARNED
 
 
 def test_an_alarm_of_the_warm_up_that_ends_resolves_its_alert(on_sqlite: World) -> None:

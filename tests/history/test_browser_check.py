@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from app.domain.history.views import MeasureSeries
 from app.services.history import charts
 from app.store.engine import Store, to_us
 from app.store.migrate import migrate
@@ -33,7 +34,7 @@ class Served:
     pages: Site
     address: str
 
-    def series(self, measure: str, **more: Any) -> dict[str, Any]:
+    def series(self, measure: str, **more: Any) -> MeasureSeries:
         """Read what a chart of the last hour is drawn from."""
         end = self.pages.world.clock() + timedelta(hours=1)
         wanted = {"category": None, "start": to_us(end - timedelta(hours=3)), "end": to_us(end), "points": 300, **more}
@@ -214,12 +215,12 @@ def test_a_click_on_a_point_leads_to_its_run(chromium: Browser, history: Served)
     with opened(chromium, history.address) as tab:
         shown = tab.open(_whole(history))
         _drawn(shown)
-        shown.mouse.move(*_over(shown, point["at"]))
+        shown.mouse.move(*_over(shown, point.at))
         tip = shown.locator("#chart .plot-tip")
-        expect(tip).to_contain_text(f"run {point['first_run']}")
-        expect(tip).to_contain_text(f"coverage {point['mean']:.3f}")
-        shown.mouse.click(*_over(shown, point["at"]))
-        shown.wait_for_url(f"**/runs/{point['first_run']}")
+        expect(tip).to_contain_text(f"run {point.first_run}")
+        expect(tip).to_contain_text(f"coverage {point.mean:.3f}")
+        shown.mouse.click(*_over(shown, point.at))
+        shown.wait_for_url(f"**/runs/{point.first_run}")
 
 
 def test_with_the_keyboard_one_goes_from_point_to_point_and_on_to_the_run(chromium: Browser, history: Served) -> None:
@@ -233,11 +234,11 @@ def test_with_the_keyboard_one_goes_from_point_to_point_and_on_to_the_run(chromi
         spoken = shown.locator("#chart-point")
         expect(spoken).to_contain_text("coverage")
         shown.keyboard.press("Home")
-        expect(spoken).to_contain_text(f"run {points[0]['first_run']}")
+        expect(spoken).to_contain_text(f"run {points[0].first_run}")
         shown.keyboard.press("ArrowRight")
-        expect(spoken).to_contain_text(f"run {points[1]['first_run']}")
+        expect(spoken).to_contain_text(f"run {points[1].first_run}")
         shown.keyboard.press("Enter")
-        shown.wait_for_url(f"**/runs/{points[1]['first_run']}")
+        shown.wait_for_url(f"**/runs/{points[1].first_run}")
 
 
 def test_dragging_looks_closer_and_the_way_back_is_a_button_and_a_key(chromium: Browser, history: Served) -> None:
@@ -277,7 +278,7 @@ def test_the_table_says_what_the_series_says(chromium: Browser, history: Served)
                 .map((row) => [...row.cells].map((cell) => cell.textContent))"""
         )
         assert [(run, value) for _, run, value in reversed(rows)] == [
-            (point["first_run"], f"{point['mean']:.3f}") for point in found["points"]
+            (point.first_run, f"{point.mean:.3f}") for point in found["points"]
         ]
         gaps = shown.locator("#chart-table tr.gap").all_text_contents()
         assert sum("3 runs measured nothing to speak of" in one for one in gaps) == 1

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from app.domain.detection.views import EvidenceSeries, NormalRange
 from app.domain.history.gaps import Gap, Why
+from app.domain.history.views import MeasureSeries
 from app.domain.model import Outcome
 from app.services.detection import baselines, detector_series
 from app.services.diagnosis.quality_report import report
@@ -14,6 +16,7 @@ from app.store.engine import Store, to_us
 from app.store.history.series import Point
 from app.web.diagnosis import quality_charts
 from tests.support.fakes import answered, failed, hits
+from tests.support.present import present
 from tests.support.world import CHECK, World, canary, page, statements
 
 pytestmark = pytest.mark.databases
@@ -44,13 +47,13 @@ def _world(store: Store) -> World:
     return made
 
 
-def _series(world: World, measure: str = "coverage", category: str | None = None, **more: Any) -> dict[str, Any]:
+def _series(world: World, measure: str = "coverage", category: str | None = None, **more: Any) -> MeasureSeries:
     now = world.clock()
     wanted = {"start": to_us(now - timedelta(days=1)), "end": to_us(now), "points": 300, **more}
     return charts.series(world.store, CHECK, measure=measure, category=category, **wanted)
 
 
-def _evidence(world: World, **more: Any) -> dict[str, Any]:
+def _evidence(world: World, **more: Any) -> EvidenceSeries:
     now = world.clock()
     wanted = {"start": to_us(now - timedelta(days=1)), "end": to_us(now), "points": 300, **more}
     return detector_series.evidence(world.store, CHECK, **wanted)
@@ -65,11 +68,11 @@ def _learned(world: World) -> World:
 def test_a_point_of_one_run_names_it_and_one_of_several_the_first_and_the_last(world: World) -> None:
     for _ in range(6):
         world.run()
-    assert [(point["first_run"], point["last_run"]) for point in _series(world)["points"]] == [
+    assert [(point.first_run, point.last_run) for point in _series(world)["points"]] == [
         (str(run), str(run)) for run in range(1, 7)
     ]
     joined = _series(world, points=2, start=to_us(world.clock() - timedelta(hours=1)))["points"]
-    assert [(one["first_run"], one["last_run"], one["runs"]) for one in joined] == [("1", "3", 3), ("4", "6", 3)]
+    assert [(one.first_run, one.last_run, one.runs) for one in joined] == [("1", "3", 3), ("4", "6", 3)]
 
 
 def test_a_run_that_failed_and_one_that_is_unknown_lie_in_gaps(world: World) -> None:
@@ -84,14 +87,14 @@ def test_a_run_that_failed_and_one_that_is_unknown_lie_in_gaps(world: World) -> 
     world.probe.all_answer()
     world.run()
     found = _series(world)
-    assert [(point["first_run"], point["unknown"]) for point in found["points"]] == [
+    assert [(point.first_run, point.unknown) for point in found["points"]] == [
         ("1", False),
         ("2", True),
         ("4", False),
     ]
     (gap,) = found["gaps"]
     assert (gap["why"], gap["runs"], gap["first_run"], gap["last_run"]) == ("not_measured", 2, "2", "3")
-    assert (gap["from"], gap["to"]) == (found["points"][0]["at"], found["points"][2]["at"])
+    assert (gap["from"], gap["to"]) == (found["points"][0].at, found["points"][2].at)
 
 
 def test_hours_that_only_had_runs_without_a_measurement_are_told_from_hours_without_runs(world: World) -> None:
@@ -140,7 +143,7 @@ def test_what_is_usual_is_asked_for_with_all_its_runs_at_once(alone: World) -> N
     _learned(alone)
     asked: list[str] = []
     with statements(alone.store, asked.append):
-        assert _series(alone)["usual"]["runs"] == 20
+        assert present(_series(alone)["usual"]).runs == 20
     assert max(statement.count("?") for statement in asked) < 20
 
 
@@ -165,8 +168,8 @@ def test_before_a_baseline_nothing_is_said_to_be_usual(world: World) -> None:
 def test_usual_is_what_98_of_100_runs_of_the_baseline_had(world: World) -> None:
     _learned(world)
     usual = _series(world)["usual"]
-    assert usual == {"low": 1.0, "mean": 1.0, "high": 1.0, "runs": 20, "first_run": "1", "last_run": "20"}
-    assert _series(world, "health_score", "procedural")["usual"]["mean"] == pytest.approx(0.9)
+    assert usual == NormalRange(low=1.0, mean=1.0, high=1.0, runs=20, first_run="1", last_run="20")
+    assert present(_series(world, "health_score", "procedural")["usual"]).mean == pytest.approx(0.9)
     world.probe.all_miss()
     world.run()
     assert _series(world)["usual"] == usual, "a fault is learned by nobody"
@@ -183,7 +186,7 @@ def test_lines_are_the_bounds_of_the_rules_on_that_measure(alone: World) -> None
     (above,) = _series(alone, "degraded_share")["lines"]
     assert (above["bad"], above["value"]) == ("above", 0.5)
     (drop,) = _series(alone, "NDCG@10")["lines"]
-    assert (drop["bad"], drop["by"], drop["value"]) == ("below", 0.1, pytest.approx(0.9))
+    assert (drop["bad"], drop["by"], drop["value"]) == ("below", 0.1, 0.9)
     (only,) = _series(alone, category="procedural")["lines"]
     assert only["rule"] == "threshold-coverage-procedural"
     assert _series(alone, "MRR")["lines"] == []
@@ -201,11 +204,11 @@ def test_alerts_that_were_open_in_the_period_are_among_it(world: World) -> None:
     for _ in range(3):
         world.run()
     (alert, *_) = _series(world)["alerts"]
-    assert (alert["rule"], alert["severity"], alert["resolved_at"]) == ("threshold-coverage", "critical", None)
+    assert (alert.rule, alert.severity, alert.resolved_at) == ("threshold-coverage", "critical", None)
     world.probe.all_answer()
     for _ in range(3):
         world.run()
-    closed = {one["rule"]: one["resolved_at"] for one in _series(world)["alerts"]}
+    closed = {one.rule: one.resolved_at for one in _series(world)["alerts"]}
     assert closed["threshold-coverage"] is not None
     assert _series(world, end=before)["alerts"] == []
     later = to_us(world.clock() + timedelta(hours=1))
@@ -229,9 +232,9 @@ def test_while_it_learns_a_detector_has_no_evidence_and_afterwards_one_number_a_
     world.run()
     found = _evidence(world)
     assert found["threshold"] == 10_000
-    assert [point["run"] for point in found["points"]] == [str(run) for run in range(1, 23)]
-    assert [point["evidence"] is None for point in found["points"]] == [True] * 20 + [False] * 2
-    assert not any(point["open"] for point in found["points"])
+    assert [point.run for point in found["points"]] == [str(run) for run in range(1, 23)]
+    assert [point.evidence is None for point in found["points"]] == [True] * 20 + [False] * 2
+    assert not any(point.open for point in found["points"])
 
 
 def test_a_point_of_several_runs_is_the_worst_of_them(alone: World) -> None:
@@ -241,22 +244,22 @@ def test_a_point_of_several_runs_is_the_worst_of_them(alone: World) -> None:
     alone.probe.all_answer()
     alone.run()
     (point,) = _evidence(alone, points=1)["points"]
-    assert point["runs"] == 24
-    assert point["run"] in {str(run.id) for run in bad}
-    assert point["evidence"] >= 10_000
-    assert point["open"]
-    assert point["lost"] == 3
+    assert point.runs == 24
+    assert point.run in {str(run.id) for run in bad}
+    assert present(point.evidence) >= 10_000
+    assert point.open
+    assert point.lost == 3
 
 
 def test_evidence_is_cut_to_its_period_and_says_from_when_on_it_was_read(alone: World) -> None:
     _learned(alone)
     start = to_us(alone.clock() - timedelta(minutes=5))
     found = _evidence(alone, start=start)
-    assert [point["run"] for point in found["points"]] == ["16", "17", "18", "19", "20", "21"]
+    assert [point.run for point in found["points"]] == ["16", "17", "18", "19", "20", "21"]
     assert found["since"] == found["from"]
     found = _evidence(alone, most_runs=4)
-    assert [point["run"] for point in found["points"]] == ["18", "19", "20", "21"]
-    assert found["since"] == found["points"][0]["at"] > found["from"]
+    assert [point.run for point in found["points"]] == ["18", "19", "20", "21"]
+    assert found["since"] == found["points"][0].at > found["from"]
 
 
 # --- pictures of quality ---

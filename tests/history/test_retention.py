@@ -219,7 +219,7 @@ def test_a_state_that_began_before_the_oldest_run_still_holds(world: World) -> N
     ids = _day_by_day(world, 10)
     world.clock.now = START + timedelta(days=10)
     _prune(world, days=3)
-    timeline = charts.canary_history(world.store, CHECK, "bee")["items"]
+    timeline = charts.canary_history(world.store, CHECK, "bee").items
     assert [(item["first_run"], item["last_run"]) for item in timeline] == [(str(ids[0]), None)]
     assert world.results(ids[-1])["bee"]["verdict"] == "healthy"
 
@@ -262,7 +262,7 @@ def test_charts_reach_back_beyond_the_runs_that_are_left(world: World) -> None:
     assert world.count("runs")["runs"] == 3
     start, end = to_us(START - timedelta(days=1)), to_us(START + timedelta(days=10))
     chart = charts.series(world.store, CHECK, measure="coverage", category=None, start=start, end=end, points=300)
-    assert [(point["mean"], point["runs"]) for point in chart["points"]] == [(0.5, 1)] * 10
+    assert [(point.mean, point.runs) for point in chart["points"]] == [(0.5, 1)] * 10
     newest = to_us(START + timedelta(days=7))
     chart = charts.series(world.store, CHECK, measure="coverage", category=None, start=newest, end=end, points=300)
-    assert chart["points"][0]["at"] == "2026-03-09T12:01:00Z"  # single runs, to the second
+    assert chart["points"][0].at == "2026-03-09T12:01:00Z"  # single runs, to the second

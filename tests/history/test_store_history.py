@@ -1,7 +1,8 @@
 """Charts equal a plain reckoning at every resolution, and timelines say how long each state held."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from statistics import mean
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 
 from app.domain.errors import InvalidInputError, NotFoundError
+from app.domain.history.views import IndexMark, SeriesPoint
 from app.domain.model import Outcome
 from app.services.history import charts
 from app.store.engine import Store, to_us
 from tests.conftest import DIALECTS, Databases
 from tests.support.fakes import START, answered, failed, hits
+from tests.support.present import present
 from tests.support.world import CHECK, World, canary, page
 
 pytestmark = pytest.mark.databases
@@ -64,13 +67,10 @@ def _live(world: World) -> Life:
     return world, shown
 
 
-def _series(world: World, *, points: int, days: float = 4, **more: Any) -> list[dict[str, Any]]:
+def _series(world: World, *, points: int, days: float = 4, **more: Any) -> Sequence[SeriesPoint]:
     wanted: dict[str, Any] = {"measure": "coverage", "category": None, **more}
     start, end = to_us(START - timedelta(days=1)), to_us(START + timedelta(days=days))
-    found: list[dict[str, Any]] = charts.series(world.store, CHECK, start=start, end=end, points=points, **wanted)[
-        "points"
-    ]
-    return found
+    return charts.series(world.store, CHECK, start=start, end=end, points=points, **wanted)["points"]
 
 
 def _value(run: dict[str, Any], measure: str, category: str | None) -> float | None:
@@ -100,7 +100,7 @@ def test_single_runs_show_as_they_were(lived: Life, measure: str, category: str 
         for run in shown
         if (value := _value(run, measure, category)) is not None
     ]
-    assert points == expected
+    assert [asdict(point) for point in points] == expected
     assert len(points) < len(shown)
 
 
@@ -117,10 +117,10 @@ def test_hours_and_days_show_mean_minimum_and_maximum(
             at = int(datetime.fromisoformat(run["finished_at"]).timestamp())
             buckets[datetime.fromtimestamp(at - at % seconds, UTC)].append(value)
     points = _series(world, points=100, days=days, measure=measure, category=category)
-    assert [datetime.fromisoformat(point["at"]) for point in points] == sorted(buckets)
+    assert [datetime.fromisoformat(point.at) for point in points] == sorted(buckets)
     for point, (_, values) in zip(points, sorted(buckets.items()), strict=True):
-        assert (point["min"], point["max"], point["runs"]) == (min(values), max(values), len(values))
-        assert point["mean"] == pytest.approx(mean(values), abs=2e-6)
+        assert (point.min, point.max, point.runs) == (min(values), max(values), len(values))
+        assert point.mean == pytest.approx(mean(values), abs=2e-6)
 
 
 def test_fewer_points_join_neighbours_and_lose_nothing(lived: Life) -> None:
@@ -128,9 +128,10 @@ def test_fewer_points_join_neighbours_and_lose_nothing(lived: Life) -> None:
     values = [run["coverage"] for run in shown if run["coverage"] is not None]
     points = _series(world, points=7)
     assert len(points) <= 7
-    assert sum(point["runs"] for point in points) == len(values)
-    assert (min(point["min"] for point in points), max(point["max"] for point in points)) == (min(values), max(values))
-    total = sum(point["mean"] * point["runs"] for point in points)
+    assert sum(point.runs for point in points) == len(values)
+    assert min(present(point.min) for point in points) == min(values)
+    assert max(present(point.max) for point in points) == max(values)
+    total = sum(present(point.mean) * point.runs for point in points)
     assert total / len(values) == pytest.approx(mean(values), abs=1e-5)
 
 
@@ -139,7 +140,7 @@ def test_marks_stand_where_the_index_version_changed(lived: Life) -> None:
     start, end = to_us(START), to_us(START + timedelta(days=4))
     chart = charts.series(world.store, CHECK, measure="coverage", category=None, start=start, end=end, points=10)
     assert chart["marks"] == [
-        {"at": shown[number]["finished_at"], "index_version": f"v{number // 40}"} for number in (0, 40, 80)
+        IndexMark(at=shown[number]["finished_at"], index_version=f"v{number // 40}") for number in (0, 40, 80)
     ]
 
 
@@ -163,7 +164,7 @@ def test_a_timeline_tells_how_long_each_state_held(lived: Life) -> None:
         result = world.results(int(run["id"]))["dog"]
         if result["verdict"] != "unknown":
             by_run.append((run["id"], [hit["id"] for hit in result["ranking"]]))
-    items = charts.canary_history(world.store, CHECK, "dog", limit=500)["items"][::-1]
+    items = charts.canary_history(world.store, CHECK, "dog", limit=500).items[::-1]
     last = len(shown)
     told = [
         (run_id, item["ranking"])
@@ -183,4 +184,4 @@ def test_a_canary_that_never_was_has_no_timeline(sqlite_store: Store) -> None:
     world.apply(page([canary("ant")]))
     with pytest.raises(NotFoundError):
         charts.canary_history(sqlite_store, CHECK, "nobody")
-    assert charts.canary_history(sqlite_store, CHECK, "ant")["items"] == []
+    assert charts.canary_history(sqlite_store, CHECK, "ant").items == []

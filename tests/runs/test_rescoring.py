@@ -548,13 +548,13 @@ def test_runs_and_rankings_that_are_pruned_while_they_are_judged_are_left_out(wo
 # --- over time -----------------------------------------------------------------------------------------------
 
 
-def _series(world: World, version: str | None, days: int = 1, **more: Any) -> list[tuple[float, int]]:
+def _series(world: World, version: str | None, days: int = 1, **more: Any) -> list[tuple[float | None, int]]:
     end = to_us(world.clock.now)
     wish = {"measure": "coverage", "category": None, "points": 300, **more}
     start = end - days * 86_400_000_000
     chart = charts.series(world.store, CHECK, start=start, end=end, version=version, **wish)
     assert chart["measures_version"] == version
-    return [(point["mean"], point["runs"]) for point in chart["points"]]
+    return [(point.mean, point.runs) for point in chart["points"]]
 
 
 @pytest.mark.databases

@@ -1,6 +1,6 @@
 """A run writes what changed and nothing else, and every run reads back as it was, however old it has become."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.domain.errors import ConflictError, NotFoundError
+from app.domain.history.views import CanaryState
 from app.domain.model import Outcome, Ranking, Verdict
 from app.domain.runs.evaluation import Panel, Yardstick, judge
 from app.domain.runs.matching import Match
@@ -384,9 +385,8 @@ def test_what_was_never_run_is_not_found(world: World) -> None:
             run_views.run(world.store, strange)
 
 
-def _timeline(world: World, key: str) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = charts.canary_history(world.store, CHECK, key)["items"]
-    return items
+def _timeline(world: World, key: str) -> Sequence[CanaryState]:
+    return charts.canary_history(world.store, CHECK, key).items
 
 
 # --- what releases before left, and large canaries -----------------------------------------------------------

@@ -20,6 +20,7 @@ from app.services.catalog.api_keys import Scope
 from app.services.delivery import deliveries
 from app.services.runs import runs
 from app.services.runs.plans import Planner
+from tests.support.described_answers import watched
 from tests.support.migrated_files import prepare_database
 
 BASE = "http://127.0.0.1:8000"
@@ -187,7 +188,7 @@ def api(
         send=mailbox,
     )
     with TestClient(create_app(service), base_url=BASE) as client:
-        yield Api(client, service, retriever, mailbox)
+        yield Api(watched(client), service, retriever, mailbox)
 
 
 def bearer(key: str) -> dict[str, str]:

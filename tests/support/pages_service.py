@@ -17,6 +17,7 @@ from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Scope
 from app.store.engine import Store
 from app.worker import Engine, Worker
+from tests.support.described_answers import watched
 from tests.support.fakes import FakeClock, FakeProbe, FakeSend
 from tests.support.html_pages import Page
 from tests.support.world import LINKS, World
@@ -57,7 +58,7 @@ class Site:
 
     def client(self, base_url: str = "http://127.0.0.1:8000", **headers: str) -> TestClient:
         """Open a browser that follows no redirect by itself."""
-        return TestClient(self.app(), base_url=base_url, headers=HTML | headers, follow_redirects=False)
+        return watched(TestClient(self.app(), base_url=base_url, headers=HTML | headers, follow_redirects=False))
 
     def page(self, path: str, status: int = 200) -> Page:
         """Read a page as somebody on the open service."""

@@ -9,6 +9,7 @@ from app.api.bodies import Content
 from app.api.catalog.definitions import describes
 from app.api.deps import StoreDep, known_parameters
 from app.api.schemas import BaselineRequest
+from app.domain.detection.views import BaselineView, SuggestedRules
 from app.formats.validation_messages import parse_document
 from app.services.detection import baselines, suggested_rules
 
@@ -16,13 +17,13 @@ router = APIRouter(prefix="/v1", tags=["detection"], dependencies=[Depends(known
 
 
 @router.get("/checks/{slug}/baseline")
-def get_baseline(store: StoreDep, slug: str) -> dict[str, Any]:
+def get_baseline(store: StoreDep, slug: str) -> BaselineView:
     """Show what a check is compared with, what was learned of which runs, how its detector stands, and who chose."""
     return baselines.show(store, slug)
 
 
 @router.put("/checks/{slug}/baseline", openapi_extra=describes(BaselineRequest))
-def put_baseline(store: StoreDep, request: Request, slug: str, body: Content) -> dict[str, Any]:
+def put_baseline(store: StoreDep, request: Request, slug: str, body: Content) -> BaselineView:
     """Pin a run, `{"run": "812"}`, or call the present the new normal, `{"accept": true, "note": "new index"}`.
 
     Accepting resolves the alerts that compare with a baseline at once, and learning begins anew. A pinned run is taken
@@ -44,7 +45,7 @@ def delete_baseline(store: StoreDep, request: Request, slug: str) -> None:
 
 
 @router.get("/checks/{slug}/suggested-rules")
-def get_suggested_rules(store: StoreDep, slug: str) -> dict[str, Any]:
+def get_suggested_rules(store: StoreDep, slug: str) -> SuggestedRules:
     """Suggest bounds from the baseline: the 1 % quantile of its runs less 0.02, with the rule and the lines of YAML.
 
     Empty, with a note, until a baseline stands. `watched_by` is the rule that bounds the measure already.

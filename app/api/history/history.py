@@ -14,7 +14,9 @@ from app.api.catalog.definitions import Limit, describes, wake
 from app.api.deps import StoreDep, known_parameters, needs
 from app.api.runs.endings import endings_of
 from app.api.schemas import LARGEST_ID, Before, RunRequest, Version, page
+from app.domain.detection.views import EvidenceSeries
 from app.domain.errors import InvalidInputError, Problem
+from app.domain.history.views import CanaryHistory, MeasureSeries
 from app.domain.model import Category, Outcome, Reason, RunStatus, Trigger, Verdict
 from app.formats.history import reports, shapes
 from app.formats.history.report_pages import page_policy, report_html
@@ -151,7 +153,7 @@ def get_series(
     end: Annotated[datetime | None, Query(alias="to")] = None,
     points: Annotated[int, Query(ge=1, le=charts.MAX_POINTS)] = 300,
     version: Version = None,
-) -> dict[str, Any]:
+) -> MeasureSeries:
     """Show a measure over time, by default the last day.
 
     A point is a single run, or the mean of several with the least and greatest value. `gaps` are stretches without a
@@ -178,7 +180,7 @@ def get_evidence_series(
     start: Annotated[datetime | None, Query(alias="from")] = None,
     end: Annotated[datetime | None, Query(alias="to")] = None,
     points: Annotated[int, Query(ge=1, le=charts.MAX_POINTS)] = 300,
-) -> dict[str, Any]:
+) -> EvidenceSeries:
     """Show the evidence of harm the detector of a check had after each run, against the line it alarms at.
 
     A point that covers several runs holds the greatest evidence of them; None = the detector was still learning what is
@@ -189,7 +191,7 @@ def get_evidence_series(
 
 
 @router.get("/checks/{slug}/canaries/{key}/history")
-def get_canary_history(store: StoreDep, slug: str, key: str, limit: Limit = 200) -> dict[str, Any]:
+def get_canary_history(store: StoreDep, slug: str, key: str, limit: Limit = 200) -> CanaryHistory:
     """Show the states a canary went through, newest first."""
     return charts.canary_history(store, slug, key, limit=limit)
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, overload
 
 from app.domain.errors import NotFoundError
 from app.domain.model import Answer, Canary, Judgment, Outcome, Ranking, Reason, Step, Verdict
@@ -15,6 +15,7 @@ from app.domain.probing.relevance import asks_outside, relevance_of
 from app.domain.probing.retrievers import Scorer
 from app.domain.runs.evaluation import forbidden_ranks, newest_age
 from app.domain.runs.matching import Match, Prepared, missing
+from app.domain.views import TimeText
 
 Moment = datetime | int
 """An aware time, or microseconds since 1970 as the store keeps them."""
@@ -24,7 +25,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ID = re.compile(r"[0-9]{1,18}")  # fits 64 bits
 
 
-def time_text(moment: Moment | None) -> str | None:
+@overload
+def time_text(moment: Moment) -> TimeText: ...
+@overload
+def time_text(moment: Moment | None) -> TimeText | None: ...
+def time_text(moment: Moment | None) -> TimeText | None:
     """Write a time as RFC 3339 in UTC."""
     if moment is None:
         return None
@@ -43,6 +48,11 @@ def id_number(opaque: str, kind: str) -> int:
 def number(value: float | None) -> float | None:
     """Round a number for reading; NaN is None."""
     return None if value is None or math.isnan(value) else round(value, _DIGITS)
+
+
+def rounded(value: float) -> float:
+    """Round a number that is one."""
+    return round(value, _DIGITS)
 
 
 def numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:

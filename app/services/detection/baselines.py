@@ -10,14 +10,15 @@ from typing import Any
 
 from app.domain.detection import Settings, unpack_state, warming_note, warming_summary
 from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS
+from app.domain.detection.views import Action, BaselineChoice, BaselineView, DetectorView, LearnedBaseline, WarmUpView
 from app.domain.errors import ConflictError, InvalidInputError, Problem
-from app.domain.model import Verdict
+from app.domain.model import Severity, Verdict
 from app.domain.runs.measures import MEASURES_VERSION
 from app.formats.history import shapes
 from app.services.alerts import transitions
 from app.services.detection import detector_reports
 from app.services.detection.baseline_means import means_of_run
-from app.services.detection.detectors import Action, Detector
+from app.services.detection.detectors import Detector
 from app.services.lookup import find_check
 from app.store.catalog import definitions
 from app.store.catalog.definitions import Definition
@@ -30,7 +31,7 @@ from app.store.runs.results import RunRow
 _NEXT = "the next run begins to learn what is normal"
 
 
-def show(store: Store, slug: str) -> dict[str, Any]:
+def show(store: Store, slug: str) -> BaselineView:
     """Say what a check is compared with, what was learned of it, and how its detector stands. Raises NotFoundError."""
     with store.read() as connection:
         check = find_check(connection, slug)
@@ -43,18 +44,18 @@ def show(store: Store, slug: str) -> dict[str, Any]:
         accepted = next((choice for choice in choices if choice.action == Action.ACCEPTED), None)
         pinned = newest is not None and newest.action == Action.PINNED
         waits = _waits(detectors.alerted_rules(connection, check.id), seen)
-        return {
-            "check": slug,
-            "mode": "pinned" if pinned else "moving",
-            "run": str(newest.run_id) if newest is not None and pinned else None,
-            "since": None if accepted is None else _choice(accepted),
-            "pending": newest is not None and detector is not None and detector.choice_id != newest.id,
-            "learned": None if baseline_id is None else _learned(connection, baseline_id),
-            "warm_up": _warm_up(row, seen, waits) if baseline_id is None else None,
-            "waits": waits,
-            "detector": None if row is None else _detector(row, seen),
-            "choices": [_choice(choice) for choice in choices],
-        }
+        return BaselineView(
+            check=slug,
+            mode="pinned" if pinned else "moving",
+            run=str(newest.run_id) if newest is not None and pinned else None,
+            since=None if accepted is None else _choice(accepted),
+            pending=newest is not None and detector is not None and detector.choice_id != newest.id,
+            learned=None if baseline_id is None else _learned(connection, baseline_id),
+            warm_up=_warm_up(row, seen, waits) if baseline_id is None else None,
+            waits=waits,
+            detector=None if row is None else _detector(row, seen),
+            choices=[_choice(choice) for choice in choices],
+        )
 
 
 def pin(store: Store, slug: str, run_id: str, *, by: str, note: str | None, now: datetime) -> None:
@@ -159,28 +160,28 @@ def _refused(message: str) -> InvalidInputError:
     return InvalidInputError([Problem(path="run", message=message)])
 
 
-def _choice(choice: ChoiceRow) -> dict[str, Any]:
-    return {
-        "action": choice.action,
-        "run": None if choice.run_id is None else str(choice.run_id),
-        "after_run": str(choice.after_run) if choice.after_run else None,
-        "at": shapes.time_text(choice.at),
-        "by": choice.by,
-        "note": choice.note,
-    }
+def _choice(choice: ChoiceRow) -> BaselineChoice:
+    return BaselineChoice(
+        action=Action(choice.action),
+        run=None if choice.run_id is None else str(choice.run_id),
+        after_run=str(choice.after_run) if choice.after_run else None,
+        at=shapes.time_text(choice.at),
+        by=choice.by,
+        note=choice.note,
+    )
 
 
-def _learned(connection: Connection, baseline_id: int) -> dict[str, Any] | None:
+def _learned(connection: Connection, baseline_id: int) -> LearnedBaseline | None:
     found = detectors.find_baseline(connection, baseline_id)
     if found is None:
         return None
-    return {
-        "runs": found.runs,
-        "deterministic": found.deterministic,
-        "first_run": str(found.first_run),
-        "last_run": str(found.last_run),
-        "at": shapes.time_text(found.learned_at),
-    }
+    return LearnedBaseline(
+        runs=found.runs,
+        deterministic=found.deterministic,
+        first_run=str(found.first_run),
+        last_run=str(found.last_run),
+        at=shapes.time_text(found.learned_at),
+    )
 
 
 def _waits(alerted: AbstractSet[str], seen: DetectionRow | None) -> str | None:
@@ -192,40 +193,40 @@ def _waits(alerted: AbstractSet[str], seen: DetectionRow | None) -> str | None:
     return f"learning waits while {standing}"
 
 
-def _warm_up(row: DetectorRow | None, seen: DetectionRow | None, waits: str | None) -> dict[str, Any]:
+def _warm_up(row: DetectorRow | None, seen: DetectionRow | None, waits: str | None) -> WarmUpView:
     """Say how far the warm-up is: so many identical runs, or so many runs of any kind."""
     state = None if row is None else unpack_state(Detector.state_of(row.body))
     identical = 0 if state is None else min(state.identical, IDENTICAL_RUNS)
     eligible = 0 if state is None else min(state.eligible, FULL_RUNS)
     # Not the note of the run: that was written before it was known whether the run may be learned of.
     notes = [_NEXT] if seen is None else [seen.body.get("anew"), warming_note(identical, eligible)]
-    return {
-        "summary": warming_summary(identical, eligible),
-        "identical_runs": identical,
-        "identical_runs_needed": IDENTICAL_RUNS,
-        "runs": eligible,
-        "runs_needed": FULL_RUNS,
-        "note": "; ".join(part for part in (waits, *notes) if part) or None,
-    }
+    return WarmUpView(
+        summary=warming_summary(identical, eligible),
+        identical_runs=identical,
+        identical_runs_needed=IDENTICAL_RUNS,
+        runs=eligible,
+        runs_needed=FULL_RUNS,
+        note="; ".join(part for part in (waits, *notes) if part) or None,
+    )
 
 
-def _detector(row: DetectorRow, seen: DetectionRow | None) -> dict[str, Any]:
+def _detector(row: DetectorRow, seen: DetectionRow | None) -> DetectorView:
     told: Mapping[str, Any] = {} if seen is None else seen.body
     culprits = told.get("culprits", {"total": 0, "named": []})
-    return {
-        "run": str(row.run_id),
-        "evidence": None if seen is None else shapes.number(seen.evidence),
-        "scopes": told.get("scopes", {}),
-        "threshold": 1 / Settings().alpha,
-        "open": seen is not None and seen.open,
-        "since_run": None if seen is None or seen.since_run is None else str(seen.since_run),
-        "severity": told.get("severity"),
-        "reason": told.get("reason"),
-        "lost": None if seen is None else seen.lost,
-        "worse": None if seen is None else seen.worse,
-        "usual": told.get("usual"),
-        "unknown": told.get("unknown", 0),
-        "groups": told.get("groups", []),
-        "culprits": culprits,
-        "drift": told.get("drift"),
-    }
+    return DetectorView(
+        run=str(row.run_id),
+        evidence=None if seen is None else shapes.number(seen.evidence),
+        scopes=told.get("scopes", {}),
+        threshold=1 / Settings().alpha,
+        open=seen is not None and seen.open,
+        since_run=None if seen is None or seen.since_run is None else str(seen.since_run),
+        severity=None if told.get("severity") is None else Severity(told["severity"]),
+        reason=told.get("reason"),
+        lost=None if seen is None else seen.lost,
+        worse=None if seen is None else seen.worse,
+        usual=told.get("usual"),
+        unknown=told.get("unknown", 0),
+        groups=told.get("groups", []),
+        culprits=culprits,
+        drift=told.get("drift"),
+    )

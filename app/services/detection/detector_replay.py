@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.detection import Change, Observation, Reading
+from app.domain.detection.views import Action
 from app.domain.runs.evaluation import Panel
 from app.domain.runs.run_inputs import RunInputs
 from app.services.catalog.run_inputs import load_inputs
-from app.services.detection.detectors import Action, Detector, Gauge, Sighting, advance, close_of, learn_on, seen
+from app.services.detection.detectors import Detector, Gauge, Sighting, advance, close_of, learn_on, seen
 from app.services.lookup import find_check
 from app.store.detection import detectors
 from app.store.detection.detectors import ChoiceRow, DetectionRow, Frozen

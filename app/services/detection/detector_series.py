@@ -1,9 +1,10 @@
 """The evidence of harm over time: what the detector of a check made of each run, one number each."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from app.domain.detection import Settings
+from app.domain.detection.views import EvidencePoint, EvidenceSeries
 from app.formats.history import shapes
 from app.services.lookup import find_check
 from app.store.engine import Store
@@ -16,7 +17,7 @@ MOST_RUNS: Final = 10_000
 
 def evidence(
     store: Store, slug: str, *, start: int, end: int, points: int, most_runs: int = MOST_RUNS
-) -> dict[str, Any]:
+) -> EvidenceSeries:
     """Read the evidence of a period in at most `points` points, each the run of its stretch with most of it."""
     with store.read() as connection:
         check = find_check(connection, slug)
@@ -37,15 +38,15 @@ def _blocks(found: Sequence[Sight], points: int) -> list[Sequence[Sight]]:
     return [found[place : place + size] for place in range(0, len(found), size)]
 
 
-def _point(block: Sequence[Sight]) -> dict[str, Any]:
+def _point(block: Sequence[Sight]) -> EvidencePoint:
     """Shape the worst of some runs in a row: an alarm is not to be averaged away."""
     worst = max(block, key=lambda one: -1.0 if one.evidence is None else one.evidence)
-    return {
-        "at": shapes.time_text(worst.at),
-        "run": str(worst.run_id),
-        "runs": len(block),
-        "evidence": shapes.number(worst.evidence),
-        "lost": worst.lost,
-        "worse": worst.worse,
-        "open": any(one.open for one in block),
-    }
+    return EvidencePoint(
+        at=shapes.time_text(worst.at),
+        run=str(worst.run_id),
+        runs=len(block),
+        evidence=shapes.number(worst.evidence),
+        lost=worst.lost,
+        worse=worst.worse,
+        open=any(one.open for one in block),
+    )

@@ -22,6 +22,7 @@ from app.domain.detection import (
     pack_baseline,
     unpack_baseline,
 )
+from app.domain.detection.views import Action
 from app.domain.model import RuleKind
 from app.domain.runs.drops import NO_BASELINE, Column, drops
 from app.domain.runs.measures import MEASURES_VERSION
@@ -29,7 +30,6 @@ from app.domain.runs.run_inputs import RunInputs
 from app.services.detection import detector_reports, score_drift
 from app.services.detection.baseline_means import Means, means_of_runs, unpack_means
 from app.services.detection.detectors import (
-    Action,
     Detector,
     Gauge,
     Learned,

@@ -6,7 +6,6 @@ domain's business; who writes what, watching's.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -29,6 +28,7 @@ from app.domain.detection import (
 from app.domain.detection.check_tracker import learned as with_baseline
 from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS, learn
 from app.domain.detection.realignment import realign
+from app.domain.detection.views import Action
 from app.domain.model import Rule, RuleKind
 from app.domain.runs.evaluation import Yardstick
 from app.domain.runs.measures import MEASURES_VERSION, Measure
@@ -41,14 +41,6 @@ Floats = NDArray[np.float64]
 Fails = NDArray[np.int8]
 
 _QUALITY_DEPTH: Final = 10
-
-
-class Action(StrEnum):
-    """What people can say about what a check is compared with."""
-
-    ACCEPTED = "accepted"
-    PINNED = "pinned"
-    MOVING = "moving"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.domain.model import Rule, RuleKind, Severity
+from app.domain.detection.views import BoundLine, NormalRange
+from app.domain.model import Bound, Rule, RuleKind, Severity
 from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.catalog.documents import CheckDocument
 from app.formats.history import shapes
@@ -20,7 +21,7 @@ _ENOUGH: Final = 0.5
 """Of these runs, the share that must still be there: what the others had is not known."""
 
 
-def usual(connection: Connection, source: series.Source, name: str) -> dict[str, Any] | None:
+def usual(connection: Connection, source: series.Source, name: str) -> NormalRange | None:
     """Say between which values a measure lay in 98 % of the runs the baseline in force was learned from.
 
     None where nothing has been learned yet, and where too few of these runs are still kept.
@@ -36,36 +37,35 @@ def usual(connection: Connection, source: series.Source, name: str) -> dict[str,
     if not values or len(values) < _ENOUGH * baseline.runs:
         return None
     low, high = np.quantile(values, QUANTILES).tolist()
-    return {
-        "low": shapes.number(low),
-        "mean": shapes.number(float(np.mean(values))),
-        "high": shapes.number(high),
-        "runs": len(values),
-        "first_run": str(baseline.first_run),
-        "last_run": str(baseline.last_run),
-    }
+    return NormalRange(
+        low=shapes.rounded(low),
+        mean=shapes.rounded(float(np.mean(values))),
+        high=shapes.rounded(high),
+        runs=len(values),
+        first_run=str(baseline.first_run),
+        last_run=str(baseline.last_run),
+    )
 
 
-def lines(
-    check: Mapping[str, Any], measure: str, category: str | None, known: Mapping[str, Any] | None
-) -> list[dict[str, Any]]:
+def lines(check: Mapping[str, Any], measure: str, category: str | None, known: NormalRange | None) -> list[BoundLine]:
     """List the bounds of the rules in force on a measure; that of a drop is told from the mean of what is usual."""
-    found: list[dict[str, Any]] = []
+    found: list[BoundLine] = []
     for rule in rules_in_force(CheckDocument.model_validate(check).rules):
         if rule.measure != measure or rule.category != category:
             continue
         for severity, bound in ((Severity.WARNING, rule.warning), (Severity.CRITICAL, rule.critical)):
-            line = None if bound is None else _line(rule, bound.below, bound.above, bound.by, known)
+            line = None if bound is None else _line(rule, severity, bound, known)
             if line is not None:
-                found.append({"rule": rule.key, "severity": str(severity), **line})
+                found.append(line)
     return found
 
 
-def _line(
-    rule: Rule, below: float | None, above: float | None, by: float | None, known: Mapping[str, Any] | None
-) -> dict[str, Any] | None:
-    if rule.kind is RuleKind.THRESHOLD:
-        return {"bad": "below", "value": below} if below is not None else {"bad": "above", "value": above}
-    if rule.kind is RuleKind.DROP and by is not None and known is not None:
-        return {"bad": "below", "value": shapes.number(known["mean"] - by), "by": by}
+def _line(rule: Rule, severity: Severity, bound: Bound, known: NormalRange | None) -> BoundLine | None:
+    if rule.kind is RuleKind.THRESHOLD and bound.below is not None:
+        return {"rule": rule.key, "severity": severity, "bad": "below", "value": bound.below}
+    if rule.kind is RuleKind.THRESHOLD and bound.above is not None:
+        return {"rule": rule.key, "severity": severity, "bad": "above", "value": bound.above}
+    if rule.kind is RuleKind.DROP and bound.by is not None and known is not None:
+        value = shapes.rounded(known.mean - bound.by)
+        return {"rule": rule.key, "severity": severity, "bad": "below", "value": value, "by": bound.by}
     return None

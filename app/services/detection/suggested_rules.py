@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from app.domain.alerts.rules import COVERAGE, default_rule_key, is_silent_about_quality
 from app.domain.alerts.suggested_bounds import suggested_bound
+from app.domain.detection.views import SuggestedRule, SuggestedRuleBody, SuggestedRules
 from app.domain.model import RuleKind
 from app.domain.runs.measures import Measure, mean_name
 from app.formats.alerts.rule_documents import RuleDocument
@@ -22,7 +23,7 @@ from app.store.history import series
 _DEEP: Final = 10
 
 
-def suggest(store: Store, slug: str) -> dict[str, Any]:
+def suggest(store: Store, slug: str) -> SuggestedRules:
     """Bounds that a check has never been below while all was well, with the rules that would watch them.
 
     Empty, with a note, until a baseline stands. Raises NotFoundError.
@@ -32,14 +33,14 @@ def suggest(store: Store, slug: str) -> dict[str, Any]:
         document = CheckDocument.model_validate(check.body)
         source = series.Source(check_id=check.id)
         found = [_suggestion(connection, source, document, name) for name in _measures(document)]
-    warm_up = baselines.show(store, slug)["warm_up"]
-    return {
-        "check": slug,
-        "note": None if warm_up is None else warm_up["summary"],
-        "revision": check.revision,
-        "managed_by": check.managed_by,
-        "rules": [one for one in found if one is not None],
-    }
+    warm_up = baselines.show(store, slug).warm_up
+    return SuggestedRules(
+        check=slug,
+        note=None if warm_up is None else warm_up.summary,
+        revision=check.revision,
+        managed_by=check.managed_by,
+        rules=[one for one in found if one is not None],
+    )
 
 
 def adopt(store: Store, vault: Vault, slug: str, rule: Mapping[str, Any], *, revision: int, now: datetime) -> None:
@@ -63,22 +64,22 @@ def _measures(document: CheckDocument) -> list[str]:
 
 def _suggestion(
     connection: Connection, source: series.Source, document: CheckDocument, measure: str
-) -> dict[str, Any] | None:
+) -> SuggestedRule | None:
     known = normal_range.usual(connection, source, measure)
-    below = None if known is None else suggested_bound(known["low"])
+    below = None if known is None else suggested_bound(known.low)
     if known is None or below is None:
         return None
-    rule = {"kind": str(RuleKind.THRESHOLD), "measure": measure, "critical": {"below": below}}
+    rule: SuggestedRuleBody = {"kind": RuleKind.THRESHOLD, "measure": measure, "critical": {"below": below}}
     lines = [RuleDocument.model_validate(one) for one in [*_default(document), rule]]
-    return {
-        "measure": measure,
-        "below": below,
-        "usual_low": known["low"],
-        "runs": known["runs"],
-        "rule": rule,
-        "yaml": rules_yaml(lines),
-        "watched_by": _watching(document.rules, measure),
-    }
+    return SuggestedRule(
+        measure=measure,
+        below=below,
+        usual_low=known.low,
+        runs=known.runs,
+        rule=rule,
+        yaml=rules_yaml(lines),
+        watched_by=_watching(document.rules, measure),
+    )
 
 
 def _watching(rules: Sequence[RuleDocument], measure: str) -> str | None:

@@ -99,7 +99,7 @@ class CanaryDetail:
 
 def one_canary(store: Store, slug: str, key: str) -> CanaryDetail:
     """Read a canary of a check, archived ones included. Raises NotFoundError where either is not there."""
-    states = charts.canary_history(store, slug, key, limit=STATES)["items"]
+    states = charts.canary_history(store, slug, key, limit=STATES).items
     with store.read() as connection:
         check = find_check(connection, slug)
         row = _canary(connection, check, key)

@@ -3,11 +3,11 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
 from app.domain.history.gaps import Gap, Span, Why, gaps
-from app.domain.model import Verdict
+from app.domain.history.views import CanaryHistory, IndexMark, MeasureSeries, SeriesAlert, SeriesGap, SeriesPoint
+from app.domain.model import Severity, Verdict
 from app.domain.runs.evaluation import unpack_reasons
 from app.domain.runs.measures import mean_name, parse_measure
 from app.formats.fields import shortened
@@ -38,7 +38,7 @@ def series(
     end: int,
     points: int,
     version: str | None = None,
-) -> dict[str, Any]:
+) -> MeasureSeries:
     """Read a measure of a check over time, in at most `points` points: single runs, hours or days, as fits.
 
     With a measures `version` it is that of the runs re-scored as it. `gaps` say where nothing is known;
@@ -73,18 +73,18 @@ def series(
         "to": shapes.time_text(end),
         "seconds": found.seconds or None,
         "points": [_point(point) for point in thinned(found.points, points, empty)],
-        "marks": [{"at": shapes.time_text(at), "index_version": version} for at, version in marks],
+        "marks": [IndexMark(at=shapes.time_text(at), index_version=version) for at, version in marks],
         "gaps": [_gap(gap, why, single=not found.seconds) for gap, why in zip(empty, reasons, strict=True)],
         "usual": known,
         "lines": normal_range.lines(check.body, measure, category, known),
         "alerts": [
-            {
-                "id": str(one.id),
-                "rule": one.rule,
-                "severity": one.severity,
-                "opened_at": shapes.time_text(one.opened_at),
-                "resolved_at": shapes.time_text(one.resolved_at),
-            }
+            SeriesAlert(
+                id=str(one.id),
+                rule=one.rule,
+                severity=Severity(one.severity),
+                opened_at=shapes.time_text(one.opened_at),
+                resolved_at=shapes.time_text(one.resolved_at),
+            )
             for one in alerts
         ],
     }
@@ -131,28 +131,28 @@ def _reasons(
     return [known.get(gap.start) for gap in empty]
 
 
-def _gap(gap: Gap, why: Why | None, *, single: bool) -> dict[str, Any]:
+def _gap(gap: Gap, why: Why | None, *, single: bool) -> SeriesGap:
     return {
         "from": shapes.time_text(gap.start),
         "to": shapes.time_text(gap.end),
-        "why": None if why is None else str(why),
+        "why": why,
         "runs": len(gap.runs) if single else None,
         "first_run": str(gap.runs[0]) if gap.runs else None,
         "last_run": str(gap.runs[-1]) if gap.runs else None,
     }
 
 
-def _point(point: stored.Point) -> dict[str, Any]:
-    return {
-        "at": shapes.time_text(point.at),
-        "mean": shapes.number(point.mean),
-        "min": shapes.number(point.min),
-        "max": shapes.number(point.max),
-        "runs": point.runs,
-        "first_run": None if point.first_run is None else str(point.first_run),
-        "last_run": None if point.last_run is None else str(point.last_run),
-        "unknown": point.unknown,
-    }
+def _point(point: stored.Point) -> SeriesPoint:
+    return SeriesPoint(
+        at=shapes.time_text(point.at),
+        mean=shapes.number(point.mean),
+        min=shapes.number(point.min),
+        max=shapes.number(point.max),
+        runs=point.runs,
+        first_run=None if point.first_run is None else str(point.first_run),
+        last_run=None if point.last_run is None else str(point.last_run),
+        unknown=point.unknown,
+    )
 
 
 def measures_kept(store: Store, slug: str) -> dict[str, list[str]]:
@@ -179,7 +179,7 @@ def _known_name(measure: str) -> str:
         return measure
 
 
-def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> dict[str, Any]:
+def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> CanaryHistory:
     """Read the states a canary of a check went through, newest first."""
     with store.read() as connection:
         check = find_check(connection, slug)
@@ -192,13 +192,13 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> di
         times = results.run_times(connection, [*(state.first_run for state in states), *ends])
         rankings = results.read_rankings(connection, [state.ranking_id for state in states])
         names = {layout: results.layout_names(connection, layout) for layout in {s.layout_id for s in states}}
-    return {
-        "check": slug,
-        "key": key,
-        "items": [
+    return CanaryHistory(
+        check=slug,
+        key=key,
+        items=[
             {
-                "verdict": str(Verdict.DEGRADED if state.reasons else Verdict.HEALTHY),
-                "reasons": [str(reason) for reason in unpack_reasons(state.reasons)],
+                "verdict": Verdict.DEGRADED if state.reasons else Verdict.HEALTHY,
+                "reasons": list(unpack_reasons(state.reasons)),
                 "first_run": str(state.first_run),
                 "from": shapes.time_text(times.get(state.first_run)),
                 "last_run": str(state.last_run) if state.last_run is not None else None,
@@ -209,7 +209,7 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> di
             }
             for state in states
         ],
-    }
+    )
 
 
 def _expect_kept(store: Store, check_id: int, name: str, category: str | None) -> None:

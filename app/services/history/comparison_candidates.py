@@ -65,8 +65,8 @@ def _before(connection: Connection, run: RunRow) -> list[RunRow]:
 def _baseline(store: Store, run: RunRow) -> str | None:
     """Give the run of the baseline that is left of it: raw history is forgotten before what was learned of it."""
     shown = baselines.show(store, run.check)
-    learned = shown["learned"]
-    found = shown["run"] or (learned["last_run"] if learned else None)
+    learned = shown.learned
+    found = shown.run or (learned.last_run if learned else None)
     if found is None or found == str(run.id):
         return None
     with store.read() as connection:

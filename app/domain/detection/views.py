@@ -1,0 +1,213 @@
+"""What is shown of baselines, detectors and evidence of harm; parts that a run stores are typed as they are stored."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from app.domain.model import RuleKind, Severity
+from app.domain.views import TimeText
+
+
+class Action(StrEnum):
+    """What people can say about what a check is compared with."""
+
+    ACCEPTED = "accepted"
+    PINNED = "pinned"
+    MOVING = "moving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineChoice:
+    """What somebody said a check is to be compared with."""
+
+    action: Action
+    run: str | None
+    """The run that was pinned."""
+    after_run: str | None
+    """The newest ended run of that moment."""
+    at: TimeText
+    by: str
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedBaseline:
+    """Of which runs a baseline was learned."""
+
+    runs: int
+    deterministic: bool
+    first_run: str
+    last_run: str
+    at: TimeText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUpView:
+    """How far learning is while no baseline stands."""
+
+    summary: str
+    identical_runs: int
+    identical_runs_needed: int
+    runs: int
+    runs_needed: int
+    note: str | None
+
+
+class StoredCulprit(TypedDict):
+    """A canary the detector named."""
+
+    key: str
+    signal: Literal["lost", "worse"]
+    evidence: float | None
+
+
+class StoredCulprits(TypedDict):
+    """How many canaries the detector named, and the strongest of them."""
+
+    total: int
+    named: Sequence[StoredCulprit]
+
+
+class StoredDrift(TypedDict):
+    """How far the scores of first hits are from their baseline."""
+
+    kind: Literal["none", "scores", "scores_and_rankings", "unknown"]
+    reason: str
+    median_z: float | None
+    overlap: float | None
+    canaries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectorView:
+    """What the detector of a check said of the newest run."""
+
+    run: str
+    evidence: float | None
+    scopes: Mapping[str, float]
+    """What the evidence is the average of."""
+    threshold: float
+    """An alarm is raised at so much evidence."""
+    open: bool
+    since_run: str | None
+    severity: Severity | None
+    reason: str | None
+    lost: int | None
+    worse: int | None
+    usual: Sequence[int] | None
+    """The 99 % quantiles of `lost` and `worse`."""
+    unknown: int
+    groups: Sequence[str]
+    culprits: StoredCulprits
+    drift: StoredDrift | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineView:
+    """What a check is compared with, what was learned of it, and how its detector stands."""
+
+    check: str
+    mode: Literal["pinned", "moving"]
+    run: str | None
+    since: BaselineChoice | None
+    pending: bool
+    """The newest choice takes effect with the next run."""
+    learned: LearnedBaseline | None
+    warm_up: WarmUpView | None
+    waits: str | None
+    """Why nothing is learned at the moment."""
+    detector: DetectorView | None
+    choices: Sequence[BaselineChoice]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalRange:
+    """Between which values a measure lay in 98 % of the runs the baseline in force was learned from."""
+
+    low: float
+    mean: float
+    high: float
+    runs: int
+    first_run: str
+    last_run: str
+
+
+class BoundLine(TypedDict):
+    """A bound of a rule, as charts draw it."""
+
+    rule: str
+    severity: Severity
+    bad: Literal["below", "above"]
+    value: float
+    by: NotRequired[float]
+    """Of a drop: how far below the mean of what is usual."""
+
+
+class SuggestedBound(TypedDict):
+    """Where a suggested rule alerts."""
+
+    below: float
+
+
+class SuggestedRuleBody(TypedDict):
+    """A suggested rule, as documents write it."""
+
+    kind: Literal[RuleKind.THRESHOLD]
+    measure: str
+    critical: SuggestedBound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuggestedRule:
+    """A bound that a check has never been below while all was well, with the rule that would watch it."""
+
+    measure: str
+    below: float
+    usual_low: float
+    runs: int
+    rule: SuggestedRuleBody
+    yaml: str
+    watched_by: str | None
+    """The rule that bounds the measure already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuggestedRules:
+    """Rules suggested for a check from its baseline; empty, with a note, until one stands."""
+
+    check: str
+    note: str | None
+    revision: int
+    managed_by: str
+    rules: Sequence[SuggestedRule]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidencePoint:
+    """The run of a stretch with most evidence of harm."""
+
+    at: TimeText
+    run: str
+    runs: int
+    evidence: float | None
+    """None while the detector was still learning what is usual."""
+    lost: int | None
+    worse: int | None
+    open: bool
+
+
+EvidenceSeries = TypedDict(
+    "EvidenceSeries",
+    {
+        "check": str,
+        "from": TimeText,
+        "to": TimeText,
+        "since": TimeText,
+        "threshold": float,
+        "points": Sequence[EvidencePoint],
+    },
+)
+"""The evidence of harm a detector had after each run, against the line it alarms at."""

@@ -1,0 +1,105 @@
+"""What is shown of the past: charts of a measure, and the states canaries went through."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from typing_extensions import TypedDict
+
+from app.domain.detection.views import BoundLine, NormalRange
+from app.domain.history.gaps import Why
+from app.domain.model import Reason, Severity, Verdict
+from app.domain.views import TimeText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesPoint:
+    """A single run, or the mean of several with the least and the greatest value."""
+
+    at: TimeText
+    mean: float | None
+    min: float | None
+    max: float | None
+    runs: int
+    first_run: str | None
+    last_run: str | None
+    unknown: bool
+    """The verdict of the run is unknown: the little it measured is shown, and no gap is closed by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexMark:
+    """A moment at which the index version changed."""
+
+    at: TimeText
+    index_version: str
+
+
+SeriesGap = TypedDict(
+    "SeriesGap",
+    {
+        "from": TimeText,
+        "to": TimeText,
+        "why": Why | None,
+        "runs": int | None,
+        "first_run": str | None,
+        "last_run": str | None,
+    },
+)
+"""A stretch without a measurement, and why there is none where that is still known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesAlert:
+    """An alert that was open within the period of a chart."""
+
+    id: str
+    rule: str
+    severity: Severity
+    opened_at: TimeText
+    resolved_at: TimeText | None
+
+
+MeasureSeries = TypedDict(
+    "MeasureSeries",
+    {
+        "check": str,
+        "measure": str,
+        "category": str | None,
+        "measures_version": str | None,
+        "from": TimeText,
+        "to": TimeText,
+        "seconds": int | None,
+        "points": Sequence[SeriesPoint],
+        "marks": Sequence[IndexMark],
+        "gaps": Sequence[SeriesGap],
+        "usual": NormalRange | None,
+        "lines": Sequence[BoundLine],
+        "alerts": Sequence[SeriesAlert],
+    },
+)
+"""A measure of a check over time; `seconds` is what a point covers, None where it is a single run."""
+
+CanaryState = TypedDict(
+    "CanaryState",
+    {
+        "verdict": Verdict,
+        "reasons": Sequence[Reason],
+        "first_run": str,
+        "from": TimeText | None,
+        "last_run": str | None,
+        "until": TimeText | None,
+        "top_score": float | None,
+        "measures": Mapping[str, float | None],
+        "ranking": Sequence[str],
+    },
+)
+"""What held for a canary from one run to another; `last_run` is None while it still holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryHistory:
+    """The states a canary of a check went through, newest first."""
+
+    check: str
+    key: str
+    items: Sequence[CanaryState]

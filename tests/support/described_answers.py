@@ -1,0 +1,98 @@
+"""Answers held against the API's description: each has the schema of its route, and nothing the schema does not name.
+
+A client of `watched` is checked with every answer it gets, so that each test of the API is one of its description too.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from jsonschema import Draft202012Validator
+
+JSON = "application/json"
+
+
+def closed(schema: Any) -> Any:
+    """Give the schema that refuses what it does not name: objects with properties take no others."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    whole = {name: closed(part) for name, part in schema.items()}
+    if isinstance(whole.get("properties"), dict) and whole.get("type") == "object":
+        whole.setdefault("additionalProperties", False)
+    return whole
+
+
+class Description:
+    """The description of an app, by which answers are judged."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+        self._closed = {"components": closed(document["components"])}
+        # Templates with fewer parameters first: `/runs/{id}` does not swallow a fixed name.
+        ordered = sorted(document["paths"], key=lambda path: path.count("{"))
+        self._paths = [(re.compile(re.sub(r"\{[^}]+\}", "[^/]+", path)), path) for path in ordered]
+        self._validators: dict[tuple[str, str, str], Draft202012Validator | None] = {}
+
+    def template(self, path: str) -> str | None:
+        """Find the path of the description that an address is one of; None for pages and files."""
+        return next((template for pattern, template in self._paths if pattern.fullmatch(path)), None)
+
+    def schemas(self) -> dict[tuple[str, str, str], Mapping[str, Any]]:
+        """Give the schemas of JSON answers of success, by method, path and status."""
+        return {
+            (method.upper(), path, status): answer["content"][JSON].get("schema", {})
+            for path, methods in self.document["paths"].items()
+            for method, operation in methods.items()
+            for status, answer in operation["responses"].items()
+            if status.startswith("2") and JSON in answer.get("content", {})
+        }
+
+    def problems(self, method: str, path: str, status: int, body: Any) -> list[str]:
+        """List what of an answer is not as described, each with its place."""
+        template = self.template(path)
+        if template is None:
+            return []
+        name = (method, template, str(status))
+        if name not in self._validators:
+            schema = self.schemas().get(name)
+            whole = None if schema is None else {**self._closed, **closed(schema)}
+            self._validators[name] = None if whole is None else Draft202012Validator(whole)
+        validator = self._validators[name]
+        if validator is None:
+            return [f"{method} {template}: status {status} has no description"]
+        return [
+            f"{method} {template} {status} at {error.json_path}: {error.message[:300]}"
+            for error in validator.iter_errors(body)
+        ]
+
+
+_MADE: list[Description] = []
+
+
+def description(app: FastAPI) -> Description:
+    """Give the description of an app; all apps of a process have the same routes."""
+    if not _MADE:
+        _MADE.append(Description(app.openapi()))
+    return _MADE[0]
+
+
+def watched(client: TestClient) -> TestClient:
+    """Give the client back, which from now on fails with an answer that is not as described."""
+
+    def judge(answer: httpx2.Response) -> None:
+        kind = answer.headers.get("content-type", "").partition(";")[0]
+        of_api = answer.url.path.startswith("/v1/") and kind == JSON
+        if not (answer.is_success and of_api and answer.read()):  # HEAD and 204 have no body
+            return
+        found = description(client.app).problems(  # type: ignore[arg-type] # it is a FastAPI
+            answer.request.method, answer.url.path, answer.status_code, answer.json()
+        )
+        assert not found, "\n".join(found[:10])
+
+    client.event_hooks["response"].append(judge)
+    return client
