@@ -9,7 +9,7 @@ import argparse
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from app.services.history import retention
-from app.store.engine import Connection, Store, to_us
+from app.store.engine import Connection, StagedRows, Store, to_us
 from app.store.migrate import migrate
 from app.store.runs.recording import RankingBody
 
@@ -55,9 +55,9 @@ class Timed(Store):
         self.writes: list[float] = []
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
+    def write(self, staged: Sequence[StagedRows] = ()) -> Iterator[Connection]:
         """Open a writing transaction, timed."""
-        with super().write() as connection:
+        with super().write(staged) as connection:
             began = time.perf_counter()
             yield connection
         self.writes.append(time.perf_counter() - began)

@@ -11,9 +11,11 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +40,8 @@ _CACHE = "coalmine_cache"
 _CONTENT_LOCK = 0xC0A2
 _ALONE_LOCK = 0xC0A3
 _IN_LIST = 400  # bound values, below every driver's limit
+_STAGED_VALUES = 8_000
+"""Bound by one statement; SQLite takes 32,766. A row at a time would give up its turn to another thread each time."""
 _T = TypeVar("_T")
 
 Moment = int | sa.BindParameter[int]
@@ -48,6 +52,15 @@ ValueT = TypeVar("ValueT")
 
 BodyReader = Callable[[str, str, bool], dict[str, Any]]
 """(kind, stored JSON, whether secrets are stored with it) -> the body of a definition or a canary."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedRows:
+    """Rows that a writing transaction selects from, made ready before it: see `Store.write` and `staged_table`."""
+
+    name: str
+    columns: Mapping[str, TypeEngine[Any]]
+    rows: Sequence[tuple[Any, ...]]
 
 
 def body_as_stored(_kind: str, text: str, _secrets_set: bool) -> dict[str, Any]:  # noqa: FBT001 - a `BodyReader`
@@ -99,11 +112,14 @@ class Store:
             yield connection
 
     @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """Open the one transaction of a service function; committed on leaving, rolled back on an exception."""
-        with _said_plainly(), self._turn():
+    def write(self, staged: Sequence[StagedRows] = ()) -> Iterator[Connection]:
+        """Open the one transaction of a service function; committed on leaving, rolled back on an exception.
+
+        What is `staged` is at hand in it, made ready while others still write.
+        """
+        with _said_plainly(), self._staging(staged) as prepared, self._turn():
             try:
-                with self._writer.begin() as connection:
+                with self._transaction(prepared) as connection:
                     yield connection
             except (DBAPIError, sqlite3.Error) as error:
                 if _refuses_writes(error):
@@ -112,6 +128,28 @@ class Store:
             failure = self._write_failure
             if failure is not None and time.monotonic() - failure[1] > WRITE_FAILURE_SECONDS:
                 self._write_failure = None
+
+    @contextmanager
+    def _staging(self, staged: Sequence[StagedRows]) -> Iterator[Connection | None]:
+        """Fill temporary tables of a connection, which on SQLite are in memory and of nobody else's concern.
+
+        None where nothing is staged: a connection is taken for a turn then, not while waiting for one.
+        """
+        if not staged or self.dialect != "sqlite":
+            yield None
+            return
+        with self.engine.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            driver.execute("PRAGMA temp_store = MEMORY")
+            try:
+                for rows in staged:
+                    _fill_temporary(driver, rows)
+                yield connection.execution_options(**{_WRITES: True})
+            finally:
+                driver.execute("PRAGMA temp_store = DEFAULT")  # drops them
+
+    def _transaction(self, prepared: Connection | None) -> AbstractContextManager[Connection]:
+        return self._writer.begin() if prepared is None else _begun(prepared)
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
@@ -279,6 +317,29 @@ def numbers(connection: Connection, name: str, columns: Sequence[str], rows: Seq
     return row_table(connection, name, dict.fromkeys(columns, sa.BigInteger()), rows)
 
 
+def staged_table(connection: Connection, staged: StagedRows) -> sa.FromClause:
+    """Give staged rows as a table to select from; `place` counts them from 1."""
+    if connection.dialect.name == "sqlite":
+        columns = [sa.column(name, type_) for name, type_ in staged.columns.items()]
+        return sa.table(staged.name, sa.column("place", sa.BigInteger), *columns, schema="temp")
+    lists = [
+        sa.literal([row[at] for row in staged.rows], sa.ARRAY(type_))
+        for at, type_ in enumerate(staged.columns.values())
+    ]
+    each = sa.func.unnest(*lists).table_valued(
+        *(sa.column(name, type_) for name, type_ in staged.columns.items()),
+        with_ordinality="place",
+    )
+    return sa.select(*each.render_derived().c).subquery(staged.name)
+
+
+def new_ids(connection: Connection, table: Table, place: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
+    """Give the ids of rows to be inserted, counted by their `place` from 1."""
+    if connection.dialect.name == "sqlite":  # the one writer: nobody else takes them meanwhile
+        return sa.select(sa.func.coalesce(sa.func.max(table.c.id), 0)).scalar_subquery() + place
+    return sa.func.nextval(sa.func.pg_get_serial_sequence(table.name, table.c.id.name), type_=sa.BigInteger)
+
+
 def insert_selected(connection: Connection, table: Table, columns: Sequence[str], rows: sa.Select[Any]) -> None:
     """Insert what a query yields, passing over rows a unique constraint already holds."""
     found = rows.where(sa.true())  # SQLite: without a WHERE it takes ON CONFLICT for a join
@@ -391,6 +452,21 @@ def _prepare_postgresql(busy_milliseconds: int, connection: Any, _record: object
 
 def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITES) else "BEGIN")
+
+
+@contextmanager
+def _begun(connection: Connection) -> Iterator[Connection]:
+    with connection.begin():
+        yield connection
+
+
+def _fill_temporary(driver: Any, staged: StagedRows) -> None:
+    names = list(staged.columns)
+    driver.execute(f"CREATE TEMP TABLE {staged.name} (place INTEGER PRIMARY KEY, {', '.join(names)})")
+    one = f"({', '.join('?' * len(names))})"
+    for block in blocks(staged.rows, _STAGED_VALUES // len(names)):
+        insert = f"INSERT INTO temp.{staged.name} ({', '.join(names)}) VALUES {', '.join([one] * len(block))}"  # noqa: S608 - names of ours
+        driver.execute(insert, list(chain.from_iterable(block)))
 
 
 def _dialect_insert(connection: Connection, table: Table) -> Any:

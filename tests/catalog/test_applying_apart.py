@@ -1,6 +1,6 @@
 """Suites are planned before the transaction that writes them, and anew where another change came first."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,11 +10,11 @@ import sqlalchemy as sa
 from app.domain.errors import ConflictError
 from app.formats.catalog.documents import CanaryDocument, HookDocument, SuiteDocument
 from app.formats.validation_messages import parse_document
-from app.services.catalog import applying, definitions, inline_checks
+from app.services.catalog import applying, definitions, inline_checks, suite_plans
 from app.services.catalog.references import API
 from app.store.engine import Store
 from tests.support.fakes import START
-from tests.support.world import HOOK, RETRIEVER, World, canary, documents
+from tests.support.world import HOOK, RETRIEVER, World, canary, documents, race
 
 
 def _other_process(store: Store) -> Store:
@@ -85,21 +85,89 @@ def test_a_secret_that_is_replaced_while_a_check_keeps_it_stays_replaced(store: 
     world.apply(_suite(["ant"]))
     before, after = ({**HOOK, "slug": "pager", "secret": f"whsec_{letter * 32}"} for letter in "AB")
     definitions.put(store, world.vault, "hook", parse_document(HookDocument, before), now=START)
-    replacing = [parse_document(HookDocument, after)]
-    other = _other_process(store)
+    replacing = parse_document(HookDocument, after)
 
-    def replace(connection: sa.Connection) -> None:
-        if connection.get_execution_options().get("coalmine_writes") and replacing:
-            definitions.put(other, world.vault, "hook", replacing.pop(), now=START)
+    def replace(other: Store) -> None:
+        definitions.put(other, world.vault, "hook", replacing, now=START)
 
     check = {"slug": "watch", "suite": "suite", "retriever": RETRIEVER, "schedule": {"every": "5m"}}
-    sa.event.listen(store.engine, "begin", replace, insert=True)
-    with pytest.raises(ConflictError, match="hook 'pager' was changed"):
+    with pytest.raises(ConflictError, match="hook 'pager' was changed"), overtaken(store, replace):
         inline_checks.put(
             store, world.vault, {**check, "hooks": [{**HOOK, "slug": "pager", "secret": None}]}, now=START
         )
-    other.close()
     assert definitions.stored_secrets(store, world.vault, "hook", "pager") == {"secret": after["secret"]}
+
+
+@contextmanager
+def overtaken(store: Store, *acts: Callable[[Store], object]) -> Iterator[None]:
+    """Let each act, as if of another process, come between a plan and the transaction that writes it."""
+    other, left = _other_process(store), list(acts)
+
+    def overtake(connection: sa.Connection) -> None:
+        if connection.get_execution_options().get("coalmine_writes") and left:
+            left.pop(0)(other)
+
+    sa.event.listen(store.engine, "begin", overtake, insert=True)
+    try:
+        yield
+    finally:
+        sa.event.remove(store.engine, "begin", overtake)
+        other.close()
+    assert not left
+
+
+def _put(*keys: str, **more: Any) -> Callable[[Store], object]:
+    """Give what puts these canaries into the suite, beside those it has."""
+    given = [parse_document(CanaryDocument, canary(key, **more)) for key in keys]
+    return lambda store: definitions.put_canaries(store, "suite", given, now=START, with_suite=True)
+
+
+def _replace(*keys: str) -> Callable[[Store], object]:
+    """Give what makes these the canaries of the suite."""
+    wanted = parse_document(SuiteDocument, {"slug": "suite", "canaries": [canary(key) for key in keys]})
+    return lambda store: definitions.put_suite(store, wanted, now=START)
+
+
+def _keys(store: Store) -> list[str]:
+    return sorted(row.key for row in definitions.list_canaries(store, "suite"))
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["of a suite", "of a new suite"])
+def test_a_suite_that_is_put_replaces_what_came_in_between(store: Store, *, there: bool) -> None:
+    if there:
+        _put("ant")(store)
+    with overtaken(store, _put("bee", "cat", category="procedural")):
+        _replace("cat", "dog")(store)
+    assert _keys(store) == ["cat", "dog"]
+    assert definitions.find_canary(store, "suite", "cat").body["category"] == "simple_factual"
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["of a suite", "of a new suite"])
+def test_canaries_that_are_put_stay_beside_what_came_in_between(store: Store, *, there: bool) -> None:
+    if there:
+        _put("ant")(store)
+    with overtaken(store, _put("bee"), _put("cat", category="procedural")):
+        _put("cat", "dog")(store)
+    assert _keys(store) == [*(["ant"] if there else []), "bee", "cat", "dog"]
+    assert definitions.find_canary(store, "suite", "cat").body["category"] == "simple_factual"
+
+
+def test_imports_at_once_both_end_and_one_of_them_is_in_force(store: Store) -> None:
+    def put(number: int) -> None:
+        keys = [f"{number}-{at}" for at in range(40)]
+        applying.apply(store, World(store=store).vault, documents(_suite(keys)), managed_by=API, now=START)
+
+    race(2, put)
+    assert {key.partition("-")[0] for key in _keys(store)} in ({"0"}, {"1"})
+    assert len(_keys(store)) == 40
+
+
+def test_whoever_is_overtaken_again_and_again_is_told_and_changes_nothing(store: Store) -> None:
+    _put("ant")(store)
+    others = [_put(f"bee-{number}") for number in range(suite_plans.ATTEMPTS)]
+    with pytest.raises(ConflictError, match="again and again"), overtaken(store, *others):
+        _replace("cat")(store)
+    assert _keys(store) == ["ant", *(f"bee-{number}" for number in range(suite_plans.ATTEMPTS))]
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["of a suite", "of a new suite"])
@@ -107,19 +175,7 @@ def test_a_change_that_comes_in_between_is_planned_for(store: Store, *, there: b
     world = World(store=store)
     if there:
         applying.apply(store, world.vault, documents(_suite(["ant"])), managed_by=API, now=START)
-    overtaking = [parse_document(CanaryDocument, canary("bee"))]
-    other = _other_process(store)
-
-    def overtake(connection: sa.Connection) -> None:
-        if connection.get_execution_options().get("coalmine_writes") and overtaking:
-            given = [overtaking.pop()]
-            definitions.put_canaries(other, "suite", given, now=START, with_suite=True)
-
-    sa.event.listen(store.engine, "begin", overtake, insert=True)
-    try:
+    with overtaken(store, _put("bee")):
         changes = applying.apply(store, world.vault, documents(_suite(["cat"])), managed_by=API, now=START)
-    finally:
-        sa.event.remove(store.engine, "begin", overtake)
-        other.close()
     assert ("archive", "suite/bee") in [(change.action, change.name) for change in changes]
     assert [row.key for row in definitions.list_canaries(store, "suite")] == ["cat"]

@@ -1,81 +1,27 @@
 """A suite is parsed once per version and process; what pages, requests and transactions cost does not grow by it."""
 
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from app.formats.catalog.documents import CheckDocument
-from app.formats.catalog.stored_bodies import read_body
 from app.formats.validation_messages import parse_document
 from app.services.catalog import definitions, suite_power
 from app.services.history import check_details, run_views, suite_views
 from app.services.history.suite_views import Filter
 from app.services.runs import rescoring
 from app.store.cache import ByteCache
-from app.store.engine import Store
 from tests.conftest import Databases
+from tests.support.counted_reads import Reads, counted_world
 from tests.support.pages_service import site
 from tests.support.world import CHECK, COVERAGE, World, canary, page, race, statements
 
 SMALL, LARGE = 10, 2_000
 OPENS_AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}}
-
-
-@dataclass
-class Reads:
-    """Counts what a store reads: canaries parsed, those of them within a write transaction, and rows on SQLite."""
-
-    parsed: int = 0
-    parsed_in_write: int = 0
-    rows: int = 0
-    _writing: set[int] = field(default_factory=set)
-
-    def body(self, kind: str, text: str, secrets_set: bool) -> dict[str, Any]:  # noqa: FBT001 - a `BodyReader`
-        """Read a stored body."""
-        if kind == "canary":
-            self.parsed += 1
-            self.parsed_in_write += threading.get_ident() in self._writing
-        return read_body(kind, text, secrets_set)
-
-    def watch(self, store: Store) -> None:
-        """Count the rows of new connections, and note which thread writes."""
-
-        def connected(connection: sqlite3.Connection, _record: object) -> None:
-            connection.row_factory = self._row
-
-        def begun(connection: sa.Connection) -> None:
-            if connection.get_execution_options().get("coalmine_writes"):
-                self._writing.add(threading.get_ident())
-
-        def ended(_connection: sa.Connection) -> None:
-            self._writing.discard(threading.get_ident())
-
-        sa.event.listen(store.engine, "begin", begun)
-        sa.event.listen(store.engine, "commit", ended)
-        sa.event.listen(store.engine, "rollback", ended)
-        if store.dialect == "sqlite":
-            sa.event.listen(store.engine, "connect", connected)
-
-    def _row(self, _cursor: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        self.rows += 1
-        return row
-
-
-@contextmanager
-def counted_world(url: str) -> Iterator[tuple[World, Reads]]:
-    """Open a world whose store counts what it reads."""
-    reads = Reads()
-    store = Store(url, bodies=reads.body)
-    reads.watch(store)
-    yield World(store=store), reads
-    store.close()
 
 
 def suite_of(count: int) -> list[dict[str, Any]]:

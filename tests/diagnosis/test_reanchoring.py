@@ -91,6 +91,27 @@ def test_all_are_accepted_or_rejected_at_once(store: Store) -> None:
     assert _decide(setting, reject=None)["rejected"] == []
 
 
+def test_an_answer_that_another_came_before_is_weighed_anew(store: Store) -> None:
+    setting = _renamed(store, "refunds", "tokens")
+    ids = {one["key"]: int(one["id"]) for one in _listed(setting)}
+    other = Store(store.engine.url.render_as_string(hide_password=False))
+    left = [ids["refunds"]]
+
+    def reject(connection: sa.Connection) -> None:
+        if connection.get_execution_options().get("coalmine_writes") and left:
+            reanchoring.decide(other, "watch", reject=[left.pop()], by="Bea", now=setting.world.clock())
+
+    sa.event.listen(store.engine, "begin", reject, insert=True)
+    decided = _decide(setting, accept=list(ids.values()))
+    sa.event.remove(store.engine, "begin", reject)
+    other.close()
+    assert ([one["key"] for one in decided["accepted"]], decided["unchanged"]) == (
+        ["tokens"],
+        [{"id": str(ids["refunds"]), "key": "refunds", "state": "rejected"}],
+    )
+    assert _expected(setting, "refunds")[0]["id"] == "refunds"
+
+
 def test_what_was_rejected_is_not_proposed_again(sqlite_store: Store) -> None:
     setting = _renamed(sqlite_store, "refunds")
     assert len(_decide(setting, reject=None)["rejected"]) == 1

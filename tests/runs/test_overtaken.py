@@ -10,11 +10,11 @@ from app.domain.errors import ConflictError
 from app.formats.catalog.documents import CanaryDocument, HookDocument, SuiteDocument
 from app.formats.validation_messages import parse_document
 from app.services.catalog import definitions
-from app.services.catalog.changes import definition_content, plan_canaries, suite_content, write_canaries
+from app.services.catalog.changes import definition_content, suite_content
 from app.services.catalog.references import API
+from app.services.catalog.suite_plans import canary_contents, plan_suite, write_suite_plan
 from app.services.catalog.vault import Vault
 from app.store.catalog import definitions as catalog
-from app.store.catalog import suites
 from app.store.engine import Connection, Store, to_us
 from tests.probing.test_pages_wizard import ANSWER, fields_of
 from tests.support.blocking import overtaken
@@ -211,15 +211,15 @@ def test_of_two_that_make_a_suite_at_once_the_second_hears_of_the_first(postgres
 @pytest.mark.parametrize("there", ["new", "known"])
 def test_of_two_that_write_a_canary_at_once_the_second_hears_of_the_first(postgresql_store: Store, there: str) -> None:
     store = postgresql_store
-    suite, _ = definitions.put_suite(store, SuiteDocument(slug="mine"), now=START)
+    definitions.put_suite(store, SuiteDocument(slug="mine"), now=START)
     if there == "known":
         definitions.put_canary(store, "mine", asking("Before?"), now=START, over=None)
     over = None if there == "new" else definitions.find_canary(store, "mine", "what").version_id
 
     def write(connection: Connection) -> None:
-        known = suites.list_canaries(connection, suite.id)
-        plan = plan_canaries("mine", known, [asking("First?")], managed_by=API, replace=False)
-        write_canaries(connection, suite.id, plan, managed_by=API, now=to_us(START))
+        given = [asking("First?")]
+        plan = plan_suite(connection, "mine", given, canary_contents(given), managed_by=API, replace=False)
+        write_suite_plan(connection, plan, managed_by=API, now=to_us(START))
 
     with pytest.raises(ConflictError):
         overtaken(store, write, lambda: definitions.put_canary(store, "mine", asking("Second?"), now=START, over=over))

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from app.domain.catalog.canary_groups import Group, groups_of
+from app.domain.catalog.suite_floors import SuiteFloors
 from app.domain.catalog.suite_power import Reach, reach
 from app.domain.detection import Members
 from app.domain.errors import ConflictError
@@ -86,6 +87,12 @@ class SuiteSnapshot:
         """What each canary may have in common with others, by position."""
         shared: dict[Group, Group] = {}
         return tuple([tuple([shared.setdefault(one, one) for one in groups_of(canary)]) for canary in self.canaries])
+
+    @cached_property
+    def floors(self) -> SuiteFloors:
+        """What a check has to know of the canaries."""
+        floors = {member.key: tuple(member.canary.floors) for member in self.members if member.canary.floors}
+        return SuiteFloors.of(self.by_key.keys(), floors)
 
     @cached_property
     def by_key(self) -> Mapping[str, Canary]:

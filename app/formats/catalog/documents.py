@@ -3,12 +3,13 @@
 Here are checks; canaries, retrievers, hooks, silences and rules have modules of their own, as have hashing and secrets.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator
 
+from app.domain.catalog.suite_floors import SuiteFloors
 from app.domain.probing.retrievers import Scorer
 from app.domain.runs.evaluation import Yardstick
 from app.domain.runs.measures import CUTOFFS
@@ -108,13 +109,13 @@ class CheckDocument(Document):
         """Say why the check's runs have no such IR measure; None = they have it."""
         return why_uncomputed(measure, {*self.cutoffs, self.k}, self.fetch_k, check=self.slug)
 
-    def uncomputed_floors(self, floors: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
-        """Yield (key, sentence) for floors, measures by canary key, that no run could hold an answer against."""
-        for key, measures in floors.items():
+    def uncomputed_floors(self, suite: SuiteFloors) -> Iterator[tuple[str, str]]:
+        """Yield (canary key, sentence) for floors that no run could hold an answer against."""
+        wrong = {measure: why for measure in suite.measures if (why := self.why_uncomputed(measure)) is not None}
+        for key, measures in suite.floors.items() if wrong else ():
             for measure in measures:
-                why = self.why_uncomputed(measure)
-                if why is not None:
-                    yield key, f"canary '{self.suite}/{key}' has a floor on {measure}: {why}"
+                if measure in wrong:
+                    yield key, f"canary '{self.suite}/{key}' has a floor on {measure}: {wrong[measure]}"
 
     def unknown_canaries(self, keys: Collection[str]) -> Iterator[str]:
         """Yield a sentence for every rule about a canary that is not among those of the suite."""

@@ -5,8 +5,7 @@ writes: all of it, or none.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
@@ -14,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from app.domain.alerts.silences import is_over
+from app.domain.catalog.suite_floors import SuiteFloors
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CheckDocument, HookDocument, RetrieverDocument, SilenceDocument, SuiteDocument
@@ -21,33 +21,39 @@ from app.formats.catalog.silence_references import RULE, rule_keys, strangers
 from app.services.alerts import transitions
 from app.services.alerts.silencing import refuse_too_many
 from app.services.catalog.changes import (
-    CanaryPlan,
     Change,
-    archive_changes,
-    canary_contents,
+    archived_change,
     definition_change,
     definition_content,
-    plan_canaries,
     refused_change,
     write_archive,
-    write_canaries,
 )
 from app.services.catalog.references import (
     API,
     FILE,
     checks_in_force,
-    floors_of,
     missing,
     owned_by_file,
     references_of,
     refuse_file_managed,
 )
+from app.services.catalog.suite_plans import (
+    NO_FLOORS,
+    CanaryContent,
+    SuitePlan,
+    canary_contents,
+    floors_in_force,
+    hold_suite,
+    plan_and_write,
+    plan_archive,
+    plan_suite,
+    write_suite_plan,
+)
+from app.services.catalog.suite_snapshots import SuiteOvertakenError
 from app.services.catalog.vault import Vault
-from app.store.catalog import definitions, suites
-from app.store.catalog.definitions import Content
-from app.store.catalog.suites import PreparedCanaries
+from app.store.catalog import definitions
 from app.store.delivery import outbox
-from app.store.engine import Connection, Store, to_us
+from app.store.engine import Connection, StagedRows, Store, to_us
 
 
 def diff(store: Store, vault: Vault, wanted: Documents, *, managed_by: str, now: datetime) -> list[Change]:
@@ -82,33 +88,23 @@ def apply(
     those that wanted ones were completed from, by (kind, slug).
     """
     contents = _contents(wanted)
-    for _attempt in range(_ATTEMPTS):
-        with store.read() as connection:  # nobody waits for a lock while a hundred thousand canaries are made ready
-            plans = _plan_suites(connection, wanted, contents, managed_by=managed_by, refuse=True)
-        with suppress(_OvertakenError):
-            return _write(store, vault, wanted, plans, managed_by=managed_by, now=now, revisions=revisions)
-    raise ConflictError("the suites were changed by somebody else again and again meanwhile; try again")
-
-
-_ATTEMPTS = 5
-
-
-class _OvertakenError(Exception):
-    """A suite was changed after its canaries were planned."""
+    plan = partial(_plan_suites, wanted=wanted, contents=contents, managed_by=managed_by, refuse=True)
+    write = partial(_write, store, vault, wanted, managed_by=managed_by, now=now, revisions=revisions)
+    return plan_and_write(store, plan, write)
 
 
 def _write(
     store: Store,
     vault: Vault,
     wanted: Documents,
-    plans: Mapping[str, "_SuitePlan"],
+    plans: "_Plans",
     *,
     managed_by: str,
     now: datetime,
     revisions: Mapping[tuple[str, str], int],
 ) -> list[Change]:
-    """Write what was planned. Raises _OvertakenError where it was planned for suites that were others by then."""
-    with store.write() as connection:
+    """Write what was planned. Raises SuiteOvertakenError where it was planned for suites that were others by then."""
+    with store.write(plans.tables) as connection:
         for (kind, slug), revision in sorted(revisions.items()):
             definitions.hold_definition(connection, kind, slug)
             found = definitions.find_definition(connection, kind, slug)
@@ -121,41 +117,63 @@ def _write(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _SuitePlan:
-    """What happens to the canaries of a suite, and the revision of the suite this was planned for."""
+class _Plans:
+    """What happens to suites, and what was read of others for that; by slug."""
 
-    revision: int
-    """0 = there was no such suite."""
-    plan: CanaryPlan
-    prepared: PreparedCanaries
+    wanted: Mapping[str, SuitePlan]
+    absent: Mapping[str, Sequence[Change]]
+    """Suites of files that are in force and in no file any more, and what taking them out of force changes."""
+    floors: Mapping[str, SuiteFloors]
+    """Of the wanted suites as they will be, and of those that wanted checks use besides."""
+    revisions: Mapping[str, int]
+    """Of every suite that this depends on; 0 = there was none."""
+
+    @property
+    def tables(self) -> list[StagedRows]:
+        return [table for plan in self.wanted.values() for table in plan.staged.tables]
 
 
 def _plan_suites(
     connection: Connection,
     wanted: Documents,
-    contents: Mapping[str, Mapping[str, Content]],
+    contents: Mapping[str, Mapping[str, CanaryContent]],
     *,
     managed_by: str,
     refuse: bool,
-) -> dict[str, _SuitePlan]:
-    """Plan the canaries of each suite, by its slug. Raises FileManagedError as `plan_canaries` does."""
-    plans: dict[str, _SuitePlan] = {}
-    for document in wanted.suites:
-        slug = document.slug
-        suite = definitions.find_definition(connection, "suite", slug)
-        plan = plan_canaries(
-            slug,
-            suites.list_canaries(connection, suite.id, archived=True) if suite else [],
+) -> _Plans:
+    """Plan the canaries of each suite. Raises FileManagedError as `plan_suite` does."""
+    plans = {
+        document.slug: plan_suite(
+            connection,
+            document.slug,
             document.canaries or (),
+            contents[document.slug],
             managed_by=managed_by,
-            contents=contents[slug],
             refuse=refuse,
             repeats=True,
-            source=partial(_source, wanted, managed_by, "canary", slug),
+            source=partial(_source, wanted, managed_by, "canary", document.slug),
         )
-        prepared = suites.prepare_canaries(connection, plan.saved if refuse else ())
-        plans[slug] = _SuitePlan(revision=suite.revision if suite else 0, plan=plan, prepared=prepared)
-    return plans
+        for document in wanted.suites
+    }
+    absent = {
+        suite.slug: suite
+        for suite in definitions.list_definitions(connection, "suite")
+        if managed_by == FILE and suite.managed_by == FILE and suite.slug not in plans
+    }
+    used = {check.suite for check in wanted.checks} - plans.keys()
+    others = {slug: definitions.find_definition(connection, "suite", slug) for slug in used | absent.keys()}
+    return _Plans(
+        wanted=plans,
+        absent={slug: plan_archive(connection, suite) for slug, suite in absent.items()},
+        floors={
+            **{slug: plan.floors for slug, plan in plans.items()},
+            **{slug: floors_in_force(connection, slug) for slug in used - absent.keys()},
+        },
+        revisions={
+            **{slug: plan.revision for slug, plan in plans.items()},
+            **{slug: suite.revision if suite is not None else 0 for slug, suite in others.items()},
+        },
+    )
 
 
 def _source(wanted: Documents, managed_by: str, *identity: str) -> str | None:
@@ -164,7 +182,7 @@ def _source(wanted: Documents, managed_by: str, *identity: str) -> str | None:
     return f"{place.file}:{place.line}" if place is not None and managed_by == FILE else None
 
 
-def _contents(wanted: Documents) -> Mapping[str, Mapping[str, Content]]:
+def _contents(wanted: Documents) -> Mapping[str, Mapping[str, CanaryContent]]:
     """Make the canaries of each suite ready to be stored: suite -> key -> content."""
     return {suite.slug: canary_contents(suite.canaries or ()) for suite in wanted.suites}
 
@@ -180,7 +198,7 @@ class _Applying:
         connection: Connection,
         vault: Vault,
         wanted: Documents,
-        plans: Mapping[str, _SuitePlan],
+        plans: _Plans,
         managed_by: str,
         *,
         now: datetime,
@@ -199,8 +217,6 @@ class _Applying:
         """(kind, slug) of what is created or updated."""
         self._archived: dict[str, set[str]] = defaultdict(set)
         """Slugs by kind."""
-        self._floors: dict[str, Mapping[str, tuple[str, ...]]] = {}
-        """Of the wanted suites as they will be: suite -> every canary -> measures."""
         self._rules_before: list[_Rules] = []
         """The rules of each check there was, where a silence names any."""
 
@@ -266,31 +282,15 @@ class _Applying:
             definitions.own_definition(self._connection, before.id, managed_by=owner, source=source)
 
     def _hold_suites(self) -> None:
-        """Keep the suites as they were planned for. Raises _OvertakenError where they are others already."""
-        for slug, planned in sorted(self._plans.items()):
-            definitions.hold_definition(self._connection, "suite", slug)
-            suite = definitions.find_definition(self._connection, "suite", slug)
-            if (suite.revision if suite else 0) != planned.revision:
-                raise _OvertakenError
+        """Keep the suites as they were planned for. Raises SuiteOvertakenError where they are others already."""
+        for slug, revision in sorted(self._plans.revisions.items()):
+            hold_suite(self._connection, slug, revision)
 
     def _canaries(self, slug: str) -> None:
-        planned = self._plans[slug]
-        self._changes += planned.plan.changes
-        self._floors[slug] = planned.plan.floors
-        if not self._writes:
-            return
-        suite = definitions.find_definition(self._connection, "suite", slug)
-        assert suite is not None  # noqa: S101 - it was saved just now
-        if not planned.revision and suite.revision != 1:
-            raise _OvertakenError  # on PostgreSQL there is no row to hold before there is one
-        write_canaries(
-            self._connection,
-            suite.id,
-            planned.plan,
-            managed_by=self._managed_by,
-            now=self._now,
-            prepared=planned.prepared,
-        )
+        planned = self._plans.wanted[slug]
+        self._changes += planned.changes
+        if self._writes:
+            write_suite_plan(self._connection, planned, managed_by=self._managed_by, now=self._now)
 
     def _archive_absent(self) -> None:
         for kind, documents in self._by_kind().items():
@@ -298,9 +298,16 @@ class _Applying:
             for row in definitions.list_definitions(self._connection, kind):
                 if row.managed_by == FILE and row.slug not in kept:
                     self._archived[kind].add(row.slug)
-                    self._changes += archive_changes(self._connection, row)
+                    self._changes += self._archive_changes(kind, row.slug)
                     if self._writes:
                         write_archive(self._connection, row, now=self._now)
+
+    def _archive_changes(self, kind: str, slug: str) -> Sequence[Change]:
+        if kind != "suite":
+            return [archived_change(kind, slug)]
+        if slug not in self._plans.absent:
+            raise SuiteOvertakenError  # another process has just made it of its files
+        return self._plans.absent[slug]
 
     def _broken(self) -> Iterator[Problem]:
         """Yield what the checks in force afterwards would lack, those of others included."""
@@ -313,11 +320,12 @@ class _Applying:
                 for name in self._archived[kind].intersection(names):
                     told = f"{kind} '{name}' is used by check '{check.slug}' of the API; change or delete that first"
                     yield Problem(message=told)
-        for check in [*self._wanted.checks, *(other for other in others if other.suite in self._floors)]:
-            for key, told in check.uncomputed_floors(self._floors_of(check.suite)):
+        for check in [*self._wanted.checks, *(other for other in others if other.suite in self._plans.wanted)]:
+            suite = self._plans.floors.get(check.suite, NO_FLOORS)
+            for key, told in check.uncomputed_floors(suite):
                 place = self._place(("canary", check.suite, key), ("check", check.slug))
                 yield Problem(path="floors", message=told, **place)
-            for told in check.unknown_canaries(self._floors_of(check.suite)):
+            for told in check.unknown_canaries(suite.keys):
                 yield Problem(path="rules", message=told, **self._place(("check", check.slug)))
         yield from self._deaf()
 
@@ -375,12 +383,6 @@ class _Applying:
         """Give the slugs that would be in force afterwards."""
         there = {row.slug for row in definitions.list_definitions(self._connection, kind)}
         return (there | {document.slug for document in self._by_kind()[kind]}) - self._archived[kind]
-
-    def _floors_of(self, suite: str) -> Mapping[str, tuple[str, ...]]:
-        if suite not in self._floors:
-            row = definitions.find_definition(self._connection, "suite", suite)
-            self._floors[suite] = floors_of(suites.list_canaries(self._connection, row.id)) if row else {}
-        return self._floors[suite]
 
     def _place(self, *identities: tuple[str, ...]) -> dict[str, Any]:
         """Say where the first of these stands that stands in a file."""

@@ -7,7 +7,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
@@ -15,18 +16,9 @@ from app.formats.catalog.secret_fields import destinations, join_secrets, secret
 from app.formats.fields import Document
 from app.formats.validation_messages import AnyDocument, parse_document
 from app.services.alerts import silencing, transitions
-from app.services.catalog.changes import (
-    canary_contents,
-    definition_change,
-    definition_content,
-    plan_canaries,
-    suite_content,
-    write_archive,
-    write_canaries,
-)
+from app.services.catalog.changes import definition_change, definition_content, suite_content, write_archive
 from app.services.catalog.references import (
     API,
-    FILE,
     load_suite_of,
     refuse_file_managed,
     refuse_file_managed_canary,
@@ -36,13 +28,24 @@ from app.services.catalog.references import (
     require_floors,
     require_references,
 )
+from app.services.catalog.suite_plans import (
+    SuitePlan,
+    canary_contents,
+    hold_suite,
+    plan_and_write,
+    plan_suite,
+    write_suite_plan,
+)
+from app.services.catalog.suite_snapshots import SuiteOvertakenError
 from app.services.catalog.taken_names import taken, taken_canary
 from app.services.catalog.vault import Vault
-from app.store.catalog import definitions, suites
-from app.store.catalog.definitions import Content, Definition
-from app.store.catalog.suites import CanaryRow
+from app.store.catalog import canary_saving, definitions, suites
+from app.store.catalog.definitions import Definition
+from app.store.catalog.suites import CanaryHead, CanaryRow
 from app.store.delivery import outbox
 from app.store.engine import Connection, Store, to_us
+
+CanaryT = TypeVar("CanaryT", bound=CanaryHead)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,35 +75,51 @@ def put(
     Raises FileManagedError for one a file owns, InvalidInputError for a reference to nothing, ConflictError where it
     is not of that revision any more, or is there already and was to be new.
     """
+
+    def write(suite_revision: int | None) -> tuple[Definition, bool]:
+        with store.write() as connection:
+            if isinstance(document, CheckDocument):  # what it refers to is held before it, as applying does
+                require_references(connection, document, suite_revision)
+            return _put(connection, vault, kind, document, now=now, revision=revision, only_new=only_new)
+
+    return plan_and_write(store, partial(load_suite_of, document=document), write)
+
+
+def _put(
+    connection: Connection,
+    vault: Vault,
+    kind: str,
+    document: Document,
+    *,
+    now: datetime,
+    revision: int | None,
+    only_new: bool,
+) -> tuple[Definition, bool]:
     slug = str(document.data()["slug"])
-    load_suite_of(store, document)
-    with store.write() as connection:
-        if isinstance(document, CheckDocument):  # what it refers to is held before it, as applying does
-            require_references(connection, document)
-        if revision is not None or only_new:
-            definitions.hold_definition(connection, kind, slug)
-        before = definitions.find_definition(connection, kind, slug)
-        if only_new and before is not None and before.archived_at is None:
-            raise taken(connection, kind, slug)
-        refuse_file_managed(before)
-        if revision is not None and (before is None or before.revision != revision):
-            # Else secrets stored for one address could be saved beside another that came in between.
-            raise _overtaken(f"{kind} '{slug}'")
-        content = definition_content(vault, document)
-        if definition_change(vault, kind, slug, before, content, managed_by=API) is not None:
-            saved = definitions.save_definition(
-                connection, kind, slug, content, managed_by=API, source=None, now=to_us(now)
-            )
-            if before is not None and before.disabled_reason is not None:
-                outbox.send_owed(connection, to_us(now), hook_id=saved)
-        if isinstance(document, CheckDocument):
-            transitions.follow_definitions(connection, now=now)
-        if kind == silencing.KIND:
-            silencing.refuse_one_too_many(connection)
-        after = require(definitions.find_definition(connection, kind, slug), f"{kind} '{slug}'")
-        if only_new and before is None and after.revision != 1:
-            raise taken(connection, kind, slug)  # on PostgreSQL there is no row to hold before there is one
-        return after, before is None or before.archived_at is not None
+    if revision is not None or only_new:
+        definitions.hold_definition(connection, kind, slug)
+    before = definitions.find_definition(connection, kind, slug)
+    if only_new and before is not None and before.archived_at is None:
+        raise taken(connection, kind, slug)
+    refuse_file_managed(before)
+    if revision is not None and (before is None or before.revision != revision):
+        # Else secrets stored for one address could be saved beside another that came in between.
+        raise _overtaken(f"{kind} '{slug}'")
+    content = definition_content(vault, document)
+    if definition_change(vault, kind, slug, before, content, managed_by=API) is not None:
+        saved = definitions.save_definition(
+            connection, kind, slug, content, managed_by=API, source=None, now=to_us(now)
+        )
+        if before is not None and before.disabled_reason is not None:
+            outbox.send_owed(connection, to_us(now), hook_id=saved)
+    if isinstance(document, CheckDocument):
+        transitions.follow_definitions(connection, now=now)
+    if kind == silencing.KIND:
+        silencing.refuse_one_too_many(connection)
+    after = require(definitions.find_definition(connection, kind, slug), f"{kind} '{slug}'")
+    if only_new and before is None and after.revision != 1:
+        raise taken(connection, kind, slug)  # on PostgreSQL there is no row to hold before there is one
+    return after, before is None or before.archived_at is not None
 
 
 def save(
@@ -133,20 +152,29 @@ def put_suite(
     """
     slug = document.slug
     contents = canary_contents(document.canaries or ())
-    with store.write() as connection:
-        before = definitions.find_definition(connection, "suite", slug)
+
+    def plan(connection: Connection) -> SuitePlan:
+        refuse(connection, definitions.find_definition(connection, "suite", slug))
+        replace = document.canaries is not None
+        return plan_suite(connection, slug, document.canaries or (), contents, managed_by=API, replace=replace)
+
+    def refuse(connection: Connection, before: Definition | None) -> None:
         if only_new and before is not None and before.archived_at is None:
             raise taken(connection, "suite", slug)
-        if before is None or before.archived_at is not None:
-            content = suite_content(slug)
-            definitions.save_definition(connection, "suite", slug, content, managed_by=API, source=None, now=to_us(now))
-            if only_new and before is None and _suite(connection, slug).revision != 1:
-                raise taken(connection, "suite", slug)  # as in `put`
-        elif before.managed_by == FILE and document.canaries is None:
+        if document.canaries is None:
             refuse_file_managed(before)
-        if document.canaries is not None:
-            _put_canaries(connection, slug, document.canaries, contents, now=now, replace=True)
-    return find_suite(store, slug), before is None or before.archived_at is not None
+
+    def write(planned: SuitePlan) -> bool:
+        with store.write(planned.staged.tables) as connection:
+            before = hold_suite(connection, slug, planned.revision)
+            refuse(connection, before)
+            _put_suite(connection, slug, before, now=now)
+            if document.canaries is not None:
+                _put_canaries(connection, planned, now=now)
+        return before is None or before.archived_at is not None
+
+    is_new = plan_and_write(store, plan, write)
+    return find_suite(store, slug), is_new
 
 
 def put_canaries(
@@ -157,14 +185,21 @@ def put_canaries(
     `with_suite` makes the suite where none is in force; else NotFoundError.
     """
     contents = canary_contents(documents)
-    with store.write() as connection:
-        before = definitions.find_definition(connection, "suite", suite)
-        if with_suite and (before is None or before.archived_at is not None):
-            content = suite_content(suite)
-            definitions.save_definition(
-                connection, "suite", suite, content, managed_by=API, source=None, now=to_us(now)
-            )
-        return _put_canaries(connection, suite, documents, contents, now=now, replace=False)
+
+    def plan(connection: Connection) -> SuitePlan:
+        if not with_suite:
+            _suite(connection, suite)
+        return plan_suite(connection, suite, documents, contents, managed_by=API, replace=False)
+
+    def write(planned: SuitePlan) -> SavedCanaries:
+        with store.write(planned.staged.tables) as connection:
+            before = hold_suite(connection, suite, planned.revision)
+            if with_suite:
+                _put_suite(connection, suite, before, now=now)
+            _put_canaries(connection, planned, now=now)
+        return SavedCanaries(created=planned.created, changed=planned.saved)
+
+    return plan_and_write(store, plan, write)
 
 
 def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datetime, over: int | None) -> None:
@@ -173,15 +208,22 @@ def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datet
     Raises ConflictError where it is not of that version any more, or is there already and was to be new.
     """
     contents = canary_contents([document])
-    with store.write() as connection:
-        definitions.hold_definition(connection, "suite", suite)  # whoever changes its canaries changes it first
+
+    def plan(connection: Connection) -> SuitePlan:
         owner = _suite(connection, suite)
-        before = next(iter(suites.list_canaries(connection, owner.id, keys=[document.key])), None)
+        before = next(iter(suites.list_canary_heads(connection, owner.id, keys=[document.key])), None)
         if over is None and before is not None:
             raise taken_canary(connection, owner.id, document.key)
         if over is not None and (before is None or before.version_id != over):
             raise _overtaken(f"canary '{suite}/{document.key}'")
-        _put_canaries(connection, suite, [document], contents, now=now, replace=False)
+        return plan_suite(connection, suite, [document], contents, managed_by=API, replace=False)
+
+    def write(planned: SuitePlan) -> None:
+        with store.write(planned.staged.tables) as connection:
+            hold_suite(connection, suite, planned.revision)
+            _put_canaries(connection, planned, now=now)
+
+    plan_and_write(store, plan, write)
 
 
 def archive(store: Store, kind: str, slug: str, *, now: datetime) -> None:
@@ -205,11 +247,11 @@ def archive_canary(store: Store, suite: str, key: str, *, now: datetime) -> None
     """
     with store.write() as connection:
         owner = _suite(connection, suite)
-        found = _canary(suites.list_canaries(connection, owner.id, keys=[key]), suite, key)
+        found = _canary(suites.list_canary_heads(connection, owner.id, keys=[key]), suite, key)
         refuse_file_managed_canary(found, suite)
         refuse_named(connection, suite, {key})
         definitions.touch_definition(connection, owner.id, to_us(now))
-        suites.archive_canaries(connection, [found.id], to_us(now))
+        canary_saving.archive_canaries(connection, [found.id], to_us(now))
 
 
 def find(store: Store, kind: str, slug: str) -> Definition:
@@ -304,24 +346,19 @@ def _hashed(connection: Connection, found: Sequence[Definition]) -> list[Definit
     return [dataclasses.replace(suite, hash=hashes[suite.id]) for suite in found]
 
 
-def _put_canaries(
-    connection: Connection,
-    slug: str,
-    documents: Sequence[CanaryDocument],
-    contents: Mapping[str, Content],
-    *,
-    now: datetime,
-    replace: bool,
-) -> SavedCanaries:
-    suite = _suite(connection, slug)
-    given = {document.key for document in documents}
-    known = suites.list_canaries(connection, suite.id, archived=True, keys=None if replace else given)
-    plan = plan_canaries(slug, known, documents, managed_by=API, contents=contents, replace=replace)
-    write_canaries(connection, suite.id, plan, managed_by=API, now=to_us(now))
-    refuse_named(connection, slug, {row.key for row in plan.gone})
-    require_floors(connection, slug, {key: floors for key, floors in plan.floors.items() if key in given})
-    created = sum(change.action == "create" for change in plan.changes)
-    return SavedCanaries(created=created, changed=len(plan.saved))
+def _put_suite(connection: Connection, slug: str, before: Definition | None, *, now: datetime) -> None:
+    """Make a suite of the API where none is in force. Raises SuiteOvertakenError where another made it meanwhile."""
+    if before is None or before.archived_at is not None:
+        content = suite_content(slug)
+        definitions.save_definition(connection, "suite", slug, content, managed_by=API, source=None, now=to_us(now))
+        if before is None and _suite(connection, slug).revision != 1:
+            raise SuiteOvertakenError  # as in `put`
+
+
+def _put_canaries(connection: Connection, plan: SuitePlan, *, now: datetime) -> None:
+    write_suite_plan(connection, plan, managed_by=API, now=to_us(now))
+    refuse_named(connection, plan.slug, {row.key for row in plan.gone})
+    require_floors(connection, plan.slug, plan.given_floors)
 
 
 def _overtaken(name: str) -> ConflictError:
@@ -332,7 +369,7 @@ def _suite(connection: Connection, slug: str) -> Definition:
     return require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
 
 
-def _canary(found: Iterable[CanaryRow], suite: str, key: str) -> CanaryRow:
+def _canary(found: Iterable[CanaryT], suite: str, key: str) -> CanaryT:
     for canary in found:
         if canary.key == key:
             return canary

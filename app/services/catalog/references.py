@@ -3,26 +3,28 @@
 A check refers to a suite, a retriever and hooks; the floors of its canaries refer to the measures its runs compute.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 
+from app.domain.catalog.suite_floors import SuiteFloors
 from app.domain.errors import ConflictError, FileManagedError, InvalidInputError, NotFoundError, Problem
 from app.domain.runs.suite_snapshot import UnusableSuiteError
 from app.formats.catalog.documents import CheckDocument
 from app.formats.fields import Document
-from app.services.catalog.suite_snapshots import load_suite_in_force
+from app.services.catalog.suite_snapshots import SuiteOvertakenError, load_suite_in_force
 from app.store.catalog import definitions
 from app.store.catalog.definitions import Definition
-from app.store.catalog.suites import CanaryRow
-from app.store.engine import Connection, Store
+from app.store.catalog.suites import CanaryHead
+from app.store.engine import Connection
 
 FILE, API = "file", "api"
 
 
-def require_references(connection: Connection, check: CheckDocument) -> None:
+def require_references(connection: Connection, check: CheckDocument, revision: int | None) -> None:
     """Refuse a check that lacks something; what it refers to is in force until the transaction ends.
 
-    Its suite is best in memory already, see `load_suite_of`. Raises InvalidInputError with every problem.
+    Its suite is in memory at this revision, see `load_suite_of`: SuiteOvertakenError where it is of another by now.
+    Raises InvalidInputError with every problem.
     """
     present = {
         kind: definitions.hold_definitions(connection, kind, slugs) for kind, slugs in references_of(check).items()
@@ -30,36 +32,42 @@ def require_references(connection: Connection, check: CheckDocument) -> None:
     problems = missing(check, present)
     if not problems:
         suite = require(definitions.find_definition(connection, "suite", check.suite), f"suite '{check.suite}'")
-        members = load_suite_in_force(connection, suite).members
-        floors = {member.key: tuple(member.canary.floors) for member in members}
+        if suite.revision != revision:
+            raise SuiteOvertakenError
+        floors = load_suite_in_force(connection, suite).floors
         problems = [Problem(path="suite", message=message) for _, message in check.uncomputed_floors(floors)]
-        problems += [Problem(path="rules", message=message) for message in check.unknown_canaries(floors)]
+        problems += [Problem(path="rules", message=message) for message in check.unknown_canaries(floors.keys)]
     if problems:
         raise InvalidInputError(problems)
 
 
-def load_suite_of(store: Store, document: Document) -> None:
-    """Have the suite of a check at hand, before the transaction that requires what the check refers to."""
+def load_suite_of(connection: Connection, document: Document) -> int | None:
+    """Have the suite of a check at hand before the transaction that requires what the check refers to.
+
+    Returns its revision; None where there is none, or the document is no check.
+    """
     if not isinstance(document, CheckDocument):
-        return
-    with store.read() as connection, suppress(UnusableSuiteError):
-        suite = definitions.find_definition(connection, "suite", document.suite)
-        if suite is not None:
-            load_suite_in_force(connection, suite)
+        return None
+    suite = definitions.find_definition(connection, "suite", document.suite)
+    if suite is None:
+        return None
+    with suppress(UnusableSuiteError):
+        assert load_suite_in_force(connection, suite).floors is not None  # noqa: S101 - read for its effect
+    return suite.revision
 
 
-def require_floors(connection: Connection, suite: str, floors: Mapping[str, Iterable[str]]) -> None:
-    """Refuse floors, by canary key, on measures that a check of the suite does not compute. Raises InvalidInputError.
+def require_floors(connection: Connection, suite: str, given: SuiteFloors) -> None:
+    """Refuse floors on measures that a check of the suite does not compute. Raises InvalidInputError.
 
     On PostgreSQL the caller has changed the suite's row, so that nobody puts another check on it meanwhile.
     """
-    if not floors:
+    if not given.measures:
         return
     problems = [
         Problem(path="floors", message=message)
         for check in checks_in_force(connection)
         if check.suite == suite
-        for _, message in check.uncomputed_floors(floors)
+        for _, message in check.uncomputed_floors(given)
     ]
     if problems:
         raise InvalidInputError(problems)
@@ -106,11 +114,6 @@ def missing(check: CheckDocument, present: Mapping[str, Collection[str]]) -> lis
     ]
 
 
-def floors_of(canaries: Iterable[CanaryRow]) -> dict[str, tuple[str, ...]]:
-    """List the measures canaries have floors on, by key of each; () = it has none."""
-    return {row.key: tuple(row.body.get("floors", ())) for row in canaries}
-
-
 def require(definition: Definition | None, name: str) -> Definition:
     """Give a definition in force. Raises NotFoundError for any other."""
     if definition is None or definition.archived_at is not None:
@@ -118,7 +121,7 @@ def require(definition: Definition | None, name: str) -> Definition:
     return definition
 
 
-def owned_by_file(thing: Definition | CanaryRow | None) -> bool:
+def owned_by_file(thing: Definition | CanaryHead | None) -> bool:
     """Whether it is in force and a file owns it."""
     return thing is not None and thing.managed_by == FILE and thing.archived_at is None
 
@@ -131,7 +134,7 @@ def refuse_file_managed(definition: Definition | None) -> None:
         )
 
 
-def refuse_file_managed_canary(canary: CanaryRow, suite: str) -> None:
+def refuse_file_managed_canary(canary: CanaryHead, suite: str) -> None:
     """Raise FileManagedError where a file owns a canary that is in force."""
     if canary.managed_by == FILE and canary.archived_at is None:
         raise FileManagedError(

@@ -23,6 +23,10 @@ _BYTES_PER_CHARACTER: Final = 6
 """Of a query, id or text as it was stored: normalised, and as word 3-grams, it is there again."""
 
 
+class SuiteOvertakenError(Exception):
+    """A suite is of another revision than the one that was read before the transaction."""
+
+
 def freeze_suite(store: Store, suite_id: int, now: datetime) -> int:
     """Return the id of a suite's version in force, frozen now if no run has needed it yet."""
     with store.read() as connection:

@@ -63,12 +63,13 @@ def pin(store: Store, slug: str, run_id: str, *, by: str, note: str | None, now:
 
     Raises NotFoundError, ConflictError for a check that is archived, and InvalidInputError for a run it cannot be.
     """
+    with store.read() as connection:  # an ended run stays as it is: nobody waits for a lock while its scores are read
+        means = means_of_run(connection, _comparable(connection, find_check(connection, slug), run_id))
     with store.write() as connection:
         check = _held(connection, slug)
         run = _comparable(connection, check, run_id)
         newest = detectors.newest_choice(connection, check.id)
         if newest is None or (newest.action, newest.run_id) != (Action.PINNED, run.id):
-            means = means_of_run(connection, run)
             _choose(connection, check, Action.PINNED, run.id, by=by, note=note, now=now, means=means)
 
 

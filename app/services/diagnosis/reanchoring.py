@@ -19,8 +19,16 @@ from app.formats.catalog.documents import CanaryDocument, JudgmentDocument, Suit
 from app.formats.diagnosis.judgment_patch import Replacement, judgment_name, patch_text, replace_judgments
 from app.formats.history import shapes
 from app.formats.validation_messages import parse_document
-from app.services.catalog.changes import plan_canaries, write_canaries
 from app.services.catalog.references import API, owned_by_file, require
+from app.services.catalog.suite_plans import (
+    SuitePlan,
+    canary_contents,
+    hold_suite,
+    plan_and_write,
+    plan_suite,
+    write_suite_plan,
+)
+from app.services.catalog.suite_snapshots import SuiteOvertakenError
 from app.services.lookup import find_check
 from app.store.catalog import definitions, suites
 from app.store.catalog.suites import CanaryRow
@@ -55,34 +63,83 @@ def decide(
     as `to_commit` with one of `patches` a file, and as `unchanged` those that were decided before. Raises
     NotFoundError for the check and InvalidInputError for what is none of its proposals; nothing is changed then.
     """
-    with store.write() as connection:
-        check = require(definitions.find_definition(connection, "check", slug), f"check '{slug}'")
-        suite_slug = str(check.body["suite"])
-        definitions.hold_definition(connection, "suite", suite_slug)  # what is read of it is what is changed
-        suite = require(definitions.find_definition(connection, "suite", suite_slug), f"suite '{suite_slug}'")
-        known = {row.id: row for row in suites.list_canaries(connection, suite.id)}
-        at = to_us(now)
-        settle(connection, check.id, suite_slug, at=at)
-        rows = _chosen(connection, check.id, slug, accept, reject)
-        chosen = {row.id: row for row in _settled(connection, rows, known, at=at)}  # they may be beyond the newest
-        waiting = [row for row in chosen.values() if row.state == State.PROPOSED]
-        taken = [row for row in waiting if accept is None or row.id in accept]
-        refused = [row for row in waiting if row not in taken]
-        in_files = [row for row in taken if owned_by_file(known[row.canary_id])]
-        here = [row for row in taken if not owned_by_file(known[row.canary_id])]
-        _put(connection, suite_slug, suite.id, known, here, at=at)
-        diagnoses.decide_reanchors(connection, [row.id for row in here], state=State.ACCEPTED, at=at, by=by)
-        diagnoses.decide_reanchors(connection, [row.id for row in refused], state=State.REJECTED, at=at, by=by)
-    outdated = [row for row in chosen.values() if row.state == State.OUTDATED]
-    decided = {row.id for row in [*waiting, *outdated]}
-    return {
-        "accepted": [_told(row, State.ACCEPTED) for row in here],
-        "rejected": [_told(row, State.REJECTED) for row in refused],
-        "outdated": [_told(row, State.OUTDATED) for row in outdated],
-        "to_commit": [_told(row, State.PROPOSED) for row in in_files],
-        "unchanged": [_told(row, State(row.state)) for row in chosen.values() if row.id not in decided],
-        "patches": _patches(suite_slug, known, in_files),
-    }
+    at = to_us(now)
+
+    def write(planned: _Decision) -> _Decision:
+        with store.write(planned.plan.staged.tables if planned.plan is not None else ()) as connection:
+            hold_suite(connection, planned.suite_slug, planned.revision)
+            for state, ids, who in planned.decided(by):
+                if diagnoses.decide_reanchors(connection, ids, state=state, at=at, by=who) != len(ids):
+                    raise SuiteOvertakenError  # somebody else decided meanwhile
+            if planned.plan is not None:
+                write_suite_plan(connection, planned.plan, managed_by=API, now=at)
+        return planned
+
+    return plan_and_write(store, lambda connection: _plan(connection, slug, accept, reject), write).shape()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decision:
+    """What somebody's answer comes to, and the revision of the suite this was planned for."""
+
+    suite_slug: str
+    revision: int
+    plan: SuitePlan | None
+    """None = no canary changes."""
+    known: Mapping[int, CanaryRow]
+    chosen: Sequence[ReanchorRow]
+    """As they stood."""
+    accepted: Sequence[ReanchorRow]
+    rejected: Sequence[ReanchorRow]
+    in_files: Sequence[ReanchorRow]
+    ended: Mapping[State, Sequence[int]]
+    """Ids of those that got their answer from their canaries meanwhile, of others of the check too."""
+
+    def decided(self, by: str) -> list[tuple[State, list[int], str | None]]:
+        """List what is to be written of proposals: state, ids and who said so."""
+        mine = [(State.ACCEPTED, self.accepted), (State.REJECTED, self.rejected)]
+        return [
+            *((state, [row.id for row in rows], by) for state, rows in mine),
+            *((state, list(ids), None) for state, ids in self.ended.items()),
+        ]
+
+    def shape(self) -> dict[str, Any]:
+        """Shape it for whoever decided."""
+        outdated = [row for row in self.chosen if row.state == State.OUTDATED]
+        decided = {row.id for row in [*self.accepted, *self.rejected, *self.in_files, *outdated]}
+        return {
+            "accepted": [_told(row, State.ACCEPTED) for row in self.accepted],
+            "rejected": [_told(row, State.REJECTED) for row in self.rejected],
+            "outdated": [_told(row, State.OUTDATED) for row in outdated],
+            "to_commit": [_told(row, State.PROPOSED) for row in self.in_files],
+            "unchanged": [_told(row, State(row.state)) for row in self.chosen if row.id not in decided],
+            "patches": _patches(self.suite_slug, self.known, self.in_files),
+        }
+
+
+def _plan(connection: Connection, slug: str, accept: Wanted, reject: Wanted) -> _Decision:
+    """Plan an answer. Raises as `decide` does."""
+    check = require(definitions.find_definition(connection, "check", slug), f"check '{slug}'")
+    suite_slug = str(check.body["suite"])
+    suite = require(definitions.find_definition(connection, "suite", suite_slug), f"suite '{suite_slug}'")
+    newest = diagnoses.list_reanchors(connection, check.id, state=State.PROPOSED, limit=_MOST)
+    rows = _chosen(connection, check.id, slug, accept, reject)  # they may be beyond the newest
+    known = _in_force(connection, suite_slug, {row.canary_id for row in [*newest, *rows]})
+    chosen = [_as_it_stands(row, known) for row in rows]
+    waiting = [row for row in chosen if row.state == State.PROPOSED]
+    taken = [row for row in waiting if accept is None or row.id in accept]
+    here = [row for row in taken if not owned_by_file(known[row.canary_id])]
+    return _Decision(
+        suite_slug=suite_slug,
+        revision=suite.revision,
+        plan=_plan_canaries(connection, suite_slug, known, here) if here else None,
+        known=known,
+        chosen=chosen,
+        accepted=here,
+        rejected=[row for row in waiting if row not in taken],
+        in_files=[row for row in taken if owned_by_file(known[row.canary_id])],
+        ended=_ended({row.id: row for row in [*newest, *rows]}.values(), known),
+    )
 
 
 def list_all(
@@ -128,25 +185,22 @@ def settle(connection: Connection, check_id: int, suite_slug: str, *, at: int) -
     """End the proposals of a check to which its canaries in force gave the answer meanwhile."""
     waiting = diagnoses.list_reanchors(connection, check_id, state=State.PROPOSED, limit=_MOST)
     known = _in_force(connection, suite_slug, {row.canary_id for row in waiting})
-    _settled(connection, waiting, known, at=at)
+    for state, ids in _ended(waiting, known).items():
+        diagnoses.decide_reanchors(connection, ids, state=state, at=at, by=None)
 
 
-def _settled(
-    connection: Connection, rows: Iterable[ReanchorRow], known: Mapping[int, CanaryRow], *, at: int
-) -> list[ReanchorRow]:
-    """End those of these proposals that got their answer meanwhile, and give all as they stand now."""
+def _ended(rows: Iterable[ReanchorRow], known: Mapping[int, CanaryRow]) -> Mapping[State, Sequence[int]]:
+    """List the ids of those of these proposals that got their answer meanwhile, by what it was."""
     ended: dict[State, list[int]] = defaultdict(list)
-    found: list[ReanchorRow] = []
     for row in rows:
         now = _standing(row, known.get(row.canary_id))
         if now != row.state:
             ended[now].append(row.id)
-            found.append(replace(row, state=now))
-        else:
-            found.append(row)
-    for state, ids in ended.items():
-        diagnoses.decide_reanchors(connection, ids, state=state, at=at, by=None)
-    return found
+    return ended
+
+
+def _as_it_stands(row: ReanchorRow, known: Mapping[int, CanaryRow]) -> ReanchorRow:
+    return replace(row, state=_standing(row, known.get(row.canary_id)))
 
 
 def _chosen(connection: Connection, check_id: int, slug: str, accept: Wanted, reject: Wanted) -> list[ReanchorRow]:
@@ -167,25 +221,15 @@ def _chosen(connection: Connection, check_id: int, slug: str, accept: Wanted, re
     return rows
 
 
-def _put(
-    connection: Connection,
-    suite: str,
-    suite_id: int,
-    known: Mapping[int, CanaryRow],
-    accepted: Sequence[ReanchorRow],
-    *,
-    at: int,
-) -> None:
-    """Put the new versions of these canaries in force, as a PUT would."""
-    if not accepted:
-        return
+def _plan_canaries(
+    connection: Connection, suite: str, known: Mapping[int, CanaryRow], accepted: Sequence[ReanchorRow]
+) -> SuitePlan:
+    """Plan the new versions of these canaries, as a PUT would put them in force."""
     documents = [
         parse_document(CanaryDocument, replace_judgments(CanaryDocument.model_validate(known[canary].body), new))
         for canary, new in _by_canary(accepted).items()
     ]
-    everything = suites.list_canaries(connection, suite_id, archived=True)
-    plan = plan_canaries(suite, everything, documents, managed_by=API, replace=False)
-    write_canaries(connection, suite_id, plan, managed_by=API, now=at)
+    return plan_suite(connection, suite, documents, canary_contents(documents), managed_by=API, replace=False)
 
 
 def _by_canary(rows: Iterable[ReanchorRow]) -> dict[int, dict[str, list[JudgmentDocument]]]:

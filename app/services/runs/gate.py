@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.alerts.rule_facts import unsaid
+from app.domain.catalog.suite_floors import SuiteFloors
 from app.domain.comparison.significance import Difference
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Answer, Outcome, Ranking, RunStatus, Trigger, Verdict
@@ -140,11 +141,16 @@ def choose_targets(documents: Documents, *, check: str | None = None, url: str |
     return targets
 
 
+def _floors_of(suite: SuiteDocument) -> SuiteFloors:
+    floors = {canary.key: canary.floors for canary in suite.canaries or ()}
+    return SuiteFloors.of(floors.keys(), floors)
+
+
 def _refuse_unjudgeable(targets: Sequence[Target]) -> None:
     problems = [
         Problem(path="floors", message=message)
         for target in targets
-        for _, message in target.check.uncomputed_floors({one.key: one.floors for one in target.suite.canaries or ()})
+        for _, message in target.check.uncomputed_floors(_floors_of(target.suite))
     ]
     problems += [
         Problem(path="max_age", message=f"of canary '{target.suite.slug}/{canary.key}' {why}")

@@ -11,14 +11,13 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.catalog.definitions import Content
-from app.store.engine import blocks, insert_new, insert_selected, numbers, read_body, row_table
+from app.store.engine import blocks, insert_new, numbers, read_body, row_table
 from app.store.tables import canaries, canary_versions, definitions, suite_versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CanaryRow:
-    """A canary of a suite with its version in force."""
+class CanaryHead:
+    """A canary of a suite with its version in force, but for what it says."""
 
     id: int
     key: str
@@ -26,8 +25,14 @@ class CanaryRow:
     source: str | None
     version_id: int
     hash: str
-    body: Mapping[str, Any]
     archived_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryRow(CanaryHead):
+    """A canary of a suite with its version in force."""
+
+    body: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +86,9 @@ def list_canaries(
     `not_of` leaves out those that this owner manages; `keys` and `ids` take only those. With `after`, at most `limit`
     of those behind a canary in force: nothing where there is no such canary.
     """
-    statement = (
-        sa.select(canaries, canary_versions.c.hash, canary_versions.c.body)
-        .join(canary_versions, canary_versions.c.id == canaries.c.version_id)
-        .where(canaries.c.suite_id == suite_id)
-        .order_by(canaries.c.id)
-        .limit(limit)
-    )
-    if not archived:
-        statement = statement.where(canaries.c.archived_at.is_(None))
+    statement = _canaries(connection, suite_id, canary_versions.c.body, archived=archived, keys=keys).limit(limit)
     if not_of is not None:
         statement = statement.where(canaries.c.managed_by != not_of)
-    if keys is not None:
-        wanted = row_table(connection, "wanted", {"key": sa.Text()}, [(key,) for key in keys])
-        statement = statement.where(canaries.c.key.in_(sa.select(wanted.c.key)))
     if ids is not None:
         named = numbers(connection, "named", ["id"], [(one,) for one in ids])
         statement = statement.where(canaries.c.id.in_(sa.select(named.c.id)))
@@ -116,76 +110,50 @@ def list_canaries(
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedCanaries:
-    """Canaries ready to be saved: tables that a statement can select from."""
+def list_canary_heads(
+    connection: Connection, suite_id: int, *, archived: bool = False, keys: Collection[str] | None = None
+) -> list[CanaryHead]:
+    """List canaries as `list_canaries` does, and parse none."""
+    statement = _canaries(connection, suite_id, archived=archived, keys=keys)
+    return [
+        CanaryHead(
+            id=row.id,
+            key=row.key,
+            managed_by=row.managed_by,
+            source=row.source,
+            version_id=row.version_id,
+            hash=row.hash,
+            archived_at=row.archived_at,
+        )
+        for row in connection.execute(statement)
+    ]
 
-    count: int
-    places: sa.Subquery
-    """key, hash, source."""
-    bodies: sa.Subquery
-    """key, hash, body."""
 
-
-def prepare_canaries(connection: Connection, contents: Sequence[tuple[str, Content, str | None]]) -> PreparedCanaries:
-    """Make canaries ready for `save_canaries`, of (key, content, source) each: work for before a transaction.
-
-    `connection` is one to the same database; nothing is asked of it.
-    """
-    texts = {name: sa.Text() for name in ("key", "hash", "source", "body")}
-    places = [(key, content.hash, source) for key, content, source in contents]
-    bodies = [(key, content.hash, json.dumps(content.body)) for key, content, _ in contents]
-    return PreparedCanaries(
-        count=len(contents),
-        places=row_table(connection, "places", {name: texts[name] for name in ("key", "hash", "source")}, places),
-        bodies=row_table(connection, "bodies", {name: texts[name] for name in ("key", "hash", "body")}, bodies),
+def _canaries(
+    connection: Connection,
+    suite_id: int,
+    *more: sa.ColumnElement[Any],
+    archived: bool,
+    keys: Collection[str] | None,
+) -> sa.Select[Any]:
+    statement = (
+        sa.select(canaries, canary_versions.c.hash, *more)
+        .join(canary_versions, canary_versions.c.id == canaries.c.version_id)
+        .where(canaries.c.suite_id == suite_id)
+        .order_by(canaries.c.id)
     )
-
-
-def save_canaries(
-    connection: Connection, suite_id: int, prepared: PreparedCanaries, *, managed_by: str, now: int
-) -> None:
-    """Create canaries of a suite or put new versions of them in force, in three statements however many they are.
-
-    The outer joins find every row; SQLite would begin an inner one at the suite's canaries, and read all that is
-    prepared for each of them. LIMIT keeps it from taking the joins apart.
-    """
-    if not prepared.count:
-        return
-    places, bodies = prepared.places, prepared.bodies
-    columns = ("suite_id", "key", "managed_by", "source")
-    owned = sa.select(sa.literal(suite_id), places.c.key, sa.literal(managed_by), places.c.source)
-    insert_selected(connection, canaries, columns, owned)
-    columns = ("canary_id", "hash", "body", "created_at")
-    versions = sa.select(canaries.c.id, bodies.c.hash, bodies.c.body, sa.literal(now, sa.BigInteger))
-    mine = sa.and_(canaries.c.suite_id == suite_id, canaries.c.key == bodies.c.key)
-    insert_selected(connection, canary_versions, columns, versions.join_from(bodies, canaries, mine, isouter=True))
-    mine = sa.and_(canaries.c.suite_id == suite_id, canaries.c.key == places.c.key)
-    version = sa.and_(canary_versions.c.canary_id == canaries.c.id, canary_versions.c.hash == places.c.hash)
-    found = (
-        sa.select(canaries.c.id, canary_versions.c.id.label("version_id"), places.c.source)
-        .join_from(places, canaries, mine, isouter=True)
-        .join(canary_versions, version, isouter=True)
-        .limit(prepared.count)
-        .subquery("found")
-    )
-    connection.execute(
-        sa.update(canaries)
-        .where(canaries.c.id == found.c.id)
-        .values(version_id=found.c.version_id, managed_by=managed_by, source=found.c.source, archived_at=None)
-    )
+    if not archived:
+        statement = statement.where(canaries.c.archived_at.is_(None))
+    if keys is not None:
+        wanted = row_table(connection, "wanted", {"key": sa.Text()}, [(key,) for key in keys])
+        statement = statement.where(canaries.c.key.in_(sa.select(wanted.c.key)))
+    return statement
 
 
 def find_canary_id(connection: Connection, suite_id: int, key: str) -> int | None:
     """Find a canary of a suite by its key, archived ones included."""
     statement = sa.select(canaries.c.id).where(canaries.c.suite_id == suite_id, canaries.c.key == key)
     return connection.execute(statement).scalar_one_or_none()
-
-
-def archive_canaries(connection: Connection, canary_ids: Iterable[int], now: int) -> None:
-    """Take canaries out of their suite, keeping their history."""
-    gone = numbers(connection, "gone", ("id",), [(canary_id,) for canary_id in canary_ids])
-    connection.execute(sa.update(canaries).where(canaries.c.id.in_(sa.select(gone.c.id))).values(archived_at=now))
 
 
 def find_version_in_force(connection: Connection, suite_id: int) -> int | None:

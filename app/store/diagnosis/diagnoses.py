@@ -163,12 +163,12 @@ def propose(connection: Connection, **values: Any) -> int | None:
 
 
 def find_reanchors(connection: Connection, check_id: int, ids: Collection[int]) -> list[ReanchorRow]:
-    """Read these proposals of a check, oldest first; their rows stay locked for the transaction."""
+    """Read these proposals of a check, oldest first."""
     wanted = sorted(set(ids))
     found: list[ReanchorRow] = []
     for block in blocks(wanted):
         statement = _REANCHOR.where(reanchors.c.check_id == check_id, reanchors.c.id.in_(block))
-        rows = connection.execute(statement.order_by(reanchors.c.id).with_for_update(of=reanchors))
+        rows = connection.execute(statement.order_by(reanchors.c.id))
         found += [_reanchor(row) for row in rows]
     return found
 
