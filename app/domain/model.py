@@ -35,6 +35,9 @@ class Category(StrEnum):
 DEFAULT_CATEGORY: Final = Category.SIMPLE_FACTUAL
 """Category of a canary whose source states none. Nobody said what these have in common, so no finding names them."""
 
+DEFAULT_MIN_RELEVANCE: Final = 0.5
+"""Relevance the first hit has to reach where a canary does not say."""
+
 
 class Outcome(StrEnum):
     """How one probe ended. Only `ok` is a measurement."""
@@ -126,7 +129,7 @@ class Canary:
     query: str
     judgments: tuple[Judgment, ...] = ()
     forbidden: tuple[Judgment, ...] = ()
-    min_relevance_score: float = 0.5
+    min_relevance_score: float = DEFAULT_MIN_RELEVANCE
     max_relevance_score: float = 0.5
     floors: Mapping[str, float] = field(default_factory=_empty)
     """The lowest value each named measure may take, for example `{"R@5": 0.8}`."""

@@ -217,7 +217,7 @@ def test_typed_paths_are_previewed_and_wrong_ones_told_at_their_field(empty: Sit
         ({"response.id": "", "response.text": "body"}, "no id is mapped"),
         ({"response.id": "of.file"}, "2 hits had an id that came before"),
         ({"response.text": ""}, "no text is mapped"),
-        ({"scorer": "judged"}, "no scale is chosen"),
+        ({"scorer": ""}, "no scale is chosen"),
         ({"scorer": "distance"}, "are these scores similarities?"),
         ({"response.text": "nothing"}, "was found in 0 of 3 hits"),
     ],
@@ -225,6 +225,60 @@ def test_typed_paths_are_previewed_and_wrong_ones_told_at_their_field(empty: Sit
 def test_what_is_odd_about_a_mapping_is_said(empty: Site, more: Mapping[str, str], said: str) -> None:
     shown = page(empty.client().post(NEW, data={**MAPPED, **more}))
     assert said in shown.one("ul", class_="remarks").text.lower()
+
+
+FAR = json.dumps(
+    {
+        "found": [
+            {"key": "a", "distance": 1.3, "body": PROSE},
+            {"key": "b", "distance": 1.5, "body": "Access is granted by the owner of a workspace."},
+        ]
+    }
+)
+
+
+def test_a_suggestion_taken_over_is_not_warned_of_and_the_pointer_goes_on(empty: Site) -> None:
+    fresh = {"preset": "generic", "answer": FAR, "pointing": "hits", "response.hits": "results", "use": "0"}
+    shown = page(empty.client().post(NEW, data=fresh))
+    assert shown.one("input", name="response.hits").get("value") == "found"
+    assert chosen(shown, "scorer") == "judged"
+    assert not shown.all("ul", class_="remarks")
+    (aimed,) = [one for one in shown.all("input", name="pointing") if "checked" in one.attributes]
+    assert aimed.get("value") == "document"
+
+
+def test_a_scale_that_is_pointed_at_is_chosen_where_good_answers_reach_what_canaries_ask(empty: Site) -> None:
+    typed = {
+        "preset": "generic",
+        "answer": FAR,
+        "response.hits": "found",
+        "response.id": "key",
+        "response.text": "body",
+    }
+    point = {"point": json.dumps(["found", 0, "distance"]), "pointing": "score"}
+    shown = page(empty.client().post(NEW, data={**typed, **point}))
+    assert chosen(shown, "scorer") == "judged"
+    assert "the scores look like distances" in shown.one("p", class_="said").text
+    assert "less relevant than most canaries ask" in shown.one("p", class_="said").text
+    assert not shown.all("ul", class_="remarks")
+    near = page(empty.client().post(NEW, data={**typed, **point, "answer": FAR.replace("1.3", "0.3")}))
+    assert chosen(near, "scorer") == "distance"
+
+
+def test_a_warning_of_scores_speaks_the_words_of_the_form(empty: Site) -> None:
+    typed = {
+        "preset": "generic",
+        "answer": FAR,
+        "response.hits": "found",
+        "response.id": "key",
+        "response.text": "body",
+    }
+    shown = page(empty.client().post(NEW, data={**typed, "response.score": "distance", "scorer": "distance"}))
+    told = shown.one("ul", class_="remarks").text
+    assert "choose another scale under “Scores are”, or “not on a scale: judgments alone tell”" in told
+    assert "lower the canaries' “Least relevance of the first hit”" in told
+    assert "min_relevance_score" not in told
+    assert "scorer" not in told
 
 
 def test_scores_outside_their_scale_are_shown_with_what_a_run_would_do(empty: Site) -> None:

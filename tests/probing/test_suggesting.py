@@ -239,7 +239,10 @@ def test_times_are_found_where_they_can_be_read() -> None:
         ("score", [0.1, 0.5, 0.9], Scale.DISTANCE),
         ("distance", [0.1, 0.5, 1.9], Scale.DISTANCE),
         ("distance", [0.9, 0.5, 0.1], Scale.COSINE),
-        ("distance", [-0.9, -0.5, 0.1], Scale.COSINE),
+        ("distance", [0.9, 0.5, -0.1], Scale.COSINE),
+        ("distance", [1.3, 1.5, 1.9], None),  # a relevance of 0.43, by which every canary would be degraded
+        ("score", [0.4, 0.3, 0.1], None),
+        ("distance", [-0.9, -0.5, 0.1], None),
         ("distance", [0.5, 0.5, 0.5], Scale.DISTANCE),
     ],
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar
 
+from app.domain.model import DEFAULT_MIN_RELEVANCE
 from app.domain.probing.field_guesses import (
     LONGEST_PATH,
     Field,
@@ -20,6 +21,7 @@ from app.domain.probing.field_guesses import (
     text_of,
     trend,
 )
+from app.domain.probing.relevance import on_scale
 from app.domain.probing.retrievers import ResponseMapping, Scale
 
 MOST = 4
@@ -32,7 +34,8 @@ ValueT = TypeVar("ValueT")
 class Suggestion:
     """A mapping that reads hits from the answer, and why: `reasons` by field, `hits` among them.
 
-    `scale` is what the scores look like they are on; None = they may be on none that is bounded.
+    `scale` is what the scores look like they are on; None = they may be on none that is bounded, or the first hit would
+    be too little relevant on it, see `fitting_scale`.
     """
 
     mapping: ResponseMapping
@@ -276,12 +279,21 @@ def _suggested(place: _Place, query: str) -> Suggestion | None:
         reasons={"hits": place.told, **{role: guess.reason for role, guess in guesses.items()}},
         hits=place.count,
         weight=weight,
-        scale=None if score is None else likely_scale(score.path, score.values),
+        scale=None if score is None else fitting_scale(score.path, score.values),
     )
 
 
 def _tells_apart(value: Any) -> bool:
     return isinstance(value, str) or bool(text_of(value))
+
+
+def fitting_scale(path: str, scores: Sequence[float]) -> Scale | None:
+    """Say what scale scores look like, unless the first hit would be less relevant on it than most canaries ask.
+
+    None = no scale is to be suggested: every canary would be degraded by it, though its answer may be right.
+    """
+    scale = likely_scale(path, scores)
+    return scale if scale is not None and on_scale(scale, scores[0]) >= DEFAULT_MIN_RELEVANCE else None
 
 
 def likely_scale(path: str, scores: Sequence[float]) -> Scale | None:

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from app.domain.model import DEFAULT_CATEGORY, MAX_GRADE, Canary, Category, Judgment
+from app.domain.model import DEFAULT_CATEGORY, DEFAULT_MIN_RELEVANCE, MAX_GRADE, Canary, Category, Judgment
 from app.domain.runs.measures import parse_measure
 from app.formats.blocks import in_blocks
 from app.formats.fields import (
@@ -169,7 +169,7 @@ class CanaryDocument(Document):
     forbidden_chunks: Annotated[tuple[ChunkDocument, ...], Field(max_length=1_000), _OneOrMany] = Field(
         default=(), json_schema_extra=_or_one
     )
-    min_relevance_score: Share = 0.5
+    min_relevance_score: Share = DEFAULT_MIN_RELEVANCE
     max_relevance_score: Share = 0.5
     floors: Annotated[dict[Annotated[str, StringConstraints(max_length=64)], Share], Field(max_length=20)] = Field(
         default={}

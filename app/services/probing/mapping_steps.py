@@ -9,7 +9,7 @@ from typing import Any
 
 from app.domain.counts import counted
 from app.domain.model import Judgment, Outcome, Ranking
-from app.domain.probing.mapping_suggestions import likely_scale
+from app.domain.probing.mapping_suggestions import fitting_scale, likely_scale
 from app.domain.probing.retrievers import Retriever, ScorerKind
 from app.domain.runs.matching import LEVELS, match, missing, prepare
 from app.formats.catalog.canary_documents import CanaryDocument
@@ -41,12 +41,14 @@ def preview(
     k: int,
     canary: CanaryDocument | None = None,
     relevance_from: str | None = None,
+    decided: bool = True,
 ) -> dict[str, Any]:
     """Read an answer by a mapping and say what would be scored: a trial (see `trying`) with `warnings` and `matches`.
 
     Where scores do not lie on their scale the hits are shown without relevance, which would refuse them in a run:
     `refused` says why. `matches` are what a canary expects, with where each was found; None without a canary.
-    `relevance_from` names who measures relevance in runs, where that is a service which is not asked here.
+    `relevance_from` names who measures relevance in runs, where that is a service which is not asked here. `decided`:
+    somebody chose what scores are, be it that they are on no scale.
     """
     trial = try_answer(read, document, body, query, k=k)
     refused = None
@@ -56,14 +58,18 @@ def preview(
         if other["hits"]:
             trial, refused = {**other, "scorer": trial["scorer"], "top_score": None}, trial["detail"]
     matches = None if canary is None else _matched(trial["hits"], canary)
-    warnings = _warnings(document.to_domain(), trial, relevance_from)
+    warnings = _warnings(document.to_domain(), trial, relevance_from, decided=decided)
     return {**trial, "refused": refused, "warnings": warnings, "matches": matches}
 
 
-def scale_of(path: str, preview: Mapping[str, Any]) -> str:
-    """Say what scale the scores of a preview look like; empty where that cannot be said."""
-    scale = likely_scale(path, [hit["score"] for hit in preview["hits"] if hit["score"] is not None])
-    return "" if scale is None else str(scale)
+def scale_of(path: str, preview: Mapping[str, Any]) -> tuple[str, bool]:
+    """Return the scale the scores of a preview look like, empty where that cannot be said, and whether it fits.
+
+    One on which the first hit would be less relevant than most canaries ask does not: see `fitting_scale`.
+    """
+    scores = [hit["score"] for hit in preview["hits"] if hit["score"] is not None]
+    scale = likely_scale(path, scores)
+    return ("", False) if scale is None else (str(scale), fitting_scale(path, scores) is not None)
 
 
 def canary_choices(store: Store) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -97,7 +103,9 @@ def _without_scale(document: RetrieverDocument) -> RetrieverDocument:
     return parse_document(RetrieverDocument, {**document.data(), "scorer": {"kind": "judged"}})
 
 
-def _warnings(retriever: Retriever, trial: Mapping[str, Any], relevance_from: str | None) -> list[str]:
+def _warnings(
+    retriever: Retriever, trial: Mapping[str, Any], relevance_from: str | None, *, decided: bool
+) -> list[str]:
     """Say in sentences without full stops what is odd about the hits; what a trial remarks on is not said again."""
     hits, found = trial["hits"], []
     if retriever.response.id is None and hits:
@@ -109,8 +117,8 @@ def _warnings(retriever: Retriever, trial: Mapping[str, Any], relevance_from: st
         found.append("no text is mapped: chunks that get another id cannot be recognised, and evidence shows ids alone")
     if relevance_from is not None and hits:
         found.append(f"in a run {relevance_from} measures how relevant the first hit is, which is not asked here")
-    elif retriever.scorer.kind is ScorerKind.JUDGED and hits:
-        found.append("no scale is chosen: relevance is the grade of the first hit, min_relevance_score says little")
+    elif retriever.scorer.kind is ScorerKind.JUDGED and hits and not decided:
+        found.append("no scale is chosen: the grade of the first hit is its relevance, until “Scores are” says more")
     return found
 
 

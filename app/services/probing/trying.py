@@ -12,13 +12,12 @@ from typing import Any
 
 from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, Problem
-from app.domain.model import Answer, Exchange, Outcome, Ranking
+from app.domain.model import DEFAULT_MIN_RELEVANCE, Answer, Exchange, Outcome, Ranking
 from app.domain.probing.field_guesses import counts_hits, trend
 from app.domain.probing.mapped_fields import lacking, present
 from app.domain.probing.mapping_suggestions import suggest
 from app.domain.probing.relevance import asks_outside, relevance_of, top_score
 from app.domain.probing.retrievers import Ask, Asking, Probe, Retriever, Scale, Scorer, ScorerKind, named_resource
-from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.catalog.secret_fields import join_secrets, secret_names
 from app.formats.history.shapes import time_text
@@ -34,6 +33,8 @@ SHOWN_CHARACTERS = 20_000
 SUGGESTED_FROM = 200_000
 """How many characters of a pasted answer mappings are suggested from; of one that came, the probe gives no more."""
 NOT_ASKED = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="the probe ended without an answer")
+LOWER_MINIMUM = "lower their min_relevance_score, choose another scale, or leave the scorer out"
+"""What to do where good answers are less relevant than canaries ask, in the words of canary files."""
 _SOME, _LONGEST_ADDRESS = 3, 2_000
 _HARMLESS: Mapping[str, frozenset[str] | None] = {
     "response": None,
@@ -175,7 +176,7 @@ def _below_minimum(scorer: Scorer, ranking: Ranking) -> list[str]:
     if scorer.kind is not ScorerKind.SCORE or not ranking:
         return []
     relevance = [relevance_of(scorer, score) for score in ranking.scores]
-    least: float = CanaryDocument.model_fields["min_relevance_score"].default
+    least = DEFAULT_MIN_RELEVANCE
     low = sum(one is not None and one < least for one in relevance)
     if relevance[0] is None or relevance[0] >= least:
         return []
@@ -185,7 +186,7 @@ def _below_minimum(scorer: Scorer, ranking: Ranking) -> list[str]:
     told += (
         f" below {least:g}, the minimum of canaries that set none: such an answer degrades them, even if it is right; "
     )
-    return [told + "lower their min_relevance_score, choose another scale, or leave the scorer out"]
+    return [told + LOWER_MINIMUM]
 
 
 def _whereabouts(retriever: Retriever, answer: Answer, exchange: Exchange) -> list[str]:

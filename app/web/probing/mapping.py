@@ -39,7 +39,7 @@ from app.store.catalog.definitions import Definition
 from app.store.engine import Store
 from app.web.forms import Typed, beside, is_partial, may, named, opened_with, read_form, revision_of
 from app.web.probing import retriever_fields
-from app.web.probing.wizard_state import DEFAULT_K, LABELS, SCALES, Sheet, canary_of, k_of, read_sheet
+from app.web.probing.wizard_state import DEFAULT_K, LABELS, ON_NO_SCALE, SCALES, Sheet, canary_of, k_of, read_sheet
 from app.web.rendering import render
 from app.web.wording import capitalize_first
 
@@ -225,6 +225,7 @@ def _page(request: Request, store: Store, sheet: Sheet, *, status: int = 200) ->
         auth_words=retriever_fields.AUTH_WORDS,
         labels=LABELS,
         scales=SCALES,
+        on_no_scale=ON_NO_SCALE,
         unbounded=str(Scale.UNBOUNDED),
         choices=mapping_steps.canary_choices(store),
         tree=outline(sheet.answer) if sheet.answer is not None else None,

@@ -22,6 +22,7 @@ from app.services.catalog.vault import Vault
 from app.services.probing import trying
 from app.store.engine import Store
 from app.web.forms import named, read_form
+from app.web.probing.wizard_state import in_form_words
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -82,6 +83,7 @@ def _tried(request: Request, store: Store, vault: Vault, slug: str, wish: Wish) 
         asked = parse_document(TryRequest, _request(wish, stored))
         document = trying.stored_retriever(store, vault, slug, asked.retriever)
         trial = attempted(request, document, asked)
+        trial["remarks"] = [in_form_words(one) for one in trial["remarks"]]
     except InvalidInputError as error:
         return _page(request, store, slug, wish, problems=error.problems, status=422)
     changed = bool(asked.retriever) and trial["hits"]

@@ -5,7 +5,7 @@ What it knows of an answer it reads here, asking nobody; asking, saving and show
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
@@ -17,7 +17,7 @@ from app.formats.probing.presets import PRESETS
 from app.formats.validation_messages import parse_document
 from app.services.catalog.references import FILE
 from app.services.probing import mapping_steps
-from app.services.probing.trying import Read, suggested_shapes
+from app.services.probing.trying import LOWER_MINIMUM, Read, suggested_shapes
 from app.store.catalog.definitions import Definition
 from app.store.engine import Store
 from app.web.forms import Typed, number
@@ -40,6 +40,12 @@ SCALES: Mapping[str, str] = {
     "logit": "logits, any number",
     "unbounded": "unbounded, such as BM25",
 }
+SCORES_ARE: Final = "“Scores are”"
+ON_NO_SCALE: Final = "not on a scale: judgments alone tell"
+_LOWER_MINIMUM: Final = (
+    f"choose another scale under {SCORES_ARE}, or “{ON_NO_SCALE}”, or lower the canaries' "
+    "“Least relevance of the first hit”"
+)
 _OUTSIDE: Mapping[Any, str] = {ScorerKind.EMBEDDING: "the embedder", ScorerKind.RERANK: "the reranker"}
 """Who measures relevance where it is not read off the retriever's scores."""
 _READING = {"slug": "draft", "preset": "generic", "url": "http://draft.invalid/"}
@@ -58,7 +64,7 @@ class Sheet:
     answer: Any = None
     """The answer, parsed; None where there is none yet."""
     unreadable: bool = False
-    preview: Mapping[str, Any] | None = None
+    preview: dict[str, Any] | None = None
     suggestions: list[dict[str, Any]] = field(default_factory=list)
     told: str = ""
     """What the last click did."""
@@ -83,6 +89,11 @@ class Sheet:
     def paths(self) -> dict[str, str]:
         """The paths as they are typed."""
         return {name: self.typed.stripped(f"response.{name}") for name in POINTED}
+
+
+def in_form_words(remark: str) -> str:
+    """Write a remark on an answer with the labels of forms, where it has the keys of canary files."""
+    return remark.replace(LOWER_MINIMUM, _LOWER_MINIMUM)
 
 
 def read_sheet(read: Read, store: Store, sheet: Sheet) -> None:
@@ -113,20 +124,30 @@ def _preview(read: Read, store: Store, sheet: Sheet) -> None:
         query, canary = sheet.typed.stripped("query"), canary_of(store, sheet)
         answer, outside = sheet.typed.get("answer"), _OUTSIDE.get(_scorer(sheet).get("kind"))
         sheet.preview = mapping_steps.preview(
-            read, document, answer, query, k=k_of(sheet), canary=canary, relevance_from=outside
+            read,
+            document,
+            answer,
+            query,
+            k=k_of(sheet),
+            canary=canary,
+            relevance_from=outside,
+            decided=sheet.typed.get("scorer") != retriever_fields.UNDECIDED,
         )
+        sheet.preview["remarks"] = [in_form_words(one) for one in sheet.preview["remarks"]]
 
 
 def _guesses_scale(sheet: Sheet) -> bool:
-    """Choose the scale that scores which were just pointed at look like; gives whether one was chosen."""
+    """Choose the scale that scores which were just pointed at look like, or none; gives whether anything was chosen."""
     pointed_at_score = sheet.typed.get("point") and sheet.changed == "score"
     if not pointed_at_score or sheet.preview is None or sheet.typed.get("scorer") != retriever_fields.UNDECIDED:
         return False
-    scale = mapping_steps.scale_of(sheet.paths["score"], sheet.preview)
-    if scale:
-        sheet.fill({"scorer": scale})
-        sheet.told = f"{sheet.told.rstrip('.')}; the scores look like {SCALES[scale]}."
-    return bool(scale)
+    scale, fits = mapping_steps.scale_of(sheet.paths["score"], sheet.preview)
+    if not scale:
+        return False
+    sheet.fill({"scorer": scale if fits else str(ScorerKind.JUDGED)})
+    unfit = f", on which the first hit is less relevant than most canaries ask, so {SCORES_ARE} is “{ON_NO_SCALE}”"
+    sheet.told = f"{sheet.told.rstrip('.')}; the scores look like {SCALES[scale]}{'' if fits else unfit}."
+    return True
 
 
 def _reading(sheet: Sheet) -> RetrieverDocument | None:
@@ -166,10 +187,14 @@ def _point(sheet: Sheet) -> None:
         return
     sheet.fill({f"response.{field}": path for field, path in changes.items()})
     told = ", ".join(f"{LABELS[field][0]}: {path}" for field, path in changes.items())
-    paths = sheet.paths
-    following = [field for field in POINTED[POINTED.index(name) + 1 :] if not paths[field]]
-    sheet.fill({"pointing": following[0] if following else name})
+    sheet.fill({"pointing": _next_pointing(name, sheet)})
     sheet.told, sheet.changed = f"{told}.", name
+
+
+def _next_pointing(name: str, sheet: Sheet) -> str:
+    """Return the first field behind one that has no path yet, which is pointed at next; that one where all have."""
+    paths = sheet.paths
+    return next((field for field in POINTED[POINTED.index(name) + 1 :] if not paths[field]), name)
 
 
 def _use(sheet: Sheet) -> None:
@@ -184,7 +209,10 @@ def _use(sheet: Sheet) -> None:
     chosen = sheet.suggestions[places.index(wanted)]
     kept = sheet.typed.get("response.index_version")
     sheet.fill({f"response.{name}": chosen["response"].get(name) or "" for name in POINTED})
-    sheet.fill({"response.index_version": kept, "scorer": (chosen["scorer"] or {}).get("scale") or ""})
+    before = sheet.typed.get("scorer")
+    unscaled = str(ScorerKind.JUDGED) if chosen["response"].get("score") else retriever_fields.UNDECIDED
+    scale = (chosen["scorer"] or {}).get("scale") or (before if before in _OUTSIDE else unscaled)
+    sheet.fill({"response.index_version": kept, "scorer": scale, "pointing": _next_pointing("hits", sheet)})
     sheet.told = f"The mapping that reads {counted(chosen['hits'], 'hit')} was taken over."
 
 
