@@ -218,7 +218,9 @@ def test_of_two_replicas_that_open_an_incident_one_does(store: Store) -> None:
     with store.write() as connection:
         values = {name: getattr(row, name) for name in ("check_id", "incident_class", "dedupe_key", "severity")}
         assert incidents.open_incident(connection, **values, alert_id=row.alert_id, opened_at=row.opened_at) is None
-        assert not incidents.end_abandoned(connection, row.check_id, row.dedupe_key, at=row.opened_at)
+        assert not incidents.end_abandoned(
+            connection, row.check_id, row.incident_class, row.dedupe_key, at=row.opened_at
+        )
 
 
 def test_the_alert_of_the_slower_replica_enters_the_incident_of_the_faster_at_the_next_tick(
@@ -288,6 +290,59 @@ def test_what_an_older_replica_announces_during_a_rolling_update_is_one_page_and
     assert _types(world) == ["opened", "resolved"]
     assert _messages(world)[-1]["data"]["dedupe_key"] == key
     assert [(row.dedupe_key, row.resolved_at is None) for row in _rows(store)] == [(key, False)]
+
+
+NAMED_AS_A_CLASS = {**HARSH, "key": "latency"}
+SLOW = {"kind": "latency", "critical": {"above": "1ms"}, **AT_ONCE}
+
+
+def test_an_incident_of_before_that_is_named_as_a_class_hides_no_incident_of_that_class(store: Store) -> None:
+    world = _broken(store, NAMED_AS_A_CLASS)
+    assert _types(world) == ["opened"]
+    _as_before_incidents(store, {"latency": "coalmine/watch/latency"})
+    migrate(store)
+    world.apply(page([canary(key) for key in KEYS], rules=[NAMED_AS_A_CLASS, SLOW], remind="1h"))
+    _miss(world, 10)
+    assert _types(world) == ["opened", "opened"]
+    assert [(row.incident_class, row.dedupe_key) for row in _rows(store)] == [
+        ("quality", "coalmine/watch/latency"),
+        ("latency", "coalmine/watch/latency/2"),  # receivers take what comes under the first for the fault they know
+    ]
+    _miss(world, 0)
+    ended = _messages(world)[-1]
+    assert (ended["type"], ended["data"]["dedupe_key"]) == ("alert.resolved", "coalmine/watch/latency")
+    world.apply(page([canary(key) for key in KEYS], rules=[NAMED_AS_A_CLASS], remind="1h"))  # which ends the other
+    world.apply(page([canary(key) for key in KEYS], rules=[NAMED_AS_A_CLASS, SLOW], remind="1h"))
+    _miss(world, 0)
+    assert [one["data"]["dedupe_key"] for one in _messages(world)[-2:]] == [
+        "coalmine/watch/latency/2",
+        "coalmine/watch/latency",
+    ]
+
+
+def test_an_alert_named_as_a_class_that_an_older_replica_announces_beside_it_is_an_incident_of_its_own(
+    store: Store,
+) -> None:
+    world = _broken(store, SLOW)
+    world.apply(page([canary(key) for key in KEYS], rules=[SLOW, NAMED_AS_A_CLASS], remind="1h"))
+    _miss(world, 10)
+    assert _types(world) == ["opened", "opened"]
+    with store.write() as connection:  # as the older replica writes the second
+        quality = next(row.id for row in _rows(store) if row.incident_class == "quality")
+        connection.execute(
+            sa.text("UPDATE alerts SET incident_id = NULL, dedupe_key = :key WHERE incident_id = :id"),
+            {"key": "coalmine/watch/latency", "id": quality},
+        )
+        connection.execute(sa.text("UPDATE deliveries SET incident_id = NULL WHERE incident_id = :id"), {"id": quality})
+        connection.execute(sa.text("DELETE FROM incidents WHERE id = :id"), {"id": quality})
+    world.clock.advance(5)
+    world.tick()
+    _miss(world, 0)
+    assert _types(world) == ["opened", "opened", "resolved"]
+    assert [(row.incident_class, row.dedupe_key, row.resolved_at is None) for row in _rows(store)] == [
+        ("latency", "coalmine/watch/latency", True),
+        ("quality", "coalmine/watch/latency", False),
+    ]
 
 
 def test_the_end_that_an_older_replica_wrote_is_told_as_such(store: Store) -> None:

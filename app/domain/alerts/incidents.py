@@ -64,6 +64,16 @@ def dedupe_key(check: str, incident_class: IncidentClass) -> str:
     return f"coalmine/{check}/{incident_class}"
 
 
+def dedupe_keys(check: str, incident_class: IncidentClass) -> tuple[str, str]:
+    """Return the key of incidents of the class, and the one that is used while receivers know another fault by it.
+
+    A rule of a release without incidents may be called as a class is: its alert was announced under that class's key.
+    No rule's own key has a slash in it.
+    """
+    key = dedupe_key(check, incident_class)
+    return key, f"{key}/2"
+
+
 class Suppression(StrEnum):
     """Why a change of an alert has no notification of its own."""
 

@@ -31,10 +31,11 @@ def adopt_announced(connection: Connection, check_id: int, alert_ids: Collection
 def _opened(connection: Connection, check_id: int, alert: AlertRow) -> int:
     """Open an incident for an alert, or give the one that its receivers take it for by its key."""
     resolved_at = alert.resolved_at or alert.created_at
+    incident_class = class_of(RuleKind(alert.kind))
     number = incidents.open_incident(
         connection,
         check_id=check_id,
-        incident_class=class_of(RuleKind(alert.kind)),
+        incident_class=incident_class,
         dedupe_key=alert.dedupe_key,
         severity=alert.severity,
         alert_id=alert.id,
@@ -44,4 +45,5 @@ def _opened(connection: Connection, check_id: int, alert: AlertRow) -> int:
     if number is not None:
         return number
     there = incidents.open_incidents(connection, check_id, hold=True)
-    return next(one.id for one in there if one.dedupe_key == alert.dedupe_key)
+    mine = (incident_class, alert.dedupe_key)
+    return next(one.id for one in there if (one.incident_class, one.dedupe_key) == mine)

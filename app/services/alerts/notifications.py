@@ -18,7 +18,7 @@ from app.domain.alerts.incidents import (
     Recipients,
     Step,
     Suppression,
-    dedupe_key,
+    dedupe_keys,
     plan_notifications,
     reminder_due,
 )
@@ -217,7 +217,7 @@ def _written(connection: Connection, context: Context, step: Step, *, now: datet
 
 def _opened(connection: Connection, check: Definition, step: Step, *, now: datetime) -> IncidentRow | None:
     assert step.alert_id is not None  # noqa: S101 - an incident is opened by an alert
-    key = dedupe_key(check.slug, IncidentClass(step.incident_class))
+    key = _free_key(connection, check, step.incident_class)
     values = {
         "check_id": check.id,
         "incident_class": step.incident_class,
@@ -227,9 +227,23 @@ def _opened(connection: Connection, check: Definition, step: Step, *, now: datet
         "opened_at": to_us(now),
     }
     number = incidents.open_incident(connection, **values)
-    if number is None and incidents.end_abandoned(connection, check.id, key, at=to_us(now)):
+    if number is None and incidents.end_abandoned(connection, check.id, step.incident_class, key, at=to_us(now)):
         number = incidents.open_incident(connection, **values)
     return None if number is None else incidents.find_incident(connection, number)
+
+
+def _free_key(connection: Connection, check: Definition, incident_class: IncidentClass) -> str:
+    """Give the key of an incident about to open: under that of one of another class receivers would hear of no other.
+
+    Read before the row is written: of two replicas one opens the incident under either key, see `uq_incidents_open`.
+    """
+    taken = {
+        row.dedupe_key
+        for row in incidents.open_incidents(connection, check.id, hold=False)
+        if row.incident_class != incident_class
+    }
+    key, other = dedupe_keys(check.slug, incident_class)
+    return other if key in taken else key
 
 
 def _transition(

@@ -47,14 +47,19 @@ def find_incidents(connection: Connection, incident_ids: Iterable[int]) -> dict[
 
 
 def open_incident(connection: Connection, **values: Any) -> int | None:
-    """Open an incident; None where the check has one of the class open already."""
+    """Open an incident; None where the check has one of the class and key open already."""
     return insert_one(connection, incidents, **values)
 
 
-def end_abandoned(connection: Connection, check_id: int, key: str, *, at: int) -> bool:
+def end_abandoned(connection: Connection, check_id: int, incident_class: str, key: str, *, at: int) -> bool:
     """End an incident none of whose alerts is open, as a release that knows no incidents leaves it; whether one was."""
     unresolved = sa.exists().where(alerts.c.incident_id == incidents.c.id, alerts.c.state != said("resolved"))
-    mine = sa.and_(incidents.c.check_id == check_id, incidents.c.dedupe_key == key, incidents.c.resolved_at.is_(None))
+    mine = sa.and_(
+        incidents.c.check_id == check_id,
+        incidents.c.incident_class == incident_class,
+        incidents.c.dedupe_key == key,
+        incidents.c.resolved_at.is_(None),
+    )
     change = sa.update(incidents).where(mine, ~unresolved).values(resolved_at=at)
     return connection.execute(change).rowcount == 1
 

@@ -29,10 +29,11 @@ incidents = Table(
     Column("updated_at", BigInteger),  # when its last alert.updated was written
     Column("resolved_at", BigInteger),
     # One open incident per check and class, whatever races: the key says both. Those made of alerts of before there
-    # were incidents keep the keys their receivers know.
+    # were incidents keep the keys their receivers know, which may be those of another class.
     Index(
         "uq_incidents_open",
         "check_id",
+        "incident_class",
         "dedupe_key",
         unique=True,
         sqlite_where=text("resolved_at is null"),

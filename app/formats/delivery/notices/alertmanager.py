@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from app.domain.alerts.incidents import IncidentClass, dedupe_key
+from app.domain.alerts.incidents import IncidentClass, dedupe_keys
 from app.domain.delivery.hooks import Hook
 from app.formats.delivery.notices.story import Story, clean, story_of
 
@@ -41,7 +41,7 @@ def _labels(story: Story, data: Mapping[str, Any], message_id: str) -> dict[str,
     incident_class = str(data.get("class") or "test")
     first: Mapping[str, Any] = next(iter(data.get("alerts") or ()), {})
     key = story.dedupe_key or message_id
-    if not data.get("class") or key == dedupe_key(story.check, IncidentClass(incident_class)):
+    if not data.get("class") or key in dedupe_keys(story.check, IncidentClass(incident_class)):
         labels = {"alertname": _alertname(incident_class)}
     else:  # opened before there were incidents: it was sent under the labels of its rule, and has to end under them
         rule = {name: clean(first.get(name), _LABEL) for name in ("rule", "scope")}
