@@ -18,7 +18,7 @@ Version = Annotated[
 class RunRequest(Document):
     """A request to run a check now."""
 
-    trigger: Literal["api", "update", "cli"] = "api"
+    trigger: Literal["api", "update", "cli", "page"] = "api"
     index_version: Annotated[Text, StringConstraints(max_length=200)] | None = None
     wait_seconds: Annotated[Number, Field(ge=0, le=300)] = 0
 

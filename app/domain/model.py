@@ -89,6 +89,7 @@ class Trigger(StrEnum):
     API = "api"
     UPDATE = "update"
     CLI = "cli"
+    PAGE = "page"
 
 
 class RunStatus(StrEnum):

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from app import __version__
 from app.api.deps import csrf_token
 from app.domain.counts import counted
+from app.formats.history import shapes
 from app.formats.runs import explanations
 from app.formats.shown_json import shown_json
 from app.services.catalog.api_keys import Identity, Scope
@@ -75,6 +76,7 @@ def _environment() -> Environment:
         rank=explanations.first_expected,
         absent=explanations.not_returned,
         bound=wording.bound,
+        starter=shapes.starter,
         counted=counted,
         shown_json=shown_json,
         **alert_words.FILTERS,

@@ -312,7 +312,9 @@ def test_a_run_is_started_by_who_may_write(pages: Site) -> None:
     client = pages.signed_in(admin)
     assert client.post("/checks/leave/runs").status_code == 403
     form = page(client.get("/checks/leave")).one("form", id="run-form")
-    assert client.post(form.get("action"), data={"csrf": csrf(client)}).status_code == 303
+    begun = client.post(form.get("action"), data={"csrf": csrf(client)})
+    assert begun.status_code == 303
+    assert "started by a button on a page" in page(client.get(begun.headers["location"])).text
     assert page(client.post("/checks/nothing/runs", data={"csrf": csrf(client)}), 404).one("h1").text
 
 

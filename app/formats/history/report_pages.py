@@ -14,7 +14,7 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app.formats import plain_text
-from app.formats.history import report_comparison, reports
+from app.formats.history import report_comparison, reports, shapes
 from app.formats.plain_text import Table
 
 _HERE: Final = Path(__file__).parent
@@ -41,6 +41,7 @@ def _section(report: Mapping[str, Any]) -> dict[str, Any]:
     comparison = report.get("comparison")
     return {
         "run": run,
+        "starter": shapes.starter(run["trigger"]),
         "headline": reports.headline(run),
         "started_at": _when(run.get("started_at")),
         "finished_at": _when(run.get("finished_at")),

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, overload
 
 from app.domain.errors import NotFoundError
-from app.domain.model import Answer, Canary, Judgment, Outcome, Ranking, Reason, Step, Verdict
+from app.domain.model import Answer, Canary, Judgment, Outcome, Ranking, Reason, Step, Trigger, Verdict
 from app.domain.probing.relevance import asks_outside, relevance_of
 from app.domain.probing.retrievers import Scorer
 from app.domain.runs.evaluation import forbidden_ranks, newest_age
@@ -20,9 +20,21 @@ from app.domain.views import TimeText
 Moment = datetime | int
 """An aware time, or microseconds since 1970 as the store keeps them."""
 
+_STARTERS: Mapping[str, str] = {
+    Trigger.SCHEDULE: "the schedule",
+    Trigger.API: "the API",
+    Trigger.UPDATE: "an index update",
+    Trigger.CLI: "the command line",
+    Trigger.PAGE: "a button on a page",
+}
 _DIGITS = 6
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ID = re.compile(r"[0-9]{1,18}")  # fits 64 bits
+
+
+def starter(trigger: str) -> str:
+    """Name what started a run as people say it, after "started by"."""
+    return _STARTERS.get(trigger, trigger)
 
 
 @overload

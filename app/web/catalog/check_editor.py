@@ -92,7 +92,7 @@ def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed:
         problems = (Problem(path="slug" if definition is None else None, message=str(error)),)
         return _page(request, store, definition, typed, problems=problems, status=409)
     if typed.get("now") and document.enabled:
-        asked = partial(scheduling.run_now, store, document.slug, trigger=Trigger.API, now=datetime.now(UTC))
+        asked = partial(scheduling.run_now, store, document.slug, trigger=Trigger.PAGE, now=datetime.now(UTC))
         asked(index_version=None, idempotency_key=None)
     wake(request)
     return RedirectResponse(f"/checks/{quote(document.slug)}", status_code=303)

@@ -18,7 +18,7 @@ router = APIRouter(include_in_schema=False)
 def run_now(request: Request, store: StoreDep, slug: str) -> RedirectResponse:
     """Queue a run, or join the one that waits, and lead to its page."""
     run_id, _ = scheduling.run_now(
-        store, slug, trigger=Trigger.API, index_version=None, idempotency_key=None, now=datetime.now(UTC)
+        store, slug, trigger=Trigger.PAGE, index_version=None, idempotency_key=None, now=datetime.now(UTC)
     )
     wake(request)
     return RedirectResponse(f"/runs/{quote(str(run_id))}", status_code=303)

@@ -206,7 +206,7 @@
       const run = await ask(`/v1/checks/${encodeURIComponent(form.dataset.check)}/runs`, {
         method: "POST",
         headers: { "content-type": "application/json", "x-csrf-token": csrf },
-        body: JSON.stringify({ trigger: "api" }),
+        body: JSON.stringify({ trigger: "page" }),
       });
       state.replaceChildren(document.getElementById("run-progress").content.cloneNode(true));
       const element = state.firstElementChild;
