@@ -11,7 +11,7 @@ from app.domain.model import Outcome
 from app.services.catalog.api_keys import Scope
 from app.services.runs import rescoring
 from app.store.engine import Store
-from tests.support.browser import DESKTOP, PHONE, inaccessible, opened, served, wider_than_the_screen
+from tests.support.browser import DESKTOP, PHONE, inaccessible, opened, served, unreadable, wider_than_the_screen
 from tests.support.fakes import answered, failed, hits
 from tests.support.pages_service import HTML, site
 from tests.support.world import COVERAGE, canary, page
@@ -103,6 +103,28 @@ def test_every_page_can_be_used_by_everybody(
                 found[path] += ["is white in the dark"] * (_is_dark(shown) != (colours == "dark"))
             else:
                 found[path] = inaccessible(shown) + ["is wider than the screen"] * wider_than_the_screen(shown)
+    assert {path: problems for path, problems in found.items() if problems} == {}
+
+
+def test_on_a_phone_no_text_of_the_pages_of_a_fault_stands_on_another_or_is_cut(
+    chromium: Browser, sqlite_store: Store
+) -> None:
+    pages = site(sqlite_store)
+    long = "how-long-is-the-free-trial-and-do-i-need-a-credit-card"
+    rules = [{**COVERAGE, "open": {"bad": 1, "of": 1}}]
+    pages.world.apply(page([canary("ant"), canary("bee"), canary(long, category="procedural")], rules=rules))
+    pages.world.run(index_version="2026-11-22-before")
+    pages.world.probe.answers["ant"] = answered(hits("noise"))
+    pages.world.probe.answers[long] = answered(hits("noise", "handbook/chapters/free-trial-and-payment.md#chunk-0001"))
+    pages.world.run(index_version="2026-11-22-after-a-new-index")
+    pages.world.deliver_all()
+    paths = ("/runs/2", "/alerts", "/alerts/1", "/checks/watch/canaries/ant", f"/checks/watch/canaries/{long}")
+    found = {}
+    with served(pages.app()) as address, opened(chromium, address, viewport=PHONE) as tab:
+        for path in paths:
+            shown = tab.open(path)
+            shown.evaluate("document.querySelectorAll('main details').forEach((one) => { one.open = true; })")
+            found[path] = unreadable(shown)
     assert {path: problems for path, problems in found.items() if problems} == {}
 
 

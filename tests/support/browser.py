@@ -105,6 +105,55 @@ def wider_than_the_screen(page: Page) -> bool:
     return bool(page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth + 1"))
 
 
+def unreadable(page: Page) -> list[str]:
+    """Give the texts of a page that stand on another one, or are cut by the screen or by a box with its own scrollbar.
+
+    What is folded, or for screen readers alone, is left out; of lines of text that touch nothing is said. The labels
+    that style sheets put before the cells of stacked tables become texts of the page, or nobody could measure them.
+    """
+    found: list[str] = page.evaluate(_UNREADABLE)
+    return found
+
+
+_UNREADABLE = """() => {
+  for (const cell of document.querySelectorAll('[data-label]')) {
+    const { content, whiteSpace, gridRowStart, gridRowEnd } = getComputedStyle(cell, '::before');
+    if (content === 'none') continue;
+    const label = document.createElement('span');
+    label.textContent = cell.dataset.label;
+    label.style.cssText = `white-space: ${whiteSpace}; grid-row: ${gridRowStart} / ${gridRowEnd}; grid-column: 1`;
+    cell.prepend(label);
+  }
+  document.styleSheets[0].insertRule('[data-label]::before { content: none !important; }');
+  const boxes = [], found = new Set(), wide = document.documentElement.clientWidth + 1;
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const text = texts.currentNode.textContent.trim().slice(0, 60), parent = texts.currentNode.parentElement;
+    if (!text || parent.closest('.hidden, svg, script, style, template')) continue;
+    const range = document.createRange();
+    range.selectNodeContents(texts.currentNode);
+    for (const box of range.getClientRects())
+      if (box.width > 1 && box.height > 1) boxes.push({ text, parent, box });
+  }
+  for (const { text, parent, box } of boxes) {
+    if (box.right > wide || box.left < -1) found.add(`beyond the screen: ${text}`);
+    for (let one = parent; one !== document.body; one = one.parentElement) {
+      const around = one.getBoundingClientRect();
+      const cuts = getComputedStyle(one).overflowX !== 'visible';
+      if (cuts && (box.right > around.right + 1 || box.left < around.left - 1)) found.add(`cut off: ${text}`);
+    }
+  }
+  for (const [place, one] of boxes.entries())
+    for (const other of boxes.slice(place + 1)) {
+      if (one.parent === other.parent) continue;
+      const across = Math.min(one.box.right, other.box.right) - Math.max(one.box.left, other.box.left);
+      const down = Math.min(one.box.bottom, other.box.bottom) - Math.max(one.box.top, other.box.top);
+      if (across > 2 && down > 4) found.add(`one on the other: ${one.text} | ${other.text}`);
+    }
+  return [...found];
+}"""
+
+
 def _elsewhere(url: str, address: str) -> list[str]:
     parts = urlsplit(url)
     if parts.scheme in {"data", "blob"} or f"{parts.scheme}://{parts.netloc}" == address:
