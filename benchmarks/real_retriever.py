@@ -172,7 +172,7 @@ def faults(chunks: Sequence[Chunk], texts: Mapping[str, str]) -> tuple[Fault, ..
             name="embedder down",
             make=set_fault("embedder_status", 500),
             heal=set_fault("embedder_status", 200),
-            cause=r"not measurable.*embedder at 127\.0\.0\.1:{embedder} answers HTTP 500",
+            cause=r"not measurable.*embedder of \S+ at 127\.0\.0\.1:{embedder} answers HTTP 500",
             names_canaries=False,
         ),
         Fault(

@@ -6,6 +6,7 @@ from typing import Any, Final
 from app.domain.addresses import hook_remedy
 from app.domain.alerts.alert_state import Retirement
 from app.domain.alerts.cause_words import CAUSE_WORDS
+from app.domain.alerts.lost_chunks import lost_text
 from app.domain.counts import counted
 from app.domain.model import Cause
 from app.domain.probing.probe_failures import outcome_word
@@ -193,5 +194,6 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "pace": pace,
     "by_cause": by_cause,
     "outcome_word": outcome_word,
+    "lost": lost_text,
 }
 """For templates."""

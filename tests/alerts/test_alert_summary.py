@@ -64,6 +64,24 @@ OUTAGE = replace(FACTS, kind=RuleKind.PROBE_ERRORS, failure=HTTP_500, unknown=Tr
             "handbook: not measurable since 14:05 UTC, embedder at 127.0.0.1:8220 answers HTTP 500 (143 of 143 probes)",
         ),
         (
+            replace(OUTAGE, retriever="docs-search"),
+            (
+                "handbook: not measurable since 14:05 UTC, embedder of docs-search at 127.0.0.1:8220 answers HTTP 500 "
+                "(143 of 143 probes)"
+            ),
+        ),
+        (
+            replace(OUTAGE, retriever="docs-search", failure=replace(HTTP_500, step=Step.RETRIEVER)),
+            (
+                "handbook: not measurable since 14:05 UTC, retriever docs-search at 127.0.0.1:8220 answers HTTP 500 "
+                "(143 of 143 probes)"
+            ),
+        ),
+        (
+            replace(OUTAGE, retriever="docs", failure=replace(HTTP_500, count=40, failed=40), unknown=False),
+            "handbook: 40 of 143 probes fail since 14:05 UTC, embedder of docs at 127.0.0.1:8220 answers HTTP 500",
+        ),
+        (
             replace(OUTAGE, failure=replace(HTTP_500, count=40, failed=40), unknown=False),
             "handbook: 40 of 143 probes fail since 14:05 UTC, embedder at 127.0.0.1:8220 answers HTTP 500",
         ),

@@ -58,7 +58,14 @@ def test_an_alarm_names_its_seven_canaries_and_counts_the_thirty_that_were_faili
     assert opened["data"]["failing_before"] == len(CHRONIC) - len(FOUND)
     assert opened["data"]["degraded_queries"] == _keys(opened)
     assert opened["data"]["summary"] == "watch: 7 of 70 canaries lost their expected chunk since 12:22 UTC (run 22)"
+    assert {one["key"]: one["lost"] for one in opened["data"]["degraded"]} == {key: [f"doc-{key}"] for key in LOST}
+    first = ", ".join(f"doc-{key}" for key in _keys(opened)[:3])
+    assert opened["data"]["lost"] == f"{first} and {len(LOST) - 3} more"
+    assert opened["data"]["advice"] == (
+        "Compare the run with the last healthy one, and diagnose the canaries that changed."
+    )
     (alert,) = world.alerts()
+    assert opened["data"]["links"]["alert"] == f"{LINKS.public_url}/alerts/{alert['id']}"
     told = alert["transitions"][0]["evidence"]
     assert sorted(one["key"] for one in told["canaries"]) == list(LOST)
     assert {one["rank_before"] for one in told["canaries"]} == {1}
@@ -110,6 +117,7 @@ def test_a_threshold_lists_what_fell_and_not_the_canaries_that_never_passed(sqli
     assert len(_keys(opened)) == 10
     assert set(_keys(opened)) <= set(WELL[:12])
     assert (opened["data"]["changed_total"], opened["data"]["failing_before"]) == (12, 30)
+    assert opened["data"]["lost"].endswith(" and 7 more (of the 10 worst of 12 canaries)")
     assert opened["data"]["summary"] == (
         "watch: coverage 0.400, below 0.5 since 12:03 UTC (run 3), 12 of 70 canaries lost their expected chunk"
     )
@@ -169,6 +177,13 @@ def test_alerts_of_latency_and_of_outages_list_no_canaries_and_neither_do_their_
         pytest.approx(0.061, abs=0.001),
     ]
     assert told[2]["data"]["summary"].startswith("watch: not measurable since ")
+    assert ", retriever search is unreachable: " in told[2]["data"]["summary"]
+    assert [one["data"]["advice"] for one in told] == [
+        "Check the load of search at search.test: CPU, cold caches, a larger index.",
+        None,
+        "Check that retriever search is running and can be reached from Coalmine.",
+        None,
+    ]
     assert told[3]["data"]["summary"] == "watch: recovered after 1 min (run 5): 70 of 70 probes answered"
 
 

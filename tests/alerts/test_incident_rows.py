@@ -141,6 +141,23 @@ def test_culprits_beyond_those_that_are_kept_are_no_news_in_every_run(
     assert [change["type"] for change in alert["transitions"]] == ["opened", "updated"]  # the first that named so many
 
 
+def test_of_many_further_canaries_the_first_five_are_named_and_the_others_counted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(store=store)
+    define(world)
+    carry_out(world, LEARNED)
+    until_open(world, KEYS[:5])
+    monkeypatch.setattr(detectors, "culprits_of", lambda *_: KEYS[:15])
+    carry_out(world, 1, KEYS[:8])
+    (alert,) = world.alerts()
+    updated = alert["transitions"][-1]
+    assert updated["type"] == "updated"
+    further = [key for key in KEYS[:15] if key not in KEYS[:5]]
+    told, _, _ = updated["reason"].partition("; ")
+    assert told == f"{len(further)} further canaries named: {', '.join(further[:5])} and {len(further) - 5} more"
+
+
 def until_named(world: World, count: int) -> None:
     """Lose so many canaries until the detector names more of them than before."""
     before = len(world.alerts()[0]["transitions"])

@@ -220,11 +220,11 @@ def test_an_alert_says_what_fell_what_the_rule_saw_and_since_which_index(firing:
 
 
 def test_an_alert_says_what_closes_it_and_counts_down(firing: Site) -> None:
-    assert _section(firing.page("/alerts/1"), "next").startswith("What is next 2 more good runs would close it.")
+    assert _section(firing.page("/alerts/1"), "next").startswith("Status 2 more good runs would close it.")
     firing.world.probe.all_answer()
     firing.world.run()
     after = firing.page("/alerts/1")
-    assert _section(after, "next").startswith("What is next 1 more good run would close it.")
+    assert _section(after, "next").startswith("Status 1 more good run would close it.")
     assert "recovering" in _section(after, "title")
     firing.world.run()
     assert "it is over" in _section(firing.page("/alerts/1"), "next")
@@ -233,7 +233,7 @@ def test_an_alert_says_what_closes_it_and_counts_down(firing: Site) -> None:
 def test_degraded_canaries_are_told_with_their_ranks_and_lead_to_their_pages(firing: Site) -> None:
     shown = firing.page("/alerts/1")
     rows = [row.text for row in shown.all("tr") if row.text.startswith(("ant", "bee"))]
-    assert rows == ["ant ant missing 1 not found", "bee bee missing 1 not found"]
+    assert rows == [f"{key} {key} · lost doc-{key} missing 1 not found" for key in ("ant", "bee")]
     assert shown.all("a", href="/checks/watch/canaries/ant")
     assert "Changed canaries now" in _section(shown, "degraded")
 
@@ -246,7 +246,22 @@ def test_degraded_canaries_stay_told_while_runs_measure_nobody_and_the_run_they_
     assert told.startswith("Changed canaries in the last run with a verdict By run 2, sorted by severity")
     assert f"The newest run, {silent.id}, measured too little for a verdict." in told
     rows = [row.text for row in shown.all("tr") if row.text.startswith(("ant", "bee"))]
-    assert rows == ["ant ant missing 1 not found", "bee bee missing 1 not found"]
+    assert rows == [f"{key} {key} · lost doc-{key} missing 1 not found" for key in ("ant", "bee")]
+
+
+def test_a_list_says_of_a_resolved_alert_what_its_rule_saw_while_it_was_open(firing: Site) -> None:
+    firing.world.probe.all_answer()
+    for _ in range(2):
+        firing.world.run()
+    (card,) = [element.text for element in firing.page("/alerts?state=resolved").all("article")]
+    assert "· Coverage 0.333 is below 0.5 (critical)" in card
+    assert "Coverage 1" not in card
+
+
+def test_an_alert_says_which_chunks_were_lost_and_what_to_do(firing: Site) -> None:
+    shown = firing.page("/alerts/1")
+    assert shown.one("p", id="lost").text == "Lost chunks: doc-ant, doc-bee."
+    assert shown.one("p", id="advice").text.startswith("Compare the run with the last healthy one")
 
 
 def test_a_resolved_alert_keeps_what_was_degraded_and_what_happened(firing: Site) -> None:
@@ -263,6 +278,8 @@ def test_a_resolved_alert_keeps_what_was_degraded_and_what_happened(firing: Site
     assert shown.all("a", href="/checks/watch/canaries/bee")
     happened = [item.text for item in shown.all("li") if item.text.startswith(("Opened", "Resolved"))]
     assert [item.split()[0] for item in happened] == ["Opened", "Resolved"]
+    assert not shown.all("p", id="advice"), "there is nothing left to do"
+    assert not shown.all("p", id="lost")
     assert not shown.all("form", class_="acknowledge")
 
 

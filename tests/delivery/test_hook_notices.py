@@ -59,6 +59,8 @@ def notice(kind: str = "alert.opened", **changes: Any) -> dict[str, Any]:
         "reasons": ["missing"],
         "rank_before": 1,
         "rank_now": None,
+        "lost": ["retention_policy_doc", "gdpr_doc"],
+        "lost_total": 6,
         "cause": "rechunked",
         "cause_reason": "the text is found under another id",
     }
@@ -81,6 +83,8 @@ def notice(kind: str = "alert.opened", **changes: Any) -> dict[str, Any]:
         "severity": "critical",
         "summary": "docs: coverage 0.500, below 0.9 since run 810, 11 of 40 canaries lost their expected chunk",
         "reason": "coverage 0.500 is below 0.9 in 2 of 3 runs.",
+        "advice": "Re-index the documents of the lost chunks.",
+        "lost": "retention_policy_doc, gdpr_doc and 4 more",
         "check": "docs",
         "suite": "suite",
         "retriever": "search",
@@ -103,6 +107,7 @@ def notice(kind: str = "alert.opened", **changes: Any) -> dict[str, Any]:
         "failing_before": 1,
         "causes": "8 missing from the index, 3 outranked",
         "links": {
+            "alert": "https://coalmine.test/alerts/7",
             "check": "https://coalmine.test/checks/docs",
             "run": "https://coalmine.test/runs/812",
             "dashboard": None,
@@ -115,13 +120,22 @@ def notice(kind: str = "alert.opened", **changes: Any) -> dict[str, Any]:
 def hostile(text: str, kind: str = "alert.opened") -> dict[str, Any]:
     """Make a notice in which all that strangers write is this."""
     canary = {"key": "k", "query": text, "reasons": [text], "rank_before": 1, "rank_now": 3, "cause": text}
-    told = {"summary": text, "reason": text, "degraded": [canary] * 10, "cause_reason": text, "measure": text}
+    canary |= {"lost": [text] * 3, "lost_total": 9}
+    told = {
+        "summary": text,
+        "reason": text,
+        "advice": text,
+        "lost": text,
+        "degraded": [canary] * 10,
+        "cause_reason": text,
+        "measure": text,
+    }
     return notice(kind, **told, degraded_queries=[text] * 10)
 
 
 def test_message() -> dict[str, Any]:
     """Make the notice of a test."""
-    links = dict.fromkeys(("check", "run", "dashboard", "runbook"))
+    links = dict.fromkeys(("alert", "check", "run", "dashboard", "runbook"))
     data = {"summary": "Test message from Coalmine to hook ops", "links": links}
     return {"type": "hook.test", "version": 1, "timestamp": "2026-03-02T12:00:05Z", "data": data}
 
@@ -199,7 +213,9 @@ def test_what_there_is_to_know_is_told() -> None:
         ("Health score", "0.710"),
         ("Degraded", "12"),
     )
-    assert story.canaries == ("retention “How long do we keep data?”: rank 1 → not found",)
+    assert story.canaries == (
+        "retention “How long do we keep data?”: rank 1 → not found; lost retention_policy_doc, gdpr_doc and 4 more",
+    )
     assert story.remarks == ("and 10 more", "1 more was failing before")
 
 
@@ -216,6 +232,24 @@ def test_a_cause_is_said_once_however_many_canaries_share_it(kind: HookKind) -> 
     for body in bodies:
         assert body.count("it is in no deep result") == 0
         assert body.count(cause) == 1
+
+
+@pytest.mark.parametrize("kind", HookKind)
+@pytest.mark.parametrize(
+    "told",
+    [
+        "https://coalmine.test/alerts/7",
+        "Re-index the documents of the lost chunks.",
+        "retention_policy_doc, gdpr_doc and 4 more",
+    ],
+    ids=["link", "advice", "lost"],
+)
+def test_every_kind_leads_to_the_alert_and_says_what_to_do_and_what_was_lost(kind: HookKind, told: str) -> None:
+    if kind is HookKind.EMAIL:
+        bodies = [mailed(notice()).get_body((part,)).get_content() for part in ("plain", "html")]
+    else:
+        bodies = [body_of(HOOKS[kind], notice(), "msg_1").decode()]
+    assert [body.count(told) >= 1 for body in bodies] == [True] * len(bodies)
 
 
 @pytest.mark.parametrize("kind", HookKind)
@@ -263,7 +297,7 @@ def test_slack_takes_every_message_and_finds_nothing_but_text_in_it(text: str) -
 def test_slack_links_are_ours() -> None:
     body = json.dumps(written(HookKind.SLACK, hostile(HOSTILE["link"])), ensure_ascii=False)
     links = re.findall(r"<([^|>]+)\|([^>]+)>", body)
-    assert [name for _, name in links] == ["Check", "Run", "Runbook"]
+    assert [name for _, name in links] == ["Alert", "Check", "Run", "Runbook"]
     assert not any("evil" in url for url, _ in links)
     assert "https://wiki.test/?a=1&amp;b=%3C2%3E" in body
 
@@ -313,8 +347,8 @@ def test_pagerduty_severities_are_those_it_has() -> None:
     told = [written(HookKind.PAGERDUTY, notice(severity=severity)) for severity in ("critical", "warning")]
     told.append(written(HookKind.PAGERDUTY, test_message()))
     assert [event["payload"]["severity"] for event in told] == ["critical", "warning", "info"]
-    assert told[0]["client_url"] == "https://coalmine.test/checks/docs"
-    assert [link["text"] for link in told[0]["links"]] == ["Check", "Run", "Runbook"]
+    assert told[0]["client_url"] == "https://coalmine.test/alerts/7"
+    assert [link["text"] for link in told[0]["links"]] == ["Alert", "Check", "Run", "Runbook"]
 
 
 # --- alertmanager --------------------------------------------------------------------------------------------
@@ -341,7 +375,7 @@ def test_alertmanager_is_told_of_an_end_only_when_there_is_one() -> None:
     assert ends == [None, None, None, None, "2026-03-02T12:30:00Z"]
     (alert,) = written(HookKind.ALERTMANAGER, notice("alert.resolved"))
     assert alert["startsAt"] == "2026-03-02T12:00:00Z"
-    assert alert["generatorURL"] == "https://coalmine.test/checks/docs"
+    assert alert["generatorURL"] == "https://coalmine.test/alerts/7"
 
 
 def test_what_alertmanager_knew_before_there_were_incidents_ends_under_the_labels_it_has_there() -> None:
@@ -406,6 +440,7 @@ def test_an_email_has_our_headers_and_tags_and_no_others(text: str) -> None:
     assert {tag for tag, _ in page.tags} <= ours
     assert {name for _, names in page.tags for name in names} <= {"lang", "style", "cellpadding", "href"}
     assert page.links == [
+        "https://coalmine.test/alerts/7",
         "https://coalmine.test/checks/docs",
         "https://coalmine.test/runs/812",
         "https://wiki.test/?a=1&b=<2>",

@@ -55,6 +55,18 @@ def learned(request: pytest.FixtureRequest, databases: Databases, stores: Callab
     return World(store=stores(url), clock=clock)
 
 
+@pytest.mark.parametrize(("lost", "told"), [(0, "0"), (1, "1"), (3, "3")])
+def test_a_first_run_says_how_many_canaries_are_without_an_expected_chunk(
+    sqlite_store: Store, lost: int, told: str
+) -> None:
+    world = World(store=sqlite_store)
+    define(world)
+    (run,) = carry_out(world, 1, KEYS[:lost])
+    found = seen(world)[run.id]
+    assert found.body["reason"].startswith(f"{told} of 20 canaries without an expected chunk; ")
+    assert not found.open
+
+
 def test_a_fault_opens_an_alert_that_names_who_fell_and_recovery_closes_it(learned: World) -> None:
     assert present(baselines.show(learned.store, CHECK).learned).runs == LEARNED
     broken = until_open(learned, KEYS[:3])

@@ -32,6 +32,8 @@ class ChangedCanaries:
     """Of those that were diagnosed."""
     shared_cause: str = ""
     """The one cause that explains the whole run, where there is one: a noun phrase."""
+    shared_advice: str = ""
+    """What to do about that."""
     compared: bool = True
     """Whether there is a run before the first bad one; else all degraded canaries count as changed."""
 
@@ -43,14 +45,23 @@ class ChangedCanaries:
         """Why they changed, once for all of them; empty where it is not known, or none did."""
         return (self.shared_cause or causes_text(self.causes, self.count)) if self.count else ""
 
+    @property
+    def ordered_causes(self) -> list[tuple[Cause, int]]:
+        """The causes of those that were diagnosed, the commonest first."""
+        return _commonest_first(self.causes)
+
+
+def _commonest_first(causes: Mapping[Cause, int]) -> list[tuple[Cause, int]]:
+    order = list(Cause)
+    return sorted(causes.items(), key=lambda one: (-one[1], order.index(one[0])))
+
 
 def causes_text(causes: Mapping[Cause, int], count: int) -> str:
     """Group the causes of `count` canaries: `5 missing from the index, 2 outranked`; empty where none is known.
 
     A cause that all of them share is said without a number.
     """
-    order = list(Cause)
-    known = sorted(causes.items(), key=lambda one: (-one[1], order.index(one[0])))
+    known = _commonest_first(causes)
     if len(known) == 1 and known[0][1] >= count:
         return CAUSE_WORDS[known[0][0]].shared
     parts = [f"{number:,} {CAUSE_WORDS[cause].counted}" for cause, number in known]

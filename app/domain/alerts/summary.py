@@ -49,7 +49,8 @@ class AlertFacts:
     began_at: datetime | None = None
     """When the first bad run ended or, without data, when the last run completed."""
     retriever: str = ""
-    """Of an alert of latency: who is slow, by name and address; embedders are not part of what it measures."""
+    """Of an alert of latency: who is slow, by name and address; embedders are not part of what it measures. Of failing
+    probes: its name."""
     opened_at: datetime | None = None
     at: datetime | None = None
     """The moment of the change."""
@@ -133,12 +134,13 @@ def _probe_errors(facts: AlertFacts) -> str:
     if facts.failure is None:
         why = _without_severity(facts.reason.rstrip("."))
         return f"not measurable{since}{f', {why}' if why else ''}"
+    what = f"{facts.failure.who(facts.retriever)} {facts.failure.error}"
     if facts.unknown or facts.failure.failed >= facts.failure.total:
-        return f"not measurable{since}, {facts.failure}"
+        return f"not measurable{since}, {what} ({facts.failure.counts})"
     failed, total = facts.failure.failed, facts.failure.total
     others = "" if facts.failure.count == failed else f" ({facts.failure.count:,} of them)"
     verb = "fails" if failed == 1 else "fail"
-    return f"{failed:,} of {counted(total, 'probe')} {verb}{since}, {facts.failure.what}{others}"
+    return f"{failed:,} of {counted(total, 'probe')} {verb}{since}, {what}{others}"
 
 
 def _no_data(facts: AlertFacts) -> str:

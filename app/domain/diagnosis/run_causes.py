@@ -11,6 +11,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Any
 
+from app.domain.alerts.advice import CAUSE_ADVICE, EMBEDDER_ADVICE
 from app.domain.alerts.cause_words import CAUSE_WORDS
 from app.domain.counts import counted
 from app.domain.diagnosis.expected_chunks import MOSTLY, Search, Wanted, search_for
@@ -99,6 +100,11 @@ class RunCause:
         text = f"{self._name[0].upper()}{self._name[1:]} since run {self.since_run}"
         told = [one for one in (self._recall, self._unseen, self._split, self._score, self.detail) if one]
         return f"{text}: {'; '.join(told)}" if told else text
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        return EMBEDDER_ADVICE if self.cause is None else CAUSE_ADVICE[self.cause]
 
     @property
     def cause(self) -> Cause | None:

@@ -58,11 +58,17 @@ class FailureSummary:
     total: int
     """All probes of the run."""
 
+    def who(self, retriever: str = "") -> str:
+        """Who failed: `embedder at 127.0.0.1:8220`; `retriever` names the retriever that was asked by it."""
+        name = _NAMES[self.step]
+        if retriever:
+            name += f" {retriever}" if self.step is Step.RETRIEVER else f" of {retriever}"
+        return f"{name} at {self.address}" if self.address else name
+
     @property
     def what(self) -> str:
         """Who failed and how: `embedder at 127.0.0.1:8220 answers HTTP 500`."""
-        at = f" at {self.address}" if self.address else ""
-        return f"{_NAMES[self.step]}{at} {self.error}"
+        return f"{self.who()} {self.error}"
 
     @property
     def counts(self) -> str:

@@ -5,30 +5,14 @@ It reads the plain diagnosis of `services.diagnosis.diagnoses`, whose ids may be
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
+from app.domain.alerts.advice import CAUSE_ADVICE
 from app.domain.counts import counted
 from app.domain.diagnosis.values import Kind
 from app.domain.model import Cause
 from app.domain.number_text import percent_text
 from app.domain.probing.probe_failures import outcome_word
-
-ADVICE: Final[Mapping[str, str]] = {
-    Cause.RETRIEVER_ERROR: "See to the retriever first: as long as it does not answer, nothing else can be told.",
-    Cause.TRUNCATED: "Look for a lower limit, a stricter score threshold or a filter that cuts its answers short.",
-    Cause.SCORE_DRIFT: "Find out whether the embedding model, its version or the scoring was changed; if on purpose, "
-    "accept the present as normal.",
-    Cause.RECHUNKED: "Look at what is proposed; if it says the same, accept it, and the canary expects the new chunks.",
-    Cause.MISSING: "Ask whether the document was deleted on purpose; else ingest it again, or retire the canary.",
-    Cause.VOCABULARY_MISMATCH: "Retrieval never found it: improve retrieval for such queries, or correct what the "
-    "canary expects.",
-    Cause.DUPLICATES: "Remove the copies from the index, and find out which ingestion job brought them.",
-    Cause.UNSTABLE: "Look at the parameters of the approximate index and at replicas that differ; ask more deeply.",
-    Cause.LOW_RELEVANCE: "Set the canary's min_relevance_score for what the scores of this retriever mean, or declare "
-    "the scale they are on; if good answers scored higher before, find out what was changed.",
-    Cause.OUTRANKED: "Compare the rankings: what came in above may answer as well, and then the canary may expect it.",
-}
-"""By cause, what somebody can do now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +81,7 @@ def findings(diagnosis: Mapping[str, Any]) -> list[str]:
 
 def advice(diagnosis: Mapping[str, Any]) -> str:
     """Say what somebody can do about the cause."""
-    return ADVICE[Cause(diagnosis["cause"])]
+    return CAUSE_ADVICE[Cause(diagnosis["cause"])]
 
 
 def _findings(evidence: Mapping[str, Any]) -> Iterator[str]:

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from app.domain.alerts.advice import alert_advice
 from app.domain.alerts.alert_state import AlertState, TransitionType
 from app.domain.alerts.incidents import TRIGGERS
-from app.domain.alerts.summary import NOT_ABOUT_CANARIES
+from app.domain.alerts.lost_chunks import all_lost_text
+from app.domain.alerts.summary import NOT_ABOUT_CANARIES, alert_summary
 from app.domain.model import RuleKind, Verdict
 from app.services.alerts import alert_views, rule_explanations
 from app.services.alerts.alert_evidence import explain
-from app.services.alerts.alert_lines import summaries, told_reason
+from app.services.alerts.alert_lines import standing_facts
 from app.services.alerts.alert_links import Links, filled_links
 from app.services.alerts.changed_canaries import list_changed
 from app.store.alerts import alerts
@@ -41,7 +43,7 @@ class Degraded:
     failing_before: int | None = None
     """How many others are degraded as well, and were before."""
     canaries: Sequence[Mapping[str, Any]] = ()
-    """`key, query, reasons, rank_before, rank_now, cause, cause_reason, persistent` each."""
+    """`key, query, reasons, rank_before, rank_now, lost, lost_total, cause, cause_reason, persistent` each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +59,10 @@ class AlertDetails:
     """What the canaries that fell have in common, where the alert is about canaries and not over."""
     summary: str
     """What happened, without a full stop."""
-    told_reason: str
-    """Why it opened or got worse; of one that has not opened, what its rule saw last."""
+    advice: str
+    """What to do next; empty of one that is over."""
+    lost: str
+    """The expected chunks that its canaries lost, the first of them by name; empty of one that is over."""
     seen: Mapping[str, Any]
     """What the rule looked at last; of one that ended without a run, what it looked at before."""
     opening: Mapping[str, Any]
@@ -94,14 +98,16 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
         seen = _seen(alert)
         looked_at = _looked_at(connection, row.check_id, alert)
         told = filled_links(links, row, None)
+        facts = standing_facts(connection, [(row, alerts.list_transitions(connection, [row.id])[row.id])])[row.id]
         return AlertDetails(
             alert=alert,
             suite=check.body["suite"],
             retriever=check.body["retriever"],
             rule=next((one for one in rules if one["alert_id"] == alert["id"]), None),
             fleet=_fleet(alert) if about_canaries and not over else None,
-            summary=summaries(connection, [(row, alerts.list_transitions(connection, [row.id])[row.id])])[row.id],
-            told_reason=told_reason(alert),
+            summary=alert_summary(facts),
+            advice="" if over else alert_advice(facts),
+            lost="" if over else all_lost_text(degraded.canaries, degraded.changed),
             seen=seen,
             opening=_opening(alert),
             looked_at=looked_at,

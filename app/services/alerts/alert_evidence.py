@@ -181,6 +181,7 @@ def _summarized(
         name=keys[fell[0]] if len(fell) == 1 else group,
         causes=causes,
         shared_cause="" if cause is None else cause.phrase,
+        shared_advice="" if cause is None else cause.advice,
         compared=changed.compared,
         restless=len(changed.fell) - len(fell),
     )

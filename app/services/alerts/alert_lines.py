@@ -6,7 +6,7 @@ from typing import Any
 
 from app.domain.alerts.alert_state import AlertState
 from app.domain.alerts.incidents import NON_REPEATING, TRIGGERS
-from app.domain.alerts.summary import NOT_ABOUT_CANARIES, alert_summary
+from app.domain.alerts.summary import NOT_ABOUT_CANARIES, AlertFacts, alert_summary
 from app.services.alerts import alert_views
 from app.services.alerts.alert_evidence import Explanation, explain_all, since_all
 from app.services.alerts.alert_facts import facts_of, run_ids_of, run_of
@@ -26,8 +26,8 @@ class AlertLine:
     alert: Mapping[str, Any]
     summary: str
     """What happened, as it was last announced or, before that, as its rule sees it; without a full stop."""
-    told_reason: str
-    """Why it opened or got worse; of one that has not opened, what its rule saw last."""
+    reason: str
+    """What its rule saw last or, of one that is over, while it was open: why it ended says nothing of the fault."""
     told: Mapping[str, int]
     """How many deliveries tell of its incident, by their state."""
     suppressed: Mapping[str, Any] | None
@@ -66,18 +66,12 @@ def lines(store: Store, asked: AlertQuestion, *, before: int | None, limit: int)
         AlertLine(
             alert=alert,
             summary=written[number],
-            told_reason=told_reason(alert),
+            reason=_reason(alert),
             told=told[int(alert["incident_id"])] if alert["incident_id"] else {},
             suppressed=_suppressed(alert),
         )
         for number, alert in shaped.items()
     ]
-
-
-def told_reason(alert: Mapping[str, Any]) -> str:
-    """Give the reason with which an alert opened or got worse last; before that, what its rule saw last."""
-    news = [str(change["reason"]) for change in alert["transitions"] if change["type"] in NON_REPEATING]
-    return news[-1] if news else str(alert["reason"])
 
 
 AlertRows = Sequence[tuple[AlertRow, Sequence[TransitionRow]]]
@@ -92,7 +86,14 @@ def explained_runs(rows: AlertRows) -> list[tuple[int, int | None]]:
 
 
 def summaries(connection: Connection, rows: AlertRows, explained: Explained | None = None) -> dict[int, str]:
-    """Write the summary of each alert, by its id, as of the newest transition that people are told of.
+    """Write the summary of each alert, by its id; `explained` as `standing_facts` wants it."""
+    return {number: alert_summary(facts) for number, facts in standing_facts(connection, rows, explained).items()}
+
+
+def standing_facts(
+    connection: Connection, rows: AlertRows, explained: Explained | None = None
+) -> dict[int, AlertFacts]:
+    """Gather the facts of each alert, by its id, as of the newest transition that people are told of.
 
     Of one that was not announced it is of what its rule saw last. `explained` holds what `explained_runs` names; None =
     it is read.
@@ -104,15 +105,13 @@ def summaries(connection: Connection, rows: AlertRows, explained: Explained | No
     began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
     runs = results.find_runs(connection, {number for row, _ in rows for number in run_ids_of(row, newest[row.id])})
     return {
-        row.id: alert_summary(
-            facts_of(
-                row,
-                runs,
-                explained[_explained_run(row, changes)] if _is_explained(row, changes) else None,
-                began.get(row.first_run or 0),
-                newest[row.id],
-                news=False,
-            )
+        row.id: facts_of(
+            row,
+            runs,
+            explained[_explained_run(row, changes)] if _is_explained(row, changes) else None,
+            began.get(row.first_run or 0),
+            newest[row.id],
+            news=False,
         )
         for row, changes in rows
     }
@@ -128,6 +127,11 @@ def _explained_run(row: AlertRow, changes: Sequence[TransitionRow]) -> tuple[int
 
 def _newest_trigger(changes: Sequence[TransitionRow]) -> TransitionRow | None:
     return next((change for change in reversed(changes) if change.type in TRIGGERS), None)
+
+
+def _reason(alert: Mapping[str, Any]) -> str:
+    news = [str(change["reason"]) for change in alert["transitions"] if change["type"] in NON_REPEATING]
+    return news[-1] if news and alert["state"] == AlertState.RESOLVED else str(alert["reason"])
 
 
 def _suppressed(alert: Mapping[str, Any]) -> Mapping[str, Any] | None:

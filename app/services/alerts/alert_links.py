@@ -16,13 +16,14 @@ class Links:
 
 
 def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> dict[str, str | None]:
-    """Say where an alert leads: `check`, `run`, `dashboard` and `runbook`; None = there is no such place."""
+    """Say where an alert leads: `alert`, `check`, `run`, `dashboard` and `runbook`; None = there is no such place."""
     names = {"{check}": alert.check, "{rule}": alert.rule_key, "{kind}": alert.kind}
 
     def filled(template: str | None) -> str | None:
         return re.sub("{(check|rule|kind)}", lambda found: names[found[0]], template) if template else None
 
     return {
+        "alert": f"{links.public_url}/alerts/{alert.id}",
         "check": f"{links.public_url}/checks/{alert.check}",
         "run": f"{links.public_url}/runs/{run_id}" if run_id is not None else None,
         "dashboard": filled(links.dashboard_url),

@@ -12,6 +12,7 @@ from functools import partial
 from heapq import nsmallest
 from typing import Any
 
+from app.domain.alerts.lost_chunks import lost_chunks
 from app.domain.detection import SIGNALS, Baseline, Signal, unpack_baseline
 from app.domain.runs.evaluation import MISSING, REGRESSED, RELEVANCE, unpack_reasons
 from app.domain.runs.matching import Match
@@ -216,7 +217,7 @@ class ChangedList:
     """The canaries that a list about an alert names, and how many it does not."""
 
     canaries: Sequence[dict[str, Any]] = ()
-    """`key, query, reasons, rank_before, rank_now, lower` each."""
+    """`key, query, reasons, rank_before, rank_now, lower, lost, lost_total` each."""
     changed: int = 0
     """How many changed, those beyond the list included."""
     failing_before: int = 0
@@ -289,7 +290,19 @@ def _listed(connection: Connection, run: RunRow, member: Member, state: StateRow
         "rank_before": _rank(before),
         "rank_now": _rank(state),
         "lower": [] if before is None else _lower(member, before, state),
+        **_lost(member, before, state),
     }
+
+
+def _lost(member: Member, before: StateRow | None, now: StateRow) -> dict[str, Any]:
+    chunks = member.canary.judgments
+    today = Match.from_bytes(now.matched).first
+    then = None
+    if before is not None and before.canary_version_id == now.canary_version_id:
+        then = Match.from_bytes(before.matched).first
+    if len(today) != len(chunks) or (then is not None and len(then) != len(chunks)):
+        then, today = None, (None,) * len(chunks)
+    return lost_chunks(chunks, today, then, missing=bool(now.reasons & MISSING))
 
 
 def _lower(member: Member, before: StateRow, now: StateRow) -> list[dict[str, Any]]:

@@ -224,8 +224,7 @@ class _Evaluation:
             if alert is not None and alert.opened_at is None:
                 first_run = decision.evidence.get("first_bad_run")
             listed = self._canaries(rule.kind, scope_of(rule), first_run, decision.evidence)
-            if rule.kind is RuleKind.LATENCY:
-                listed |= self._slowness(rule.percentile or Percentile.P95, first_run)
+            listed |= self._source(rule.kind, rule.percentile, first_run)
             one.change = change
             one.transition_id = self._append(alert_id, change, decision.severity, reason, {**evidence, **listed})
         self._in_progress[alert_id] = one
@@ -268,8 +267,7 @@ class _Evaluation:
         row = next(row for row in self._rows.values() if row.id == alert_id)
         reason = still_firing(row.reason, from_us(incident.opened_at), self._now)
         listed = self._canaries(RuleKind(row.kind), row.scope, row.first_run, row.evidence)
-        if row.kind == RuleKind.LATENCY:
-            listed |= self._slowness(Percentile(row.evidence.get("percentile") or Percentile.P95), row.first_run)
+        listed |= self._source(RuleKind(row.kind), row.evidence.get("percentile"), row.first_run)
         evidence = {**row.evidence, **listed}
         return self._append(alert_id, TransitionType.REMINDED, Severity(row.severity), reason, evidence)
 
@@ -354,6 +352,12 @@ class _Evaluation:
             self._lists[key] = found
         found = self._lists[key]
         return {"canaries": found.canaries, "changed": found.changed, "failing_before": found.failing_before}
+
+    def _source(self, kind: RuleKind, percentile: str | None, first_run: int | None) -> dict[str, Any]:
+        """Write down which retriever is slow or fails, where the rule is about that."""
+        if kind is RuleKind.LATENCY:
+            return self._slowness(Percentile(percentile or Percentile.P95), first_run)
+        return {"retriever": self._check.body["retriever"]} if kind is RuleKind.PROBE_ERRORS else {}
 
     def _slowness(self, percentile: Percentile, first_run: int | None) -> dict[str, Any]:
         """Write down who is slow, by name and address, and how long answers took before the first bad run."""

@@ -5,6 +5,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from app.domain.alerts.advice import alert_advice
+from app.domain.alerts.lost_chunks import all_lost_text
 from app.domain.alerts.summary import NOT_ABOUT_CANARIES, AlertFacts, alert_summary
 from app.domain.model import RuleKind
 from app.domain.number_text import LATENCY_NAMES
@@ -33,7 +35,7 @@ def notice(connection: Connection, delivery: DeliveryRow, hook: str, links: Link
     if delivery.incident_id is None or delivery.transition_id is None:
         data: dict[str, Any] = {
             "summary": f"Test message from Coalmine to hook {hook}",
-            "links": {"check": None, "run": None, "dashboard": None, "runbook": None},
+            "links": {"alert": None, "check": None, "run": None, "dashboard": None, "runbook": None},
         }
     else:
         data = _alert_data(connection, delivery.incident_id, delivery.transition_id, delivery.type, links)
@@ -72,6 +74,8 @@ def _alert_data(
         "dedupe_key": incident.dedupe_key,
         "severity": severity,
         "summary": alert_summary(facts),
+        "advice": alert_advice(facts) or None,
+        "lost": (all_lost_text(degraded, transition.evidence.get("changed")) or None) if bad else None,
         "reason": transition.reason,
         "check": alert.check,
         "suite": check.body["suite"],
@@ -124,4 +128,4 @@ def _worst(canary: Mapping[str, Any], found: Explanation | None) -> dict[str, An
     why = {"cause": None, "cause_reason": None, "persistent": None} if found is None else found.of(canary["key"])
     known = None if found is None else found.known.get(canary["key"])
     rank = canary["rank_now"] if canary["rank_now"] is not None or known is None else known.evidence.get("rank_now")
-    return {**canary, "query": canary["query"][:_LONGEST_QUERY], "rank_now": rank, **why}
+    return {"lost": [], "lost_total": 0, **canary, "query": canary["query"][:_LONGEST_QUERY], "rank_now": rank, **why}

@@ -10,11 +10,12 @@ from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
 from app.api.deps import StoreDep
+from app.domain.alerts.advice import CAUSE_ADVICE
+from app.domain.model import Cause
 from app.domain.runs.measures import RECALL_BY
 from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.alerts.rule_sentences import rule_in_words
 from app.formats.catalog.documents import CheckDocument
-from app.formats.diagnosis.diagnosis_sentences import ADVICE
 from app.formats.history import reports
 from app.services.alerts import rule_explanations
 from app.services.catalog import suite_power
@@ -94,7 +95,8 @@ def _by_cause(degraded: Sequence[Mapping[str, Any]]) -> list[Fallen]:
     for cause, members in sorted(found.items(), key=lambda one: not one[0]):
         reasons = {result["diagnosis"].reason for result in members if result["diagnosis"]}
         shared = reasons.pop() if len(reasons) == 1 and len(members) > 1 else ""
-        groups.append(Fallen(cause=cause, advice=ADVICE.get(cause, ""), reason=shared, members=members))
+        advice = CAUSE_ADVICE[Cause(cause)] if cause else ""
+        groups.append(Fallen(cause=cause, advice=advice, reason=shared, members=members))
     return groups
 
 

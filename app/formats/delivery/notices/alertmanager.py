@@ -32,8 +32,8 @@ def alertmanager_body(hook: Hook, notice: Mapping[str, Any], message_id: str) ->
     if story.resolved:
         alert["endsAt"] = data.get("resolved_at") or notice["timestamp"]
     links = dict(story.links)
-    if "Check" in links:
-        alert["generatorURL"] = links["Check"]
+    if "Alert" in links:
+        alert["generatorURL"] = links["Alert"]
     return json.dumps([alert], ensure_ascii=True, separators=(",", ":")).encode()
 
 
@@ -59,10 +59,13 @@ def _annotations(story: Story) -> dict[str, str]:
     return {
         "summary": story.summary,
         "description": story.reason,
+        "advice": story.advice,
         "severity": story.severity,
         "rules": ", ".join(story.rules),
         "facts": "\n".join(f"{name}: {value}" for name, value in story.facts),
         "canaries": "\n".join([*story.canaries, *story.remarks]),
+        "alert_url": links.get("Alert", ""),
+        "check_url": links.get("Check", ""),
         "run_url": links.get("Run", ""),
         "dashboard_url": links.get("Dashboard", ""),
         "runbook_url": links.get("Runbook", ""),

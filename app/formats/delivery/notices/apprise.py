@@ -26,7 +26,7 @@ def defused(text: str) -> str:
 
 
 def _text(story: Story) -> str:
-    lines = [story.reason or story.summary, *(f"{name}: {value}" for name, value in story.facts)]
+    lines = [story.reason or story.summary, *story.next_step, *(f"{name}: {value}" for name, value in story.facts)]
     lines += [f"- {line}" for line in story.canaries]
     lines += story.remarks
     return "\n".join([*map(defused, lines), *(f"{name}: {url}" for name, url in story.links)])

@@ -61,7 +61,8 @@ def _text(story: Story) -> str:
 
 
 def _head(story: Story) -> list[str]:
-    return [story.summary, *([story.reason] if story.reason and story.reason not in story.summary else [])]
+    reason = [story.reason] if story.reason and story.reason not in story.summary else []
+    return [story.summary, *reason, *story.next_step]
 
 
 def _facts(story: Story) -> list[str]:

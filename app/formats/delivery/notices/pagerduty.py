@@ -42,7 +42,7 @@ def _trigger(story: Story, data: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "payload": payload,
         "client": "Coalmine",
-        **({"client_url": links["Check"]} if "Check" in links else {}),
+        **({"client_url": links["Alert"]} if "Alert" in links else {}),
         "links": [{"href": url, "text": name} for name, url in story.links],
     }
 
@@ -51,6 +51,8 @@ def _details(story: Story) -> dict[str, Any]:
     details: dict[str, Any] = {"what": story.headline}
     if story.reason:
         details["reason"] = story.reason
+    if story.advice:
+        details["what to do"] = story.advice
     details |= {name.lower(): value for name, value in story.facts}
     if story.canaries:
         details["canaries"] = list(story.canaries)

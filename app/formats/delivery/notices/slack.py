@@ -11,7 +11,7 @@ from typing import Any
 
 from app.formats.delivery.notices.story import Story, story_of
 
-_HEADER, _TEXT, _FIELD, _FIELDS = 150, 2_900, 400, 10
+_HEADER, _TEXT, _ADVICE, _FIELD, _FIELDS = 150, 2_900, 600, 400, 10
 _MARKS = {"critical": "🔴", "warning": "🟠"}
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _URL_ESCAPES = str.maketrans({"&": "&amp;", "<": "%3C", ">": "%3E", "|": "%7C"})
@@ -55,6 +55,7 @@ def _blocks(story: Story) -> Iterator[dict[str, Any]]:
         yield _section(story.summary)
     if story.reason:
         yield _section(story.reason)
+    yield from (_section(line, _ADVICE) for line in story.next_step)
     fields = [_plain(f"{name}: {value}", _FIELD) for name, value in story.facts[:_FIELDS]]
     if fields:
         yield {"type": "section", "fields": fields}
@@ -76,8 +77,8 @@ def _listed(story: Story) -> Iterator[str]:
     yield from story.remarks
 
 
-def _section(text: str) -> dict[str, Any]:
-    return {"type": "section", "text": _plain(text, _TEXT)}
+def _section(text: str, limit: int = _TEXT) -> dict[str, Any]:
+    return {"type": "section", "text": _plain(text, limit)}
 
 
 def _plain(text: str, limit: int) -> dict[str, Any]:

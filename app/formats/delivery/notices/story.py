@@ -5,16 +5,18 @@ go on for ever; what each kind reads as more than text is for the kind to escape
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from app.domain.alerts.lost_chunks import lost_text
 from app.domain.model import Reason
 from app.domain.number_text import bound_text, ratio_text
 
 LONGEST_TITLE: Final = 600
 LONGEST_REASON: Final = 1_000
 _LONGEST_FACT = 200
+_LONGEST_ADVICE = 400
 _LONGEST_CANARY = 400
 _MOST_CANARIES = 10
 _MOST_RULES = 20
@@ -36,7 +38,13 @@ _HEADLINES: Mapping[str, str] = {
     "alert.resolved": "resolved",
     "hook.test": "test",
 }
-_LINKS: Mapping[str, str] = {"check": "Check", "run": "Run", "dashboard": "Dashboard", "runbook": "Runbook"}
+_LINKS: Mapping[str, str] = {
+    "alert": "Alert",
+    "check": "Check",
+    "run": "Run",
+    "dashboard": "Dashboard",
+    "runbook": "Runbook",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +60,8 @@ class Story:
     """The title: check, what happened, how much, since when, and the cause."""
     reason: str
     """What the rule saw, and what that did to the alert."""
+    advice: str
+    """What to do next; empty of a test and of what is over."""
     check: str
     dedupe_key: str
     at: str
@@ -86,6 +96,11 @@ class Story:
         return [f"{self.before:,} {others}{'was' if self.before == 1 else 'were'} failing before"]
 
     @property
+    def next_step(self) -> list[str]:
+        """The advice as a line with its label, where there is one."""
+        return [f"What to do: {self.advice}"] if self.advice else []
+
+    @property
     def resolved(self) -> bool:
         """Whether it is over."""
         return self.type == "alert.resolved"
@@ -109,6 +124,7 @@ def story_of(notice: Mapping[str, Any]) -> Story:
         severity=clean(data.get("severity"), 40),
         summary=clean(data["summary"], LONGEST_TITLE) or f"{headline} {check}".rstrip(),
         reason=clean(data.get("reason"), LONGEST_REASON),
+        advice=clean(data.get("advice"), _LONGEST_ADVICE),
         check=check,
         dedupe_key=clean(data.get("dedupe_key"), 255),
         at=clean(notice["timestamp"], 40),
@@ -178,15 +194,19 @@ def _canary(canary: Mapping[str, Any]) -> str:
     reasons = ", ".join(str(one).replace("_", " ") for one in canary.get("reasons") or [] if one not in _SEEN_BY_RANK)
     ranks = [canary.get("rank_before"), canary.get("rank_now")]
     moved = "" if ranks == [None, None] else f"rank {_rank(ranks[0])} → {_rank(ranks[1])}"
-    lower = "" if ranks[1] is None else _lower(canary.get("lower") or [], ranks[0])
+    lower = "" if ranks[1] is None else _lower(canary, ranks[0])
+    lost = lost_text(canary)
     again = "well when asked again" if canary.get("persistent") is False else ""
-    told = "; ".join(part for part in (clean(reasons, 80), moved, lower, again) if part)
+    told = "; ".join(
+        part for part in (clean(reasons, 80), moved, f"lost {clean(lost, 120)}" if lost else "", lower, again) if part
+    )
     name = f"{clean(canary.get('key'), 60)} “{clean(canary.get('query'), 80)}”"
     return clean(name + (f": {told}" if told else ""), _LONGEST_CANARY)
 
 
-def _lower(chunks: Sequence[Mapping[str, Any]], best: object) -> str:
-    """Say which expected chunk ranks lower or is gone, where that is not the best placed one."""
+def _lower(canary: Mapping[str, Any], best: object) -> str:
+    """Say which expected chunk ranks lower, where that is not the best placed one."""
+    chunks = [one for one in canary.get("lower") or [] if one.get("rank_now") is not None or not canary.get("lost")]
     one = next((chunk for chunk in chunks if chunk.get("rank_before") != best), None)
     if one is None:
         return ""

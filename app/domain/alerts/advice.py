@@ -1,0 +1,84 @@
+"""What to do about an alert: one short line for each cause, the same on pages and in every kind of hook."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from app.domain.alerts.alert_state import TransitionType
+from app.domain.alerts.canary_changes import ChangedCanaries
+from app.domain.alerts.summary import AlertFacts
+from app.domain.model import Cause, Outcome, RuleKind
+from app.domain.probing.probe_failures import FailureSummary
+
+CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
+    Cause.RETRIEVER_ERROR: "See to the retriever first: it fails when asked again, so nothing else can be told.",
+    Cause.TRUNCATED: "Look for a lower limit, a stricter score threshold or a filter that cuts its answers short.",
+    Cause.SCORE_DRIFT: "Find out whether the embedding model or the scoring was changed; if on purpose, accept the "
+    "present as normal.",
+    Cause.RECHUNKED: "Look at what is proposed on the page of renamed chunks; where it says the same, accept it.",
+    Cause.MISSING: "Re-index the documents of the lost chunks; if they were deleted on purpose, retire the canaries.",
+    Cause.VOCABULARY_MISMATCH: "Improve retrieval for such queries, or correct what the canaries expect.",
+    Cause.DUPLICATES: "Remove the copies from the index, and find out which ingestion job brought them.",
+    Cause.UNSTABLE: "Look at the search parameters of the vector index (ef, nprobe) and at replicas that differ.",
+    Cause.LOW_RELEVANCE: "Set min_relevance_score for what the scores of this retriever mean, or declare their scale; "
+    "if good answers scored higher before, find out what was changed.",
+    Cause.OUTRANKED: "Compare the rankings: what came in above may answer as well, and then the canary may expect it.",
+}
+"""By cause, what somebody can do now."""
+EMBEDDER_ADVICE: Final = (
+    "Restore the embedding model that the index was built with, or re-index everything with the new one."
+)
+_UNKNOWN_CAUSE: Final = "Compare the run with the last healthy one, and diagnose the canaries that changed."
+_OUTCOMES: Final[Mapping[Outcome, str]] = {
+    Outcome.UNREACHABLE: "Check that {who} is running and can be reached from Coalmine.",
+    Outcome.TIMEOUT: "Check that {who} is running, and how busy it is.",
+    Outcome.REFUSED: "Send a test request to see what {who} rejects.",
+    Outcome.MALFORMED: "Send a test request and compare the answer of {who} with the response mapping.",
+    Outcome.BLOCKED: "Correct the URL of {who}, or allow its address in COALMINE_RETRIEVER_ALLOW.",
+    Outcome.OVERSIZE: "Ask {who} for fewer or shorter chunks.",
+}
+_STATUSES: Final[Mapping[int, str]] = {
+    401: "Check the credentials for {who}.",
+    403: "Check the credentials for {who}, and what they may read.",
+    404: "Check the URL of {who}, and that its collection exists.",
+    429: "Lower the concurrency or the rate of the retriever: {who} limits requests.",
+}
+_SERVER_ERROR: Final = "Check the log of {who}."
+_FIRST_SERVER_ERROR: Final = 500
+_MOST_CAUSES: Final = 2
+
+
+def alert_advice(facts: AlertFacts) -> str:
+    """Say what to do next, in one or two sentences; empty of an alert that is over."""
+    if facts.change is TransitionType.RESOLVED:
+        return ""
+    match facts.kind:
+        case RuleKind.PROBE_ERRORS:
+            return _outage(facts.failure, facts.retriever)
+        case RuleKind.NO_DATA:
+            return "Check that a worker is running; its log says why no run completes."
+        case RuleKind.LATENCY:
+            return f"Check the load of {facts.retriever or 'the retriever'}: CPU, cold caches, a larger index."
+        case RuleKind.EMBEDDING:
+            return EMBEDDER_ADVICE
+        case _:
+            return _canaries(facts.changed)
+
+
+def _outage(failure: FailureSummary | None, retriever: str) -> str:
+    if failure is None:
+        return "Correct what the reason names, and run the check again."
+    text = _OUTCOMES.get(failure.outcome, _SERVER_ERROR)
+    if failure.outcome is Outcome.REFUSED and failure.http_status is not None:
+        other = _SERVER_ERROR if failure.http_status >= _FIRST_SERVER_ERROR else text
+        text = _STATUSES.get(failure.http_status, other)
+    return text.format(who=failure.who(retriever))
+
+
+def _canaries(changed: ChangedCanaries | None) -> str:
+    """Say what to do about the commonest causes of the canaries that changed."""
+    if changed is None or not changed.count:
+        return _UNKNOWN_CAUSE
+    if changed.shared_advice:
+        return changed.shared_advice
+    causes = [cause for cause, _ in changed.ordered_causes[:_MOST_CAUSES]]
+    return " ".join(CAUSE_ADVICE[cause] for cause in causes) or _UNKNOWN_CAUSE

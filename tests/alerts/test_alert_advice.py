@@ -1,0 +1,157 @@
+"""What to do about an alert, of every kind and cause, and the names of the chunks that were lost."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from app.domain.alerts.advice import CAUSE_ADVICE, EMBEDDER_ADVICE, alert_advice
+from app.domain.alerts.alert_state import TransitionType
+from app.domain.alerts.canary_changes import ChangedCanaries
+from app.domain.alerts.lost_chunks import all_lost_text, chunk_name, lost_chunks, lost_text
+from app.domain.alerts.summary import AlertFacts
+from app.domain.diagnosis.run_causes import RunCause, RunCauseKind
+from app.domain.model import Cause, Judgment, Outcome, Reason, RuleKind, Step
+from app.domain.probing.probe_failures import FailureSummary
+
+CHANGED = ChangedCanaries(count=3, of=9, reasons=[(Reason.MISSING,)] * 3)
+FACTS = AlertFacts(check="docs", kind=RuleKind.REGRESSION, changed=CHANGED, at=datetime(2026, 3, 2, tzinfo=UTC))
+DOWN = FailureSummary(
+    step=Step.RETRIEVER,
+    address="10.0.0.5:8001",
+    outcome=Outcome.UNREACHABLE,
+    http_status=None,
+    error="is unreachable",
+    count=9,
+    failed=9,
+    skipped=0,
+    total=9,
+)
+OUTAGE = replace(FACTS, kind=RuleKind.PROBE_ERRORS, failure=DOWN, retriever="search")
+WHO = "retriever search at 10.0.0.5:8001"
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_every_cause_has_its_advice(cause: Cause) -> None:
+    told = alert_advice(replace(FACTS, changed=replace(CHANGED, causes={cause: 3})))
+    assert told == CAUSE_ADVICE[cause]
+    assert told.endswith(".")
+    assert len(told) <= 400
+
+
+def test_of_several_causes_the_two_commonest_have_their_advice() -> None:
+    causes = {Cause.UNSTABLE: 1, Cause.OUTRANKED: 2, Cause.MISSING: 5}
+    told = alert_advice(replace(FACTS, changed=replace(CHANGED, causes=causes)))
+    assert told == f"{CAUSE_ADVICE[Cause.MISSING]} {CAUSE_ADVICE[Cause.OUTRANKED]}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (RunCauseKind.RECHUNKED, CAUSE_ADVICE[Cause.RECHUNKED]),
+        (RunCauseKind.REINDEXED, CAUSE_ADVICE[Cause.RECHUNKED]),
+        (RunCauseKind.RENAMED_DOCUMENTS, CAUSE_ADVICE[Cause.RECHUNKED]),
+        (RunCauseKind.EMBEDDER_CHANGED, EMBEDDER_ADVICE),
+        (RunCauseKind.SCORES_CHANGED, CAUSE_ADVICE[Cause.SCORE_DRIFT]),
+    ],
+)
+def test_what_explains_the_whole_run_is_told_before_the_advice_of_the_causes_of_single_canaries(
+    kind: RunCauseKind, advice: str
+) -> None:
+    cause = RunCause(kind=kind, since_run=2, before_run=1)
+    changed = replace(CHANGED, causes={Cause.MISSING: 3}, shared_cause=cause.phrase, shared_advice=cause.advice)
+    assert alert_advice(replace(FACTS, changed=changed)) == advice
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status", "advice"),
+    [
+        (Outcome.UNREACHABLE, None, f"Check that {WHO} is running and can be reached from Coalmine."),
+        (Outcome.TIMEOUT, None, f"Check that {WHO} is running, and how busy it is."),
+        (Outcome.REFUSED, 500, f"Check the log of {WHO}."),
+        (Outcome.REFUSED, 503, f"Check the log of {WHO}."),
+        (Outcome.REFUSED, 401, f"Check the credentials for {WHO}."),
+        (Outcome.REFUSED, 403, f"Check the credentials for {WHO}, and what they may read."),
+        (Outcome.REFUSED, 404, f"Check the URL of {WHO}, and that its collection exists."),
+        (Outcome.REFUSED, 429, f"Lower the concurrency or the rate of the retriever: {WHO} limits requests."),
+        (Outcome.REFUSED, 422, f"Send a test request to see what {WHO} rejects."),
+        (Outcome.REFUSED, None, f"Send a test request to see what {WHO} rejects."),
+        (Outcome.MALFORMED, 200, f"Send a test request and compare the answer of {WHO} with the response mapping."),
+        (Outcome.BLOCKED, None, f"Correct the URL of {WHO}, or allow its address in COALMINE_RETRIEVER_ALLOW."),
+        (Outcome.OVERSIZE, 200, f"Ask {WHO} for fewer or shorter chunks."),
+    ],
+)
+def test_an_outage_says_what_to_do_by_how_probes_fail(outcome: Outcome, status: int | None, advice: str) -> None:
+    assert alert_advice(replace(OUTAGE, failure=replace(DOWN, outcome=outcome, http_status=status))) == advice
+
+
+@pytest.mark.parametrize(
+    ("facts", "advice"),
+    [
+        (replace(OUTAGE, failure=None), "Correct what the reason names, and run the check again."),
+        (
+            replace(FACTS, kind=RuleKind.NO_DATA),
+            "Check that a worker is running; its log says why no run completes.",
+        ),
+        (
+            replace(FACTS, kind=RuleKind.LATENCY, retriever="search at 10.0.0.5:8001"),
+            "Check the load of search at 10.0.0.5:8001: CPU, cold caches, a larger index.",
+        ),
+        (replace(FACTS, kind=RuleKind.EMBEDDING), EMBEDDER_ADVICE),
+        (FACTS, "Compare the run with the last healthy one, and diagnose the canaries that changed."),
+        (
+            replace(FACTS, kind=RuleKind.THRESHOLD, changed=None),
+            "Compare the run with the last healthy one, and diagnose the canaries that changed.",
+        ),
+    ],
+)
+def test_the_other_kinds_say_what_to_do(facts: AlertFacts, advice: str) -> None:
+    assert alert_advice(facts) == advice
+
+
+@pytest.mark.parametrize("kind", RuleKind)
+def test_of_what_is_over_there_is_nothing_to_do(kind: RuleKind) -> None:
+    assert alert_advice(replace(OUTAGE, kind=kind, change=TransitionType.RESOLVED)) == ""
+
+
+# --- lost chunks ---
+
+A, B, C, D = (Judgment(id=name) for name in "abcd")
+KNOWN_BAD = Judgment(id="bad", grade=0)
+
+
+def test_a_canary_that_finds_nothing_lost_what_it_found_before() -> None:
+    lost = lost_chunks([A, B, KNOWN_BAD], [None, None, 1], [2, None, 3], missing=True)
+    assert lost == {"lost": ["a"], "lost_total": 1}
+
+
+def test_a_canary_of_which_nothing_is_known_before_lost_all_it_expects_and_three_are_named() -> None:
+    lost = lost_chunks([A, B, C, D, KNOWN_BAD], [None] * 5, None, missing=True)
+    assert lost == {"lost": ["a", "b", "c"], "lost_total": 4}
+    assert lost_text(lost) == "a, b, c and 1 more"
+
+
+def test_a_canary_that_still_finds_something_lost_what_is_retrieved_no_more() -> None:
+    assert lost_chunks([A, B, C], [1, None, 4], [1, 2, 3], missing=False) == {"lost": ["b"], "lost_total": 1}
+    assert lost_chunks([A], [3], None, missing=False) == {"lost": [], "lost_total": 0}
+
+
+def test_a_chunk_is_named_by_its_id_its_document_or_how_its_text_begins() -> None:
+    assert chunk_name(Judgment(id="a", document="d.md", text="Text")) == "a"
+    assert chunk_name(Judgment(document="d.md", text="Text")) == "d.md"
+    assert (
+        chunk_name(Judgment(text="We keep\ndata for 30 days. " * 9)) == f"“{('We keep data for 30 days. ' * 9)[:59]}…”"
+    )
+
+
+def test_an_alert_names_the_chunks_of_three_canaries_and_counts_the_others_each_once() -> None:
+    listed = [{"lost": [f"doc-{number}"], "lost_total": 1} for number in (1, 1, 2, 3, 4)]
+    assert all_lost_text(listed, 5) == "doc-1, doc-2 and 2 more"
+    assert all_lost_text(listed, 1_200) == "doc-1, doc-2 and 2 more (of the 5 worst of 1,200 canaries)"
+    assert all_lost_text([{"lost": ["a", "b", "c"], "lost_total": 7}], 1) == "a, b, c and 4 more"
+
+
+def test_nothing_is_named_where_nothing_is_known_to_be_lost() -> None:
+    restless = {"lost": ["a"], "lost_total": 1, "persistent": False}
+    assert all_lost_text([{"key": "stored by a release before"}, restless], 12) == ""
+    assert lost_text({"key": "stored by a release before"}) == ""
