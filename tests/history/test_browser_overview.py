@@ -194,6 +194,7 @@ def test_a_run_is_followed_on_the_page_of_its_check_and_on_its_own(
         expect(same.locator("#newer a")).to_be_visible()
         expect(same.locator(".headline")).not_to_contain_text(f"Last run {claimed.id}")
         expect(own.get_by_role("heading", name="Results")).to_be_visible()
+        expect(own.locator(".headline")).to_contain_text("started by a button on a page")
         same.locator("#run-state a").click()
         expect(same.get_by_role("heading", name=f"Run {claimed.id}")).to_be_visible()
 
