@@ -82,6 +82,8 @@ def test_an_alert_opens_on_the_second_bad_run_of_three(world: World) -> None:
         "rank_before": 1,
         "rank_now": None,
         "lower": [{"id": "doc-q0", "document": None, "rank_before": 1, "rank_now": None}],
+        "lost": ["doc-q0"],
+        "lost_total": 1,
     }
     assert _told(world) == [("alert.opened", "pending")]
 

@@ -135,11 +135,15 @@ def test_the_message_says_what_the_contract_promises(store: Store) -> None:
         "rank_before": 1,
         "rank_now": None,
         "lower": [{"id": "doc-ant", "document": None, "rank_before": 1, "rank_now": None}],
+        "lost": ["doc-ant"],
+        "lost_total": 1,
         "cause": None,
         "cause_reason": None,
         "persistent": None,
     }
     assert data["degraded_total"] == 2
+    assert data["lost"] == "doc-ant, doc-bee"
+    assert data["links"]["alert"] == f"http://coalmine.test/alerts/{world.alerts()[0]['id']}"
     assert data["links"]["check"] == "http://coalmine.test/checks/watch"
     assert data["links"]["run"] == f"http://coalmine.test/runs/{data['run_id']}"
 
