@@ -1,12 +1,17 @@
 """Suites are planned before the transaction that writes them, and anew where another change came first."""
 
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from app.api.catalog.exchange import from_files
+from app.api.schemas import SuiteFiles
 from app.domain.errors import ConflictError
 from app.formats.catalog.documents import CanaryDocument, HookDocument, SuiteDocument
 from app.formats.validation_messages import parse_document
@@ -150,6 +155,26 @@ def test_canaries_that_are_put_stay_beside_what_came_in_between(store: Store, *,
         _put("cat", "dog")(store)
     assert _keys(store) == [*(["ant"] if there else []), "bee", "cat", "dog"]
     assert definitions.find_canary(store, "suite", "cat").body["category"] == "simple_factual"
+
+
+def test_each_row_is_validated_hashed_and_encoded_once_even_where_a_suite_is_planned_anew(store: Store) -> None:
+    rows, calls = 30, Counter[str]()
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        calls[frame.f_code.co_name] += event == "call"
+
+    files = SuiteFiles(files={"a.csv": "\n".join(["key,query,id", *(f"q{row},{row}?,{row}" for row in range(rows))])})
+    with overtaken(store, _put("bee")):
+        sys.setprofile(count)
+        try:
+            wanted, _ = from_files("csv", "suite", files)
+            applying.apply(store, World(store=store).vault, wanted, managed_by=API, now=START)
+        finally:
+            sys.setprofile(None)
+    assert len(_keys(store)) == rows
+    assert calls["plan_suite"] == 2 + 1  # the one that came in between
+    once = ("_nothing_of_nothing", "content_hash", "json_text")
+    assert {name: calls[name] for name in once} == {"_nothing_of_nothing": rows, **dict.fromkeys(once[1:], rows + 1)}
 
 
 def test_imports_at_once_both_end_and_one_of_them_is_in_force(store: Store) -> None:

@@ -6,6 +6,7 @@ from functools import partial
 from io import StringIO
 from typing import Annotated, Any, Literal
 
+import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 
@@ -49,7 +50,7 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
     split: Annotated[str | None, Query(max_length=64)] = None,
     grades: Annotated[str | None, Query(max_length=1000)] = None,
     dry_run: bool = False,
-) -> JSONResponse:
+) -> Response:
     """Apply documents as API-managed objects, in one transaction; `dry_run` only says what would change.
 
     Without a format the body is a canary file as JSON, a list of them, or `{"files": {name: text}}` with their YAML,
@@ -73,23 +74,14 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
     else:
         changes = applying.apply(store, vault, wanted, managed_by=API, now=datetime.now(UTC))
         wake(request)
-    told = [
-        {
-            "kind": change.kind,
-            "name": change.name,
-            "action": change.action,
-            "fields": list(change.fields),
-            "note": change.note,
-        }
-        for change in changes
-    ]
     notes = [*notes, *suite_power.notes_on_plan(store, wanted, managed_by=API), *_notes_on_hooks(request, wanted)]
     warnings = [
         {name: value for name in ("file", "line", "path", "message") if (value := getattr(one, name)) is not None}
         for one in warnings_of(wanted)
     ]
-    body = {"applied": not dry_run, "changes": told, "notes": notes, "warnings": warnings}
-    return JSONResponse(body)  # as it is: a hundred thousand changes would be checked for seconds
+    told = {"applied": not dry_run, "changes": changes, "notes": notes, "warnings": warnings}
+    # As it is: a hundred thousand changes would be checked for seconds.
+    return Response(msgspec.json.encode(told), media_type="application/json")
 
 
 def _notes_on_hooks(request: Request, wanted: Documents) -> list[str]:

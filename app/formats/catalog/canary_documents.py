@@ -172,7 +172,8 @@ class CanaryDocument(Document):
     min_relevance_score: Share = DEFAULT_MIN_RELEVANCE
     max_relevance_score: Share = 0.5
     floors: Annotated[dict[Annotated[str, StringConstraints(max_length=64)], Share], Field(max_length=20)] = Field(
-        default={}
+        default_factory=dict,
+        json_schema_extra={"default": {}},  # a default of {} would be copied deeply, each time
     )
     expect_empty: Flag = False
     """Whether every hit is one too many."""

@@ -4,16 +4,19 @@ How many canaries it takes is said in the domain.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from app.domain.catalog.suite_power import Reach, coverage_note, reach
-from app.domain.model import Canary, Category, Judgment
+from app.domain.model import MAX_GRADE, Canary, Category, Judgment
 from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.catalog.canary_files import Documents
 from app.services.catalog.references import require
 from app.services.catalog.suite_snapshots import load_suite_in_force
 from app.store.catalog import definitions, suites
 from app.store.engine import Store
+
+_JUDGMENTS: Final = [Judgment(grade=grade) for grade in range(MAX_GRADE + 1)]
+"""By grade: of what is expected, no more is counted."""
 
 
 def notes_on_plan(store: Store, wanted: Documents, *, managed_by: str) -> list[str]:
@@ -48,7 +51,7 @@ def _expectation(document: CanaryDocument) -> Canary:
     return Canary(
         key=document.key,
         query=document.query,
-        judgments=tuple([Judgment(grade=chunk.grade) for chunk in document.expected_chunks]),
+        judgments=tuple([_JUDGMENTS[chunk.grade] for chunk in document.expected_chunks]),
         category=document.category,
         tags=document.tags,
     )
@@ -59,7 +62,7 @@ def _canary(key: str, body: Mapping[str, Any]) -> Canary:
     return Canary(
         key=key,
         query=body["query"],
-        judgments=tuple([Judgment(grade=chunk["grade"]) for chunk in body["expected_chunks"]]),
+        judgments=tuple([_JUDGMENTS[chunk["grade"]] for chunk in body["expected_chunks"]]),
         category=Category(body["category"]),
         tags=tuple(body["tags"]),
     )

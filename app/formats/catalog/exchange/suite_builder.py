@@ -178,7 +178,8 @@ class Gathering:
         """Make the suite. Raises InvalidInputError with everything that is broken."""
         documents: list[CanaryDocument] = []
         keys = {one: one for one, gathered in self._by_identity.items() if gathered.named and is_key(one)}
-        for identity, gathered in self._by_identity.items():
+        for identity in list(self._by_identity):
+            gathered = self._by_identity.pop(identity)  # else a hundred thousand of them would be held twice
             if gathered.query is None:
                 self.note("a query that is judged but nowhere asked was left out", f"{gathered.file}:{gathered.line}")
             elif not gathered.judged and not gathered.forbidden and not gathered.fields:
