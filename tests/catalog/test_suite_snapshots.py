@@ -10,7 +10,7 @@ import pytest
 
 from app.formats.catalog.documents import CheckDocument
 from app.formats.validation_messages import parse_document
-from app.services.catalog import definitions, suite_power
+from app.services.catalog import canary_keys, definitions, suite_power
 from app.services.history import check_details, run_views, suite_views
 from app.services.history.suite_views import Filter
 from app.services.runs import rescoring
@@ -159,6 +159,7 @@ ASKED: dict[str, Callable[[World], object]] = {
     "page of a check": lambda world: site(world.store).page(f"/checks/{CHECK}"),
     "health": lambda world: run_views.health(world.store, CHECK),
     "canary": lambda world: definitions.find_canary(world.store, "suite", "c0003"),
+    "keys of new canaries": lambda world: canary_keys.give_keys(world.store, "suite", [{"query": "c0003"}]),
     "canaries": lambda world: definitions.list_canaries(world.store, "suite", after="c0001", limit=5),
     "runs": lambda world: run_views.list_runs(world.store, CHECK, before=None, limit=10),
     "results": lambda world: run_views.results(world.store, "2", limit=5),

@@ -9,12 +9,13 @@ import pytest
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CanaryDocument, CheckDocument, SuiteDocument
 from app.formats.validation_messages import parse_document
-from app.services.catalog import applying, definitions
+from app.services.catalog import applying, canary_keys, definitions
 from app.services.catalog.references import API, FILE
 from app.services.detection import baselines
 from app.services.diagnosis import reanchoring
 from app.services.runs import rescoring
 from app.store.diagnosis import diagnoses
+from app.store.engine import Store
 from tests.conftest import Databases
 from tests.support.counted_reads import counted_world
 from tests.support.fakes import START
@@ -231,3 +232,9 @@ def test_a_write_transaction_does_as_much_for_a_large_suite_and_parses_no_canary
     assert small.canaries_parsed == 0
     assert large == small
     assert many_calls < few_calls + SLACK
+
+
+@pytest.mark.parametrize("query", ["a\x00b?", "a\ud800b?"], ids=["a null", "half a pair"])
+def test_a_query_that_no_database_takes_has_a_key_made_and_is_refused_later(query: str, store: Store) -> None:
+    definitions.put_suite(store, parsed(suite_of(2)), now=START)
+    assert [one["key"] for one in canary_keys.give_keys(store, "suite", [{"query": query}])] == ["a-b"]

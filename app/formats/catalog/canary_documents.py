@@ -44,14 +44,21 @@ _KEY_WORDS = 48
 def derived_key(query: str, held: Mapping[str, str]) -> str:
     """Key of a canary that names none: its query's words, with a hash behind them where another query has those.
 
-    `held` are the keys of the suite with the query of each: a query that has one made of it keeps it.
+    `held` are keys of the suite with the query of each, those of `possible_keys` at least: a query that has one made of
+    it keeps it.
     """
+    query = query.strip()
+    words, hashed, _ = possible_keys(query)
+    made = next((key for key in (words, hashed, query) if held.get(key) == query), None)
+    return made or (words if words and words not in held else hashed)
+
+
+def possible_keys(query: str) -> tuple[str, str, str]:
+    """Keys that a canary with this query may have that names none: words (maybe none), words with a hash, the query."""
     query = query.strip()
     words = re.sub(r"[^a-z0-9]+", "-", query.lower()).strip("-")[:_KEY_WORDS].rstrip("-")
     digest = hashlib.sha256(query.encode(errors="replace")).hexdigest()[:8]
-    hashed = f"{words or 'q'}-{digest}"
-    made = next((key for key in (words, hashed, query) if held.get(key) == query), None)
-    return made or (words if words and words not in held else hashed)
+    return words, f"{words or 'q'}-{digest}", query
 
 
 def is_key(text: str) -> bool:
