@@ -21,6 +21,8 @@ from app.store.engine import Store
 from tests.support.fakes import START
 from tests.support.world import HOOK, RETRIEVER, World, canary, documents, race
 
+pytestmark = pytest.mark.databases
+
 
 def _other_process(store: Store) -> Store:
     """Open the database as another process does: within one, SQLite's writers take turns."""

@@ -91,6 +91,7 @@ def test_all_are_accepted_or_rejected_at_once(store: Store) -> None:
     assert _decide(setting, reject=None)["rejected"] == []
 
 
+@pytest.mark.databases
 def test_an_answer_that_another_came_before_is_weighed_anew(store: Store) -> None:
     setting = _renamed(store, "refunds", "tokens")
     ids = {one["key"]: int(one["id"]) for one in _listed(setting)}
