@@ -10,8 +10,12 @@ from numpy.typing import NDArray
 
 from app.domain.alerts.rules import DEGRADED_SHARE
 from app.domain.model import Aggregates, EmbedderChange, Outcome, RunStatus, Slice, Step, Verdict
-from app.domain.probing.probe_failures import FailureSummary, ProbeFailure, summarize_failures
-from app.domain.runs.evaluation import Panel, unpack_reasons
+from app.domain.probing.latency_summary import latency_summary
+from app.domain.probing.probe_failures import FailedProbe
+from app.domain.runs.evaluation import unpack_reasons
+from app.domain.runs.run_inputs import RunInputs
+from app.domain.runs.run_outcomes import RunOutcome
+from app.domain.runs.run_responses import RunResponses
 from app.store.runs.queue import Failure
 from app.store.runs.results import RunRow
 
@@ -51,58 +55,48 @@ def stored_aggregates(run: RunRow) -> Aggregates:
 
 
 def with_embedder(aggregates: Aggregates, found: Mapping[str, Any] | None) -> Aggregates:
-    """Add to the aggregates of a run that was carried out what it found of its embedder, `kind` and `reason`.
+    """Add to the aggregates of a run that was carried out what it found of its embedder; None = it has none."""
+    kind, reason = embedder_finding(found)
+    return replace(aggregates, embedder=kind, embedder_reason=reason)
 
-    None = it has none.
-    """
+
+def embedder_finding(found: Mapping[str, Any] | None) -> tuple[EmbedderChange | None, str | None]:
+    """Return `kind` and `reason` of what was found of an embedder, as it is stored; None = there is none."""
     if found is None:
-        return aggregates
-    kind = None if found["kind"] is None else EmbedderChange(found["kind"])
-    return replace(aggregates, embedder=kind, embedder_reason=found["reason"])
+        return None, None
+    return None if found["kind"] is None else EmbedderChange(found["kind"]), found["reason"]
 
 
-def run_body(
-    panel: Panel,
-    aggregates: Aggregates,
-    reasons: NDArray[np.int64],
-    outcomes: Sequence[Outcome],
-    latencies: Sequence[float],
-    *,
-    failed_at: Iterable[tuple[str, str]] = (),
-) -> dict[str, Any]:
-    """Spell out what a run's row leaves out: categories, tags, probes, latency and the degraded canaries.
-
-    `reasons` holds bits by position; positions whose probe failed are not degraded, they are unknown. `failed_at` says
-    of failed probes at which step they did, and how; those at the retriever need no telling apart.
-    """
+def run_body(inputs: RunInputs, responses: RunResponses, outcome: RunOutcome) -> dict[str, Any]:
+    """Spell out what a run's row leaves out: categories, tags, probes, latency and the degraded canaries."""
+    aggregates = outcome.aggregates
     degraded = [
         {
-            "key": panel.canaries[position].key,
-            "query": panel.canaries[position].query,
-            "reasons": [str(reason) for reason in unpack_reasons(int(reasons[position]))],
+            "key": inputs.canaries[position].key,
+            "query": inputs.canaries[position].query,
+            "reasons": [str(reason) for reason in unpack_reasons(int(outcome.canary_reasons[position]))],
         }
-        for position in np.flatnonzero(reasons).tolist()
-        if outcomes[position] is Outcome.OK
+        for position in outcome.degraded.tolist()
     ]
     return {
         "categories": {name: _slice(part) for name, part in aggregates.categories.items()},
         "tags": {name: _slice(part) for name, part in aggregates.tags.items()},
-        **probe_summary(aggregates.probes, latencies, failed_at),
+        **probe_summary(aggregates.probes, outcome.latencies, responses.failures.values()),
         "degraded": degraded,
     }
 
 
 def probe_summary(
-    probes: Mapping[str, int], latencies: Sequence[float], failed_at: Iterable[tuple[str, str]]
+    probes: Mapping[str, int], latencies: Sequence[float], failures: Iterable[FailedProbe]
 ) -> dict[str, Any]:
     """Spell out how probes ended, where those failed that did elsewhere than at the retriever, and how long they took.
 
-    `failed_at` holds (step, outcome) of failed probes.
+    Those that failed at the retriever need no telling apart.
     """
     steps: dict[str, Counter[str]] = {}
-    for step, outcome in failed_at:
-        if step != Step.RETRIEVER:
-            steps.setdefault(step, Counter())[outcome] += 1
+    for failure in failures:
+        if failure.step != Step.RETRIEVER:
+            steps.setdefault(str(failure.step), Counter())[str(failure.outcome)] += 1
     return {
         "probes": dict(probes),
         "probes_by_step": {step: dict(outcomes) for step, outcomes in steps.items()},
@@ -117,31 +111,7 @@ def stored_probes(run: RunRow, latencies: NDArray[np.float16], failures: Mapping
     kept[list(failures)] = False
     if run.measured:
         probes[str(Outcome.OK)] = run.measured
-    failed_at = [(failure.step, failure.outcome) for failure in failures.values()]
-    return probe_summary(probes, latencies[kept].astype(np.float64).tolist(), failed_at)
-
-
-def failure_summary(failures: Iterable[Failure], total: int) -> FailureSummary | None:
-    """Give the failure most of a run's failed probes share, as stored; None where none was sent and failed."""
-    probes = (
-        ProbeFailure(
-            outcome=Outcome(one.outcome),
-            step=Step(one.step),
-            address=one.address,
-            http_status=one.http_status,
-            detail=one.detail,
-        )
-        for one in failures
-    )
-    return summarize_failures(probes, total)
-
-
-def latency_summary(latencies: Sequence[float]) -> dict[str, float | None]:
-    """Summarise measured latencies: median, 95th percentile and maximum, None where nothing was measured."""
-    if not latencies:
-        return {"p50": None, "p95": None, "max": None}
-    p50, p95, most = np.percentile(np.asarray(latencies), [50, 95, 100]).tolist()
-    return {"p50": round(p50, 6), "p95": round(p95, 6), "max": round(most, 6)}
+    return probe_summary(probes, latencies[kept].astype(np.float64).tolist(), failures.values())
 
 
 def _slice(part: Slice) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.domain.alerts.rule_facts import NO_FACTS, Alarm, RunFacts, needs_facts, unsaid
+from app.domain.alerts.rule_facts import NO_FACTS, Alarm, RunFacts, unsaid
 from app.domain.alerts.rules import condition
 from app.domain.comparison.significance import FEWEST_PAIRS, Difference
 from app.domain.errors import InvalidInputError
@@ -276,8 +276,7 @@ def test_rules_that_had_nothing_to_say_are_named_with_the_reason() -> None:
         "rule 'drop-NDCG@10' says nothing: the run was not compared with a baseline",
         "rule 'regression' says nothing: it is told from the runs before, and no detector looked at this one",
     ]
-    assert needs_facts(ALL)
-    assert not needs_facts([Rule(key="no_data", kind=RuleKind.NO_DATA)])
+    assert unsaid([Rule(key="no_data", kind=RuleKind.NO_DATA)], NO_FACTS) == []
 
 
 # How they are written

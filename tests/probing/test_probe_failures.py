@@ -13,7 +13,6 @@ from app.adapters.probing.probe import RetrieverProbe
 from app.domain.addresses import retriever_policy
 from app.domain.model import Outcome, Step
 from app.domain.probing.probe_failures import FailureSummary, ProbeFailure, address_of, summarize_failures
-from app.services.aggregates import failure_summary
 from app.store.engine import Store
 from app.store.runs.queue import Failure
 from tests.support.embedders import FakeModel
@@ -152,7 +151,7 @@ def test_the_commonest_failure_is_told_and_the_others_are_counted() -> None:
 
 def test_failures_of_releases_that_kept_no_address_are_read_and_told_without_one() -> None:
     stored = msgspec.msgpack.decode(msgspec.msgpack.encode(["refused", 500, "answered 500"]), type=Failure)
-    assert str(failure_summary([stored], 1)) == "retriever answers HTTP 500 (1 of 1 probe)"
+    assert str(summarize_failures([stored], 1)) == "retriever answers HTTP 500 (1 of 1 probe)"
 
 
 @pytest.mark.parametrize(

@@ -491,7 +491,7 @@ def test_a_failed_share_of_ones_own_degrades_a_run_that_is_not_unknown() -> None
 
 def test_reasons_of_a_run_of_one_canary_are_in_the_singular() -> None:
     assert run_verdict(figures(1, 0, None), []) == (Verdict.UNKNOWN, ["only 0 of 1 probe measured"])
-    (remark,) = remarks(figures(1, 1, 1.0), unscored=1, why_unscored=None, undated=0)
+    (remark,) = remarks(1, unscored=1, why_unscored=None, undated=0)
     assert remark.endswith("1 of 1 canary")
 
 

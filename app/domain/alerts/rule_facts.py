@@ -76,9 +76,14 @@ def judge_facts(rule: Rule, facts: RunFacts, *, unknown: bool) -> Condition:
             raise ValueError(f"a {rule.kind} rule does not look at facts alone")
 
 
-def needs_facts(rules: Iterable[Rule]) -> bool:
-    """Whether any of these rules looks at more than aggregates."""
-    return any(rule.kind in _KINDS for rule in rules)
+def asks_about(rules: Iterable[Rule], *kinds: RuleKind) -> bool:
+    """Whether any of these rules is of one of these kinds."""
+    return any(rule.kind in kinds for rule in rules)
+
+
+def named_canaries(rules: Iterable[Rule]) -> set[str]:
+    """Return the keys of the canaries that rules are about."""
+    return {rule.canary for rule in rules if rule.kind is RuleKind.CANARY and rule.canary is not None}
 
 
 def unsaid(rules: Iterable[Rule], facts: RunFacts) -> list[str]:

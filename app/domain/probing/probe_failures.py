@@ -7,12 +7,27 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from app.domain.counts import plural
 from app.domain.model import Answer, Outcome, Step
 from app.domain.probing.retrievers import PLACEHOLDER
+
+
+class FailedProbe(Protocol):
+    """A probe that brought no measurement, as it was stored or as it just ended; see `ProbeFailure`."""
+
+    @property
+    def outcome(self) -> str: ...  # noqa: D102 - said below
+    @property
+    def step(self) -> str: ...  # noqa: D102 - said below
+    @property
+    def address(self) -> str | None: ...  # noqa: D102 - said below
+    @property
+    def http_status(self) -> int | None: ...  # noqa: D102 - said below
+    @property
+    def detail(self) -> str | None: ...  # noqa: D102 - said below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +107,7 @@ class FailureSummary:
         return cls(**values | {"step": Step(stored["step"]), "outcome": Outcome(stored["outcome"])})
 
 
-def summarize_failures(failures: Iterable[ProbeFailure], total: int) -> FailureSummary | None:
+def summarize_failures(failures: Iterable[FailedProbe], total: int) -> FailureSummary | None:
     """Give the failure most of these probes share; None where none was sent and failed.
 
     Probes fail alike that failed at the same step and address, with the same outcome and HTTP status. Of two kinds of
@@ -102,10 +117,11 @@ def summarize_failures(failures: Iterable[ProbeFailure], total: int) -> FailureS
     details: dict[tuple[Step, str | None, Outcome, int | None], Counter[str | None]] = {}
     skipped = 0
     for one in failures:
-        if one.outcome is Outcome.SKIPPED:
+        outcome = Outcome(one.outcome)
+        if outcome is Outcome.SKIPPED:
             skipped += 1
             continue
-        kind = (one.step, one.address, one.outcome, one.http_status)
+        kind = (Step(one.step), one.address, outcome, one.http_status)
         kinds[kind] += 1
         details.setdefault(kind, Counter())[one.detail] += 1
     if not kinds:

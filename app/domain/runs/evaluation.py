@@ -3,7 +3,7 @@
 What the parts mean is said in matching, measures, relevance and verdicts; here they are put in order.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
@@ -211,9 +211,12 @@ class Tally:
         self._top_scores = np.full(len(panel), np.nan)
         self.reasons: NDArray[np.int64] = np.zeros(len(panel), dtype=np.int64)
         """Bits by position, see `pack_reasons`; 0 = healthy or not measured."""
+        self._aggregated: tuple[Sequence[Outcome], Aggregates] | None = None
+        """The aggregates of what it holds, and of which outcomes; None = they are not known."""
 
     def add(self, results: Mapping[int, Result]) -> None:
         """Add results that were just judged."""
+        self._aggregated = None if results else self._aggregated
         for position, result in results.items():
             self._vectors[position] = result.vector
             self._top_scores[position] = np.nan if result.top_score is None else result.top_score
@@ -223,6 +226,7 @@ class Tally:
         """Take over results as they were stored; a vector of other measures leaves its row undefined."""
         if not states:
             return
+        self._aggregated = None
         places = list(states)
         blank = np.full(self._vectors.shape[1], np.nan).tobytes()
         vectors = [state.vector if len(state.vector) == len(blank) else blank for state in states.values()]
@@ -233,12 +237,16 @@ class Tally:
     def time(self, found: Mapping[int, Timing]) -> None:
         """Add what the moment of the answers means, in place of what it meant when a result taken over was stored."""
         for position, timing in found.items():
-            self.reasons[position] = int(self.reasons[position]) & ~TIMED | pack_reasons(timing.reasons)
+            before = int(self.reasons[position])
+            now = before & ~TIMED | pack_reasons(timing.reasons)
+            if now != before:
+                self.reasons[position], self._aggregated = now, None
 
-    def regress(self, positions: NDArray[np.intp]) -> None:
-        """Call these canaries regressed, in place of those a result taken over was called so with."""
-        self.reasons &= ~REGRESSED
-        self.reasons[positions] |= REGRESSED
+    def regressed(self, positions: NDArray[np.intp]) -> "Tally":
+        """Return a tally with these canaries regressed, in place of those a result taken over was called so with."""
+        reasons = self.reasons & ~REGRESSED
+        reasons[positions] |= REGRESSED
+        return self._with(reasons, self._top_scores)
 
     def scores(self, names: Sequence[str]) -> NDArray[np.float64]:
         """Give measures of every canary, (Q, M); NaN = undefined, or not measured."""
@@ -246,22 +254,31 @@ class Tally:
         found: NDArray[np.float64] = self._vectors[:, [places.index(name) for name in names]]
         return found
 
-    def without_relevance(self, positions: Sequence[int]) -> "Tally":
-        """Give a tally that says nothing of relevance at these positions: it was measured once, but not in this run."""
+    def without_relevance(self, positions: Collection[int]) -> "Tally":
+        """Return a tally that says nothing of relevance at these positions: it was measured once, not in this run."""
         if not positions:
             return self
         top_scores, reasons = self._top_scores.copy(), self.reasons.copy()
         top_scores[list(positions)] = np.nan
         reasons[list(positions)] &= ~RELEVANCE
+        return self._with(reasons, top_scores)
+
+    def _with(self, reasons: NDArray[np.int64], top_scores: NDArray[np.float64]) -> "Tally":
         tally = copy(self)
-        tally._top_scores, tally.reasons = top_scores, reasons  # noqa: SLF001 - its own kind
+        tally.reasons, tally._top_scores, tally._aggregated = reasons, top_scores, None  # noqa: SLF001 - its own kind
         return tally
 
     def aggregates(self, outcomes: Sequence[Outcome]) -> Aggregates:
-        """Amount to the run's aggregates, given how each probe ended; rows of unmeasured canaries are ignored.
+        """Return the run's aggregates, given how each probe ended; rows of unmeasured canaries are ignored.
 
         A negative canary that must get nothing was answered if it got anything, though its reason is `forbidden`.
+        Asked again with nothing changed, they are not computed again: most runs of a history are like those before.
         """
+        if self._aggregated is None or self._aggregated[0] != outcomes:
+            self._aggregated = outcomes, self._aggregate(outcomes)
+        return self._aggregated[1]
+
+    def _aggregate(self, outcomes: Sequence[Outcome]) -> Aggregates:
         yardstick, panel = self._yardstick, self._panel
         leaked = panel.expect_empty & panel.negative & ((self.reasons & _FORBIDDEN) != 0)
         return aggregate(
@@ -289,6 +306,13 @@ def pack_reasons(reasons: Sequence[Reason]) -> int:
 def unpack_reasons(bits: int) -> tuple[Reason, ...]:
     """Unpack what `pack_reasons` packed."""
     return tuple(reason for place, reason in enumerate(REASONS) if bits >> place & 1)
+
+
+def known_reasons(bits: int, *, unscored: bool) -> tuple[Reason, ...] | None:
+    """Return why a measured canary is degraded; None where its relevance, which was not measured, decides."""
+    if not unscored:
+        return unpack_reasons(bits)
+    return unpack_reasons(bits & ~RELEVANCE) or None
 
 
 TIMED = pack_reasons([Reason.STALE, Reason.SLOW])

@@ -1,6 +1,6 @@
 """A suite version as a value: its canaries, their judgments, and the matcher made of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -39,6 +39,15 @@ class SuiteSnapshot:
     suite_id: int
     hash: str
     members: tuple[Member, ...]
+
+    @classmethod
+    def unstored(cls, canaries: Iterable[Canary], hash_: str = "") -> "SuiteSnapshot":
+        """Return a suite of canaries that no store knows; their positions stand for ids."""
+        members = [
+            Member(canary_id=position, version_id=position, key=canary.key, hash="", canary=canary)
+            for position, canary in enumerate(canaries)
+        ]
+        return cls(version_id=0, suite_id=0, hash=hash_, members=tuple(members))
 
     @cached_property
     def canaries(self) -> tuple[Canary, ...]:

@@ -185,15 +185,16 @@ def too_few_scored(*, scored: int, unscored: int, why_unscored: str | None) -> s
 
 
 def remarks(
-    aggregates: Aggregates, *, unscored: int, why_unscored: str | None, undated: int, lacking: Sequence[str] = ()
+    total: int, *, unscored: int = 0, why_unscored: str | None = None, undated: int = 0, lacking: Sequence[str] = ()
 ) -> list[str]:
-    """Say what a run could not tell though its probes measured; sentences without full stops, beside its reasons.
+    """Say what a run of `total` canaries could not tell though its probes measured, beside its reasons.
 
-    `unscored` canaries have no relevance, for one of them because of `why_unscored`; `undated` ones have a maximum age
-    and hits that do not say how old they are; no hit of the run had any of the mapped fields `lacking`.
+    They are sentences without full stops. `unscored` canaries have no relevance, for one of them because of
+    `why_unscored`; `undated` ones have a maximum age and hits that do not say how old they are; no hit of the run had
+    any of the mapped fields `lacking`.
     """
     why = f": {why_unscored}" if why_unscored else ""
-    of = f"of {counted(aggregates.total, 'canary')}"
+    of = f"of {counted(total, 'canary')}"
     said = {
         f"{UNSCORED} {unscored} {of}{why}": unscored,
         f"whether they are stale could not be told for {undated} {of}: none of their top hits has a date": undated,
@@ -206,8 +207,17 @@ def remarks(
 
 def is_unknown(aggregates: Aggregates) -> bool:
     """Whether too little was measured to say anything: under half, or of those that expect something nothing."""
-    blind = aggregates.expecting > 0 and aggregates.measured == aggregates.undefined
-    return aggregates.total == 0 or 2 * aggregates.measured < aggregates.total or blind
+    return too_little_measured(
+        total=aggregates.total,
+        measured=aggregates.measured,
+        expecting=aggregates.expecting,
+        measured_expecting=aggregates.measured - aggregates.undefined,
+    )
+
+
+def too_little_measured(*, total: int, measured: int, expecting: int, measured_expecting: int) -> bool:
+    """Return the same of bare counts; `expecting` are the canaries that expect something."""
+    return total == 0 or 2 * measured < total or (expecting > 0 and not measured_expecting)
 
 
 def _kept(latency: float | None) -> float | None:

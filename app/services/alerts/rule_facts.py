@@ -12,16 +12,17 @@ from numpy.typing import NDArray
 from app.domain.alerts.alert_state import Observation, window_length
 from app.domain.alerts.alert_state import fault_began as fault_began_in
 from app.domain.alerts.guard import WarmUp
-from app.domain.alerts.rule_facts import NO_FACTS, Alarm, RunFacts
+from app.domain.alerts.rule_facts import NO_FACTS, Alarm, RunFacts, asks_about, named_canaries
 from app.domain.alerts.rules import condition
 from app.domain.comparison.significance import Difference
 from app.domain.detection import Change
 from app.domain.model import Aggregates, Percentile, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
-from app.domain.probing.probe_failures import FailureSummary
+from app.domain.probing.latency_summary import latency_summary
+from app.domain.probing.probe_failures import summarize_failures
 from app.domain.runs.drops import drop_from_json
-from app.domain.runs.evaluation import RELEVANCE, Panel, unpack_reasons
+from app.domain.runs.evaluation import known_reasons
 from app.domain.runs.verdicts import NOT_CARRIED_OUT
-from app.services.aggregates import failure_summary, latency_summary, stored_aggregates
+from app.services.aggregates import stored_aggregates
 from app.services.detection import detector_reports
 from app.store.catalog import suites
 from app.store.detection import detectors
@@ -143,7 +144,7 @@ def _with_failure(connection: Connection, seen: Facts) -> Facts:
     if newest is None or not newest.failed:
         return seen
     _, failures = results.probes_of(connection, newest.id)
-    failure = failure_summary(failures.values(), newest.total or len(failures))
+    failure = summarize_failures(failures.values(), newest.total or len(failures))
     facts = replace(seen.known.get(newest.id, NO_FACTS), failure=failure)
     return Facts(runs=seen.runs, known={**seen.known, newest.id: facts})
 
@@ -172,41 +173,14 @@ def _is_enough(seen: Facts, rule: Rule, compared_since: int) -> bool:
 
 def _compared_since(connection: Connection, check_id: int, rules: Sequence[Rule]) -> int:
     """Give the newest run before somebody chose what the check is compared with; runs up to it meant something else."""
-    asked = _asks(rules, RuleKind.DROP, RuleKind.GUARD)
+    asked = asks_about(rules, RuleKind.DROP, RuleKind.GUARD)
     choice = detectors.newest_choice(connection, check_id) if asked else None
     return 0 if choice is None else choice.after_run
 
 
-def facts_of(
-    rules: Iterable[Rule],
-    panel: Panel,
-    *,
-    reasons: NDArray[np.int64],
-    failed: Collection[int],
-    unscored: Collection[int],
-    latencies: Sequence[float],
-    seen: DetectionRow | None = None,
-    failure: FailureSummary | None = None,
-) -> RunFacts:
-    """Give what the rules look at on a run that is about to end, as it will be read back.
-
-    `reasons` are bits by position; `failed` and `unscored` positions whose probe or whose relevance was not measured;
-    `latencies` those of the measured; `seen` what the detector made of the run, None where none looked at it;
-    `failure` why most of the failed probes did.
-    """
-    named = _named(rules)
-    places = {canary.key: place for place, canary in enumerate(panel.canaries) if canary.key in named} if named else {}
-    return RunFacts(
-        alarm=None if seen is None else _alarm(seen),
-        drops={} if seen is None else _drops(seen),
-        warm_up=None if seen is None else _warm_up(seen),
-        latencies=latency_summary(latencies) if _asks(rules, RuleKind.LATENCY) else {},
-        canaries={
-            key: None if place in failed else _reasons(int(reasons[place]), unscored=place in unscored)
-            for key, place in places.items()
-        },
-        failure=failure,
-    )
+def detector_facts(row: DetectionRow | None) -> RunFacts:
+    """Return what rules look at of what a detector made of a run that is about to end; None = none looked at it."""
+    return NO_FACTS if row is None else RunFacts(alarm=_alarm(row), drops=_drops(row), warm_up=_warm_up(row))
 
 
 def _stored(
@@ -215,10 +189,10 @@ def _stored(
     """Read what the rules look at on those of these runs whose verdict is known, and nothing else."""
     runs = [row for row in rows if row.verdict != Verdict.UNKNOWN]
     seen: dict[int, DetectionRow] = {}
-    if _asks(rules, RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD):
+    if asks_about(rules, RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD):
         seen = detectors.detections_of(connection, [run.id for run in runs])
-    canaries = _canaries(connection, _named(rules), runs)
-    timed = results.probes_of_runs(connection, [run.id for run in runs] if _asks(rules, RuleKind.LATENCY) else [])
+    canaries = _canaries(connection, named_canaries(rules), runs)
+    timed = results.probes_of_runs(connection, [run.id for run in runs] if asks_about(rules, RuleKind.LATENCY) else [])
     return {
         run.id: RunFacts(
             alarm=_alarm(seen[run.id]) if run.id in seen else None,
@@ -229,14 +203,6 @@ def _stored(
         )
         for run in runs
     }
-
-
-def _asks(rules: Iterable[Rule], *kinds: RuleKind) -> bool:
-    return any(rule.kind in kinds for rule in rules)
-
-
-def _named(rules: Iterable[Rule]) -> set[str]:
-    return {rule.canary for rule in rules if rule.kind is RuleKind.CANARY and rule.canary is not None}
 
 
 def _alarm(seen: DetectionRow) -> Alarm:
@@ -302,16 +268,9 @@ def _canaries(
         run.id: {
             key: None
             if place in failed or canary_id not in bits[run.id]
-            else _reasons(bits[run.id][canary_id], unscored=place in unscored)
+            else known_reasons(bits[run.id][canary_id], unscored=place in unscored)
             for key, (place, canary_id) in places[version].items()
         }
         for run, version in of_suites
         for failed, unscored in [unmeasured.get(run.id, ((), ()))]
     }
-
-
-def _reasons(bits: int, *, unscored: bool) -> Sequence[Reason] | None:
-    """Say why a measured canary is degraded; None where its relevance, which was not measured, decides."""
-    if not unscored:
-        return unpack_reasons(bits)
-    return unpack_reasons(bits & ~RELEVANCE) or None

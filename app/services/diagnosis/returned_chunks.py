@@ -5,8 +5,6 @@ from collections.abc import Collection, Iterator, Mapping
 from app.domain.diagnosis.reanchoring import is_back
 from app.domain.model import Judgment, Ranking
 from app.services.diagnosis.reanchoring import State
-from app.services.runs.plans import Plan
-from app.services.runs.staging import Gathered
 from app.store.diagnosis import diagnoses
 from app.store.diagnosis.diagnoses import ReanchorRow
 from app.store.engine import Connection
@@ -16,19 +14,10 @@ from app.store.runs.results import RunRow
 _PAGE = 1_000
 
 
-def outdate_returned(
-    connection: Connection, plan: Plan, gathered: Gathered, changed: Collection[int], *, at: int
-) -> None:
-    """End the proposals of a check whose chunk is back; `changed` are the positions that retrieved something else."""
-    if not changed:
-        return
-    found = {plan.inputs.canary_ids[place]: gathered.rankings[place] for place in changed}
-    seen = {
-        canary: ranking
-        for canary, ranking_id in found.items()
-        if ranking_id is not None and (ranking := plan.seen.get(ranking_id)) is not None
-    }
-    _outdate(connection, plan.run.check_id, seen, at=at)
+def outdate_returned(connection: Connection, check_id: int, changed: Mapping[int, Ranking], *, at: int) -> None:
+    """End the proposals of a check whose chunk is back; `changed` is what canaries, by id, retrieve otherwise now."""
+    if changed:
+        _outdate(connection, check_id, changed, at=at)
 
 
 def outdate_overtaken(connection: Connection, run: RunRow, canary_ids: Collection[int], *, at: int) -> None:

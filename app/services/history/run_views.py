@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.model import Canary, Outcome, Reason, RunStatus, Verdict
-from app.domain.runs.evaluation import RELEVANCE, Tally, Yardstick, pack_reasons, unpack_reasons
+from app.domain.runs.evaluation import RELEVANCE, Yardstick, pack_reasons, unpack_reasons
 from app.domain.runs.matching import Match
 from app.domain.runs.run_inputs import RunInputs
+from app.domain.runs.run_outcomes import evaluate
+from app.domain.runs.run_responses import RunResponses
 from app.formats.history import shapes
 from app.services import score_details
 from app.services.aggregates import run_body, stored_aggregates, stored_probes
@@ -28,6 +30,7 @@ from app.store.runs.queue import Failure
 from app.store.runs.results import RunRow, StateRow
 
 _MEASURED = Failure(outcome=str(Outcome.OK))
+_NOT_MEASURED = Failure(outcome=str(Outcome.SKIPPED))
 _BLOCK = 500
 _WORST_FIRST = {Verdict.DEGRADED: 0, Verdict.UNKNOWN: 1, Verdict.HEALTHY: 2}
 
@@ -336,19 +339,17 @@ def _recomputed(
     connection: Connection, row: RunRow, inputs: RunInputs, states: Mapping[int, StateRow]
 ) -> dict[str, Any]:
     """Spell an older run out again from its states: categories, tags, probes and latency."""
-    panel = inputs.panel
     latencies, failures = history.probes_of(connection, row.id)
-    found = [states.get(member.canary_id) for member in inputs.suite.members]
-    outcomes = [Outcome.OK if state else Outcome.SKIPPED for state in found]
-    for position, failure in failures.items():
-        outcomes[position] = Outcome(failure.outcome)
-    tally = Tally(inputs.yardstick, panel)
+    found = [states.get(canary_id) for canary_id in inputs.canary_ids]
+    ended = {**{place: _NOT_MEASURED for place, state in enumerate(found) if state is None}, **failures}
     arranged = _arranged(connection, inputs.yardstick, found)
-    tally.take_over({place: state for place, state in enumerate(arranged) if state and outcomes[place] is Outcome.OK})
-    aggregates = tally.aggregates(outcomes)
-    measured = [float(latencies[place]) for place, outcome in enumerate(outcomes) if outcome is Outcome.OK]
-    failed_at = [(failure.step, failure.outcome) for failure in failures.values()]
-    return run_body(panel, aggregates, tally.reasons, outcomes, measured, failed_at=failed_at)
+    responses = RunResponses(
+        started_at=None,
+        kept={place: state for place, state in enumerate(arranged) if state is not None and place not in ended},
+        latencies=latencies,
+        failures=ended,
+    )
+    return run_body(inputs, responses, evaluate(inputs, responses))
 
 
 def _arranged(connection: Connection, yardstick: Yardstick, found: Sequence[StateRow | None]) -> list[StateRow | None]:

@@ -2,27 +2,30 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
-from app.domain.model import Canary, Ranking, RunStatus, Verdict
-from app.domain.runs.aggregate_vectors import aggregate_vector
-from app.domain.runs.document_ids import document_ids_remark
-from app.domain.runs.verdicts import remarks, run_verdict, too_few_scored
-from app.services.aggregates import failure_summary, probe_summary, run_body, with_embedder
-from app.services.alerts import rule_facts, transitions
+from app.domain.model import Ranking, RunStatus, Verdict
+from app.domain.runs.run_inputs import RunInputs
+from app.domain.runs.run_outcomes import HistoryFacts, RunScores, evaluate, score
+from app.domain.runs.run_responses import RunResponses
+from app.services.aggregates import embedder_finding, probe_summary, run_body
+from app.services.alerts import transitions
+from app.services.alerts.rule_facts import detector_facts
 from app.services.detection import detector_step
-from app.services.detection.detector_step import OvertakenError
+from app.services.detection.detector_step import DetectorStep, OvertakenError
+from app.services.detection.ending_runs import EndingRun
 from app.services.diagnosis.returned_chunks import outdate_returned
 from app.services.probing import embedding_canaries
 from app.services.probing.embedding_canaries import Watched
 from app.services.runs import run_causes
-from app.services.runs.findings import find_out
 from app.services.runs.plans import Plan
 from app.services.runs.staging import Gathered, gather
+from app.services.runs.state_changes import changed_states
 from app.store.catalog import definitions
 from app.store.diagnosis import run_causes as stored_causes
 from app.store.engine import Store, to_us
@@ -60,79 +63,55 @@ def finalise(
     store: Store,
     plan: Plan,
     answered: Mapping[int, ShardBody],
-    watched: Watched | None,
+    embedder: Watched | None,
     owner: str,
     clock: Callable[[], datetime],
     *,
     hold: timedelta | None,
 ) -> EndedRun | None:
-    """Find out what the run amounted to and write it; anew where somebody chose another baseline in between."""
-    gathered = gather(plan, answered)
+    """Find out what the run comes to and write it; anew where somebody chose another baseline in between."""
+    gathered = gather(store, plan, answered)
+    scores = score(plan.inputs, gathered.responses)
+    end = partial(_end, store, plan, gathered, scores, embedder, owner, clock, hold=hold)
     for _ in range(_OVERTAKEN):
         with suppress(OvertakenError):
-            return _end(store, plan, gathered, watched, owner, clock, hold=hold)
-    return _end(store, plan, gathered, watched, owner, clock, hold=hold)
+            return end()
+    return end()
 
 
 def _end(
     store: Store,
     plan: Plan,
     gathered: Gathered,
-    watched: Watched | None,
+    scores: RunScores,
+    embedder: Watched | None,
     owner: str,
     clock: Callable[[], datetime],
     *,
     hold: timedelta | None,
 ) -> EndedRun | None:
-    """Write what the run amounted to, with everything that follows from it, in one transaction.
+    """Write what the run comes to, with everything that follows from it, in one transaction.
 
     Raises OvertakenError, having written nothing.
     """
-    too_few = too_few_scored(scored=gathered.scored, unscored=gathered.unscored, why_unscored=gathered.unscored_detail)
-    found = find_out(store, plan, gathered, unknown=bool(too_few or gathered.ended_early))
-    found = replace(found, aggregates=with_embedder(found.aggregates, watched.body if watched else None))
-    seen = rule_facts.facts_of(
-        plan.inputs.yardstick.rules,
-        plan.inputs.panel,
-        reasons=found.reasons,
-        failed=gathered.failures,
-        unscored=gathered.unscored_at,
-        latencies=gathered.measured_latencies,
-        seen=found.watched.row if found.watched else None,
-        failure=failure_summary(gathered.failures.values(), found.aggregates.total),
-    )
-    verdict, reasons = run_verdict(
-        found.aggregates,
-        plan.inputs.yardstick.rules,
-        ended_early=gathered.ended_early,
-        too_few_scored=too_few,
-        facts=seen,
-    )
-    reasons += remarks(
-        found.aggregates,
-        unscored=0 if too_few else gathered.unscored,
-        why_unscored=gathered.unscored_detail,
-        undated=found.undated,
-        lacking=gathered.lacking,
-    )
-    hint = document_ids_remark(found.aggregates.coverage, _expecting(plan, gathered))
-    reasons += [] if hint is None else [hint]
-    cause = run_causes.find_cause(store, plan, gathered, found)
-    by_a_rule = cause is not None and any(cause.detail and one.startswith(cause.detail) for one in reasons)
-    if cause is not None and cause.is_told(plan.run.id) and not by_a_rule:
-        reasons.append(cause.reason)
+    inputs, responses = plan.inputs, gathered.responses
+    run_id, check_id = plan.run.id, plan.run.check_id
+    detection = _run_detector(store, plan, gathered, scores)
+    facts = _facts(detection, embedder)
+    cause = run_causes.find_cause(store, plan, gathered, scores.results, detection, facts)
+    if cause is not None and cause.is_told(run_id):
+        facts = replace(facts, cause=cause.reason, cause_detail=cause.detail)
+    outcome = evaluate(inputs, responses, facts, scores)
     status = RunStatus.FINISHED if gathered.complete else RunStatus.PARTIAL
     now = clock()
-    vector = aggregate_vector(plan.inputs.vector_names, found.aggregates)
-    run_id, check_id = plan.run.id, plan.run.check_id
-    latencies = gathered.measured_latencies
-    failed_at = [(failure.step, failure.outcome) for failure in gathered.failures.values()]
-    aggregates = found.aggregates
-    body = run_body(plan.inputs.panel, aggregates, found.reasons, gathered.outcomes, latencies, failed_at=failed_at)
+    aggregates = outcome.aggregates
+    closed, opened = changed_states(plan, gathered, outcome)
+    body = run_body(inputs, responses, outcome)
+    probes = probe_summary(aggregates.probes, outcome.latencies, responses.failures.values())
     rows = [
-        (ranking_id, plan.inputs.version_ids[position], result.match.to_bytes(), result.vector.tobytes())
-        for position, result in found.results.items()
-        if (ranking_id := gathered.rankings[position]) is not None
+        (ranking_id, inputs.version_ids[position], result.match.to_bytes(), result.vector.tobytes())
+        for position, result in outcome.results.items()
+        if (ranking_id := gathered.ranking_ids[position]) is not None
     ]
     with store.write() as connection:
         definitions.lock_definition(connection, check_id)
@@ -141,8 +120,8 @@ def _end(
             run_id,
             owner,
             status=status,
-            verdict=verdict,
-            reasons=json.dumps(reasons),
+            verdict=outcome.verdict,
+            reasons=json.dumps(outcome.reasons),
             finished_at=to_us(now),
             index_version=gathered.index_version,
             total=aggregates.total,
@@ -150,41 +129,43 @@ def _end(
             failed=aggregates.failed,
             undefined=aggregates.undefined,
             degraded=aggregates.degraded,
-            degraded_positions=found.degraded_positions(gathered) or None,
-            aggregates=vector.tobytes(),
-            probes=json.dumps(probe_summary(aggregates.probes, latencies, failed_at)),
+            degraded_positions=outcome.degraded.astype("<u4").tobytes() or None,
+            aggregates=outcome.vector.tobytes(),
+            probes=json.dumps(probes),
             layout_id=plan.vector_layout_id,
         ):
             return None
         recording.save_scores(connection, plan.layout_id, rows)
-        recording.change_states(connection, check_id, run_id, closed=found.closed, opened=found.opened)
-        outdate_returned(connection, plan, gathered, found.results.keys(), at=to_us(now))
-        recording.save_probes(connection, run_id, gathered.latencies.tobytes(), gathered.failures, gathered.unscored_at)
-        recording.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), vector)
+        recording.change_states(connection, check_id, run_id, closed=closed, opened=opened)
+        outdate_returned(connection, check_id, _changed_rankings(inputs, responses), at=to_us(now))
+        latencies = responses.latencies.tobytes()
+        recording.save_probes(connection, run_id, latencies, responses.failures, list(responses.unscored))
+        recording.add_to_rollups(connection, check_id, plan.vector_layout_id, to_us(now), outcome.vector)
         if gathered.index_version is not None:
             recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
         recording.save_latest(connection, check_id, run_id, body)
-        embedding_canaries.record(connection, run_id, watched)
+        embedding_canaries.record(connection, run_id, embedder)
         if cause is not None:
             stored_causes.save_run_cause(connection, run_id, cause.as_json)
-        baseline_id = detector_step.save_detection(connection, found.watched, now=now)
-        hold_until = now + hold if hold is not None and aggregates.degraded and verdict is not Verdict.UNKNOWN else None
+        baseline_id = detector_step.save_detection(connection, detection, now=now)
+        is_news = aggregates.degraded and outcome.verdict is not Verdict.UNKNOWN
+        hold_until = now + hold if hold is not None and is_news else None
         notifies = transitions.after_run(connection, check_id, run_id, now=now, hold_until=hold_until)
-        detector_step.save_detector(connection, found.watched, baseline_id=baseline_id, now=now)
+        detector_step.save_detector(connection, detection, baseline_id=baseline_id, now=now)
         queue.drop_shards(connection, run_id)
     return EndedRun(
         id=run_id,
         check=plan.run.check,
-        suite=plan.inputs.suite_slug,
-        retriever=plan.inputs.retriever.slug,
+        suite=inputs.suite_slug,
+        retriever=inputs.retriever.slug,
         status=status,
-        verdict=verdict,
-        probes=found.aggregates.probes,
-        latencies=latencies,
+        verdict=outcome.verdict,
+        probes=aggregates.probes,
+        latencies=outcome.latencies,
         duration_seconds=max(0.0, (now - plan.started_at).total_seconds()),  # the clock may have been set back
         degraded=aggregates.degraded,
         notifies=notifies,
-        embedder=None if watched is None else str(watched.outcome),
+        embedder=None if embedder is None else str(embedder.outcome),
     )
 
 
@@ -231,12 +212,31 @@ def fail(
     )
 
 
-def _expecting(plan: Plan, gathered: Gathered) -> Iterator[tuple[Canary, Ranking]]:
-    """Yield the canaries that expect something, each with what was retrieved for it."""
-    for place, ranking_id in enumerate(gathered.rankings):
-        if (
-            ranking_id is not None
-            and plan.inputs.panel.expects[place]
-            and (ranking := plan.seen.get(ranking_id)) is not None
-        ):
-            yield plan.inputs.canaries[place], ranking
+def _run_detector(store: Store, plan: Plan, gathered: Gathered, scores: RunScores) -> DetectorStep | None:
+    """Return what the detector makes of a run that measured enough; None of one that is unknown."""
+    if scores.unknown:
+        return None
+    run = EndingRun(
+        id=plan.run.id,
+        check_id=plan.run.check_id,
+        inputs=plan.inputs,
+        tally=scores.tally,
+        ranking_ids=gathered.ranking_ids,
+        index_version=gathered.index_version,
+    )
+    return detector_step.run_detector(store, run)
+
+
+def _facts(detection: DetectorStep | None, embedder: Watched | None) -> HistoryFacts:
+    change, reason = embedder_finding(embedder.body if embedder is not None else None)
+    return HistoryFacts(
+        of_rules=detector_facts(detection.row if detection is not None else None),
+        regressed=detection.regressed if detection is not None else None,
+        embedder=change,
+        embedder_reason=reason,
+    )
+
+
+def _changed_rankings(inputs: RunInputs, responses: RunResponses) -> dict[int, Ranking]:
+    """Return what canaries, by id, retrieved otherwise than before."""
+    return {inputs.canary_ids[place]: ranking for place, ranking in responses.rankings.items()}

@@ -12,22 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.alerts.rule_facts import unsaid
+from app.domain.alerts.rule_facts import RunFacts
 from app.domain.catalog.suite_floors import SuiteFloors
 from app.domain.comparison.significance import Difference
 from app.domain.errors import InvalidInputError, Problem
-from app.domain.model import Answer, Outcome, Ranking, RunStatus, Trigger, Verdict
-from app.domain.probing.circuit_breaker import ENDED_FIRST, Breaker
-from app.domain.probing.mapped_fields import lacking, present
-from app.domain.probing.probe_failures import ProbeFailure, summarize_failures
+from app.domain.model import Answer, RunStatus, Trigger
+from app.domain.probing.circuit_breaker import Breaker
 from app.domain.probing.retrievers import Ask, Asking, Probe
-from app.domain.runs.aggregate_vectors import aggregate_vector, vector_names
-from app.domain.runs.document_ids import document_ids_remark
 from app.domain.runs.drops import drops
-from app.domain.runs.evaluation import Panel, Result, Tally, Yardstick, judge, judge_timings, unpack_reasons
+from app.domain.runs.evaluation import unpack_reasons
 from app.domain.runs.measures import MEASURES_VERSION
-from app.domain.runs.rankings import decimals_of, settle
-from app.domain.runs.verdicts import remarks, run_verdict, too_few_scored
+from app.domain.runs.run_inputs import RunInputs
+from app.domain.runs.run_outcomes import HistoryFacts, RunOutcome, RunScores, evaluate, score
+from app.domain.runs.run_responses import RunResponses, not_asked, responses_of
+from app.domain.runs.suite_snapshot import SuiteSnapshot
 from app.formats.alerts.rule_documents import gate_rules
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CheckDocument, RetrieverDocument, SuiteDocument
@@ -36,7 +34,7 @@ from app.formats.fields import suggestion
 from app.formats.history import shapes
 from app.formats.validation_messages import parse_document
 from app.services.aggregates import run_body
-from app.services.alerts.rule_facts import facts_of
+from app.services.catalog.run_inputs import inputs_of
 from app.store.catalog.suites import suite_hash
 
 
@@ -71,43 +69,51 @@ def measure(
     InvalidInputError where the retriever's configuration cannot be used at all; whatever the retriever does is part of
     the report.
     """
-    check, retriever = target.check, target.retriever.to_domain()
-    panel = Panel([canary.to_domain() for canary in target.suite.canaries or ()])
-    rules, note = gate_rules(check.rules, baseline=_coverage_before(before))
-    yardstick = replace(check.yardstick(retriever.scorer), rules=rules)
+    inputs, note = _inputs(target, before)
     started_at = clock()
-    asked = _ask(panel, probe, Asking(retriever=retriever, k=yardstick.fetch_k, run_id=run_id), answered)
+    answers, ended_early, complete = _ask(inputs, probe, run_id, answered)
     finished_at = clock()
-    judged = _judge(yardstick, panel, asked, decimals_of(retriever.score_precision), started_at)
-    lacks = lacking(retriever.response, present(judged.rankings.values()))
-    means, counts, verdict, reasons, body = _summary(yardstick, panel, asked, judged, lacks, before)
-    if note is not None and verdict is not Verdict.UNKNOWN:
-        reasons.append(note)
-    versions = [answer.index_version for answer in asked.answers if answer.index_version]
+    responses = responses_of(inputs, answers, started_at=started_at, ended_early=ended_early)
+    scores = score(inputs, responses)
+    of_rules = RunFacts(drops=_drops(inputs, scores, before))
+    facts = HistoryFacts(of_rules=of_rules, names_silent_rules=True, note=note)
+    outcome = evaluate(inputs, responses, facts, scores)
+    aggregates = outcome.aggregates
     run = shapes.run_shape(
         id=run_id,
-        check=check.slug,
-        suite=target.suite.slug,
-        retriever=retriever.slug,
+        check=inputs.check,
+        suite=inputs.suite_slug,
+        retriever=inputs.retriever.slug,
         trigger=Trigger.CLI,
-        index_version=versions[-1] if versions else None,
-        status=RunStatus.FINISHED if asked.complete else RunStatus.PARTIAL,
+        index_version=responses.index_version,
+        status=RunStatus.FINISHED if complete else RunStatus.PARTIAL,
         scheduled_for=started_at,
         started_at=started_at,
         finished_at=finished_at,
-        verdict=verdict,
-        reasons=reasons,
-        counts=counts,
-        means=means,
-        body=body,
-        suite_hash=suite_hash([(canary.key, content_hash(canary)) for canary in target.suite.canaries or ()]),
-        config_hash=config_hash(content_hash(check), content_hash(target.retriever)),
+        verdict=outcome.verdict,
+        reasons=outcome.reasons,
+        counts={name: getattr(aggregates, name) for name in ("total", "measured", "failed", "undefined", "degraded")},
+        means=dict(zip(inputs.vector_names, outcome.vector.tolist(), strict=True)),
+        body=run_body(inputs, responses, outcome),
+        suite_hash=inputs.suite.hash,
+        config_hash=inputs.config_hash,
         measures_version=MEASURES_VERSION,
     )
-    shaped = [
-        _result(yardstick, panel, position, answer, judged, started_at) for position, answer in enumerate(asked.answers)
-    ]
+    shaped = [_result(inputs, responses, outcome, position, answer) for position, answer in enumerate(answers)]
     return shapes.report_shape(run, shaped, everything=True)
+
+
+def _inputs(target: Target, before: Mapping[str, Any] | None) -> tuple[RunInputs, str | None]:
+    """Return what a target's run works with, judged by the rules a gate can judge by, and a note on these."""
+    canaries = target.suite.canaries or ()
+    suite = SuiteSnapshot.unstored(
+        [canary.to_domain() for canary in canaries],
+        suite_hash([(canary.key, content_hash(canary)) for canary in canaries]),
+    )
+    configured = config_hash(content_hash(target.check), content_hash(target.retriever))
+    inputs = inputs_of(suite, target.check, target.retriever.to_domain(), config_hash=configured)
+    rules, note = gate_rules(target.check.rules, baseline=_coverage_before(before))
+    return replace(inputs, yardstick=replace(inputs.yardstick, rules=rules)), note
 
 
 def _coverage_before(before: Mapping[str, Any] | None) -> float | None:
@@ -197,19 +203,13 @@ def _bare_check(suite: str, retriever: str) -> CheckDocument:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """The answers to all canaries, in their order."""
-
-    answers: Sequence[Answer]
-    complete: bool
-    ended_early: str | None
-    """Why, where the breaker ended it."""
-
-
-def _ask(panel: Panel, probe: Probe, asking: Asking, answered: Callable[[int], None]) -> _Asked:
+def _ask(
+    inputs: RunInputs, probe: Probe, run_id: str, answered: Callable[[int], None]
+) -> tuple[list[Answer], str | None, bool]:
+    """Return the answers by position, why the circuit breaker ended the run if it did, and whether all were asked."""
+    asking = Asking(retriever=inputs.retriever, k=inputs.yardstick.fetch_k, run_id=run_id)
     asks = [
-        Ask(position=position, query=canary.query, key=canary.key) for position, canary in enumerate(panel.canaries)
+        Ask(position=position, query=canary.query, key=canary.key) for position, canary in enumerate(inputs.canaries)
     ]
     breaker = Breaker(limit=asking.retriever.breaker)
     known: dict[int, Answer] = {}
@@ -222,136 +222,50 @@ def _ask(panel: Panel, probe: Probe, asking: Asking, answered: Callable[[int], N
                 break
     complete = len(known) == len(asks)
     why = breaker.reason if breaker.is_open and not complete else None
-    not_asked = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail=why or ENDED_FIRST)
-    answers = [known.get(ask.position, not_asked) for ask in asks]
-    return _Asked(answers=answers, complete=complete, ended_early=why)
+    return [known.get(ask.position) or not_asked(why) for ask in asks], why, complete
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
-    """What the answers mean, by position, and what they add up to."""
-
-    rankings: Mapping[int, Ranking]
-    results: Mapping[int, Result]
-    tally: Tally
-    undated: int
-
-
-def _judge(yardstick: Yardstick, panel: Panel, asked: _Asked, decimals: int, started_at: datetime) -> _Judged:
-    rankings = {
-        position: settle(answer.ranking, decimals)
-        for position, answer in enumerate(asked.answers)
-        if answer.ranking is not None
-    }
-    results = judge(yardstick, panel, rankings)
-    latencies = {place: asked.answers[place].latency_seconds for place in panel.timed if place in rankings}
-    timings = judge_timings(yardstick, panel, latencies, rankings, started_at)
-    tally = Tally(yardstick, panel)
-    tally.add(results)
-    tally.time(timings)
-    undated = sum(timing.undated for timing in timings.values())
-    return _Judged(rankings=rankings, results=results, tally=tally, undated=undated)
-
-
-def _summary(
-    yardstick: Yardstick,
-    panel: Panel,
-    asked: _Asked,
-    judged: _Judged,
-    lacks: Sequence[str],
-    before: Mapping[str, Any] | None,
-) -> tuple[dict[str, float | None], dict[str, int], Verdict, list[str], dict[str, Any]]:
-    """Amount the answers to a run's means, counts, verdict, its reasons, and what its shape spells out besides."""
-    outcomes = [answer.outcome for answer in asked.answers]
-    aggregates = judged.tally.aggregates(outcomes)
-    unscored = [answer.unscored for answer in asked.answers if answer.unscored is not None]
-    told = unscored[0] if unscored else None
-    scored = sum(ranking.relevance is not None for ranking in judged.rankings.values())
-    too_few = too_few_scored(scored=scored, unscored=len(unscored), why_unscored=told)
-    latencies = [answer.latency_seconds for answer in asked.answers if answer.outcome is Outcome.OK]
-    facts = facts_of(
-        yardstick.rules,
-        panel,
-        reasons=judged.tally.reasons,
-        failed={position for position, outcome in enumerate(outcomes) if outcome is not Outcome.OK},
-        unscored={position for position, answer in enumerate(asked.answers) if answer.unscored is not None},
-        latencies=latencies,
-    )
-    failures = [answer for answer in asked.answers if answer.outcome is not Outcome.OK]
-    why_failed = summarize_failures(map(ProbeFailure.of, failures), len(asked.answers))
-    facts = replace(facts, drops=_drops(yardstick, panel, judged, before), failure=why_failed)
-    verdict, why = run_verdict(
-        aggregates, yardstick.rules, ended_early=asked.ended_early, too_few_scored=too_few, facts=facts
-    )
-    why += unsaid(yardstick.rules, facts) if verdict is not Verdict.UNKNOWN else []
-    why += remarks(
-        aggregates,
-        unscored=0 if too_few else len(unscored),
-        why_unscored=told,
-        undated=judged.undated,
-        lacking=lacks,
-    )
-    found = ((panel.canaries[place], ranking) for place, ranking in judged.rankings.items() if panel.expects[place])
-    hint = document_ids_remark(aggregates.coverage, found)
-    why += [] if hint is None else [hint]
-    names = vector_names(yardstick, panel)
-    means = dict(zip(names, aggregate_vector(names, aggregates).tolist(), strict=True))
-    counts = {name: getattr(aggregates, name) for name in ("total", "measured", "failed", "undefined", "degraded")}
-    failed_at = [(str(answer.step), str(answer.outcome)) for answer in failures]
-    body = run_body(panel, aggregates, judged.tally.reasons, outcomes, latencies, failed_at=failed_at)
-    return means, counts, verdict, why, body
-
-
-def _drops(
-    yardstick: Yardstick, panel: Panel, judged: _Judged, before: Mapping[str, Any] | None
-) -> dict[str, Difference | str]:
+def _drops(inputs: RunInputs, scores: RunScores, before: Mapping[str, Any] | None) -> dict[str, Difference | str]:
     """Compare the canaries with how a saved report has them, by key."""
-    places = {canary.key: place for place, canary in enumerate(panel.canaries)}
-    names = [str(measure) for measure in yardstick.measures]
+    places = {canary.key: place for place, canary in enumerate(inputs.canaries)}
 
     def then(name: str) -> NDArray[np.float64]:
-        column = np.full(len(panel), np.nan)
+        column = np.full(len(places), np.nan)
         for result in before["results"] if before is not None else ():
             place, value = places.get(result["key"]), result.get("measures", {}).get(name)
             if place is not None and isinstance(value, int | float):
                 column[place] = value
         return column
 
-    def now(name: str) -> NDArray[np.float64]:
-        column = np.full(len(panel), np.nan)
-        for place, result in judged.results.items():
-            column[place] = result.vector[names.index(name)]
-        return column
-
     why = "a single run has no baseline; name a saved report with --baseline"
     if before is not None and before["run"].get("measures_version") != MEASURES_VERSION:
         before, why = None, "the saved report is of another measures version"
     return drops(
-        yardstick.rules,
-        k=yardstick.k,
-        categories=panel.categories,
+        inputs.yardstick.rules,
+        k=inputs.yardstick.k,
+        categories=inputs.panel.categories,
         before=None if before is None else then,
-        now=now,
+        now=lambda name: scores.tally.scores([name])[:, 0],
         why_none=why,
     )
 
 
 def _result(
-    yardstick: Yardstick, panel: Panel, position: int, answer: Answer, judged: _Judged, started_at: datetime
+    inputs: RunInputs, responses: RunResponses, outcome: RunOutcome, position: int, answer: Answer
 ) -> dict[str, Any]:
-    result = judged.results.get(position)
+    result, yardstick, canary = outcome.results.get(position), inputs.yardstick, inputs.canaries[position]
     if result is None:
-        return shapes.result_shape(panel.canaries[position], k=yardstick.k, **shapes.failed_probe(answer))
+        return shapes.result_shape(canary, k=yardstick.k, **shapes.failed_probe(answer))
     return shapes.result_shape(
-        panel.canaries[position],
-        ranking=judged.rankings[position],
-        prepared=panel.prepared[position],
+        canary,
+        ranking=responses.rankings[position],
+        prepared=inputs.panel.prepared[position],
         match=result.match,
         measures=dict(zip(map(str, yardstick.measures), result.vector.tolist(), strict=True)),
         top_score=result.top_score,
-        reasons=unpack_reasons(int(judged.tally.reasons[position])),
+        reasons=unpack_reasons(int(outcome.canary_reasons[position])),
         scorer=yardstick.scorer,
         k=yardstick.k,
-        asked_at=started_at,
+        asked_at=responses.started_at,
         **shapes.failed_probe(answer),
     )

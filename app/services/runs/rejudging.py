@@ -5,21 +5,21 @@
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
-from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, needs_facts, unsaid
-from app.domain.model import Aggregates, Outcome, Ranking, RunStatus, Verdict
+from app.domain.model import Outcome, Ranking, RunStatus, Verdict
 from app.domain.probing.circuit_breaker import ENDED_FIRST
-from app.domain.runs.aggregate_vectors import aggregate_vector
-from app.domain.runs.evaluation import Tally, Timing, judge, judge_timings, pack_reasons
+from app.domain.runs.evaluation import Tally, judge, pack_reasons
 from app.domain.runs.measures import MEASURES_VERSION
 from app.domain.runs.run_inputs import RunInputs, RunVersions
+from app.domain.runs.run_outcomes import HistoryFacts, evaluate, score
+from app.domain.runs.run_responses import RunResponses
 from app.domain.runs.suite_snapshot import UnusableSuiteError
-from app.domain.runs.verdicts import LACKING, TOO_FEW_SCORED, UNSCORED, remarks, run_verdict
-from app.services.aggregates import failure_summary, with_embedder
-from app.services.alerts.rule_facts import facts_of
+from app.domain.runs.verdicts import LACKING, TOO_FEW_SCORED, UNSCORED
+from app.services.aggregates import embedder_finding
 from app.services.catalog.run_inputs import UnusableDefinitionError, load_inputs
 from app.services.runs.ranking_cursor import Walk
 from app.store.catalog import suites
@@ -37,6 +37,8 @@ _BLOCK = 1_000
 _MOST_RANKINGS = 4_000
 _KEPT_RESULTS = 50_000
 _KEPT_SHEETS = 8
+_LOST: Final = Failure(outcome=str(Outcome.SKIPPED))
+"""Of a canary whose ranking is not there any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +82,6 @@ class _Sheet:
     """Canaries that may have another ranking than the tally holds; it is judged once it was this run's answer."""
     aged: dict[int, Ranking] = field(default_factory=dict)
     """Rankings whose age matters, by position."""
-    sum_of: tuple[object, "_Sum"] | None = None
-    """What the results came to, and of what."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sum:
-    aggregates: Aggregates
-    vector: bytes
-    positions: bytes | None
-    reasons: bytes | None
 
 
 class Sweep:
@@ -136,69 +128,26 @@ class Sweep:
     def _judged_run(self, sheet: _Sheet, run: LeftRun) -> RescoredRun:
         failures = run.failed
         self._fill(sheet, failures)
-        timings = self._timings(sheet, run, failures)
-        found = self._sum(sheet, run, failures, timings)
-        aggregates = with_embedder(found.aggregates, run.embedder)
-        ended_early = _ended_early(run, failures)
-        too_few = next((reason for reason in run.reasons if reason.startswith(TOO_FEW_SCORED)), None)
-        rules = sheet.inputs.yardstick.rules
-        facts = _facts(sheet, run, failures) if needs_facts(rules) else NO_FACTS
-        facts = replace(facts, failure=failure_summary(failures.values(), aggregates.total))
-        verdict, reasons = run_verdict(aggregates, rules, ended_early=ended_early, too_few_scored=too_few, facts=facts)
-        reasons += unsaid(rules, facts) if verdict is not Verdict.UNKNOWN else []
-        reasons += [told for told in run.reasons if told.startswith(UNSCORED) or told.endswith(LACKING)]
-        undated = sum(timing.undated for timing in timings.values())
-        reasons += remarks(aggregates, unscored=0, why_unscored=None, undated=undated)
+        responses = _responses(sheet, run, failures)
+        change, reason = embedder_finding(run.embedder)
+        facts = HistoryFacts(embedder=change, embedder_reason=reason, names_silent_rules=True)
+        outcome = evaluate(sheet.inputs, responses, facts, score(sheet.inputs, responses, sheet.tally))
+        aggregates, degraded = outcome.aggregates, outcome.degraded
         return RescoredRun(
             run_id=run.id,
-            verdict=str(verdict),
-            reasons=reasons,
+            verdict=str(outcome.verdict),
+            reasons=outcome.reasons,
             total=aggregates.total,
             measured=aggregates.measured,
             failed=aggregates.failed,
             undefined=aggregates.undefined,
             degraded=aggregates.degraded,
-            degraded_positions=found.positions,
-            degraded_reasons=found.reasons,
-            aggregates=found.vector,
+            degraded_positions=degraded.astype("<u4").tobytes() or None,
+            degraded_reasons=outcome.canary_reasons[degraded].astype("<u2").tobytes() or None,
+            aggregates=outcome.vector.tobytes(),
             layout_id=sheet.vector_layout_id,
             scores_layout_id=sheet.layout_id,
         )
-
-    def _sum(self, sheet: _Sheet, run: LeftRun, failures: Mapping[int, Failure], timings: Mapping[int, Timing]) -> _Sum:
-        """Amount a run to its aggregates; those of the run before where nothing has changed since."""
-        key = (run.failures, run.unscored, [timing.reasons for timing in timings.values()])
-        if sheet.sum_of is not None and sheet.sum_of[0] == key:
-            return sheet.sum_of[1]
-        outcomes = [Outcome.OK] * len(sheet.inputs.panel)
-        for position in sheet.inputs.suite.positions.values():
-            if position not in sheet.ranking_ids:
-                outcomes[position] = Outcome.SKIPPED
-        for position, failure in failures.items():
-            outcomes[position] = Outcome(failure.outcome)
-        sheet.tally.time(timings)
-        tally = sheet.tally.without_relevance(run.unscored_at)
-        aggregates = tally.aggregates(outcomes)
-        measured = np.array([outcome is Outcome.OK for outcome in outcomes], dtype=np.bool_)
-        places = np.flatnonzero((tally.reasons != 0) & measured)
-        found = _Sum(
-            aggregates=aggregates,
-            vector=aggregate_vector(sheet.inputs.vector_names, aggregates).tobytes(),
-            positions=places.astype("<u4").tobytes() or None,
-            reasons=tally.reasons[places].astype("<u2").tobytes() or None,
-        )
-        sheet.sum_of = (key, found)
-        return found
-
-    def _timings(self, sheet: _Sheet, run: LeftRun, failures: Mapping[int, Failure]) -> dict[int, Timing]:
-        """Judge the moment of the answers, by what the canaries want of it now."""
-        latencies = np.frombuffer(run.latencies, dtype=np.float16)
-        measured = {
-            position: float(latencies[position])
-            for position in sheet.inputs.panel.timed
-            if position in sheet.ranking_ids and position not in failures and position < len(latencies)
-        }
-        return judge_timings(sheet.inputs.yardstick, sheet.inputs.panel, measured, sheet.aged, from_us(run.started_at))
 
     def _fill(self, sheet: _Sheet, failures: Mapping[int, Failure]) -> None:
         """Bring the results of a run's canaries up to date with the rankings they have now.
@@ -219,7 +168,6 @@ class Sweep:
         sheet.pending = waiting
         if not changed:
             return
-        sheet.sum_of = None
         places = sorted(changed)
         for start in range(0, len(places), _BLOCK):
             self._judge(sheet, {place: changed[place] for place in places[start : start + _BLOCK]})
@@ -280,19 +228,18 @@ class Sweep:
         )
 
 
-def _facts(sheet: _Sheet, run: LeftRun, failures: Mapping[int, Failure]) -> RunFacts:
-    """Give what rules look at besides; detectors do not look at judgments of another day, so theirs say nothing."""
-    failed = failures.keys() | {
-        place for place in sheet.inputs.suite.positions.values() if place not in sheet.ranking_ids
-    }
-    latencies = np.frombuffer(run.latencies, dtype=np.float16).astype(np.float64).tolist()
-    return facts_of(
-        sheet.inputs.yardstick.rules,
-        sheet.inputs.panel,
-        reasons=sheet.tally.reasons,
-        failed=failed,
+def _responses(sheet: _Sheet, run: LeftRun, failures: Mapping[int, Failure]) -> RunResponses:
+    """Return what came of asking in a run; what no judgment changes is as it was said then."""
+    lost = [place for place in range(len(sheet.inputs.canaries)) if place not in sheet.ranking_ids]
+    return RunResponses(
+        started_at=from_us(run.started_at),
+        aged=sheet.aged,
+        latencies=np.frombuffer(run.latencies, dtype=np.float16),
+        failures={**dict.fromkeys(lost, _LOST), **failures},
         unscored=run.unscored_at,
-        latencies=[seconds for place, seconds in enumerate(latencies) if place not in failed],
+        too_few_scored=next((reason for reason in run.reasons if reason.startswith(TOO_FEW_SCORED)), None),
+        remarks=tuple(said for said in run.reasons if said.startswith(UNSCORED) or said.endswith(LACKING)),
+        ended_early=_ended_early(run, failures),
     )
 
 

@@ -11,13 +11,16 @@ import numpy as np
 
 from app.domain.diagnosis.run_causes import FEWEST, HALF, RENAMING, SHARE, Pair, RunCause, RunCauseKind, recognise
 from app.domain.diagnosis.run_causes import read_run_cause as read
-from app.domain.model import Aggregates, EmbedderChange, Ranking
+from app.domain.model import EmbedderChange, Ranking
 from app.domain.probing.retrievers import ScorerKind
+from app.domain.runs.evaluation import Result
 from app.domain.runs.measures import Measure
-from app.services.runs.findings import Findings
+from app.domain.runs.run_outcomes import HistoryFacts
+from app.services.detection.detector_step import DetectorStep
 from app.services.runs.plans import Plan
 from app.services.runs.staging import Gathered
 from app.store.detection import detectors
+from app.store.detection.detectors import DetectionRow
 from app.store.diagnosis import run_causes as stored
 from app.store.engine import Connection, Store
 from app.store.runs import recording, results
@@ -30,13 +33,21 @@ QUIET_RUNS: Final = 20
 _EMBEDDER = frozenset({EmbedderChange.SWAPPED, EmbedderChange.COLLAPSED, EmbedderChange.TRUNCATED})
 
 
-def find_cause(store: Store, plan: Plan, gathered: Gathered, found: Findings) -> RunCause | None:
+def find_cause(
+    store: Store,
+    plan: Plan,
+    gathered: Gathered,
+    found: Mapping[int, Result],
+    detection: DetectorStep | None,
+    facts: HistoryFacts,
+) -> RunCause | None:
     """Recognise the cause of a run that is about to end; None where nothing explains all of it, or it is unknown.
 
     A run is compared with the one before and, once a cause stands, with the run before that cause: it stands until
-    things are as they were, people accept them, or nothing fell for `QUIET_RUNS` runs.
+    things are as they were, people accept them, or nothing fell for `QUIET_RUNS` runs. `found` are the results of the
+    rankings that changed.
     """
-    if found.watched is None:
+    if detection is None:
         return None
     with store.read() as connection:
         before_run = results.newest_known_id(connection, plan.run.check_id)
@@ -44,13 +55,15 @@ def find_cause(store: Store, plan: Plan, gathered: Gathered, found: Findings) ->
             return None
         standing = _standing(connection, plan, before_run)
         if standing is not None and standing.kind is not RunCauseKind.EMBEDDER_CHANGED:
-            compared = _compared(connection, plan, gathered, standing) if found.results else standing
+            compared = _compared(connection, plan, gathered, standing) if found else standing
         elif _is_worth_comparing(plan, found):
             compared = _compared(connection, plan, gathered, before_run)
+        elif found:
+            compared = _since_alarm(connection, plan, gathered, detection.row)
         else:
-            compared = _since_alarm(connection, plan, gathered, found)
-    cause = compared or _embedder_cause(found.aggregates, standing, plan.run.id, before_run)
-    return None if cause is None else _counted_on(cause, found)
+            compared = None
+    cause = compared or _embedder_cause(facts, standing, plan.run.id, before_run)
+    return None if cause is None else _counted_on(cause, detection.row)
 
 
 def causes_of(connection: Connection, run_ids: Iterable[int]) -> dict[int, RunCause]:
@@ -75,18 +88,18 @@ def _standing(connection: Connection, plan: Plan, before_run: int) -> RunCause |
     return None if choice is not None and choice.after_run >= cause.since_run else cause
 
 
-def _counted_on(cause: RunCause, found: Findings) -> RunCause | None:
+def _counted_on(cause: RunCause, detection: DetectionRow) -> RunCause | None:
     """Count a run in which nothing fell; None where it was one too many."""
-    harmful = cause.is_harmful or found.watched is None or found.watched.row.open
+    harmful = cause.is_harmful or detection.open
     quiet = 0 if harmful else cause.quiet_runs + 1
     return None if quiet > QUIET_RUNS else replace(cause, quiet_runs=quiet)
 
 
-def _is_worth_comparing(plan: Plan, found: Findings) -> bool:
+def _is_worth_comparing(plan: Plan, found: Mapping[int, Result]) -> bool:
     """Whether a tenth of the canaries find less than they did, or half of them find something else."""
     expecting = [
         place
-        for place in found.results
+        for place in found
         if plan.inputs.panel.expects[place] and plan.inputs.canary_ids[place] in plan.held
     ]
     total = int(plan.inputs.panel.expects.sum())
@@ -95,7 +108,7 @@ def _is_worth_comparing(plan: Plan, found: Findings) -> bool:
     return len(expecting) >= HALF * total or _fallen(plan, found, expecting) >= max(FEWEST, SHARE * total)
 
 
-def _fallen(plan: Plan, found: Findings, places: Sequence[int]) -> int:
+def _fallen(plan: Plan, found: Mapping[int, Result], places: Sequence[int]) -> int:
     """Count the canaries whose recall, or recall by id, is lower than it was."""
     deepest = max(
         measure.k or 0
@@ -112,15 +125,14 @@ def _fallen(plan: Plan, found: Findings, places: Sequence[int]) -> int:
         held = plan.held[plan.inputs.canary_ids[place]]
         if held.layout_id != plan.layout_id:
             continue
-        before, now = np.frombuffer(held.vector)[columns], found.results[place].vector[columns]
+        before, now = np.frombuffer(held.vector)[columns], found[place].vector[columns]
         fell += bool((now < before).any())
     return fell
 
 
-def _since_alarm(connection: Connection, plan: Plan, gathered: Gathered, found: Findings) -> RunCause | None:
+def _since_alarm(connection: Connection, plan: Plan, gathered: Gathered, row: DetectionRow) -> RunCause | None:
     """Compare with the run before the alarm that stands: an index may be made anew over several runs."""
-    row = found.watched.row if found.watched is not None else None
-    if row is None or not row.open or row.since_run is None or not found.results:
+    if not row.open or row.since_run is None:
         return None
     if row.body.get("culprits", {}).get("total", 0) < FEWEST:
         return None
@@ -133,7 +145,7 @@ def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: Ru
     before_run, since_run = (before, plan.run.id) if isinstance(before, int) else (before.before_run, before.since_run)
     places = [
         place
-        for place, ranking_id in enumerate(gathered.rankings)
+        for place, ranking_id in enumerate(gathered.ranking_ids)
         if ranking_id is not None and plan.inputs.panel.expects[place]
     ]
     places = places[:: -(-len(places) // MOST_COMPARED) or 1]
@@ -141,7 +153,7 @@ def _compared(connection: Connection, plan: Plan, gathered: Gathered, before: Ru
         connection, plan.run.check_id, before_run, [plan.inputs.canary_ids[place] for place in places]
     )
     both = {place: then[plan.inputs.canary_ids[place]][0] for place in places if plan.inputs.canary_ids[place] in then}
-    now = {place: one for place in both if (one := gathered.rankings[place]) is not None}
+    now = {place: one for place in both if (one := gathered.ranking_ids[place]) is not None}
     rankings = _rankings(connection, plan, {*both.values(), *now.values()})
     pairs = [
         Pair(canary=plan.inputs.canaries[place], before=rankings[both[place]], now=rankings[now[place]])
@@ -160,13 +172,13 @@ def _rankings(connection: Connection, plan: Plan, wanted: Iterable[int]) -> Mapp
     return known | recording.load_rankings(connection, list(ids - known.keys()))
 
 
-def _embedder_cause(aggregates: Aggregates, standing: RunCause | None, run_id: int, before_run: int) -> RunCause | None:
-    if aggregates.embedder not in _EMBEDDER:
+def _embedder_cause(facts: HistoryFacts, standing: RunCause | None, run_id: int, before_run: int) -> RunCause | None:
+    if facts.embedder not in _EMBEDDER:
         return None
     same = standing is not None and standing.kind is RunCauseKind.EMBEDDER_CHANGED
     return RunCause(
         kind=RunCauseKind.EMBEDDER_CHANGED,
         since_run=standing.since_run if same and standing is not None else run_id,
         before_run=standing.before_run if same and standing is not None else before_run,
-        detail=aggregates.embedder_reason,
+        detail=facts.embedder_reason,
     )

@@ -1,16 +1,18 @@
 """The answers of a run on their way to its verdict: reduced to shards, staged, and put together again."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.circuit_breaker import ENDED_FIRST, Breaker
 from app.domain.probing.mapped_fields import lacking, present
 from app.domain.runs.rankings import settle
+from app.domain.runs.run_responses import RunResponses, missing_relevance
 from app.services.runs.plans import Plan
+from app.store.engine import Store
+from app.store.runs import recording
 from app.store.runs.queue import Failure, ShardBody
 from app.store.runs.recording import OpenState
 
@@ -111,42 +113,20 @@ def ended_early(staged: Mapping[int, ShardBody]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """A run's answers put together over the whole panel."""
+    """A run's answers put together, by position."""
 
-    rankings: list[int | None]
-    latencies: NDArray[np.float16]
-    failures: dict[int, Failure]
+    ranking_ids: Sequence[int | None]
+    """The stored rankings; None = not measured."""
+    responses: RunResponses
     index_version: str | None
     complete: bool
-    ended_early: str | None
-    """Why, where the breaker ended it."""
-    scored: int
-    unscored: int
-    unscored_detail: str | None
-    unscored_at: list[int]
-    """Positions of answers whose relevance could not be measured."""
-    lacking: tuple[str, ...]
-    """The mapped fields that not one hit had."""
-
-    @property
-    def measured_latencies(self) -> list[float]:
-        """Seconds of the probes that measured."""
-        latencies: list[float] = self.latencies.astype(np.float64).tolist()
-        return [seconds for position, seconds in enumerate(latencies) if position not in self.failures]
-
-    @property
-    def outcomes(self) -> list[Outcome]:
-        """How each probe ended, by position."""
-        outcomes = [Outcome.OK] * len(self.rankings)
-        for position, failure in self.failures.items():
-            outcomes[position] = Outcome(failure.outcome)
-        return outcomes
+    """Whether every probe was attempted."""
 
 
-def gather(plan: Plan, answered: Mapping[int, ShardBody]) -> Gathered:
-    """Put the staged shards together; what was never asked is `skipped`."""
-    size = len(plan.inputs.panel)
-    rankings: list[int | None] = [None] * size
+def gather(store: Store, plan: Plan, answered: Mapping[int, ShardBody]) -> Gathered:
+    """Put the staged shards together; what was never asked is `skipped`, what has not changed is not judged again."""
+    size = len(plan.inputs.canaries)
+    ranking_ids: list[int | None] = [None] * size
     latencies = np.zeros(size, dtype=np.float16)
     why = ended_early(answered)
     skipped = Failure(outcome=str(Outcome.SKIPPED), detail=why or ENDED_FIRST)
@@ -158,22 +138,62 @@ def gather(plan: Plan, answered: Mapping[int, ShardBody]) -> Gathered:
         if body is None:
             failures.update((position, skipped) for position in positions)
             continue
-        rankings[positions.start : positions.stop] = body.rankings
+        ranking_ids[positions.start : positions.stop] = body.rankings
         latencies[positions.start : positions.stop] = np.frombuffer(body.latencies, dtype=np.float16)
         failures.update(body.failures)
         index_version = body.index_version or index_version
-    return Gathered(
-        rankings=rankings,
-        latencies=latencies,
-        failures=failures,
-        index_version=index_version,
-        complete=len(answered) == plan.shard_count and why is None,
-        ended_early=why,
+    present_fields = {field for body in answered.values() for field in body.present}
+    too_few, remarks = missing_relevance(
+        size,
         scored=sum(body.scored for body in answered.values()),
         unscored=sum(body.unscored for body in answered.values()),
-        unscored_at=sorted(position for body in answered.values() for position in body.unscored_at),
-        unscored_detail=next((body.unscored_detail for body in answered.values() if body.unscored_detail), None),
-        lacking=lacking(
-            plan.inputs.retriever.response, {field for body in answered.values() for field in body.present}
-        ),
+        why=next((body.unscored_detail for body in answered.values() if body.unscored_detail), None),
+        lacking_fields=lacking(plan.inputs.retriever.response, present_fields),
     )
+    changed, kept, aged = _sorted_out(plan, ranking_ids)
+    responses = RunResponses(
+        started_at=plan.started_at,
+        rankings=_rankings(store, plan, changed),
+        kept=kept,
+        aged=_rankings(store, plan, aged),
+        latencies=latencies,
+        failures=failures,
+        unscored=sorted(position for body in answered.values() for position in body.unscored_at),
+        too_few_scored=too_few,
+        remarks=remarks,
+        ended_early=why,
+    )
+    return Gathered(
+        ranking_ids=ranking_ids,
+        responses=responses,
+        index_version=index_version,
+        complete=len(answered) == plan.shard_count and why is None,
+    )
+
+
+def _sorted_out(
+    plan: Plan, ranking_ids: Sequence[int | None]
+) -> tuple[dict[int, int], dict[int, OpenState], dict[int, int]]:
+    """Return the rankings that changed, the states that still hold and, where age matters, the rankings of those."""
+    changed: dict[int, int] = {}
+    kept: dict[int, OpenState] = {}
+    canary_ids = plan.inputs.canary_ids
+    for position, ranking_id in enumerate(ranking_ids):
+        if ranking_id is None:
+            continue
+        state = plan.held.get(canary_ids[position])
+        if state is not None and plan.still_holds(state, ranking_id, position):
+            kept[position] = state
+        else:
+            changed[position] = ranking_id
+    canaries = plan.inputs.canaries
+    timed = [place for place in plan.inputs.panel.timed if canaries[place].max_age_seconds is not None]
+    return changed, kept, {place: kept[place].ranking_id for place in timed if place in kept}
+
+
+def _rankings(store: Store, plan: Plan, wanted: Mapping[int, int]) -> dict[int, Ranking]:
+    unseen = [ranking_id for ranking_id in wanted.values() if ranking_id not in plan.seen]
+    if unseen:
+        with store.read() as connection:
+            plan.seen.update(recording.load_rankings(connection, unseen))
+    return {position: plan.seen[ranking_id] for position, ranking_id in wanted.items()}

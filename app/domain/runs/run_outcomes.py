@@ -1,0 +1,199 @@
+"""What a run comes to: every number, every reason and the verdict, decided in one place.
+
+Live and resumed runs, the gate, re-scoring, trials and history call `evaluate`. What a detector says takes the runs
+before, so it is one of the facts; a detector looks at the scores, which are then given along.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, asks_about, named_canaries, unsaid
+from app.domain.model import Aggregates, EmbedderChange, Outcome, RuleKind, Verdict
+from app.domain.probing.latency_summary import latency_summary
+from app.domain.probing.probe_failures import summarize_failures
+from app.domain.runs.aggregate_vectors import aggregate_vector
+from app.domain.runs.document_ids import document_ids_remark
+from app.domain.runs.evaluation import Result, Tally, judge, judge_timings, known_reasons
+from app.domain.runs.run_inputs import RunInputs
+from app.domain.runs.run_responses import RunResponses
+from app.domain.runs.verdicts import remarks, run_verdict, too_little_measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryFacts:
+    """What is known of a run beside its responses."""
+
+    of_rules: RunFacts = NO_FACTS
+    """What rules look at: the alarm of the detector, drops below a baseline, how warm the detector is."""
+    regressed: NDArray[np.intp] | None = None
+    """Positions of the canaries an alarm names; None = no detector looked, and what was kept stays as it was called."""
+    embedder: EmbedderChange | None = None
+    embedder_reason: str | None = None
+    """What was found of the embedder; both None = the retriever has none."""
+    cause: str | None = None
+    """The cause that explains the whole run; a sentence without its full stop."""
+    cause_detail: str | None = None
+    """With which a reason begins that says the same."""
+    names_silent_rules: bool = False
+    """Whether the rules are named that have nothing to say of the run, as no detector follows it."""
+    note: str | None = None
+    """A reason of a run whose verdict is known."""
+
+
+WITHOUT_HISTORY: Final = HistoryFacts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunScores:
+    """The scores of a run's canaries."""
+
+    tally: Tally
+    results: Mapping[int, Result]
+    """By position, of the rankings that were judged."""
+    undated: int
+    """Measured canaries with a maximum age whose hits do not say how old they are."""
+    unknown: bool
+    """Whether the verdict is unknown, whatever the scores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutcome:
+    """What a run comes to. Positions count along its canaries."""
+
+    verdict: Verdict
+    reasons: list[str]
+    """Sentences without full stops."""
+    aggregates: Aggregates
+    vector: NDArray[np.float64]
+    """The aggregates a run keeps, in the order of the inputs' `vector_names`; NaN = not measured."""
+    outcomes: Sequence[Outcome]
+    """How the probes ended, by position."""
+    latencies: Sequence[float]
+    """Seconds of the probes that measured."""
+    canary_reasons: NDArray[np.int64]
+    """Why canaries are degraded in this run, as bits by position."""
+    lasting_reasons: NDArray[np.int64]
+    """The same with what was wrong with relevance when it was last measured."""
+    results: Mapping[int, Result] = field(repr=False)
+    """By position, of the rankings that were judged."""
+
+    @property
+    def degraded(self) -> NDArray[np.intp]:
+        """The positions of the degraded canaries; one whose probe failed is unknown, not degraded."""
+        places = np.flatnonzero(self.canary_reasons)
+        return places[[self.outcomes[place] is Outcome.OK for place in places.tolist()]] if len(places) else places
+
+
+def score(inputs: RunInputs, responses: RunResponses, tally: Tally | None = None) -> RunScores:
+    """Judge what is to be judged, take over what was judged before, and judge the moment of every answer.
+
+    A `tally` holds the results of runs before, and is brought up to date.
+    """
+    tally = Tally(inputs.yardstick, inputs.panel) if tally is None else tally
+    results = judge(inputs.yardstick, inputs.panel, responses.rankings)
+    tally.add(results)
+    tally.take_over(responses.kept)
+    undated = _score_moments(inputs, responses, tally) if responses.started_at is not None else 0
+    panel, failed = inputs.panel, list(responses.failures)
+    expecting = int(panel.expects.sum())
+    unknown = too_little_measured(
+        total=len(panel),
+        measured=len(panel) - len(failed),
+        expecting=expecting,
+        measured_expecting=expecting - int(panel.expects[failed].sum()),
+    )
+    silent = bool(responses.too_few_scored or responses.ended_early)
+    return RunScores(tally=tally, results=results, undated=undated, unknown=unknown or silent)
+
+
+def evaluate(
+    inputs: RunInputs,
+    responses: RunResponses,
+    facts: HistoryFacts = WITHOUT_HISTORY,
+    scores: RunScores | None = None,
+) -> RunOutcome:
+    """Return what a run comes to.
+
+    `scores` are those of `score`, where somebody needed them to give the facts.
+    """
+    scores = score(inputs, responses) if scores is None else scores
+    lasting = scores.tally if facts.regressed is None else scores.tally.regressed(facts.regressed)
+    tally = lasting.without_relevance(responses.unscored)
+    rules, outcomes = inputs.yardstick.rules, responses.outcomes(len(inputs.panel))
+    latencies = responses.measured_latencies
+    aggregates = tally.aggregates(outcomes)
+    if facts.embedder is not None or facts.embedder_reason is not None:
+        aggregates = replace(aggregates, embedder=facts.embedder, embedder_reason=facts.embedder_reason)
+    seen = _rule_facts(inputs, responses, tally.reasons, latencies, facts.of_rules)
+    verdict, reasons = run_verdict(
+        aggregates, rules, ended_early=responses.ended_early, too_few_scored=responses.too_few_scored, facts=seen
+    )
+    if facts.names_silent_rules and verdict is not Verdict.UNKNOWN:
+        reasons += unsaid(rules, seen)
+    reasons += responses.remarks
+    reasons += remarks(aggregates.total, undated=scores.undated)
+    found = ((inputs.canaries[place], one) for place, one in responses.rankings.items() if inputs.panel.expects[place])
+    hint = document_ids_remark(aggregates.coverage, found)
+    reasons += [] if hint is None else [hint]
+    reasons += [] if facts.cause is None or _says(reasons, facts.cause_detail) else [facts.cause]
+    reasons += [] if facts.note is None or verdict is Verdict.UNKNOWN else [facts.note]
+    return RunOutcome(
+        verdict=verdict,
+        reasons=reasons,
+        aggregates=aggregates,
+        vector=aggregate_vector(inputs.vector_names, aggregates),
+        outcomes=outcomes,
+        latencies=latencies,
+        canary_reasons=tally.reasons,
+        lasting_reasons=lasting.reasons,
+        results=scores.results,
+    )
+
+
+def _score_moments(inputs: RunInputs, responses: RunResponses, tally: Tally) -> int:
+    """Judge the moment of every answer it matters for, that of an unchanged ranking too, which has grown older.
+
+    Returns of how many canaries it could not be told how old their hits are.
+    """
+    assert responses.started_at is not None  # noqa: S101 - as the caller made sure
+    measured = [
+        position
+        for position in inputs.panel.timed
+        if position not in responses.failures and position < len(responses.latencies)
+    ]
+    latencies = {position: float(responses.latencies[position]) for position in measured}
+    rankings = {**responses.aged, **responses.rankings} if responses.aged else responses.rankings
+    timings = judge_timings(inputs.yardstick, inputs.panel, latencies, rankings, responses.started_at)
+    tally.time(timings)
+    return sum(timing.undated for timing in timings.values())
+
+
+def _rule_facts(
+    inputs: RunInputs,
+    responses: RunResponses,
+    reasons: NDArray[np.int64],
+    latencies: Sequence[float],
+    facts: RunFacts,
+) -> RunFacts:
+    """Add to the facts of a run what its responses say, as it will be read back."""
+    rules, named = inputs.yardstick.rules, named_canaries(inputs.yardstick.rules)
+    places = {one.key: place for place, one in enumerate(inputs.canaries) if one.key in named} if named else {}
+    return replace(
+        facts,
+        latencies=latency_summary(latencies) if asks_about(rules, RuleKind.LATENCY) else {},
+        canaries={
+            key: None
+            if place in responses.failures
+            else known_reasons(int(reasons[place]), unscored=place in responses.unscored)
+            for key, place in places.items()
+        },
+        failure=summarize_failures(responses.failures.values(), len(inputs.panel)),
+    )
+
+
+def _says(reasons: Sequence[str], detail: str | None) -> bool:
+    return bool(detail) and any(one.startswith(detail or "") for one in reasons)
