@@ -12,12 +12,17 @@ from typing import Any
 
 from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, Problem
-from app.domain.model import DEFAULT_MIN_RELEVANCE, Answer, Exchange, Outcome, Ranking
+from app.domain.model import DEFAULT_MIN_RELEVANCE, Answer, Canary, Exchange, Outcome, Ranking
 from app.domain.probing.field_guesses import counts_hits, trend
 from app.domain.probing.mapped_fields import lacking, present
 from app.domain.probing.mapping_suggestions import suggest
-from app.domain.probing.relevance import asks_outside, relevance_of, top_score
+from app.domain.probing.relevance import asks_outside, relevance_of
 from app.domain.probing.retrievers import Ask, Asking, Probe, Retriever, Scale, Scorer, ScorerKind, named_resource
+from app.domain.runs.evaluation import Yardstick
+from app.domain.runs.run_inputs import RunInputs
+from app.domain.runs.run_outcomes import evaluate
+from app.domain.runs.run_responses import responses_of
+from app.domain.runs.suite_snapshot import SuiteSnapshot
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.catalog.secret_fields import join_secrets, secret_names
 from app.formats.history.shapes import time_text
@@ -66,7 +71,7 @@ def try_retriever(
     asking = Asking(retriever=retriever, k=k, run_id=run_id, shows=True)
     with closing(probe(asking, [Ask(position=0, query=query)])) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         answers = [answer for batch in batches for _, answer in batch]
-    return _shape(document, answers[0] if answers else NOT_ASKED, query, suggests=suggests, shows=shows)
+    return _shape(document, answers[0] if answers else NOT_ASKED, query, k=k, suggests=suggests, shows=shows)
 
 
 def try_answer(
@@ -76,7 +81,7 @@ def try_answer(
     pasted = body.encode(errors="surrogatepass")
     answer = read(document.to_domain(), k, pasted)
     shown = Exchange(method="", url="", response_body=body[:SUGGESTED_FROM], response_bytes=len(pasted))
-    return _shape(document, replace(answer, http_status=None, exchange=shown), query, suggests=suggests)
+    return _shape(document, replace(answer, http_status=None, exchange=shown), query, k=k, suggests=suggests)
 
 
 def stored_retriever(store: Store, vault: Vault, slug: str, overrides: Mapping[str, Any]) -> RetrieverDocument:
@@ -116,7 +121,7 @@ def asks_otherwise(overrides: Mapping[str, Any]) -> bool:
 
 
 def _shape(
-    document: RetrieverDocument, answer: Answer, query: str, *, suggests: bool, shows: int = SHOWN_CHARACTERS
+    document: RetrieverDocument, answer: Answer, query: str, *, k: int, suggests: bool, shows: int = SHOWN_CHARACTERS
 ) -> dict[str, Any]:
     """Shape what came of it; `hits` are empty unless the outcome is ok, `suggestions` unless they may help.
 
@@ -126,6 +131,8 @@ def _shape(
     retriever = document.to_domain()
     scorer = retriever.scorer
     ranking, exchange = answer.ranking, answer.exchange
+    inputs = _inputs(retriever, query, k)
+    result = evaluate(inputs, responses_of(inputs, [answer])).results.get(0)
     lacks = () if ranking is None else lacking(retriever.response, present([ranking]))
     wanted = suggests or answer.outcome is Outcome.MALFORMED or (ranking is not None and not ranking) or bool(lacks)
     suggestions = _suggestions(document, exchange, query) if wanted and exchange is not None else []
@@ -148,11 +155,23 @@ def _shape(
         "hits": [] if ranking is None else _hits(ranking, scorer),
         "returned": None if ranking is None else ranking.returned,
         "scorer": {"kind": str(scorer.kind), "scale": None if scorer.scale is None else str(scorer.scale)},
-        "top_score": None if ranking is None else _top_score(scorer, ranking),
+        "top_score": None if result is None else result.top_score,
         "unscored": answer.unscored,
         "remarks": remarks,
         "suggestions": suggestions,
     }
+
+
+def _inputs(retriever: Retriever, query: str, k: int) -> RunInputs:
+    """Return what a run of a single query works with that expects nothing."""
+    return RunInputs(
+        check="",
+        suite_slug="",
+        suite=SuiteSnapshot.unstored([Canary(key="", query=query)]),
+        retriever=retriever,
+        yardstick=Yardstick.of(k=k, fetch_k=k, cutoffs=(), scorer=retriever.scorer, rules=()),
+        config_hash="",
+    )
 
 
 def _doubts(retriever: Retriever, ranking: Ranking) -> list[str]:
@@ -203,13 +222,6 @@ def _whereabouts(retriever: Retriever, answer: Answer, exchange: Exchange) -> li
     if version is None or unseen or answer.ranking is None or answer.index_version is not None:
         return []
     return [f"mapped `index_version: {version}` was not found"]
-
-
-def _top_score(scorer: Scorer, ranking: Ranking) -> float | None:
-    """Say what the first hit would score; None where only judgments tell, of which a query of no canary has none."""
-    if scorer.kind is ScorerKind.JUDGED and ranking:
-        return None
-    return top_score(scorer, ranking, (), 0)
 
 
 def _request_shape(exchange: Exchange) -> dict[str, Any]:

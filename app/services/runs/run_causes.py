@@ -98,9 +98,7 @@ def _counted_on(cause: RunCause, detection: DetectionRow) -> RunCause | None:
 def _is_worth_comparing(plan: Plan, found: Mapping[int, Result]) -> bool:
     """Whether a tenth of the canaries find less than they did, or half of them find something else."""
     expecting = [
-        place
-        for place in found
-        if plan.inputs.panel.expects[place] and plan.inputs.canary_ids[place] in plan.held
+        place for place in found if plan.inputs.panel.expects[place] and plan.inputs.canary_ids[place] in plan.held
     ]
     total = int(plan.inputs.panel.expects.sum())
     if len(expecting) < FEWEST:

@@ -157,7 +157,7 @@ def gather(store: Store, plan: Plan, answered: Mapping[int, ShardBody]) -> Gathe
         kept=kept,
         aged=_rankings(store, plan, aged),
         latencies=latencies,
-        failures=failures,
+        failures=dict(sorted(failures.items())),  # whatever came first: of two equally common ones the first is named
         unscored=sorted(position for body in answered.values() for position in body.unscored_at),
         too_few_scored=too_few,
         remarks=remarks,

@@ -1,0 +1,316 @@
+"""One evaluator: whichever way the same answers come to the same suite, a run comes to the same."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.domain.model import Answer, Outcome, Ranking, Step
+from app.formats.catalog.documents import RetrieverDocument
+from app.formats.validation_messages import parse_document
+from app.services.history import run_views
+from app.services.probing import trying
+from app.services.runs import rescoring
+from app.services.runs.canary_trials import try_canary
+from app.services.runs.gate import choose_targets, measure
+from app.services.runs.plans import SHARD
+from app.store.engine import Store
+from tests.support.fakes import START, FakeClock
+from tests.support.migrated_files import write_migrated
+from tests.support.world import CHECK, RETRIEVER, World, documents, page
+
+IDS = ("a", "b", "c", "d", "e")
+TEXTS = ("ash birch cedar", "elm fir", None)
+DOCUMENTS = ("file-1", "file-2", None)  # never an expected id: only a run that judges anew says that ids are documents
+WHY = "the reranker timed out"
+OUTCOMES = tuple(outcome for outcome in Outcome if outcome not in {Outcome.OK, Outcome.SKIPPED})
+RUN = (
+    "status",
+    "verdict",
+    "health_score",
+    "coverage",
+    "degraded_share",
+    "degraded_queries",
+    "canaries",
+    "measures",
+    "categories",
+    "tags",
+    "suite_hash",
+    "config_hash",
+    "index_version",
+    "probes",
+    "probes_by_step",
+    "latency_seconds",
+)
+RESULT = (
+    "outcome",
+    "step",
+    "http_status",
+    "detail",
+    "verdict",
+    "reasons",
+    "top_score",
+    "any_match",
+    "measures",
+    "ranking",
+    "missing",
+    "forbidden_ranks",
+)
+SILENT = "' says nothing: "
+"""In a sentence on a rule that cannot be judged, which only those say that no detector follows."""
+
+
+# --- what may come -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A few canaries with the answers they get, again and again until there are so many; rules; a scorer."""
+
+    kinds: list[tuple[dict[str, Any], Answer]]
+    size: int
+    rules: list[dict[str, Any]]
+    scorer: dict[str, Any]
+
+    @property
+    def canaries(self) -> list[dict[str, Any]]:
+        """The canaries, as a canary file has them."""
+        wanted = [self.kinds[place % len(self.kinds)][0] for place in range(self.size)]
+        return [{"key": f"c{place}", "query": f"c{place}", **one} for place, one in enumerate(wanted)]
+
+    @property
+    def answers(self) -> dict[str, Answer]:
+        """The answers by query."""
+        return {f"c{place}": self.kinds[place % len(self.kinds)][1] for place in range(self.size)}
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """The definitions, as a canary file has them."""
+        response = {**RETRIEVER["response"], "text": "text", "document": "document", "updated": "updated"}
+        retriever = {**RETRIEVER, "breaker": None, "response": response, "scorer": self.scorer}
+        return {**page(self.canaries, rules=self.rules, hooks=[]), "retrievers": [retriever]}
+
+
+def chunks() -> st.SearchStrategy[dict[str, Any]]:
+    by_id = st.fixed_dictionaries({"id": st.sampled_from(IDS), "grade": st.integers(0, 3)})
+    by_text = st.fixed_dictionaries({"text": st.sampled_from(TEXTS[:2]), "grade": st.integers(1, 3)})
+    by_document = st.fixed_dictionaries({"document": st.sampled_from(DOCUMENTS[:2]), "grade": st.integers(1, 3)})
+    return by_id | by_text | by_document
+
+
+def _identity(chunk: Mapping[str, Any]) -> str:
+    return str({name: value for name, value in chunk.items() if name != "grade"})
+
+
+@st.composite
+def canaries(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw what a canary wants; its key and query are given by its place."""
+    kind = draw(st.sampled_from(["found", "negative", "empty"]))
+    wanted: dict[str, Any] = {"tags": draw(st.lists(st.sampled_from(["eu", "us"]), unique=True))}
+    if kind == "negative":
+        wanted |= {"category": "negative", "max_relevance_score": draw(st.sampled_from([0.3, 0.7]))}
+        wanted["forbidden_chunks"] = draw(st.lists(st.sampled_from(IDS), unique=True, max_size=2))
+    elif kind == "empty":
+        wanted["expect_empty"] = True
+    else:
+        first, *others = draw(st.lists(chunks(), min_size=1, max_size=3, unique_by=_identity))
+        wanted["expected_chunks"] = [{**first, "grade": max(1, first["grade"])}, *others]
+        wanted["category"] = draw(st.sampled_from(["procedural", "comparative"]))
+        wanted |= draw(st.sampled_from([{}, {"floors": {"R@5": 0.7}}, {"min_relevance_score": 0.3}]))
+    moments: list[dict[str, Any]] = [{}, {"max_latency": "500ms"}]
+    wanted |= draw(st.sampled_from(moments if kind == "empty" else [*moments, {"max_age": "1d"}]))
+    return wanted
+
+
+@st.composite
+def rankings(draw: st.DrawFn) -> Ranking:
+    ids = draw(st.lists(st.sampled_from(IDS), unique=True))
+    size = len(ids)
+    scores = sorted(draw(st.lists(st.floats(0, 1), min_size=size, max_size=size)), reverse=True)
+    dates = st.none() | st.sampled_from([START.timestamp(), START.timestamp() - 10 * 86_400])
+    return Ranking(
+        ids=tuple(ids),
+        documents=tuple(draw(st.lists(st.sampled_from(DOCUMENTS), min_size=size, max_size=size))),
+        texts=tuple(draw(st.lists(st.sampled_from(TEXTS), min_size=size, max_size=size))),
+        scores=tuple(scores),
+        returned=size + draw(st.integers(0, 2)) * bool(ids),
+        updated=draw(st.none() | st.lists(dates, min_size=size, max_size=size).map(tuple)),
+    )
+
+
+@st.composite
+def responses(draw: st.DrawFn, *, outside: bool) -> Answer:
+    """Draw an answer; from `outside` the retriever comes its relevance, where it does."""
+    seconds = draw(st.sampled_from([0.1, 0.4999, 0.50012, 1.2345]))
+    if draw(st.integers(0, 3)) == 0:
+        step = draw(st.sampled_from([Step.RETRIEVER, Step.EMBEDDER]))
+        told = draw(st.sampled_from(["connection failed", "it was late"]))
+        outcome = draw(st.sampled_from(OUTCOMES))
+        return Answer(outcome=outcome, latency_seconds=seconds, http_status=500, detail=told, step=step, address="x:80")
+    ranking = draw(rankings())
+    unscored = outside and bool(ranking) and draw(st.booleans())
+    if outside and ranking and not unscored:
+        ranking = replace(ranking, relevance=draw(st.floats(0, 1)))
+    version = draw(st.sampled_from(["v1", None]))
+    told_why = WHY if unscored else None
+    return Answer(
+        outcome=Outcome.OK, latency_seconds=seconds, ranking=ranking, index_version=version, unscored=told_why
+    )
+
+
+def rules() -> st.SearchStrategy[list[dict[str, Any]]]:
+    known: list[dict[str, Any]] = [
+        {"kind": "threshold", "measure": "health_score", "warning": {"below": 0.5}},
+        {"kind": "threshold", "measure": "degraded_share", "critical": {"above": 0.3}},
+        {"kind": "latency", "percentile": "p50", "warning": {"above": "500ms"}},
+        {"kind": "probe_errors", "failed_share": 0.2},
+        {"kind": "canary", "canary": "c0"},
+    ]
+    always = {"kind": "threshold", "measure": "coverage", "critical": {"below": 0.6}}
+    return st.lists(st.sampled_from(known), unique_by=str).map(lambda some: [always, *some])
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Draw a few canaries and answers, and repeat them until a run is cut into two shards."""
+    scorer = draw(
+        st.sampled_from(
+            [
+                {"kind": "score", "scale": "similarity"},
+                {"kind": "judged"},
+                {"kind": "rerank", "url": "http://rerank.test/", "model": "m"},
+            ]
+        )
+    )
+    kind = st.tuples(canaries(), responses(outside=scorer["kind"] == "rerank"))
+    return Case(
+        kinds=draw(st.lists(kind, min_size=1, max_size=6)),
+        size=SHARD + draw(st.integers(1, 20)),
+        rules=draw(rules()),
+        scorer=scorer,
+    )
+
+
+# --- the ways ------------------------------------------------------------------------------------------------
+
+
+class Ways:
+    """Puts a case to everything that judges."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._numbers = count()
+
+    @contextmanager
+    def world(self, case: Case) -> Iterator[World]:
+        """Open a world of its own in which the case is defined, and in which nothing has run."""
+        file = self._folder / f"{next(self._numbers)}.db"
+        write_migrated(file)
+        store = Store(f"sqlite:///{file}")
+        world = World(store=store)
+        world.apply(case.page)
+        world.probe.answers.update(case.answers)
+        try:
+            yield world
+        finally:
+            store.close()
+            file.unlink()
+
+
+@pytest.fixture(scope="module")
+def ways(tmp_path_factory: pytest.TempPathFactory) -> Ways:
+    """Give the maker of worlds."""
+    return Ways(tmp_path_factory.mktemp("ways"))
+
+
+def _live(world: World) -> int:
+    return world.run().id
+
+
+def _resumed(world: World) -> int:
+    """Carry out a run whose worker stops once one of its two shards is on record, and another worker goes on."""
+    batches: list[int] = []
+    world.probe.before_batch = batches.append
+    world.wish()
+    claimed = world.claim()
+    assert claimed is not None
+    assert world.execute(claimed, stopping=lambda: len(batches) > 1) is None
+    world.probe.before_batch = lambda _: None
+    asked = len(world.probe.asked)
+    resumed = world.claim("another")
+    assert resumed is not None
+    assert resumed.resumed
+    ended = world.execute(resumed, "another")
+    assert ended is not None
+    assert len(world.probe.asked) - asked == SHARD  # the other shard was not asked again
+    return ended.id
+
+
+def _gate(world: World, case: Case) -> dict[str, Any]:
+    (target,) = choose_targets(documents(case.page))
+    return measure(target, world.probe, run_id="gate", clock=FakeClock())
+
+
+def _rescored(world: World, run_id: int) -> dict[str, Any]:
+    number = rescoring.ask(world.store, CHECK, since=None, now=world.clock.advance(1))
+    rescoring.claim(world.store, owner="one", now=world.clock(), only=number)
+    assert rescoring.carry_on(world.store, number, owner="one", clock=world.clock)
+    version = rescoring.show(world.store, number)["measures_version"]
+    return run_views.report(world.store, str(run_id), version=version)
+
+
+def _told(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the numbers, reasons and verdicts of a report by name: of the run, and of each canary."""
+    told = {name: report["run"][name] for name in RUN}
+    told["reasons"] = [reason for reason in report["run"]["reasons"] if SILENT not in reason]
+    return told | {f"{one['key']} {name}": value for one in report["results"] for name, value in _result(one).items()}
+
+
+def _differences(found: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    names = found.keys() | told.keys()
+    return {name: (found.get(name), told.get(name)) for name in names if found.get(name) != told.get(name)}
+
+
+def _result(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: result[name] for name in RESULT}
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(case=cases())
+def test_the_same_answers_come_to_the_same_whichever_way_they_are_judged(ways: Ways, case: Case) -> None:
+    with ways.world(case) as world:
+        first = _live(world)
+        live = run_views.report(world.store, str(first))
+        told = _told(live)
+        assert not _differences(_told(_gate(world, case)), told)
+        assert not _differences(_told(_rescored(world, first)), told)
+        _check_trials(world, case, told)
+        again = run_views.report(world.store, str(_live(world)))
+        assert not _differences(_told(again), told)  # every result was kept
+        assert not _differences(
+            _told(run_views.report(world.store, str(first))), told
+        )  # spelled out anew from its states
+    with ways.world(case) as world:
+        resumed = run_views.report(world.store, str(_resumed(world)))
+        assert not _differences(_told(resumed), told)
+
+
+def _check_trials(world: World, case: Case, told: Mapping[str, Any]) -> None:
+    """Hold trials of canaries and of bare queries against the results of the run."""
+    document = parse_document(RetrieverDocument, case.page["retrievers"][0])
+    for described in case.canaries[: len(case.kinds)]:
+        key = described["key"]
+        trial = try_canary(world.probe, world.store, world.vault, CHECK, key, run_id="trial", clock=world.clock)
+        mine = {name.removeprefix(f"{key} "): value for name, value in told.items() if name.startswith(f"{key} ")}
+        assert not _differences(_result(trial["result"]), mine)
+        tried = trying.try_retriever(world.probe, document, described["query"], k=10, run_id="try")
+        assert tried["outcome"] == mine["outcome"]
+        assert [hit["id"] for hit in tried["hits"]] == [hit["id"] for hit in mine["ranking"]]
+        if case.scorer["kind"] != "judged":  # which only judgments tell
+            assert tried["top_score"] == mine["top_score"]
