@@ -175,8 +175,8 @@ def _versions(connection: Connection, run_ids: Sequence[str]) -> dict[str, str |
 
 def _degraded(connection: Connection, row: AlertRow, alert: Mapping[str, Any], *, over: bool) -> Degraded:
     """Give the degraded canaries as they are now; of what is over, as they were when it was told last."""
-    newest = results.ended_runs(connection, row.check_id, limit=1)
-    if over or not newest:
+    newest = results.newest_ended(connection, row.check_id)
+    if over or newest is None:
         told = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
         found = told[-1]["evidence"] if told else {}
         return Degraded(
@@ -185,8 +185,8 @@ def _degraded(connection: Connection, row: AlertRow, alert: Mapping[str, Any], *
             failing_before=found.get("failing_before"),
             canaries=found.get("canaries", ()),
         )
-    run = results.newest_known(connection, row.check_id) or newest[-1]  # rules hear nothing of a run that is unknown
-    silent = str(newest[-1].id) if run.id != newest[-1].id else None
+    run = results.newest_known(connection, row.check_id) or newest  # rules hear nothing of a run that is unknown
+    silent = str(newest.id) if run.id != newest.id else None
     why = explain(connection, run.id, first_run=row.first_run)
     canary = row.scope if row.kind == RuleKind.CANARY else None
     category = row.evidence.get("category")

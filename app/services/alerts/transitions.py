@@ -124,17 +124,17 @@ def at_tick(store: Store, check_id: int, *, now: datetime) -> bool:
         check = definitions.definition_by_id(connection, check_id)
         if not _is_time(connection, check, now):
             return False
-        newest = results.ended_runs(connection, check_id, limit=1)
-        evaluation = _Evaluation(connection, check, newest[-1].id if newest else None, now)
+        newest = results.newest_ended(connection, check_id)
+        evaluation = _Evaluation(connection, check, newest.id if newest is not None else None, now)
         evaluation.announce(remind=True)
         return True
 
 
 def _load_suite(connection: Connection, check_id: int) -> None:
     """Have the suite of the newest run at hand, whose canaries a reminder names within the transaction that follows."""
-    for run in results.ended_runs(connection, check_id, limit=1):
-        if run.suite_version_id is not None:
-            load_suite(connection, run.suite_version_id)
+    run = results.newest_ended(connection, check_id)
+    if run is not None and run.suite_version_id is not None:
+        load_suite(connection, run.suite_version_id)
 
 
 def _is_time(connection: Connection, check: Definition, now: datetime) -> bool:

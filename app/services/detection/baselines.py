@@ -133,8 +133,8 @@ def _choose(
 
 def _newest_run(connection: Connection, check_id: int) -> int:
     """Give the newest ended run, 0 where there is none."""
-    newest = results.ended_runs(connection, check_id, limit=1)
-    return newest[-1].id if newest else 0
+    newest = results.newest_ended(connection, check_id)
+    return newest.id if newest is not None else 0
 
 
 def _comparable(connection: Connection, check: Definition, run_id: str) -> RunRow:

@@ -109,8 +109,7 @@ def report(
 
 def _read(connection: Connection, slug: str, now: datetime, most_canaries: int, most_characters: int) -> _Evidence:
     check = lookup.find_check(connection, slug)
-    newest = results.latest_body(connection, check.id)
-    row = results.find_run(connection, newest[0]) if newest is not None else None
+    row = results.newest_ended(connection, check.id)
     if row is None or row.suite_version_id is None:
         raise NotFoundError(f"check '{slug}' has no ended run yet that asked anything")
     inputs = score_details.inputs_of_run(connection, row)

@@ -159,9 +159,9 @@ def measures_kept(store: Store, slug: str) -> dict[str, list[str]]:
     """List by category, the whole being "", the measures the newest run of a check kept a number of; none before it."""
     with store.read() as connection:
         check = find_check(connection, slug)
-        newest = results.ended_runs(connection, check.id, limit=1)
+        newest = results.newest_ended(connection, check.id)
     kept: dict[str, list[str]] = {}
-    for name in newest[-1].aggregates if newest else ():
+    for name in newest.aggregates if newest is not None else ():
         category, _, measure = name.rpartition("/")
         kept.setdefault(category, []).append(measure)
     return kept
@@ -215,8 +215,7 @@ def canary_history(store: Store, slug: str, key: str, *, limit: int = 200) -> Ca
 def _expect_kept(store: Store, check_id: int, name: str, category: str | None) -> None:
     """Refuse what the newest run, if it measured anything, has no number for; all it has are named."""
     with store.read() as connection:
-        newest = results.latest_body(connection, check_id)
-        row = results.find_run(connection, newest[0]) if newest else None
+        row = results.newest_ended(connection, check_id)
     if row is None or not row.aggregates or name in row.aggregates:
         return
     prefix = f"{category}/" if category else ""

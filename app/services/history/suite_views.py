@@ -147,15 +147,14 @@ def _checks(connection: Connection) -> list[Definition]:
 
 def _standing(connection: Connection, check: Definition) -> Callable[[Member], State]:
     """Return what says how a canary stands at the newest ended run of a check."""
-    ended = results.ended_runs(connection, check.id, limit=1)
+    run = results.newest_ended(connection, check.id)
     unknown = State(check=check.slug, verdict=str(Verdict.UNKNOWN))
-    if not ended or ended[-1].suite_version_id is None or not ended[-1].aggregates:  # it asked nobody
+    if run is None or run.suite_version_id is None or not run.aggregates:  # it asked nobody
         return lambda _: unknown
-    run = ended[-1]
     held = results.all_reasons_at(connection, check.id, run.id)
     _, failures = results.probes_of(connection, run.id)
     unscored = set(results.unscored_at(connection, run.id))
-    asked = load_suite(connection, int(run.suite_version_id or 0))
+    asked = load_suite(connection, run.suite_version_id)
 
     def state(now: Member) -> State:
         place = asked.positions.get(now.canary_id)

@@ -34,10 +34,10 @@ class Walk:
             met.update(self._has.values())
         while self._read_until < last and not (self._ahead and self._ahead[-1].first_run > last):
             with self._store.read() as connection:
-                newest = results.latest_body(connection, self._check_id)
+                newest = results.newest_ended(connection, self._check_id)
                 page = rescored_runs.states_begun(connection, self._check_id, after=self._after, limit=self._page)
             if len(page) < self._page:
-                self._read_until = newest[0] if newest is not None else last
+                self._read_until = newest.id if newest is not None else last
             self._after = page[-1].id if page else self._after
             self._ahead += page
         return met | {state.ranking_id for state in self._ahead if state.first_run <= last}

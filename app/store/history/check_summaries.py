@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.engine import blocks, said
-from app.store.runs.results import ENDED, RunRow, layout_names, newest_ended
+from app.store.runs.results import ENDED, RunRow, layout_names, newest_ended_of_all
 from app.store.tables import definitions, deliveries, latest, runs
 
 _TOGETHER = 50
@@ -56,7 +56,7 @@ class RecentRun:
 def newest_runs(connection: Connection) -> dict[int, Newest]:
     """Read the newest ended run of every check that has one, by check id."""
     bodies = {row.check_id: row for row in connection.execute(sa.select(latest))}
-    rows = newest_ended(connection)
+    rows = newest_ended_of_all(connection)
     return {
         run.check_id: Newest(run=run, slices=msgspec.json.decode(bodies[run.check_id].body, type=Slices))
         for run in rows

@@ -165,7 +165,14 @@ def ended_runs(connection: Connection, check_id: int, *, before: int | None = No
     return [_run(row) for row in reversed(rows)]
 
 
-def newest_ended(connection: Connection) -> list[RunRow]:
+def newest_ended(connection: Connection, check_id: int) -> RunRow | None:
+    """Read the newest ended run of a check; None before the first."""
+    mine = _RUN.join(latest, latest.c.run_id == runs.c.id).where(latest.c.check_id == check_id)
+    row = connection.execute(mine).one_or_none()
+    return _run(row) if row else None
+
+
+def newest_ended_of_all(connection: Connection) -> list[RunRow]:
     """Read the newest ended run of every check that has one."""
     return [_run(row) for row in connection.execute(_RUN.join(latest, latest.c.run_id == runs.c.id))]
 
