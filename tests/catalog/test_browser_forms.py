@@ -2,12 +2,15 @@
 
 import re
 
+import pytest
 from playwright.sync_api import Browser, expect
 
+from app.domain.delivery.hooks import HookKind
 from app.formats.catalog.documents import HookDocument
+from app.formats.probing.presets import PRESETS
 from app.services.catalog import definitions
 from app.store.engine import Store
-from tests.support.browser import opened, served
+from tests.support.browser import DESKTOP, PHONE, opened, served
 from tests.support.fakes import FakeProbe
 from tests.support.pages_service import site
 from tests.support.world import canary
@@ -118,3 +121,24 @@ def test_a_private_address_is_told_while_it_is_typed_with_the_setting(chromium: 
 
         tab.open("/new-hook?kind=email").get_by_label("Mail server").fill("10.0.0.25")
         expect(page.locator("#reach")).to_contain_text("10.0.0.25 is a private address")
+
+
+CUT_OFF = """() => [...document.querySelectorAll("input[placeholder], textarea[placeholder]")].flatMap((field) => {
+  for (let one = field.closest("details"); one; one = one.parentElement.closest("details")) one.open = true;
+  const style = getComputedStyle(field), brush = document.createElement("canvas").getContext("2d");
+  brush.font = style.font;
+  const room = field.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return room > 0 && brush.measureText(field.placeholder).width > room ? [field.placeholder] : [];
+})"""
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
+def test_no_placeholder_of_a_form_is_cut_off(chromium: Browser, sqlite_store: Store, viewport: dict[str, int]) -> None:
+    bench = site(sqlite_store, probe=FakeProbe())
+    bench.world.apply(canary_page([canary("a")]))
+    bench.world.run()
+    forms = ["/new-check", "/suites", "/suites/suite/add", "/new-silence", "/import", "/checks/watch"]
+    forms += ["/checks/watch/canaries/a", "/retrievers/search/try", "/login"]
+    forms += [f"/new-hook?kind={kind}" for kind in HookKind] + [f"/new-retriever?preset={name}" for name in PRESETS]
+    with served(bench.app()) as url, opened(chromium, url, viewport=viewport) as tab:
+        assert {path: cut for path in forms if (cut := tab.open(path).evaluate(CUT_OFF))} == {}

@@ -246,3 +246,19 @@ def test_how_many_canaries_a_suite_takes_is_said_with_one_number(pages: Site) ->
 def test_a_preset_without_a_vendor_links_to_no_reference(pages: Site) -> None:
     assert "API reference" not in pages.page("/new-retriever?preset=generic").text
     assert "API reference" in pages.page("/new-retriever?preset=chroma").text
+
+
+def test_the_form_of_a_check_tells_of_the_guard_beside_the_detector(pages: Site) -> None:
+    assert "stands a rule guard until it has a baseline" in pages.page("/new-check").text
+
+
+def test_a_canary_links_to_its_form_or_says_where_it_is_changed(pages: Site) -> None:
+    pages.world.run()
+    owned = pages.page("/checks/watch/canaries/ant").text.partition("It is defined in canaries.yaml")[2]
+    assert ": change it there and apply." in owned[:50]
+    mine = pages.client().put("/v1/suites/suite/canaries/mine", json={"key": "mine", "query": "Mine?"})
+    assert mine.status_code == 201, mine.text
+    pages.world.run()
+    form = pages.page("/checks/watch/canaries/mine").one("a", href="/suites/suite/canaries/mine")
+    assert form.text == "Edit it"
+    assert pages.page(form.get("href")).one("form", id="canary").get("method") == "post"

@@ -69,6 +69,7 @@ class CanaryDetail:
     """A canary of a check with its evidence."""
 
     definition: Mapping[str, Any]
+    suite: str
     managed_by: str
     source: str | None
     archived: bool
@@ -130,6 +131,7 @@ def one_canary(store: Store, slug: str, key: str) -> CanaryDetail:
     both = seen.get("now"), seen.get("well")
     return CanaryDetail(
         definition=row.body,
+        suite=str(check.body["suite"]),
         managed_by=row.managed_by,
         source=row.source,
         archived=check.archived_at is not None or row.archived_at is not None,

@@ -44,7 +44,7 @@ _TLS = (
 )
 FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
     HookKind.WEBHOOK: (
-        _url("Gets one POST of JSON for each piece of news.", "https://example.org/hooks/coalmine"),
+        _url("Gets one POST of JSON for each piece of news.", "https://example.org/hook"),
         Field(
             name="secret",
             label="Signing secret",
@@ -70,7 +70,7 @@ FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
             hint="Of the Events API v2: 32 letters and digits.",
             type="password",
         ),
-        _url("Empty is PagerDuty's own, in the USA.", "https://events.eu.pagerduty.com/v2/enqueue"),
+        _url("Empty is PagerDuty's own, in the USA; in the EU it is https://events.eu.pagerduty.com/v2/enqueue.", ""),
         _TIMEOUT,
     ),
     HookKind.ALERTMANAGER: (
