@@ -88,11 +88,11 @@ def hook_policy(allow: tuple[Network | str, ...] = ()) -> AddressPolicy:
 
 def hook_remedy(refusal: str) -> str:
     """Return the sentence that names the setting which opens a refused address to hooks; "" where no setting does."""
-    found = _REFUSED.search(refusal)
-    if found is None:
+    refused_address = _REFUSED.search(refusal)
+    if refused_address is None:
         return ""
-    only = found["kind"] in _GUARDED_KINDS  # neither a network nor a name opens these, see AddressPolicy
-    address = found["face"] if only else found["outer"] or found["face"]
+    only = refused_address["kind"] in _GUARDED_KINDS  # neither a network nor a name opens these, see AddressPolicy
+    address = refused_address["face"] if only else refused_address["outer"] or refused_address["face"]
     return f"If it may be reached, set COALMINE_HOOK_ALLOW={address} (a comma between several) and restart the service."
 
 

@@ -30,22 +30,22 @@ class ByteCache:
         Of several threads that ask for the same at once, one makes it and the others wait. What `make` raises is not
         kept.
         """
-        found: ValueT | None = self.peek(key)
-        if found is not None:
-            return found
+        value: ValueT | None = self.peek(key)
+        if value is not None:
+            return value
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
-            found = self.peek(key)
-            if found is not None:
-                return found
+            value = self.peek(key)
+            if value is not None:
+                return value
             try:
-                found, size = make()
-                self._keep(key, found, size)
+                value, size = make()
+                self._keep(key, value, size)
             finally:
                 with self._lock:
                     self._making.pop(key, None)
-        return found
+        return value
 
     def peek(self, key: Hashable) -> Any:
         """Return the value under a key; None = it is not there."""

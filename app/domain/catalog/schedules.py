@@ -71,9 +71,9 @@ def last_due(schedule: Schedule, now: datetime, not_before: datetime) -> datetim
     quiet = now
     while (later := next_due(schedule, newest)) <= now:
         middle = newest + (quiet - newest) / 2
-        found = next_due(schedule, middle)
-        if found <= now:
-            newest = found
+        instant = next_due(schedule, middle)
+        if instant <= now:
+            newest = instant
         else:
             newest, quiet = later, middle
     return newest
@@ -211,9 +211,9 @@ def _next_of(cron: Any, zone: ZoneInfo, after: datetime) -> datetime | None:
     ahead = _next_wall(cron, wall)
     if ahead is None:
         return None
-    found = _instants(ahead, zone)[0]
-    if _steady(after, zone) and _steady(found, zone):
-        return found
+    wall_time = _instants(ahead, zone)[0]
+    if _steady(after, zone) and _steady(wall_time, zone):
+        return wall_time
     # Near a clock change the order of walls is not that of instants: weigh every wall within its reach.
     near = []
     last, step = ahead + CLOCK_CHANGE, _next_wall(cron, wall - CLOCK_CHANGE)
@@ -225,8 +225,8 @@ def _next_of(cron: Any, zone: ZoneInfo, after: datetime) -> datetime | None:
 
 def _next_wall(cron: Any, wall: datetime) -> datetime | None:
     """Ask the trigger for the first wall strictly after `wall`."""
-    found: datetime | None = cron.get_next_fire_time(None, wall + TICK)
-    return found
+    wall_time: datetime | None = cron.get_next_fire_time(None, wall + TICK)
+    return wall_time
 
 
 def _instants(wall: datetime, zone: ZoneInfo) -> tuple[datetime, ...]:

@@ -96,21 +96,21 @@ def canaries_for(fraction: float) -> int:
     return round(SURE / fraction)
 
 
-def coverage_note(suite: str, found: Reach) -> str | None:
+def coverage_note(suite: str, coverage: Reach) -> str | None:
     """Say in one line what a suite is too thin to see, without its full stop; None where it is not.
 
     Thin is a suite that does not see damage to 5 % of an index, or has a topic with fewer than three canaries.
     """
-    told: list[str] = []
-    fraction = found.smallest_fraction
-    thin = found.thin_topics if fraction is not None else ()  # else every one is
+    sentences: list[str] = []
+    fraction = coverage.smallest_fraction
+    thin = coverage.thin_topics if fraction is not None else ()  # else every one is
     if fraction is None or fraction > WANTED_FRACTION:
-        told.append(_whole(found.canaries))
+        sentences.append(_whole(coverage.canaries))
     if thin:
         named = ", ".join(f"{topic.kind} {topic.name} ({topic.canaries})" for topic in thin[:_NAMED])
         more = f" and {len(thin) - _NAMED:,} more" if len(thin) > _NAMED else ""
-        told.append(f"fewer than {FEWEST_PER_TOPIC} canaries in {named}{more}")
-    return f"suite '{suite}' is thin: {'; '.join(told)}" if told else None
+        sentences.append(f"fewer than {FEWEST_PER_TOPIC} canaries in {named}{more}")
+    return f"suite '{suite}' is thin: {'; '.join(sentences)}" if sentences else None
 
 
 def size_advice() -> str:
@@ -121,6 +121,6 @@ def size_advice() -> str:
 def _whole(canaries: int) -> str:
     if canaries == 0:
         return "no canary expects anything, so no loss is noticed"
-    wanted = f"{canaries_for(WANTED_FRACTION)} would notice it"
-    told = f"{counted(canaries, 'canary')} can miss a loss of {100 * WANTED_FRACTION:g} % of the index"
-    return f"{told}, {wanted}"
+    advice = f"{canaries_for(WANTED_FRACTION)} would notice it"
+    note = f"{counted(canaries, 'canary')} can miss a loss of {100 * WANTED_FRACTION:g} % of the index"
+    return f"{note}, {advice}"

@@ -82,15 +82,15 @@ class Moved:
 def pair_up(before: Side, now: Side, measure: str) -> list[Pair]:
     """Pair the canaries of two runs by key: those that got worst by this measure first, then as they are listed."""
     then = {key: place for place, key in enumerate(before.keys)}
-    found: list[Pair] = []
+    pairs: list[Pair] = []
     for place, key in enumerate(now.keys):
         old = then.pop(key, None)
         change, difference = (Change.ADDED, None) if old is None else _change(before, old, now, place, measure)
-        found.append(Pair(key=key, before=old, now=place, change=change, difference=difference))
-    found += [
+        pairs.append(Pair(key=key, before=old, now=place, change=change, difference=difference))
+    pairs += [
         Pair(key=key, before=place, now=None, change=Change.REMOVED, difference=None) for key, place in then.items()
     ]
-    return sorted(found, key=lambda pair: (_ORDER[pair.change], 0.0 if pair.difference is None else pair.difference))
+    return sorted(pairs, key=lambda pair: (_ORDER[pair.change], 0.0 if pair.difference is None else pair.difference))
 
 
 def moved(before: Side, now: Side, pairs: Sequence[Pair]) -> dict[str, Moved]:
@@ -98,14 +98,14 @@ def moved(before: Side, now: Side, pairs: Sequence[Pair]) -> dict[str, Moved]:
     both = [(one.before, one.now) for one in pairs if one.before is not None and one.now is not None]
     asked = [(old, new) for old, new in both if before.queries[old] == now.queries[new]]
     old_places, new_places = np.array(asked, dtype=np.intp).reshape(-1, 2).T
-    found: dict[str, Moved] = {}
-    seen: dict[tuple[bytes, bytes], Moved] = {}  # where each canary expects one chunk, many measures are the same
+    movements: dict[str, Moved] = {}
+    cache: dict[tuple[bytes, bytes], Moved] = {}  # where each canary expects one chunk, many measures are the same
     for name in now.columns:
         if name in before.columns:
             old, new = before.columns[name][old_places], now.columns[name][new_places]
             scores = old.tobytes(), new.tobytes()
-            found[name] = seen[scores] = seen.get(scores) or _moved(old, new)
-    return found
+            movements[name] = cache[scores] = cache.get(scores) or _moved(old, new)
+    return movements
 
 
 def _change(before: Side, old: int, now: Side, new: int, measure: str) -> tuple[Change, float | None]:

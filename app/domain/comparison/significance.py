@@ -85,13 +85,13 @@ def randomisation_test(before: ArrayLike, now: ArrayLike, *, seed: int = 0) -> f
     differences = differences[differences != 0]
     if not len(differences):
         return 1.0
-    seen = abs(float(differences.sum()))
+    observed = abs(float(differences.sum()))
     if len(differences) > SWAPPED_PAIRS:
-        return math.erfc(seen / math.sqrt(2 * float(differences @ differences)))
+        return math.erfc(observed / math.sqrt(2 * float(differences @ differences)))
     slack = 1e-9 * float(np.abs(differences).sum())  # sums of the same numbers in another order
     if len(differences) <= EXACT_PAIRS:
         ways = np.arange(2 ** len(differences))[:, None] >> np.arange(len(differences)) & 1
-        return float(np.mean(np.abs((2.0 * ways - 1.0) @ differences) >= seen - slack))
+        return float(np.mean(np.abs((2.0 * ways - 1.0) @ differences) >= observed - slack))
     extreme = 0
     random = np.random.default_rng(seed)
     for start in range(0, SWAPS, 1_111):  # in pieces, which stay in the cache
@@ -101,7 +101,7 @@ def randomisation_test(before: ArrayLike, now: ArrayLike, *, seed: int = 0) -> f
         )
         # Not by BLAS, whose threads would spin on a busy machine.
         sums = 2.0 * np.einsum("ij,j->i", bits[:, : len(differences)], differences) - differences.sum()
-        extreme += int(np.count_nonzero(np.abs(sums) >= seen - slack))
+        extreme += int(np.count_nonzero(np.abs(sums) >= observed - slack))
     return (extreme + 1) / (SWAPS + 1)
 
 

@@ -80,22 +80,22 @@ def _groups(odds: NDArray[np.floating], failed: NDArray[np.bool_], passed: NDArr
 
     A pass pays 1 - d, whatever its rate p; a failure (p + d (1 - p)) / p; `odds` are (1 - p) / p.
     """
-    found = np.empty((len(SIGNALS), len(GROUP_SHIFTS), len(members.groups)), np.float32)
+    bets = np.empty((len(SIGNALS), len(GROUP_SHIFTS), len(members.groups)), np.float32)
     for signal, (its_odds, failures, passes) in enumerate(zip(odds, failed, passed, strict=True)):
         places = np.flatnonzero(failures[members.positions])
         owners, against = members.owners[places], its_odds[members.positions[places]]
-        calm = np.bincount(members.owners, passes[members.positions], found.shape[2])
+        calm = np.bincount(members.owners, passes[members.positions], bets.shape[2])
         for number, shift in enumerate(GROUP_SHIFTS):
-            gains = np.bincount(owners, np.log1p(shift * against), found.shape[2])
-            found[signal, number] = gains + calm * np.log1p(-shift)
-    return found
+            gains = np.bincount(owners, np.log1p(shift * against), bets.shape[2])
+            bets[signal, number] = gains + calm * np.log1p(-shift)
+    return bets
 
 
 def _fleet(odds: NDArray[np.floating], failed: NDArray[np.bool_], passed: NDArray[np.bool_]) -> Logs:
     """Bet the same of all canaries together: (signal, shift, 1)."""
-    found = np.empty((len(SIGNALS), len(FLEET_SHIFTS), 1), np.float32)
+    bets = np.empty((len(SIGNALS), len(FLEET_SHIFTS), 1), np.float32)
     shifts = np.array(FLEET_SHIFTS)
     for signal, (its_odds, failures, passes) in enumerate(zip(odds, failed, passed, strict=True)):
         gains = np.log1p(np.outer(shifts, its_odds[failures])).sum(axis=1)
-        found[signal, :, 0] = gains + np.count_nonzero(passes) * np.log1p(-shifts)
-    return found
+        bets[signal, :, 0] = gains + np.count_nonzero(passes) * np.log1p(-shifts)
+    return bets

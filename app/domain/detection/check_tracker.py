@@ -137,8 +137,8 @@ def _first(follower: Follower, past: Past) -> Follower:
     state = follower.state
     if state.identical >= IDENTICAL_RUNS:
         lost, ndcg = past(min(state.identical, FULL_RUNS))
-        if len(lost) >= IDENTICAL_RUNS and (found := learn(state.keys, lost, ndcg)).deterministic:
-            return learned(follower, found)
+        if len(lost) >= IDENTICAL_RUNS and (baseline := learn(state.keys, lost, ndcg)).deterministic:
+            return learned(follower, baseline)
         follower = replace(follower, state=replace(state, identical=len(lost)))
     if state.eligible >= FULL_RUNS:
         lost, ndcg = past(FULL_RUNS)

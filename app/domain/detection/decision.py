@@ -83,9 +83,9 @@ def step(
     """
     _expect_fitting(state, baseline, members, observation)
     baseline = _without_restless(state, baseline)
-    seen = weigh(state, baseline, members, observation)
-    decided = _while_open(seen, baseline, settings) if state.open else _while_closed(seen, baseline, settings)
-    return decided.state, _reading(seen, decided, baseline, members, settings)
+    evidence = weigh(state, baseline, members, observation)
+    decided = _while_open(evidence, baseline, settings) if state.open else _while_closed(evidence, baseline, settings)
+    return decided.state, _reading(evidence, decided, baseline, members, settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,22 +98,22 @@ class _Decided:
     """Both as in Reading: they are still said when an alarm closes."""
 
 
-def _while_closed(seen: Seen, baseline: Baseline | None, settings: Settings) -> _Decided:
+def _while_closed(evidence: Seen, baseline: Baseline | None, settings: Settings) -> _Decided:
     """Decide whether an alarm opens, by the accounts, by three strikes or by the Poisson tail."""
-    state = seen.state
+    state = evidence.state
     strikes = warm_up.STRIKES if state.closings < RESTLESS else max(warm_up.STRIKES, state.longest + 1)
-    struck = seen.strikers & (state.streak == strikes)
-    if seen.evidence is not None and seen.evidence >= 1 / settings.alpha:
+    struck = evidence.strikers & (state.streak == strikes)
+    if evidence.evidence is not None and evidence.evidence >= 1 / settings.alpha:
         since, why = age(state), Why.EVIDENCE
     elif struck.any():
         since, why = strikes, Why.STRIKES
-    elif baseline is None and warm_up.surprising(int(seen.newly.sum()), state.newly_failed, len(state.counts)):
-        since, why, struck = 1, Why.TAIL, seen.newly
+    elif baseline is None and warm_up.surprising(int(evidence.newly.sum()), state.newly_failed, len(state.counts)):
+        since, why, struck = 1, Why.TAIL, evidence.newly
     else:
         return _Decided(state=state, why=Why.QUIET)
     since = min(since, state.observed)
-    opened = _accused(replace(state, open=True, since=since, good=0, identical=0), seen, struck)
-    severity = _severity(opened, seen, baseline)
+    opened = _accused(replace(state, open=True, since=since, good=0, identical=0), evidence, struck)
+    severity = _severity(opened, evidence, baseline)
     opened = replace(
         opened,
         severity=severity,
@@ -124,14 +124,14 @@ def _while_closed(seen: Seen, baseline: Baseline | None, settings: Settings) -> 
     return _Decided(state=opened, why=why, change=Change.OPENED, since=since, severity=severity)
 
 
-def _while_open(seen: Seen, baseline: Baseline | None, settings: Settings) -> _Decided:
+def _while_open(evidence: Seen, baseline: Baseline | None, settings: Settings) -> _Decided:
     """Name whoever stands out by now, and decide whether the alarm closes."""
-    state = _accused(seen.state, seen, seen.strikers)
+    state = _accused(evidence.state, evidence, evidence.strikers)
     good = state.good + 1 if _is_good(state, baseline) else 0
     if good >= settings.close:
         closed = replace(_closed(state, young=baseline is None or baseline.runs < FULL_RUNS), good=good)
         return _Decided(state=closed, why=Why.CLOSED, change=Change.CLOSED, since=state.since, severity=state.severity)
-    more = bool(_names(state, seen).any()) and _severity(state, seen, baseline) is Severity.CRITICAL
+    more = bool(_names(state, evidence).any()) and _severity(state, evidence, baseline) is Severity.CRITICAL
     risen = state.severity is Severity.WARNING and more
     severity = Severity.CRITICAL if risen else state.severity
     return _Decided(
@@ -143,30 +143,30 @@ def _while_open(seen: Seen, baseline: Baseline | None, settings: Settings) -> _D
     )
 
 
-def _accused(state: State, seen: Seen, struck: NDArray[np.bool_]) -> State:
-    names = np.where(struck, LOST, seen.names)
+def _accused(state: State, evidence: Seen, struck: NDArray[np.bool_]) -> State:
+    names = np.where(struck, LOST, evidence.names)
     return replace(state, culprits=np.maximum(state.culprits, names).astype(np.int8), struck=state.struck | struck)
 
 
-def _severity(state: State, seen: Seen, baseline: Baseline | None) -> Severity:
+def _severity(state: State, evidence: Seen, baseline: Baseline | None) -> Severity:
     """Severity of a run: critical where canaries are `lost`, a warning where they are merely `worse`.
 
     Where nobody is named, the account that holds the most decides.
     """
-    named = _names(state, seen)
-    if baseline is None or (named == LOST).any() or (seen.now[0] == 1).sum() > baseline.usual[0]:
+    named = _names(state, evidence)
+    if baseline is None or (named == LOST).any() or (evidence.now[0] == 1).sum() > baseline.usual[0]:
         return Severity.CRITICAL
     if not named.any() and strongest_signal(state) is Signal.LOST:
         return Severity.CRITICAL
     return Severity.WARNING
 
 
-def _names(state: State, seen: Seen) -> NDArray[np.int8]:
+def _names(state: State, evidence: Seen) -> NDArray[np.int8]:
     """Name whom this run names, as State.culprits: those whose accounts stand out, and strikers that still fail.
 
     Over many runs chance names some for a moment, so those named before are not named on.
     """
-    return np.where(state.struck & (state.last[0] == 1), LOST, seen.names).astype(np.int8)
+    return np.where(state.struck & (state.last[0] == 1), LOST, evidence.names).astype(np.int8)
 
 
 def _is_good(state: State, baseline: Baseline | None) -> bool:
@@ -231,16 +231,18 @@ def _closed(state: State, *, young: bool) -> State:
     )
 
 
-def _reading(seen: Seen, decided: _Decided, baseline: Baseline | None, members: Members, settings: Settings) -> Reading:
+def _reading(
+    evidence: Seen, decided: _Decided, baseline: Baseline | None, members: Members, settings: Settings
+) -> Reading:
     state = decided.state
-    lost, worse = (int(count) for count in (seen.now == 1).sum(axis=1))
-    culprits = _culprits(state, seen, baseline) if state.open else ()
-    groups = standing_out(seen.state, baseline, members) if state.open and baseline is not None else ()
+    lost, worse = (int(count) for count in (evidence.now == 1).sum(axis=1))
+    culprits = _culprits(state, evidence, baseline) if state.open else ()
+    groups = standing_out(evidence.state, baseline, members) if state.open and baseline is not None else ()
     unknown = len(state.keys) if baseline is None else int((~baseline.known).sum())
     usual_counts = None if baseline is None else baseline.usual
     reading = Reading(
-        evidence=seen.evidence,
-        scopes=seen.scopes,
+        evidence=evidence.evidence,
+        scopes=evidence.scopes,
         open=state.open,
         change=decided.change,
         severity=decided.severity,
@@ -258,17 +260,17 @@ def _reading(seen: Seen, decided: _Decided, baseline: Baseline | None, members: 
     return replace(reading, reason=reason_of(reading, decided.why, watched=len(state.keys), settings=settings))
 
 
-def _culprits(state: State, seen: Seen, baseline: Baseline | None) -> tuple[Culprit, ...]:
+def _culprits(state: State, evidence: Seen, baseline: Baseline | None) -> tuple[Culprit, ...]:
     """List who is to blame, the strongest first."""
-    names = _names(state, seen)
+    names = _names(state, evidence)
     named = np.flatnonzero(names)
-    ordered = named[np.argsort(-seen.strength[named], kind="stable")]
+    ordered = named[np.argsort(-evidence.strength[named], kind="stable")]
     signals = [_SIGNAL_OF[name] for name in names[ordered].tolist()]
-    strengths: list[float | None] = seen.strength[ordered].tolist()
+    strengths: list[float | None] = evidence.strength[ordered].tolist()
     if baseline is None or not baseline.known.all():
         known = np.zeros(len(ordered), np.bool_) if baseline is None else baseline.known[ordered]
         strengths = [each if sure else None for each, sure in zip(strengths, known.tolist(), strict=True)]
-    fails = (seen.now[:, ordered] == 1).any(axis=0)
+    fails = (evidence.now[:, ordered] == 1).any(axis=0)
     return tuple(map(Culprit, ordered.tolist(), signals, strengths, fails.tolist()))
 
 

@@ -76,8 +76,8 @@ def score_drift(
     known = np.isfinite(mean) & np.isfinite(sd) & np.isfinite(now)
     count = int(known.sum())
     if count < FEWEST:
-        told = f"scores are known before and now of {count} of {len(now)} canaries, which is too few to compare"
-        return Drift(kind=DriftKind.UNKNOWN, reason=told, median_z=None, overlap=None, canaries=count)
+        note = f"scores are known before and now of {count} of {len(now)} canaries, which is too few to compare"
+        return Drift(kind=DriftKind.UNKNOWN, reason=note, median_z=None, overlap=None, canaries=count)
     share = np.broadcast_to(np.asarray(overlap, dtype=np.float64), now.shape)[known]
     share = share[np.isfinite(share)]
     agreed = float(share.mean()) if len(share) else None
@@ -107,7 +107,7 @@ def _said(z: float, overlap: float | None) -> tuple[DriftKind, str]:
     moved = f"the median canary's top score is {z:.1f} standard deviations from its baseline"
     if overlap is None:
         return DriftKind.SCORES, f"scores moved, of rankings nothing is known: {moved}"
-    told = f"{moved}, and {percent_text(overlap)} of the top {OVERLAP_DEPTH} are those of the baseline"
+    sentence = f"{moved}, and {percent_text(overlap)} of the top {OVERLAP_DEPTH} are those of the baseline"
     if overlap >= SAME_OVERLAP:
-        return DriftKind.SCORES, f"scores moved, rankings did not: {told}"
-    return DriftKind.RANKINGS, f"scores and rankings moved: {told}"
+        return DriftKind.SCORES, f"scores moved, rankings did not: {sentence}"
+    return DriftKind.RANKINGS, f"scores and rankings moved: {sentence}"

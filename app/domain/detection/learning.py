@@ -143,9 +143,9 @@ def _lasting(fresh: Floats, again: NDArray[np.int64], after_fail: NDArray[np.int
     """
     if fresh.size == 0:
         return fresh
-    seen = int(after_fail.sum())
-    mean = (float(again.sum()) + float(fresh.mean())) / (seen + 1)
-    kind = mean + math.sqrt(mean * max(1 - mean, 0.0) / (seen + 1)) * seen / (seen + 1)
+    failures = int(after_fail.sum())
+    mean = (float(again.sum()) + float(fresh.mean())) / (failures + 1)
+    kind = mean + math.sqrt(mean * max(1 - mean, 0.0) / (failures + 1)) * failures / (failures + 1)
     kind = min(max(kind, least), 1.0)
     own = (again + _OWN_WEIGHT * kind) / (after_fail + _OWN_WEIGHT)
     error = np.sqrt(own * (1 - own) / (after_fail + _OWN_WEIGHT)) * after_fail / (after_fail + _OWN_WEIGHT)

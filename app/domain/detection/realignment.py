@@ -74,9 +74,9 @@ def _moved(old: Sequence[Hashable], new: Sequence[Hashable]) -> NDArray[np.intp]
 
 def _taken(values: NDArray[Any], moved: NDArray[np.intp], new: float) -> NDArray[Any]:
     """Take the last axis along; `new` where there was nothing."""
-    taken = np.full((*values.shape[:-1], len(moved)), new, values.dtype)
-    taken[..., moved >= 0] = values[..., moved[moved >= 0]]
-    return taken
+    realigned = np.full((*values.shape[:-1], len(moved)), new, values.dtype)
+    realigned[..., moved >= 0] = values[..., moved[moved >= 0]]
+    return realigned
 
 
 def _level(level: Level, moved: NDArray[np.intp]) -> Level:

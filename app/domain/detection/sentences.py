@@ -29,7 +29,7 @@ def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings) -
     failing = _failing(reading, watched)
     good = counted(reading.good, "good run")
     since = f"for {counted(reading.since, 'run')} by now" if reading.since > 1 else "since this run"
-    told = {
+    sentences = {
         Why.QUIET: lambda: _evidence(reading, settings),
         Why.EVIDENCE: lambda: f"{_evidence(reading, settings)}, {since}{_named(reading)}",
         Why.STRIKES: lambda: _struck(reading),
@@ -38,7 +38,7 @@ def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings) -
         Why.RECOVERING: lambda: f"{good} in a row, {settings.close} close the alarm",
         Why.CLOSED: lambda: f"{good} in a row end the alarm of {counted(reading.since, 'run')}",
     }
-    return f"{failing}; {told[why]()}."
+    return f"{failing}; {sentences[why]()}."
 
 
 def warming_summary(identical: int, eligible: int) -> str:

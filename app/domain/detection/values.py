@@ -67,11 +67,11 @@ class Members:
 
 def grouped(names: Sequence[Iterable[str]]) -> dict[str, NDArray[np.intp]]:
     """Gather groups from the names that each canary, by position, belongs to; those of fewer than two are left out."""
-    found: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for position, some in enumerate(names):
         for name in dict.fromkeys(some):
-            found.setdefault(name, []).append(position)
-    return {name: np.array(found[name], np.intp) for name in sorted(found) if len(found[name]) > 1}
+            positions.setdefault(name, []).append(position)
+    return {name: np.array(positions[name], np.intp) for name in sorted(positions) if len(positions[name]) > 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,8 +47,8 @@ def surprising(newly: int, newly_failed: int, runs: int) -> bool:
     """
     if runs < _LEAST_RUNS or newly == 0:
         return False
-    seen = newly_failed + 0.5
-    return poisson_tail(newly, (seen + math.sqrt(seen)) / runs) < TAIL
+    observed = newly_failed + 0.5
+    return poisson_tail(newly, (observed + math.sqrt(observed)) / runs) < TAIL
 
 
 def poisson_tail(count: int, mean: float) -> float:

@@ -142,10 +142,10 @@ def _common(everyone: Sequence[Member], fallen: Sequence[Member]) -> Group | Non
         for group, count in down.items()
         if count >= _FEWEST_OF_A_GROUP and count * 3 >= len(fallen) * 2
     }
-    told = [group for group, chance in likely.items() if chance < _UNLIKELY]
+    groups = [group for group, chance in likely.items() if chance < _UNLIKELY]
     kinds = list(GroupKind)
-    order = {group: (likely[group], sizes[group], kinds.index(group.kind), group.name) for group in told}
-    return min(told, key=order.__getitem__, default=None)
+    order = {group: (likely[group], sizes[group], kinds.index(group.kind), group.name) for group in groups}
+    return min(groups, key=order.__getitem__, default=None)
 
 
 def _tail(found: int, drawn: int, marked: int, total: int) -> float:
@@ -185,11 +185,11 @@ def _causes(fallen: Sequence[Member]) -> str:
     counts = Counter(member.cause for member in fallen)
     unasked = counts.pop(None, 0)
     order = list(Cause)
-    told = sorted(
+    counted_causes = sorted(
         ((cause, count) for cause, count in counts.items() if cause is not None),
         key=lambda one: (-one[1], order.index(one[0])),
     )
-    parts = [f"{count:,} {CAUSE_WORDS[cause].headline}{_ranks(cause, fallen)}" for cause, count in told]
+    parts = [f"{count:,} {CAUSE_WORDS[cause].headline}{_ranks(cause, fallen)}" for cause, count in counted_causes]
     if unasked:
         parts.append(f"{unasked:,} not asked about" if parts else "not asked about yet")
     return ", ".join(parts)
@@ -215,10 +215,10 @@ def _sentence(
     inside: Sequence[Member],
     total: int,
 ) -> str:
-    told = Counter(member.cause for member in fallen if member.cause is not None).most_common(1)
+    main_cause = Counter(member.cause for member in fallen if member.cause is not None).most_common(1)
     if shape is Shape.NONE:
         return "No canary newly degraded"
-    if told and told[0][0] is Cause.RETRIEVER_ERROR and told[0][1] * 2 > len(fallen):
+    if main_cause and main_cause[0][0] is Cause.RETRIEVER_ERROR and main_cause[0][1] * 2 > len(fallen):
         text = "The retriever fails, which says nothing of the index yet"
     elif shape is Shape.ALL:
         text = "They fell together, which points at the index or the encoder rather than at single passages"
@@ -240,8 +240,8 @@ def _sentence(
 
 def _expected(inside: Sequence[Member]) -> float | None:
     chances = [member.chance for member in inside if not member.chronic]
-    known = [chance for chance in chances if chance is not None]
-    return round(sum(known), 3) if known and len(known) == len(chances) else None
+    probabilities = [chance for chance in chances if chance is not None]
+    return round(sum(probabilities), 3) if probabilities and len(probabilities) == len(chances) else None
 
 
 def _number(expected: float) -> str:

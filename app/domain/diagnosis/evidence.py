@@ -91,7 +91,7 @@ class Evidence:
         healthy, one = self.case.healthy, self.search.wanted[place]
         if healthy is None or one.before is None:
             return False
-        answers = [ranking for found in self.known.values() for ranking in found]
+        answers = [ranking for rankings in self.known.values() for ranking in rankings]
         answers += [*self.today, *([self.case.now] if self.case.now is not None else ())]
         judgment, index = one.judgment, one.index
         if judgment.document is not None:
@@ -111,13 +111,13 @@ class Evidence:
         yield from reversed(self.today)
 
 
-def gather(case: Case, asked: Sequence[Question], answers: Sequence[Answer | None]) -> Evidence:
+def gather(case: Case, questions: Sequence[Question], answers: Sequence[Answer | None]) -> Evidence:
     """Sort answers, given in the order of the questions, by what was asked; None = it was not asked after all."""
     search = search_for(case)
-    repeats, known, failures = list[Ranking](), dict[int, list[Ranking]](), list[tuple[Kind, Answer]]()
+    repeats, item_rankings, failures = list[Ranking](), dict[int, list[Ranking]](), list[tuple[Kind, Answer]]()
     deep = control = None
     counts = dict.fromkeys(Kind, 0)
-    for question, answer in zip_longest(asked, answers[: len(asked)]):
+    for question, answer in zip_longest(questions, answers[: len(questions)]):
         if answer is None:
             continue
         counts[question.kind] += 1
@@ -131,14 +131,14 @@ def gather(case: Case, asked: Sequence[Question], answers: Sequence[Answer | Non
         elif question.kind is Kind.CONTROL:
             control = ranking
         elif question.judgment is not None:
-            known.setdefault(question.judgment, []).append(ranking)
+            item_rankings.setdefault(question.judgment, []).append(ranking)
     return Evidence(
         case=case,
         search=search,
         targets=targets(search, case.now, case.k, deep=case.too_low is None),
         repeats=tuple(repeats),
         deep=deep,
-        known={index: tuple(found) for index, found in known.items()},
+        known={index: tuple(rankings) for index, rankings in item_rankings.items()},
         control=control,
         failures=tuple(failures),
         asked=counts,

@@ -59,8 +59,8 @@ class Search:
                 f"{_RENAMED}{place}" if self._is_another(chunk, text) else chunk
                 for place, (chunk, text) in enumerate(zip(ranking.ids, ranking.texts, strict=True))
             )
-            seen = ranking if ids == ranking.ids else replace(ranking, ids=ids)
-            self.matches[id(ranking)] = ranking, match(self.prepared, seen)
+            matchable = ranking if ids == ranking.ids else replace(ranking, ids=ids)
+            self.matches[id(ranking)] = ranking, match(self.prepared, matchable)
         return self.matches[id(ranking)][1]
 
     def _is_another(self, chunk: str, text: str | None) -> bool:
@@ -77,18 +77,18 @@ def search_for(case: Case) -> Search:
         return Search(prepared, (), {})
     healthy = case.healthy
     first = match(prepared, healthy).first if healthy is not None else (None,) * len(prepared.judgments)
-    wanted, known = list[Wanted](), dict[str, str]()
+    chunks, items = list[Wanted](), dict[str, str]()
     for index, judgment in enumerate(prepared.judgments):
         if judgment.grade < 1:
             continue
         rank = first[index]
-        seen = case.texts.get(judgment.id) if judgment.id is not None else None
+        text = case.texts.get(judgment.id) if judgment.id is not None else None
         if healthy is not None and rank is not None:
-            seen = healthy.texts[rank - 1] or seen
-        if judgment.id is not None and seen:
-            known[judgment.id] = seen
-        passage = judgment.text if judgment.text and grams(judgment.text) else seen
-        wanted.append(
+            text = healthy.texts[rank - 1] or text
+        if judgment.id is not None and text:
+            items[judgment.id] = text
+        passage = judgment.text if judgment.text and grams(judgment.text) else text
+        chunks.append(
             Wanted(
                 index=index,
                 judgment=judgment,
@@ -97,7 +97,7 @@ def search_for(case: Case) -> Search:
                 score=healthy.scores[rank - 1] if healthy is not None and rank is not None else None,
             )
         )
-    return Search(prepared, tuple(wanted), known)
+    return Search(prepared, tuple(chunks), items)
 
 
 def lost(search: Search, ranking: Ranking | None, k: int) -> bool:
@@ -114,12 +114,12 @@ def targets(search: Search, now: Ranking | None, k: int, *, deep: bool = True) -
     """
     everything = range(len(search.wanted))
     ranks = search.ranks(now)
-    stood = [place for place in everything if search.wanted[place].before is not None]
-    was = [place for place in stood if _within(search.wanted[place].before, k)]
+    lost_places = [place for place in everything if search.wanted[place].before is not None]
+    was = [place for place in lost_places if _within(search.wanted[place].before, k)]
     if lost(search, now, k):
-        chosen: Sequence[int] = was or stood or everything
+        chosen: Sequence[int] = was or lost_places or everything
     else:
-        fell = [place for place in stood if (ranks[place] or _NOWHERE) > (search.wanted[place].before or 0)]
+        fell = [place for place in lost_places if (ranks[place] or _NOWHERE) > (search.wanted[place].before or 0)]
         chosen = [place for place in fell if place in was] or (fell if deep else ())
     return tuple(sorted(chosen, key=lambda place: _urgency(search.wanted[place])))
 

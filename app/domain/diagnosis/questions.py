@@ -26,12 +26,12 @@ def questions(case: Case, *, repeats: int = REPEATS, known_items: int = KNOWN_IT
     the control says: the text of the run's first hit, which surely is in the index.
     """
     query, fetch_k = case.canary.query, max(case.fetch_k, case.k, 1)
-    asked = [Question(kind=Kind.REPEAT, query=query, k=fetch_k) for _ in range(repeats)]
-    asked.insert(1, Question(kind=Kind.DEEP, query=query, k=max(DEEP, fetch_k)))
+    repeated = [Question(kind=Kind.REPEAT, query=query, k=fetch_k) for _ in range(repeats)]
+    repeated.insert(1, Question(kind=Kind.DEEP, query=query, k=max(DEEP, fetch_k)))
     items = islice(_known_items(case), max(0, known_items))
     known = [Question(kind=Kind.KNOWN_ITEM, query=text, k=fetch_k, judgment=index) for index, text in items]
     control = [Question(kind=Kind.CONTROL, query=_shortened(text), k=fetch_k) for text in _surely_there(case) if known]
-    return (*asked[:2], *known[:1], *asked[2:], *known[1:], *control)
+    return (*repeated[:2], *known[:1], *repeated[2:], *known[1:], *control)
 
 
 def _surely_there(case: Case) -> Sequence[str]:

@@ -31,20 +31,20 @@ def reanchor(
         return None
     whole = grams(wanted.passage)
     candidates = _candidates(whole, answers, before)
-    taken = _cover(whole, candidates)
-    share = _share(taken, whole)
-    if not taken or (taken[0].found.similarity < MOSTLY and share < TOGETHER):
-        taken = _cover(whole, _pieces(wanted, whole, candidates, before) if pieces else [])
-        share = _share(taken, whole)
-    if not taken:
+    cover = _cover(whole, candidates)
+    share = _share(cover, whole)
+    if not cover or (cover[0].found.similarity < MOSTLY and share < TOGETHER):
+        cover = _cover(whole, _pieces(wanted, whole, candidates, before) if pieces else [])
+        share = _share(cover, whole)
+    if not cover:
         return None
-    found = [one.found for one in taken]
+    chunks = [one.found for one in cover]
     return Reanchor(
         index=wanted.index,
         judgment=wanted.judgment,
         passage=wanted.passage,
-        proposals=tuple(_proposal(wanted, one, alone=len(found) == 1) for one in found),
-        found=tuple(found),
+        proposals=tuple(_proposal(wanted, one, alone=len(chunks) == 1) for one in chunks),
+        found=tuple(chunks),
         similarity=round(share, 3),
     )
 
@@ -73,17 +73,17 @@ class _Candidate:
 
 def _candidates(whole: Grams, answers: Iterable[Ranking], before: Ranking | None) -> list[_Candidate]:
     """List the chunks that hold something of a passage, among the 60 that stand best in any answer."""
-    stood = set(zip(before.ids, before.texts, strict=True)) if before is not None else set()
+    hits_before = set(zip(before.ids, before.texts, strict=True)) if before is not None else set()
     hits = [
         (rank, place, chunk, document, text)
         for place, ranking in enumerate(answers)
         for rank, (chunk, document, text) in enumerate(zip(ranking.ids, ranking.documents, ranking.texts, strict=True))
-        if text and (chunk, text) not in stood
+        if text and (chunk, text) not in hits_before
     ]
     first: dict[str, tuple[int, int, str, str | None, str]] = {}
     for hit in sorted(hits, key=lambda one: one[:2]):
         first.setdefault(hit[2], hit)
-    found: list[_Candidate] = []
+    candidates: list[_Candidate] = []
     # Answers come most telling first, which decides where two chunks hold as much.
     for _, _, chunk, document, text in sorted(islice(first.values(), MOST_LOOKED_AT), key=lambda one: (one[1], one[0])):
         own = grams(text)
@@ -91,8 +91,10 @@ def _candidates(whole: Grams, answers: Iterable[Ranking], before: Ranking | None
         if both:
             share = round(len(both) / len(whole), 3)
             is_piece = len(both) >= MOSTLY * len(own)
-            found.append(_Candidate(Found(id=chunk, document=document, text=text, similarity=share), both, is_piece))
-    return found
+            candidates.append(
+                _Candidate(Found(id=chunk, document=document, text=text, similarity=share), both, is_piece)
+            )
+    return candidates
 
 
 def _pieces(wanted: Wanted, whole: Grams, candidates: Sequence[_Candidate], before: Ranking | None) -> list[_Candidate]:
@@ -102,8 +104,12 @@ def _pieces(wanted: Wanted, whole: Grams, candidates: Sequence[_Candidate], befo
     """
     least = max(_PIECE * len(whole), min(COMPARABLE, len(whole)))
     by_document = wanted.judgment.id is None and wanted.judgment.document is not None
-    stood = frozenset(before.documents) if before is not None and by_document else frozenset()
-    return [one for one in candidates if one.is_piece and len(one.held) >= least and one.found.document not in stood]
+    documents_before = frozenset(before.documents) if before is not None and by_document else frozenset()
+    return [
+        one
+        for one in candidates
+        if one.is_piece and len(one.held) >= least and one.found.document not in documents_before
+    ]
 
 
 def _share(taken: Sequence[_Candidate], whole: Grams) -> float:
@@ -113,16 +119,16 @@ def _share(taken: Sequence[_Candidate], whole: Grams) -> float:
 
 def _cover(whole: Grams, candidates: Sequence[_Candidate]) -> Sequence[_Candidate]:
     """Take the chunk that holds most of a passage, then whichever adds most, as long as it adds a fifth."""
-    taken, left, rest = list[_Candidate](), whole, list(candidates)
-    while rest and left and len(taken) < MOST_PIECES:
+    cover, left, rest = list[_Candidate](), whole, list(candidates)
+    while rest and left and len(cover) < MOST_PIECES:
         best = max(rest, key=lambda one: (len(left & one.held), one.found.similarity))
         gained = left & best.held
-        if taken and len(gained) < _WORTH_ADDING * len(whole):
+        if cover and len(gained) < _WORTH_ADDING * len(whole):
             break
-        taken.append(best)
+        cover.append(best)
         rest.remove(best)
         left -= gained
-    return taken
+    return cover
 
 
 def _proposal(wanted: Wanted, found: Found, *, alone: bool) -> Judgment:

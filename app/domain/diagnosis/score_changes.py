@@ -45,8 +45,8 @@ def change_of(before: Ranking, today: Sequence[Ranking]) -> Change | None:
     if not pairs:
         return None
     moved = median(_relative(was, is_) for was, is_ in pairs)
-    kept = [(a - b) * (c - d) >= 0 for (a, c), (b, d) in combinations(pairs[:_MOST_COMPARED], 2)]
-    return Change(moved, len(pairs), sum(kept) / len(kept) if kept else 1.0)
+    same_order = [(a - b) * (c - d) >= 0 for (a, c), (b, d) in combinations(pairs[:_MOST_COMPARED], 2)]
+    return Change(moved, len(pairs), sum(same_order) / len(same_order) if same_order else 1.0)
 
 
 def limit_of(scale: Scale | None) -> float:

@@ -16,8 +16,8 @@ Grams = frozenset[tuple[str, ...]]
 
 def held(passage: str, text: str) -> float:
     """Give the share of a passage's word 3-grams that a text holds, in [0, 1] (Broder 1997: containment)."""
-    wanted = grams(passage)
-    return len(wanted & grams(text)) / len(wanted) if wanted else 0.0
+    passage_grams = grams(passage)
+    return len(passage_grams & grams(text)) / len(passage_grams) if passage_grams else 0.0
 
 
 def alike(one: str, other: str) -> float:
@@ -53,11 +53,11 @@ def parts_held(passage: str, text: str) -> list[tuple[str, bool]]:
         own = words_of(token.group())
         words += own
         owner += [place] * len(own)
-    wanted, size = grams(text), min(3, len(words))
+    passage_grams, size = grams(text), min(3, len(words))
     held_tokens = {
         owner[place]
         for at in range(len(words) - size + 1)
-        if size and tuple(words[at : at + size]) in wanted
+        if size and tuple(words[at : at + size]) in passage_grams
         for place in range(at, at + size)
     }
     pieces, end, before = list[tuple[str, bool]](), 0, False
@@ -81,10 +81,10 @@ def part_held(passage: str, text: str) -> str | None:
         own = words_of(token.group())
         words += own
         owner += [place] * len(own)
-    wanted, size = grams(text), min(3, len(words))
+    passage_grams, size = grams(text), min(3, len(words))
     longest, start, end = (0, 0), -1, -1
     for at in range(len(words) - size + 1):
-        if not size or tuple(words[at : at + size]) not in wanted:
+        if not size or tuple(words[at : at + size]) not in passage_grams:
             continue
         start = start if at <= end else at
         end = at + size

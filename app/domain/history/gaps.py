@@ -58,15 +58,15 @@ def gaps(
             [Span(start=start, end=start), *points], [*points, Span(start=end, end=end)], strict=True
         )
     ]
-    found: list[Gap] = []
+    result: list[Gap] = []
     for place, (left, right) in enumerate(edges):
         inside = silent[bisect_left(moments, left) : bisect_right(moments, right)]
         if inside:
             runs = tuple(run for _, run in inside)
-            found.append(Gap(start=left, end=right, why=Why.NOT_MEASURED, runs=runs))
+            result.append(Gap(start=left, end=right, why=Why.NOT_MEASURED, runs=runs))
         elif place > 0 and right - left > _TIMES_USUAL * _usual(edges, place) and _overdue(schedule, left, right):
-            found.append(Gap(start=left, end=right, why=Why.NO_RUNS))
-    return found
+            result.append(Gap(start=left, end=right, why=Why.NO_RUNS))
+    return result
 
 
 def _usual(edges: Sequence[tuple[int, int]], place: int) -> float:

@@ -87,7 +87,7 @@ def places_of(answer: Any, mapping: Mapping[str, str]) -> dict[str, tuple[str, .
 
     Found by asking of every value in the outline what pointing at it would say, so it knows of those paths alone.
     """
-    found: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for node in _all(outline(answer)):
         parts = parts_of(node.place)
         for name in POINTED:
@@ -99,8 +99,8 @@ def places_of(answer: Any, mapping: Mapping[str, str]) -> dict[str, tuple[str, .
             except ValueError:
                 continue
             if changes == {name: path}:
-                found.setdefault(node.place, []).append(name)
-    return {place: tuple(names) for place, names in found.items()}
+                paths.setdefault(node.place, []).append(name)
+    return {place: tuple(names) for place, names in paths.items()}
 
 
 # --- pointing ------------------------------------------------------------------------------------------------
@@ -121,8 +121,8 @@ def _steps(answer: Any, parts: Sequence[Part]) -> list[Any]:
     for part in parts:
         value = steps[-1]
         named = isinstance(part, str) and isinstance(value, dict) and part in value
-        listed = isinstance(part, int) and isinstance(value, list) and 0 <= part < len(value)
-        if not named and not listed:
+        in_list = isinstance(part, int) and isinstance(value, list) and 0 <= part < len(value)
+        if not named and not in_list:
             raise ValueError("is no place in the answer")
         steps.append(value[part])
     return steps
@@ -130,12 +130,12 @@ def _steps(answer: Any, parts: Sequence[Part]) -> list[Any]:
 
 def _lists(steps: Sequence[Any], parts: Sequence[Part]) -> list[_List]:
     """Give the lists on the way to a value, itself included, from the outside in."""
-    found: list[_List] = []
+    lists: list[_List] = []
     text, several = "", False
     for depth, value in enumerate(steps):
         if isinstance(value, list):
             path = f"{text}[]" if several else text or "@"
-            found.append(_List(tuple(parts[:depth]), value, path))
+            lists.append(_List(tuple(parts[:depth]), value, path))
         if depth == len(parts):
             break
         part = parts[depth]
@@ -145,7 +145,7 @@ def _lists(steps: Sequence[Any], parts: Sequence[Part]) -> list[_List]:
             text, several = f"{text}[]", True
         else:
             text += f"[{part}]"
-    return found
+    return lists
 
 
 def _hits(steps: Sequence[Any], parts: Sequence[Part]) -> str:
@@ -188,26 +188,26 @@ def _inside(value: Any) -> list[tuple[Part, Any]]:
 
 def _node(parts: tuple[Part, ...], value: Any, left: int) -> tuple[Node, int]:
     """Lay out a value with at most `left` of those in it; gives how many it took."""
-    found = _inside(value)
+    children = _inside(value)
     most = min(left, MOST_ITEMS if isinstance(value, list) else MOST_FIELDS)
-    shown = found[:most] if len(parts) < DEEPEST else []
+    shown = children[:most] if len(parts) < DEEPEST else []
     left -= len(shown)
-    taken, inside = len(shown), []
+    used_lines, inside = len(shown), []
     for place, (part, inner) in enumerate(shown):
         node, used = _node((*parts, part), inner, left // (len(shown) - place))
         inside.append(node)
-        left, taken = left - used, taken + used
+        left, used_lines = left - used, used_lines + used
     last = parts[-1] if parts else ""
-    kind, told = _told(value)
+    kind, summary = _told(value)
     node = Node(
         place=json.dumps(parts),
         name=f"[{last}]" if isinstance(last, int) else _line(last, _NAMED),
         kind=kind,
-        told=told,
+        told=summary,
         inside=tuple(inside),
-        hidden=len(found) - len(shown),
+        hidden=len(children) - len(shown),
     )
-    return node, taken
+    return node, used_lines
 
 
 def _told(value: Any) -> tuple[str, str]:

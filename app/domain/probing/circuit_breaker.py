@@ -61,8 +61,8 @@ class Breaker:
                 f"the run was ended early: the retriever asked to be left alone for {self.leave_alone_seconds:,.0f} s"
             )
         ways = sorted(self.row.items(), key=lambda way: (-way[1], way[0]))
-        listed = ", ".join(f"{count} {way}" for way, count in ways)
-        return f"the run was ended early: {counted(sum(self.row.values()), 'probe')} in a row failed ({listed})"
+        failures = ", ".join(f"{count} {way}" for way, count in ways)
+        return f"the run was ended early: {counted(sum(self.row.values()), 'probe')} in a row failed ({failures})"
 
     def _opens(self, row: Mapping[str, int], leave_alone_seconds: float | None) -> bool:
         return self.limit is not None and (leave_alone_seconds is not None or sum(row.values()) >= self.limit)

@@ -106,11 +106,11 @@ def judge_embedder(reference: Reference, now: Mapping[str, Vector], *, where: st
     elif lowest >= SAME_COSINE:
         kind, reason = EmbedderChange.SAME, f"{EMBEDDER_AT}{where} answers as it did"
     elif (gaps := _gaps(pairs)) is not None and gaps[1] < COLLAPSED_SHARE * gaps[0]:
-        told = f"similar texts are closer than dissimilar ones by a cosine of {gaps[1]:.2f}, which was {gaps[0]:.2f}"
-        kind, reason = EmbedderChange.COLLAPSED, f"{EMBEDDER_AT}{where} no longer tells texts apart: {told}"
+        note = f"similar texts are closer than dissimilar ones by a cosine of {gaps[1]:.2f}, which was {gaps[0]:.2f}"
+        kind, reason = EmbedderChange.COLLAPSED, f"{EMBEDDER_AT}{where} no longer tells texts apart: {note}"
     elif lowest >= OTHER_COSINE:
-        told = f"known texts have cosine {lowest:.3f} with their own reference, as after rounding"
-        kind, reason = EmbedderChange.DRIFTED, f"{EMBEDDER_AT}{where} answers slightly differently: {told}"
+        note = f"known texts have cosine {lowest:.3f} with their own reference, as after rounding"
+        kind, reason = EmbedderChange.DRIFTED, f"{EMBEDDER_AT}{where} answers slightly differently: {note}"
     else:
         kind, reason = EmbedderChange.SWAPPED, f"{_another(where)} ({_strange(lowest)})"
     return Finding(kind=kind, reason=reason, dimensions=dimensions, pairs=pairs)
@@ -181,13 +181,13 @@ def _dimensions(vectors: Mapping[str, Vector]) -> int:
 
 def _resized(where: str, before: int, now: int, agreement: float) -> tuple[EmbedderChange, str]:
     if agreement < OTHER_COSINE:
-        told = f"{now} dimensions instead of {before}, {_strange(agreement)}"
-        return EmbedderChange.SWAPPED, f"{_another(where)} ({told})"
+        note = f"{now} dimensions instead of {before}, {_strange(agreement)}"
+        return EmbedderChange.SWAPPED, f"{_another(where)} ({note})"
     if now < before:
-        told = f"{now} dimensions, the first ones of the {before} there were"
-        return EmbedderChange.TRUNCATED, f"{EMBEDDER_AT}{where} answers with truncated vectors: {told}"
-    told = f"{now} dimensions, of which only the first {before} are those there were"
-    return EmbedderChange.SWAPPED, f"{_another(where)} ({told})"
+        note = f"{now} dimensions, the first ones of the {before} there were"
+        return EmbedderChange.TRUNCATED, f"{EMBEDDER_AT}{where} answers with truncated vectors: {note}"
+    note = f"{now} dimensions, of which only the first {before} are those there were"
+    return EmbedderChange.SWAPPED, f"{_another(where)} ({note})"
 
 
 def _another(where: str) -> str:

@@ -56,8 +56,8 @@ def _growth(node: Mapping[str, Any]) -> float:
     grown = [_growth(child) for child in children]
     if kind == "function_expression":
         applied: float = prod(one for one, child in zip(grown, children, strict=True) if child["type"] == "expref")
-        taken = sum(one for one, child in zip(grown, children, strict=True) if child["type"] != "expref")
-        return applied * max(taken, 1.0) * _FUNCTIONS.get(node["value"], 1.0) * _glue(node)
+        multiplied = sum(one for one, child in zip(grown, children, strict=True) if child["type"] != "expref")
+        return applied * max(multiplied, 1.0) * _FUNCTIONS.get(node["value"], 1.0) * _glue(node)
     combine = _COMBINED.get(kind)
     return combine(grown) if combine else prod(grown)
 

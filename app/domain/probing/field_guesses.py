@@ -54,16 +54,18 @@ def guess_fields(fields: Sequence[Field], query: str) -> dict[str, Guess]:
     Only fields are chosen that a mapping can read of every one of the hits, by a path of at most 1,024 characters.
     """
     words = _words(query)
-    told = [field for field in fields if not _repeats(field, query)]
+    distinguishing = [field for field in fields if not _repeats(field, query)]
     chosen: dict[str, Guess] = {}
     for role, judge in _ROLES:
-        taken = {guess.path for guess in chosen.values()}
-        left = [field for field in told if field.path not in taken and not (field.text_alone and role != "text")]
+        paths = {guess.path for guess in chosen.values()}
+        left = [
+            field for field in distinguishing if field.path not in paths and not (field.text_alone and role != "text")
+        ]
         guesses = [judge(field, words) for field in left]
-        found = [guess for guess in guesses if guess is not None and len(guess.path) <= LONGEST_PATH]
-        if found:
-            found.sort(key=lambda guess: -guess.weight)
-            chosen[role] = _completed(found) if role == "document" else found[0]
+        usable = [guess for guess in guesses if guess is not None and len(guess.path) <= LONGEST_PATH]
+        if usable:
+            usable.sort(key=lambda guess: -guess.weight)
+            chosen[role] = _completed(usable) if role == "document" else usable[0]
     return chosen
 
 
@@ -123,12 +125,12 @@ def _as_id(field: Field, _words: frozenset[str]) -> Guess | None:
     ):
         return None
     if distinct == len(values):
-        weight, told = named or 0.25, f"different in each of {len(values)} hits" if len(values) > 1 else "short"
+        weight, note = named or 0.25, f"different in each of {len(values)} hits" if len(values) > 1 else "short"
     else:
-        weight, told = named * 0.3, f"though only {distinct} of {len(values)} differ"
+        weight, note = named * 0.3, f"though only {distinct} of {len(values)} differ"
     if counts_hits(values):
-        weight, told = weight * 0.3, f"{told}, but only as the hits are counted: it may be the rank"
-    reason = f"{_how_named(field, named)}{told}"
+        weight, note = weight * 0.3, f"{note}, but only as the hits are counted: it may be the rank"
+    reason = f"{_how_named(field, named)}{note}"
     return Guess(path=field.path, weight=weight - _DEEP * field.depth, reason=reason, values=values)
 
 
@@ -144,8 +146,8 @@ def _as_score(field: Field, _words: frozenset[str]) -> Guess | None:
     if named == 0 and not (fractional and order in {"falling", "rising"} and len(numbers) >= _SOME):
         return None
     weight = (named or 0.3) + (0.15 if order == "falling" else 0.1 if order == "rising" else 0.0) - _DEEP * field.depth
-    told = f"a number, {order} from {numbers[0]:.4g} to {numbers[-1]:.4g}" if order else "a number"
-    return Guess(path=path, weight=weight, reason=f"{_how_named(field, named)}{told}", values=numbers)
+    note = f"a number, {order} from {numbers[0]:.4g} to {numbers[-1]:.4g}" if order else "a number"
+    return Guess(path=path, weight=weight, reason=f"{_how_named(field, named)}{note}", values=numbers)
 
 
 def _as_document(field: Field, _words: frozenset[str]) -> Guess | None:
@@ -157,11 +159,11 @@ def _as_document(field: Field, _words: frozenset[str]) -> Guess | None:
     if (named == 0 and not place) or any(isinstance(value, str) and is_prose(value) for value in there):
         return None
     weight = (max(named, 0.5 if place else 0.0) + 0.1 * place) * (0.5 + 0.5 * len(there) / len(field.values))
-    told = "an address or a file" if place else "short"
+    note = "an address or a file" if place else "short"
     return Guess(
         path=field.path,
         weight=weight - _DEEP * field.depth,
-        reason=f"{_how_named(field, named)}{told}",
+        reason=f"{_how_named(field, named)}{note}",
         values=field.values,
     )
 
@@ -221,8 +223,8 @@ def trend(numbers: Sequence[float]) -> str:
 
 def counts_hits(values: Sequence[Any]) -> bool:
     """Whether these only count the hits, from 0 or from 1: ranks rather than names."""
-    told = [str(value) for value in values]
-    return len(told) > 1 and any(told == [str(at) for at in range(first, first + len(told))] for first in (0, 1))
+    texts = [str(value) for value in values]
+    return len(texts) > 1 and any(texts == [str(at) for at in range(first, first + len(texts))] for first in (0, 1))
 
 
 def _named(field: Field, names: Mapping[str, float]) -> float:

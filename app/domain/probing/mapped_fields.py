@@ -16,29 +16,29 @@ _SHOWN = 100
 
 def present(rankings: Iterable[Ranking]) -> frozenset[str]:
     """Name the fields, of `text`, `document` and `updated`, that at least one hit has; `hits` where there is a hit."""
-    found: set[str] = set()
+    fields: set[str] = set()
     for ranking in rankings:
         if not len(ranking):
             continue
-        found.add(HITS)
-        found.update(
+        fields.add(HITS)
+        fields.update(
             field
             for field, column in _FIELDS.items()
-            if field not in found and any(value is not None for value in getattr(ranking, column) or ())
+            if field not in fields and any(value is not None for value in getattr(ranking, column) or ())
         )
-        if len(found) > len(_FIELDS):
+        if len(fields) > len(_FIELDS):
             break
-    return frozenset(found)
+    return frozenset(fields)
 
 
-def lacking(mapping: ResponseMapping, found: Collection[str]) -> tuple[str, ...]:
+def lacking(mapping: ResponseMapping, fields: Collection[str]) -> tuple[str, ...]:
     """Say which mapped fields not one hit had, as the mapping says them: `text: body`; () where there was no hit.
 
     `found` is what was `present`.
     """
-    if HITS not in found:
+    if HITS not in fields:
         return ()
-    paths = {field: getattr(mapping, field) for field in _FIELDS if field not in found}
+    paths = {field: getattr(mapping, field) for field in _FIELDS if field not in fields}
     return tuple(f"{field}: {_shortened(path)}" for field, path in paths.items() if path is not None)
 
 

@@ -36,10 +36,10 @@ def drops(
     `categories` maps names to positions of the panel. `before` is the mean of each canary over the runs of the
     baseline; None = there is none, because of `why_none`. A canary counts that has the measure in both.
     """
-    asked = [rule for rule in rules if rule.kind is RuleKind.DROP]
+    drop_rules = [rule for rule in rules if rule.kind is RuleKind.DROP]
     if before is None:
-        return {rule.key: why_none for rule in asked}
-    return {rule.key: _drop(rule, k, categories, before, now) for rule in asked}
+        return {rule.key: why_none for rule in drop_rules}
+    return {rule.key: _drop(rule, k, categories, before, now) for rule in drop_rules}
 
 
 def watched_column(rule: Rule, k: int) -> str:
@@ -49,11 +49,11 @@ def watched_column(rule: Rule, k: int) -> str:
     return str(parse_measure(rule.measure))
 
 
-def drop_as_json(found: Difference | str) -> dict[str, Any]:
+def drop_as_json(drop: Difference | str) -> dict[str, Any]:
     """Write down a drop as it is stored."""
-    if isinstance(found, str):
-        return {"unknown": found}
-    return {name: getattr(found, name) for name in Difference.__dataclass_fields__}
+    if isinstance(drop, str):
+        return {"unknown": drop}
+    return {name: getattr(drop, name) for name in Difference.__dataclass_fields__}
 
 
 def drop_from_json(stored: Mapping[str, Any]) -> Difference | str:
@@ -72,9 +72,9 @@ def _drop(
             return f"no canary is of the category {rule.category}"
         old, new = old[members], new[members]
     # Of its own for every rule, yet the same in every run and on every replica.
-    found = paired_difference(old, new, confidence=rule.confidence, seed=zlib.crc32(rule.key.encode()))
-    if found is not None:
-        return found
+    difference = paired_difference(old, new, confidence=rule.confidence, seed=zlib.crc32(rule.key.encode()))
+    if difference is not None:
+        return difference
     pairs = int(np.count_nonzero(~(np.isnan(old) | np.isnan(new))))
     return (
         f"only {counted(pairs, 'canary')} can be compared with the baseline; "

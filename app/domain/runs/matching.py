@@ -34,7 +34,7 @@ def match(prepared: "Prepared", ranking: Ranking) -> "Match":
     """
     if prepared.codes is not None:
         return _match_ids(prepared, prepared.codes, ranking)
-    judgment, level, grade, found = [], bytearray(), bytearray(), list[int]()
+    judgment, level, grade, counts = [], bytearray(), bytearray(), list[int]()
     first: list[int | None] = [None] * len(prepared.judgments)
     first_by_id = first.copy()
     first_level = bytearray(len(first))
@@ -47,7 +47,7 @@ def match(prepared: "Prepared", ranking: Ranking) -> "Match":
                 first_level[index] = code
             if code == _ID and first_by_id[index] is None:
                 first_by_id[index] = rank
-        found.append(len(gained))
+        counts.append(len(gained))
         if satisfied:
             best = min(gained or satisfied, key=lambda index: (-prepared.grades[index], satisfied[index], index))
             judgment.append(best)
@@ -61,7 +61,7 @@ def match(prepared: "Prepared", ranking: Ranking) -> "Match":
         judgment=tuple(judgment),
         level=bytes(level),
         grade=bytes(grade),
-        found=_counts(found),
+        found=_counts(counts),
         first=tuple(first),
         first_level=bytes(first_level),
         first_by_id=tuple(first_by_id),
@@ -107,11 +107,11 @@ def prepare(judgments: Sequence[Judgment], *, verbatim: bool = False) -> "Prepar
     )
 
 
-def missing(prepared: "Prepared", found: "Match", k: int | None = None) -> tuple[Judgment, ...]:
+def missing(prepared: "Prepared", match: "Match", k: int | None = None) -> tuple[Judgment, ...]:
     """List the judgments of grade 1 or better that are not in the top k (None = anywhere), in their own order."""
     return tuple(
         judgment
-        for judgment, rank in zip(prepared.judgments, found.first, strict=True)
+        for judgment, rank in zip(prepared.judgments, match.first, strict=True)
         if judgment.grade >= 1 and (rank is None or (k is not None and rank > k))
     )
 
@@ -219,16 +219,16 @@ class Match:
             raise ValueError(f"not a stored match of format {_FORMAT_1} or {_FORMAT}")
         numbers = _numbers(packed[1:])
         try:
-            positions, judgments, judged, known = islice(numbers, 4)
+            positions, judgments, judged, levels_length = islice(numbers, 4)
             judgment = [-1] * positions
             first: list[int | None] = [None] * judgments
             first_by_id = first.copy()
             level, grade, first_level = map(bytearray, (positions, positions, judgments))
-            found = [0] * positions
+            counts = [0] * positions
             for _ in range(judged):
-                position, bits, judgment[position], found[position] = islice(numbers, 4)
+                position, bits, judgment[position], counts[position] = islice(numbers, 4)
                 level[position], grade[position] = bits >> 2, bits & 3
-            for _ in range(known):
+            for _ in range(levels_length):
                 index, bits = islice(numbers, 2)
                 first[index], first_level[index] = bits >> 3, bits & 7
                 if first_level[index] == _ID:
@@ -242,7 +242,7 @@ class Match:
             judgment=tuple(judgment),
             level=bytes(level),
             grade=bytes(grade),
-            found=_counts(found),
+            found=_counts(counts),
             first=tuple(first),
             first_level=bytes(first_level),
             first_by_id=tuple(first_by_id),
@@ -288,7 +288,7 @@ def _index(keys: Iterator[str | None]) -> dict[str, tuple[int, ...]]:
     for place, key in enumerate(keys):
         if key is not None:
             places.setdefault(key, []).append(place)
-    return {key: tuple(found) for key, found in places.items()}
+    return {key: tuple(positions) for key, positions in places.items()}
 
 
 def _counts(found: Sequence[int]) -> bytes | tuple[int, ...]:

@@ -128,8 +128,8 @@ def _nearly(passage: Passage, body: str) -> bool:
     for start, end in _merged(places):
         if left <= 0:
             break
-        found = alignments(passage.text, body, edits, start, min(end, start + left))
-        if any(is_damage(passage.text, body, one) for one in islice(found, _MOST_ALIGNED)):
+        matches = alignments(passage.text, body, edits, start, min(end, start + left))
+        if any(is_damage(passage.text, body, one) for one in islice(matches, _MOST_ALIGNED)):
             return True
         left -= end - start
     return False
@@ -139,11 +139,11 @@ def _places(passage: Passage, body: str) -> Iterator[tuple[int, int]]:
     """Yield where in the body the passage could stand (start, end), going by each piece that does."""
     offset, edits = 0, len(passage.pieces) - 1
     for piece in passage.pieces:
-        found = body.find(piece)
-        while found >= 0:
-            start = found - offset - edits
+        place = body.find(piece)
+        while place >= 0:
+            start = place - offset - edits
             yield max(0, start), start + len(passage.text) + 2 * edits
-            found = body.find(piece, found + 1)
+            place = body.find(piece, place + 1)
         offset += len(piece)
 
 

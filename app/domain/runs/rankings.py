@@ -50,12 +50,12 @@ def rbo(a: Sequence[str], b: Sequence[str], p: float = 0.9) -> float:
     if not short:
         return 0.0 if long else 1.0
     s, agreed, overlap, overlap_short, weight = len(short), 0.0, 0, 0, 1.0
-    seen: set[str] = set()
+    union: set[str] = set()
     for depth, right in enumerate(long, start=1):
         weight *= p
         fresh = {right, short[depth - 1]} if depth <= s else {right}
-        overlap += len(fresh & seen) + (depth <= s and len(fresh) == 1)
-        seen |= fresh
+        overlap += len(fresh & union) + (depth <= s and len(fresh) == 1)
+        union |= fresh
         agreed += overlap / depth * weight
         if depth <= s:
             overlap_short = overlap

@@ -99,38 +99,38 @@ class AlertFilter:
 
 
 def list_alerts(
-    connection: Connection, wanted: AlertFilter | None = None, *, before: int | None = None, limit: int = 50
+    connection: Connection, alert_filter: AlertFilter | None = None, *, before: int | None = None, limit: int = 50
 ) -> list[AlertRow]:
     """List alerts, newest first, those with an id below `before`."""
-    asked = wanted or AlertFilter()
-    statement = _ALERT.where(*_conditions(asked)).limit(limit)
+    conditions = alert_filter or AlertFilter()
+    statement = _ALERT.where(*_conditions(conditions)).limit(limit)
     # The sum keeps SQLite from walking all there ever were by their id, where few are wanted.
-    statement = statement.order_by((alerts.c.id + 0 if asked.unresolved else alerts.c.id).desc())
+    statement = statement.order_by((alerts.c.id + 0 if conditions.unresolved else alerts.c.id).desc())
     if before is not None:
         statement = statement.where(alerts.c.id < before)
     return [_alert(row) for row in connection.execute(statement)]
 
 
-def _conditions(wanted: AlertFilter) -> Iterator[sa.ColumnElement[bool]]:
-    if wanted.unresolved:  # in the words of the index
+def _conditions(alert_filter: AlertFilter) -> Iterator[sa.ColumnElement[bool]]:
+    if alert_filter.unresolved:  # in the words of the index
         yield alerts.c.state != said("resolved")
-    if wanted.check_id is not None:
-        yield alerts.c.check_id == wanted.check_id
-    if wanted.states:
-        yield alerts.c.state.in_(list(wanted.states))
-    if wanted.severity is not None:
-        yield alerts.c.severity == wanted.severity
-    if wanted.kind is not None:
-        yield alerts.c.kind == wanted.kind
-    if wanted.unacknowledged:
+    if alert_filter.check_id is not None:
+        yield alerts.c.check_id == alert_filter.check_id
+    if alert_filter.states:
+        yield alerts.c.state.in_(list(alert_filter.states))
+    if alert_filter.severity is not None:
+        yield alerts.c.severity == alert_filter.severity
+    if alert_filter.kind is not None:
+        yield alerts.c.kind == alert_filter.kind
+    if alert_filter.unacknowledged:
         yield alerts.c.state.in_(("firing", "recovering"))
         yield alerts.c.acknowledged_at.is_(None)
-    if wanted.since is not None:
-        yield alerts.c.created_at >= wanted.since
-    if wanted.until is not None:
-        yield alerts.c.created_at < wanted.until
-    if wanted.incident_id is not None:
-        yield alerts.c.incident_id == wanted.incident_id
+    if alert_filter.since is not None:
+        yield alerts.c.created_at >= alert_filter.since
+    if alert_filter.until is not None:
+        yield alerts.c.created_at < alert_filter.until
+    if alert_filter.incident_id is not None:
+        yield alerts.c.incident_id == alert_filter.incident_id
 
 
 def count_alerts(connection: Connection, check_ids: Sequence[int] | None = None) -> list[tuple[int, str, str, int]]:
@@ -147,11 +147,13 @@ def count_alerts(connection: Connection, check_ids: Sequence[int] | None = None)
 
 def count_unresolved(connection: Connection, *, check_id: int | None = None) -> list[tuple[str, bool, int]]:
     """Count unresolved alerts, those of one check where asked: (state, whether somebody acknowledged it, count)."""
-    seen = alerts.c.acknowledged_at.is_not(None)
-    statement = sa.select(alerts.c.state, seen, sa.func.count()).where(alerts.c.state != said("resolved"))
+    acknowledged = alerts.c.acknowledged_at.is_not(None)
+    statement = sa.select(alerts.c.state, acknowledged, sa.func.count()).where(alerts.c.state != said("resolved"))
     if check_id is not None:
         statement = statement.where(alerts.c.check_id == check_id)
-    return [(row[0], bool(row[1]), row[2]) for row in connection.execute(statement.group_by(alerts.c.state, seen))]
+    return [
+        (row[0], bool(row[1]), row[2]) for row in connection.execute(statement.group_by(alerts.c.state, acknowledged))
+    ]
 
 
 def insert_alert(connection: Connection, **values: Any) -> int | None:
@@ -179,10 +181,10 @@ def append_transition(connection: Connection, **values: Any) -> int:
 def list_transitions(connection: Connection, alert_ids: Sequence[int]) -> dict[int, list[TransitionRow]]:
     """Read the changes of alerts, oldest first, by alert id."""
     statement = sa.select(transitions).where(transitions.c.alert_id.in_(list(alert_ids))).order_by(transitions.c.id)
-    found: dict[int, list[TransitionRow]] = {alert_id: [] for alert_id in alert_ids}
+    by_alert: dict[int, list[TransitionRow]] = {alert_id: [] for alert_id in alert_ids}
     for row in connection.execute(statement):
-        found[row.alert_id].append(_transition(row))
-    return found
+        by_alert[row.alert_id].append(_transition(row))
+    return by_alert
 
 
 def opening_runs(connection: Connection, alert_ids: Sequence[int]) -> dict[int, int]:

@@ -64,8 +64,8 @@ def end_session(connection: Connection, digest: bytes, *, expires_at: int, now: 
 
 def is_ended(connection: Connection, digest: bytes) -> bool:
     """Whether a session was signed out of."""
-    found = connection.execute(sa.select(ended_sessions.c.digest).where(ended_sessions.c.digest == digest))
-    return found.one_or_none() is not None
+    row = connection.execute(sa.select(ended_sessions.c.digest).where(ended_sessions.c.digest == digest))
+    return row.one_or_none() is not None
 
 
 def _key(row: Any) -> KeyRow:

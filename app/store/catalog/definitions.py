@@ -145,10 +145,10 @@ def save_definition(
     now: int,
 ) -> int:
     """Create a definition or put a new version of it in force; un-archives it. Gives its id."""
-    found = connection.execute(
+    existing = connection.execute(
         sa.select(definitions.c.id).where(definitions.c.kind == kind, definitions.c.slug == slug)
     ).scalar_one_or_none()
-    definition_id = found or insert_one(
+    definition_id = existing or insert_one(
         connection,
         definitions,
         kind=kind,

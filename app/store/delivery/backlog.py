@@ -41,10 +41,10 @@ def bring_forward(connection: Connection, hook_id: int, *, now: int, errors: Col
         .limit(1)
         .with_for_update(of=deliveries, skip_locked=True)
     )
-    found = connection.execute(statement).scalar_one_or_none()
-    if found is None:
+    delivery_id = connection.execute(statement).scalar_one_or_none()
+    if delivery_id is None:
         return False
-    change = sa.update(deliveries).where(deliveries.c.id == found, waits).values(next_attempt_at=now)
+    change = sa.update(deliveries).where(deliveries.c.id == delivery_id, waits).values(next_attempt_at=now)
     return connection.execute(change).rowcount == 1
 
 
@@ -58,12 +58,12 @@ def waiting_behind(connection: Connection, delivery_ids: Sequence[int]) -> Mappi
         .join(incidents, incidents.c.id == incident)
         .where(deliveries.c.state == said("pending"))
     )
-    asked = connection.execute(waiting.where(deliveries.c.id.in_(list(delivery_ids)))).all()
-    if not asked:
+    rows = connection.execute(waiting.where(deliveries.c.id.in_(list(delivery_ids)))).all()
+    if not rows:
         return {}
     queues: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
-    faults = {row.dedupe_key for row in asked}
+    faults = {row.dedupe_key for row in rows}
     for row in connection.execute(waiting.where(incidents.c.dedupe_key.in_(sorted(faults)))):
         queues[row.hook_id, row.dedupe_key].append(row.id)
-    before = ((row.id, [one for one in queues[row.hook_id, row.dedupe_key] if one < row.id]) for row in asked)
+    before = ((row.id, [one for one in queues[row.hook_id, row.dedupe_key] if one < row.id]) for row in rows)
     return {delivery_id: max(earlier) for delivery_id, earlier in before if earlier}

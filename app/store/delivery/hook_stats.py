@@ -48,12 +48,12 @@ def tallies(connection: Connection, *, since: int) -> Mapping[int, Tally]:
 
 def by_incident(connection: Connection, incident_ids: Sequence[int]) -> Mapping[int, Mapping[str, int]]:
     """Count the deliveries of incidents by their state: {incident id: {state: count}}."""
-    found: dict[int, dict[str, int]] = {incident_id: {} for incident_id in incident_ids}
+    counts: dict[int, dict[str, int]] = {incident_id: {} for incident_id in incident_ids}
     statement = (
         sa.select(deliveries.c.incident_id, deliveries.c.state, sa.func.count())
-        .where(deliveries.c.incident_id.in_(list(found)))
+        .where(deliveries.c.incident_id.in_(list(counts)))
         .group_by(deliveries.c.incident_id, deliveries.c.state)
     )
     for incident_id, state, count in connection.execute(statement):
-        found[incident_id][state] = count
-    return found
+        counts[incident_id][state] = count
+    return counts

@@ -121,9 +121,9 @@ def list_deliveries(
 def list_attempts(connection: Connection, delivery_ids: Sequence[int]) -> dict[int, list[AttemptRow]]:
     """Read the attempts of deliveries, oldest first, by delivery id."""
     statement = sa.select(attempts).where(attempts.c.delivery_id.in_(list(delivery_ids))).order_by(attempts.c.id)
-    found: dict[int, list[AttemptRow]] = {delivery_id: [] for delivery_id in delivery_ids}
+    by_delivery: dict[int, list[AttemptRow]] = {delivery_id: [] for delivery_id in delivery_ids}
     for row in connection.execute(statement):
-        found[row.delivery_id].append(
+        by_delivery[row.delivery_id].append(
             AttemptRow(
                 at=row.at,
                 http_status=row.http_status,
@@ -132,7 +132,7 @@ def list_attempts(connection: Connection, delivery_ids: Sequence[int]) -> dict[i
                 latency_seconds=row.latency_seconds,
             )
         )
-    return found
+    return by_delivery
 
 
 def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until: int) -> DeliveryRow | None:
@@ -281,7 +281,7 @@ def send_owed(connection: Connection, now: int, *, hook_id: int | None = None, i
     in_force = sa.select(definitions.c.id).where(
         definitions.c.archived_at.is_(None), definitions.c.disabled_reason.is_(None)
     )
-    told = sa.exists().where(
+    sent_later = sa.exists().where(
         later.c.hook_id == deliveries.c.hook_id,
         later.c.id > deliveries.c.id,
         later.c.state.in_(("delivered", "pending")),
@@ -294,7 +294,7 @@ def send_owed(connection: Connection, now: int, *, hook_id: int | None = None, i
         deliveries.c.type == "alert.resolved",
         deliveries.c.hook_id.in_(in_force),
         one.c.id == deliveries.c.incident_id,
-        ~told,
+        ~sent_later,
         ~again,
     )
     if hook_id is not None:

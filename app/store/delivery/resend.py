@@ -75,14 +75,14 @@ def begin_refreshing(connection: Connection, delivery: DeliveryRow, refresh_at: 
     end the new one there.
     """
     same = deliveries.c.incident_id.in_(same_fault(delivery.incident_id))
-    told = sa.and_(deliveries.c.refresh_at.is_not(None), deliveries.c.hook_id == delivery.hook_id, same)
-    connection.execute(sa.update(deliveries).where(told, deliveries.c.id < delivery.id).values(refresh_at=None))
+    refreshable = sa.and_(deliveries.c.refresh_at.is_not(None), deliveries.c.hook_id == delivery.hook_id, same)
+    connection.execute(sa.update(deliveries).where(refreshable, deliveries.c.id < delivery.id).values(refresh_at=None))
     if refresh_at is not None:
         connection.execute(sa.update(deliveries).where(deliveries.c.id == delivery.id).values(refresh_at=refresh_at))
 
 
 def delivered_at(connection: Connection, delivery_id: int) -> int | None:
     """Say when a delivery was first taken."""
-    taken = sa.and_(attempts.c.delivery_id == delivery_id, attempts.c.error.is_(None))
-    at: int | None = connection.execute(sa.select(sa.func.min(attempts.c.at)).where(taken)).scalar_one()
+    accepted = sa.and_(attempts.c.delivery_id == delivery_id, attempts.c.error.is_(None))
+    at: int | None = connection.execute(sa.select(sa.func.min(attempts.c.at)).where(accepted)).scalar_one()
     return at

@@ -181,10 +181,10 @@ def nth_newest_run(connection: Connection, check_id: int, number: int) -> int | 
     """Give the run that was seen `number` runs ago, the newest being 1; the oldest there is where they are fewer."""
     mine = sa.select(detections.c.run_id).where(detections.c.check_id == check_id)
     nth = mine.order_by(detections.c.run_id.desc()).offset(number - 1).limit(1)
-    found: int | None = connection.execute(nth).scalar_one_or_none()
-    if found is None:
-        found = connection.execute(mine.order_by(detections.c.run_id).limit(1)).scalar_one_or_none()
-    return found
+    run_id: int | None = connection.execute(nth).scalar_one_or_none()
+    if run_id is None:
+        run_id = connection.execute(mine.order_by(detections.c.run_id).limit(1)).scalar_one_or_none()
+    return run_id
 
 
 def marks_since(connection: Connection, check_id: int, run_id: int) -> list[tuple[int, str]]:
@@ -203,11 +203,11 @@ def unlearn(connection: Connection, check_id: int, since_run: int) -> None:
 
 def detections_of(connection: Connection, run_ids: Sequence[int]) -> dict[int, DetectionRow]:
     """Read what the detector made of these runs, by run id; runs it never saw are left out."""
-    found: dict[int, DetectionRow] = {}
+    by_run: dict[int, DetectionRow] = {}
     for block in blocks(run_ids):
         rows = connection.execute(sa.select(detections).where(detections.c.run_id.in_(block)))
-        found.update((row.run_id, _detection(row)) for row in rows)
-    return found
+        by_run.update((row.run_id, _detection(row)) for row in rows)
+    return by_run
 
 
 def all_detections(connection: Connection, check_id: int) -> list[DetectionRow]:

@@ -42,13 +42,13 @@ def spans(
     """Read what held for these canaries of a check at any run from `first_run` to `last_run`, oldest first."""
     reaches = sa.or_(states.c.last_run.is_(None), states.c.last_run >= first_run)
     columns = [states.c[name] for name in Span.__dataclass_fields__]
-    found: list[Span] = []
+    result: list[Span] = []
     for block in blocks(canary_ids):
         mine = sa.and_(states.c.check_id == check_id, states.c.canary_id.in_(block))
         statement = sa.select(*columns).where(mine, states.c.first_run <= last_run, reaches)
         rows = connection.execute(statement.order_by(states.c.canary_id, states.c.first_run))
-        found += [Span(**row._mapping) for row in rows]  # noqa: SLF001 - public, in spite of its name
-    return found
+        result += [Span(**row._mapping) for row in rows]  # noqa: SLF001 - public, in spite of its name
+    return result
 
 
 def measured_runs(connection: Connection, check_id: int, first_run: int, last_run: int, *, limit: int) -> list[int]:

@@ -74,8 +74,8 @@ def followed_run(connection: Connection, run_id: int) -> FollowedRun | None:
     row = connection.execute(statement).one_or_none()
     if row is None:
         return None
-    asked = None if row.asked is None else int(row.asked)
-    return FollowedRun(**{**row._mapping, "asked": asked})  # noqa: SLF001 - as above
+    started_by = None if row.asked is None else int(row.asked)
+    return FollowedRun(**{**row._mapping, "asked": started_by})  # noqa: SLF001 - as above
 
 
 def runs_under_way(connection: Connection, run_ids: Collection[int]) -> set[int]:
@@ -87,8 +87,8 @@ def runs_under_way(connection: Connection, run_ids: Collection[int]) -> set[int]
     return found
 
 
-def new_shards(connection: Connection, run_id: int, known: Collection[int]) -> dict[int, int]:
+def new_shards(connection: Connection, run_id: int, counts: Collection[int]) -> dict[int, int]:
     """Count the failed probes of the shards a run has staged that are not known yet, by number; none ever changes."""
-    mine = sa.and_(shards.c.run_id == run_id, shards.c.number.not_in(known))
+    mine = sa.and_(shards.c.run_id == run_id, shards.c.number.not_in(counts))
     rows = connection.execute(sa.select(shards.c.number, shards.c.body).where(mine))
     return {row.number: len(msgspec.msgpack.decode(row.body, type=ShardBody).failures) for row in rows}

@@ -53,21 +53,21 @@ def top_scores(connection: Connection, run: RunRow, most: int) -> tuple[dict[str
     if most == 0 or run.suite_version_id is None or not run.aggregates:
         return {}, 0
     members = [canary for canary, _ in suites.members_of(connection, run.suite_version_id)]
-    asked, failed = members[:most], results.probes_of(connection, run.id)[1]
-    found = _states_at(connection, run, asked)
+    capped, failed = members[:most], results.probes_of(connection, run.id)[1]
+    found = _states_at(connection, run, capped)
     unscored = set(results.unscored_at(connection, run.id))
     scores = {
         key: None if position in unscored else score
-        for position, canary in enumerate(asked)
+        for position, canary in enumerate(capped)
         if canary in found and position not in failed
         for key, score in [found[canary]]
     }
-    return scores, len(members) - len(asked)
+    return scores, len(members) - len(capped)
 
 
-def _states_at(connection: Connection, run: RunRow, asked: Sequence[int]) -> dict[int, tuple[str, float | None]]:
+def _states_at(connection: Connection, run: RunRow, members: Sequence[int]) -> dict[int, tuple[str, float | None]]:
     found: dict[int, tuple[str, float | None]] = {}
-    for block in blocks(asked):
+    for block in blocks(members):
         statement = (
             sa.select(states.c.canary_id, canaries.c.key, states.c.top_score)
             .join(canaries, canaries.c.id == states.c.canary_id)

@@ -32,53 +32,55 @@ class FallenRow:
     top_score: float | None
 
 
-def reasons_at(connection: Connection, asked: Mapping[int, Collection[int]]) -> dict[int, dict[int, int]]:
+def reasons_at(connection: Connection, canaries_by_run: Mapping[int, Collection[int]]) -> dict[int, dict[int, int]]:
     """Read why the canaries asked about, by run id, were degraded at that run: bits by run id and canary id.
 
     0 = healthy; those for which nothing held at the run are left out.
     """
-    begun = [*_newest(connection, asked, _last_begun)]
+    begun = [*_newest(connection, canaries_by_run, _last_begun)]
     held: dict[int, tuple[int | None, int]] = {}
     for ids in blocks(sorted({state_id for *_, state_id in begun})):
         statement = sa.select(states.c.id, states.c.last_run, states.c.reasons).where(states.c.id.in_(ids))
         held.update((state_id, (last_run, bits)) for state_id, last_run, bits in connection.execute(statement))
-    found: dict[int, dict[int, int]] = {run_id: {} for run_id in asked}
+    by_run: dict[int, dict[int, int]] = {run_id: {} for run_id in canaries_by_run}
     for run_id, canary_id, state_id in begun:
         last_run, bits = held[state_id]
         if last_run is None or last_run >= run_id:
-            found[run_id][canary_id] = bits
-    return found
+            by_run[run_id][canary_id] = bits
+    return by_run
 
 
-def degraded_at(connection: Connection, asked: Mapping[int, Collection[int]]) -> dict[int, dict[int, FallenRow]]:
+def degraded_at(
+    connection: Connection, canaries_by_run: Mapping[int, Collection[int]]
+) -> dict[int, dict[int, FallenRow]]:
     """Read which of the canaries asked about, by run id, were degraded at that run; found by run id and canary id.
 
     Nobody was at a run that could not ask. Where most of a large suite is asked about, all that was degraded is read in
     two looks along an index instead.
     """
-    wide = {run_id for run_id, canaries in asked.items() if len(canaries) > _WIDE}
-    narrow = {run_id: canaries for run_id, canaries in asked.items() if run_id not in wide}
-    found = _degraded_step_by_step(connection, narrow) if narrow else {}
-    found |= {run_id: _degraded_at_once(connection, run_id, asked[run_id]) for run_id in wide}
-    return {run_id: found[run_id] for run_id in asked}
+    wide = {run_id for run_id, canaries in canaries_by_run.items() if len(canaries) > _WIDE}
+    narrow = {run_id: canaries for run_id, canaries in canaries_by_run.items() if run_id not in wide}
+    by_run = _degraded_step_by_step(connection, narrow) if narrow else {}
+    by_run |= {run_id: _degraded_at_once(connection, run_id, canaries_by_run[run_id]) for run_id in wide}
+    return {run_id: by_run[run_id] for run_id in canaries_by_run}
 
 
 def _degraded_at_once(connection: Connection, run_id: int, canaries: Collection[int]) -> dict[int, FallenRow]:
     check_id = sa.select(runs.c.check_id).where(runs.c.id == run_id, runs.c.suite_version_id.is_not(None))
     mine = sa.and_(states.c.check_id == check_id.scalar_subquery(), states.c.first_run <= run_id, states.c.reasons != 0)
     columns = [states.c[name] for name in FallenRow.__dataclass_fields__]
-    wanted = frozenset(canaries)
+    canary_ids = frozenset(canaries)
     found: dict[int, FallenRow] = {}
     for holding in (states.c.last_run.is_(None), states.c.last_run >= run_id):
         rows = connection.execute(sa.select(*columns).where(mine, holding))
-        found.update((row[0], _fallen_row(row)) for row in rows if row[0] in wanted)
+        found.update((row[0], _fallen_row(row)) for row in rows if row[0] in canary_ids)
     return found
 
 
 def _degraded_step_by_step(
-    connection: Connection, asked: Mapping[int, Collection[int]]
+    connection: Connection, canaries_by_run: Mapping[int, Collection[int]]
 ) -> dict[int, dict[int, FallenRow]]:
-    begun = [*_newest(connection, asked, _last_begun, runs.c.suite_version_id.is_not(None))]
+    begun = [*_newest(connection, canaries_by_run, _last_begun, runs.c.suite_version_id.is_not(None))]
     columns = [states.c[name] for name in FallenRow.__dataclass_fields__]
     degraded: dict[int, tuple[int | None, FallenRow]] = {}
     for ids in blocks(sorted({state_id for *_, state_id in begun})):
@@ -87,12 +89,12 @@ def _degraded_step_by_step(
             statement.where(states.c.id.in_(ids), states.c.reasons != 0)
         ):
             degraded[state_id] = last_run, _fallen_row(values)
-    found: dict[int, dict[int, FallenRow]] = {run_id: {} for run_id in asked}
+    by_run: dict[int, dict[int, FallenRow]] = {run_id: {} for run_id in canaries_by_run}
     for run_id, canary_id, state_id in begun:
         last_run, fell = degraded.get(state_id, (0, None))
         if fell is not None and (last_run is None or last_run >= run_id):
-            found[run_id][canary_id] = fell
-    return found
+            by_run[run_id][canary_id] = fell
+    return by_run
 
 
 def _fallen_row(values: Sequence[Any]) -> FallenRow:
@@ -117,10 +119,10 @@ def ended_before(connection: Connection, run_ids: Collection[int]) -> dict[int, 
 
 def diagnoses_at(connection: Connection, fallen: Mapping[int, Collection[int]]) -> dict[int, dict[int, DiagnosisRow]]:
     """Read the newest diagnosis up to each run of these canaries, given and found by run id and canary id."""
-    found: dict[int, dict[int, DiagnosisRow]] = {run_id: {} for run_id in fallen}
-    asked = sorted({canary_id for canaries in fallen.values() for canary_id in canaries})
+    by_run: dict[int, dict[int, DiagnosisRow]] = {run_id: {} for run_id in fallen}
+    canary_ids = sorted({canary_id for canaries in fallen.values() for canary_id in canaries})
     # Few canaries are ever diagnosed: of many that are asked about, all that the checks have are read.
-    for block in blocks(asked) if len(asked) <= _WIDE else (None,):
+    for block in blocks(canary_ids) if len(canary_ids) <= _WIDE else (None,):
         mine = sa.and_(diagnoses.c.check_id == runs.c.check_id, diagnoses.c.run_id <= runs.c.id)
         newest = (
             sa.select(runs.c.id.label("at_run"), sa.func.max(diagnoses.c.id).label("id"))
@@ -133,8 +135,8 @@ def diagnoses_at(connection: Connection, fallen: Mapping[int, Collection[int]]) 
         statement = sa.select(newest.c.at_run, diagnoses).join(newest, newest.c.id == diagnoses.c.id)
         for row in connection.execute(statement):
             if row.canary_id in fallen[row.at_run]:
-                found[row.at_run][row.canary_id] = read_diagnosis(row)
-    return found
+                by_run[row.at_run][row.canary_id] = read_diagnosis(row)
+    return by_run
 
 
 def newest_diagnosis(connection: Connection) -> int:
@@ -147,10 +149,10 @@ def healthy_until(connection: Connection, fallen: Mapping[int, Collection[int]])
 
     Those that never were are left out. They are degraded at that run, so the states they were healthy in have ended.
     """
-    found: dict[int, dict[int, int]] = {run_id: {} for run_id in fallen}
+    by_run: dict[int, dict[int, int]] = {run_id: {} for run_id in fallen}
     for run_id, canary_id, last_run in _newest(connection, fallen, _last_healthy):
-        found[run_id][canary_id] = last_run
-    return found
+        by_run[run_id][canary_id] = last_run
+    return by_run
 
 
 # --- steps along an index, each for one canary at one run ----------------------------------------------------
@@ -170,16 +172,18 @@ def _last_healthy(each: sa.Subquery) -> sa.Select[Any]:
 
 def _newest(
     connection: Connection,
-    asked: Mapping[int, Collection[int]],
+    canaries_by_run: Mapping[int, Collection[int]],
     step: Callable[[sa.Subquery], sa.Select[Any]],
     *conditions: sa.ColumnElement[bool],
 ) -> Iterator[tuple[int, int, int]]:
     """Yield what a step finds as (run id, canary id, it), of the runs asked about that are there."""
-    there = sa.select(runs.c.id, runs.c.check_id).where(runs.c.id.in_(sorted(asked)), *conditions)
-    pairs = [(run.id, run.check_id, canary_id) for run in connection.execute(there) for canary_id in asked[run.id]]
+    there = sa.select(runs.c.id, runs.c.check_id).where(runs.c.id.in_(sorted(canaries_by_run)), *conditions)
+    pairs = [
+        (run.id, run.check_id, canary_id) for run in connection.execute(there) for canary_id in canaries_by_run[run.id]
+    ]
     for block in blocks(pairs, _PAIRS):
         each = numbers(connection, "each", ("run_id", "check_id", "canary_id"), block)
-        found = step(each).limit(1).scalar_subquery()
-        for run_id, canary_id, value in connection.execute(sa.select(each.c.run_id, each.c.canary_id, found)):
+        newest = step(each).limit(1).scalar_subquery()
+        for run_id, canary_id, value in connection.execute(sa.select(each.c.run_id, each.c.canary_id, newest)):
             if value is not None:
                 yield run_id, canary_id, value

@@ -68,13 +68,13 @@ def drop_runs(connection: Connection, old: Sequence[int]) -> int:
 def old_states(connection: Connection, limit: int) -> list[int]:
     """Find states that ended before the oldest run their check still has."""
     oldest = sa.select(sa.func.min(runs.c.id)).where(runs.c.check_id == latest.c.check_id).scalar_subquery()
-    found: list[int] = []
+    ids: list[int] = []
     for check_id, run_id in connection.execute(sa.select(latest.c.check_id, oldest)).all():
         ended = sa.select(states.c.id).where(states.c.check_id == check_id, states.c.last_run < run_id)
-        found += _ids(connection, ended, limit - len(found))
-        if len(found) == limit:
+        ids += _ids(connection, ended, limit - len(ids))
+        if len(ids) == limit:
             break
-    return found
+    return ids
 
 
 def drop_states(connection: Connection, old: Sequence[int]) -> int:
@@ -209,8 +209,8 @@ def old_incidents(connection: Connection, limit: int, *, horizon: int) -> list[i
 
 def drop_incidents(connection: Connection, old: Sequence[int]) -> int:
     """Delete incidents with their alerts, transitions, deliveries and attempts."""
-    told = sa.select(deliveries.c.id).where(deliveries.c.incident_id.in_(old))
-    connection.execute(sa.delete(attempts).where(attempts.c.delivery_id.in_(told)))
+    delivery_ids = sa.select(deliveries.c.id).where(deliveries.c.incident_id.in_(old))
+    connection.execute(sa.delete(attempts).where(attempts.c.delivery_id.in_(delivery_ids)))
     connection.execute(sa.delete(deliveries).where(deliveries.c.incident_id.in_(old)))
     _drop_alerts(connection, sa.select(alerts.c.id).where(alerts.c.incident_id.in_(old)))
     return connection.execute(sa.delete(incidents).where(incidents.c.id.in_(old))).rowcount

@@ -115,8 +115,8 @@ def series_of_runs(
             for (run, _), mean in zip(rows, values.tolist(), strict=True)
             if mean == mean  # noqa: PLR0124 - NaN: not measured in that run
         ]
-    known = {point.first_run for point in points}
-    silent = sorted((row.finished_at, run) for run, row in ended.items() if run not in known)
+    first_runs = {point.first_run for point in points}
+    silent = sorted((row.finished_at, run) for run, row in ended.items() if run not in first_runs)
     return sorted(points, key=lambda point: (point.at, point.first_run)), silent
 
 
@@ -127,7 +127,7 @@ def values_learned(
 
     As far as they are still there and measured it; in no order.
     """
-    numbers, found = source.numbers, list[float]()
+    numbers, values = source.numbers, list[float]()
     mine = sa.and_(detections.c.check_id == source.check_id, detections.c.learns)
     learnable = sa.select(detections.c.run_id).where(mine, detections.c.run_id.between(since, until))
     newest = learnable.order_by(detections.c.run_id.desc()).limit(limit).subquery()
@@ -135,8 +135,8 @@ def values_learned(
     for layout, position in _positions(connection, source.select(numbers.c.layout_id).where(learned).distinct(), name):
         value = bytes_at(connection, numbers.c.aggregates, 8 * position, 8)
         rows = connection.execute(source.select(value).where(learned, numbers.c.layout_id == layout)).scalars()
-        found += np.frombuffer(b"".join(bytes(raw) for raw in rows)).tolist()
-    return [value for value in found if value == value]  # noqa: PLR0124 - as above
+        values += np.frombuffer(b"".join(bytes(raw) for raw in rows)).tolist()
+    return [value for value in values if value == value]  # noqa: PLR0124 - as above
 
 
 def spans_with_runs(connection: Connection, check_id: int, spans: Sequence[tuple[int, int]]) -> set[int]:
@@ -231,12 +231,12 @@ def sights(connection: Connection, check_id: int, start: int, end: int, *, limit
 
 
 def _positions(connection: Connection, which: sa.Select[int], name: str) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    positions: list[tuple[int, int]] = []
     for layout in connection.execute(which).scalars().all():
         names = layout_names(connection, layout)
         if name in names:
-            found.append((layout, names.index(name)))
-    return found
+            positions.append((layout, names.index(name)))
+    return positions
 
 
 def _joined(a: Point, b: Point) -> Point:

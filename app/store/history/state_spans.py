@@ -73,25 +73,25 @@ class Past:
         weights = (self.stops - self.starts - lost).astype(np.float64)
         sums, counts = (np.zeros((canaries, self.values.shape[1])) for _ in range(2))
         for column, values in enumerate(self.values.T):
-            known = ~np.isnan(values)
-            places, weight = self.places[known], weights[known]
+            measured = ~np.isnan(values)
+            places, weight = self.places[measured], weights[measured]
             counts[:, column] = np.bincount(places, weights=weight, minlength=canaries)
-            sums[:, column] = np.bincount(places, weights=weight * values[known], minlength=canaries)
+            sums[:, column] = np.bincount(places, weights=weight * values[measured], minlength=canaries)
         return sums, counts
 
 
 def read_past(connection: Connection, check_id: int, run_ids: Sequence[int], asked: Asked) -> Past:
     """Read what canaries did in these runs of a check, which are in order."""
-    wanted = np.asarray(run_ids, dtype=np.int64)
+    ids = np.asarray(run_ids, dtype=np.int64)
     place_of = {version_id: place for place, version_id in enumerate(asked.version_ids)}
-    rows = list(_spans(connection, check_id, wanted, asked.k, place_of)) if len(wanted) else []
+    rows = list(_spans(connection, check_id, ids, asked.k, place_of)) if len(ids) else []
     places, first, last, layout, vector = np.array(rows, dtype=np.int64).reshape(-1, 5).T
     return Past(
         places=places.astype(np.intp),
-        starts=np.searchsorted(wanted, first, side="left"),
-        stops=np.searchsorted(wanted, last, side="right"),
+        starts=np.searchsorted(ids, first, side="left"),
+        stops=np.searchsorted(ids, last, side="right"),
         values=_values(connection, layout, vector, asked),
-        failed=_failed(connection, wanted, place_of),
+        failed=_failed(connection, ids, place_of),
     )
 
 
@@ -99,7 +99,7 @@ def _spans(
     connection: Connection, check_id: int, wanted: Whole, k: int, place_of: dict[int, int]
 ) -> Iterator[tuple[int, int, int, int, int]]:
     """Read the states that overlap: (place, first run, last run, layout, vector)."""
-    kept = _layouts_kept(connection, k)
+    layouts = _layouts_kept(connection, k)
     scored = sa.and_(
         scores.c.ranking_id == states.c.ranking_id,
         scores.c.canary_version_id == states.c.canary_version_id,
@@ -114,7 +114,7 @@ def _spans(
             .where(states.c.check_id == check_id, states.c.first_run <= int(wanted[-1]), holding)
         )
         for version_id, first, last, layout, vector in connection.execute(statement):
-            if version_id in place_of and layout in kept:
+            if version_id in place_of and layout in layouts:
                 yield place_of[version_id], first, _FOR_EVER if last is None else last, layout, vector
 
 

@@ -68,9 +68,9 @@ def newest_embedder(connection: Connection, retriever_id: int) -> EmbedderRow | 
 def save_embedder(connection: Connection, retriever_id: int, digest: bytes, model: str) -> EmbedderRow:
     """Give an embedder, which is stored if it is new."""
     insert_new(connection, embedders, ("retriever_id", "hash", "model"), [(retriever_id, digest, model)])
-    found = find_embedder(connection, retriever_id, digest)
-    assert found is not None  # noqa: S101 - it was inserted above, or was there
-    return found
+    embedder = find_embedder(connection, retriever_id, digest)
+    assert embedder is not None  # noqa: S101 - it was inserted above, or was there
+    return embedder
 
 
 def learn(

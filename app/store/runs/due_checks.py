@@ -97,15 +97,15 @@ def find_checks(connection: Connection, *, check_ids: Collection[int], hold: boo
 def next_instant(connection: Connection, after: int) -> int | None:
     """Return the first instant after `after` at which a check is due; None = there is none."""
     statement = sa.select(sa.func.min(next_runs.c.next_run_at)).where(next_runs.c.next_run_at > after)
-    found: int | None = connection.execute(statement).scalar_one()
-    return found
+    instant: int | None = connection.execute(statement).scalar_one()
+    return instant
 
 
 def taken_instants(connection: Connection, wanted: Sequence[NewRun]) -> set[int]:
     """Give the checks, by id, that have a run of the very instant already."""
-    asked = numbers(connection, "asked", ("check_id", "instant"), [run[:2] for run in wanted])
+    planned = numbers(connection, "asked", ("check_id", "instant"), [run[:2] for run in wanted])
     statement = sa.select(runs.c.check_id).join(
-        asked, sa.and_(asked.c.check_id == runs.c.check_id, asked.c.instant == runs.c.scheduled_for)
+        planned, sa.and_(planned.c.check_id == runs.c.check_id, planned.c.instant == runs.c.scheduled_for)
     )
     return set(connection.execute(statement).scalars())
 

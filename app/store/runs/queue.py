@@ -223,8 +223,8 @@ def has_claimable_run(connection: Connection, now: int, *, reclaim: bool = True)
 
 def next_start(connection: Connection, now: int) -> int | None:
     """Return when the next queued run may begin that may not yet; None = there is none."""
-    found: int | None = connection.execute(_NEXT_START, {"now": now}).scalar_one()
-    return found
+    instant: int | None = connection.execute(_NEXT_START, {"now": now}).scalar_one()
+    return instant
 
 
 _NEXT_START = sa.select(sa.func.min(runs.c.not_before)).where(runs.c.status == said("queued"), runs.c.not_before > NOW)
@@ -335,5 +335,5 @@ def newest_instant(connection: Connection, check_id: int, *, before: int) -> int
     if newest is None or newest <= before:
         return newest
     credible = of_check.where(runs.c.scheduled_for <= before).order_by(runs.c.scheduled_for.desc())
-    found: int | None = connection.execute(credible).scalar_one_or_none()
-    return found
+    instant: int | None = connection.execute(credible).scalar_one_or_none()
+    return instant

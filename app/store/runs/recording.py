@@ -77,12 +77,12 @@ def layout_id(connection: Connection, names: Sequence[str], measures_version: st
     """Give the id of a list of vector names judged by a yardstick, storing it if it is new."""
     text = json.dumps([measures_version, yardstick, *names])
     digest = blake2b(text.encode(), digest_size=HASH_BYTES).digest()
-    known = ids_of(connection, layouts, [digest])
-    if not known:
+    layout_ids = ids_of(connection, layouts, [digest])
+    if not layout_ids:
         columns = ("hash", "measures_version", "names", "yardstick")
         insert_new(connection, layouts, columns, [(digest, measures_version, json.dumps(list(names)), yardstick)])
-        known = ids_of(connection, layouts, [digest])
-    return known[digest]
+        layout_ids = ids_of(connection, layouts, [digest])
+    return layout_ids[digest]
 
 
 def save_rankings(connection: Connection, decimals: int, new: Mapping[bytes, Ranking]) -> dict[bytes, int]:

@@ -113,13 +113,13 @@ def find_run(connection: Connection, rescoring_id: int, run_id: int) -> Rescored
 
 def find_runs(connection: Connection, rescoring_id: int, run_ids: Sequence[int]) -> dict[int, RescoredRun]:
     """Find what runs amount to by a re-scoring, by their ids; those that are in it."""
-    found: dict[int, RescoredRun] = {}
+    runs_by_id: dict[int, RescoredRun] = {}
     for block in blocks(run_ids):
         place = sa.and_(rescored_runs.c.rescoring_id == rescoring_id, rescored_runs.c.run_id.in_(block))
         for row in connection.execute(sa.select(rescored_runs).where(place)):
             values = {name: getattr(row, name) for name in RescoredRun.__dataclass_fields__}
-            found[row.run_id] = RescoredRun(**{**values, "reasons": json.loads(row.reasons)})
-    return found
+            runs_by_id[row.run_id] = RescoredRun(**{**values, "reasons": json.loads(row.reasons)})
+    return runs_by_id
 
 
 def rescorings_of(connection: Connection, run_id: int) -> set[int]:
@@ -131,8 +131,8 @@ def rescorings_of(connection: Connection, run_id: int) -> set[int]:
 def newest_run(connection: Connection, rescoring_id: int) -> int | None:
     """Find the newest run of a re-scoring."""
     newest = sa.select(sa.func.max(rescored_runs.c.run_id)).where(rescored_runs.c.rescoring_id == rescoring_id)
-    found: int | None = connection.execute(newest).scalar_one()
-    return found
+    run_id: int | None = connection.execute(newest).scalar_one()
+    return run_id
 
 
 def suite_versions_of(connection: Connection, rescoring_id: int) -> list[int]:

@@ -104,8 +104,10 @@ def ask(
     mine = rescorings.c.id == row.id
     if row.since is not None and (since is None or since < row.since):
         connection.execute(sa.update(rescorings).where(mine).values(since=since))
-    found = find(connection, row.id)
-    if found is not None and (found.failure or (found.finished_at is not None and _left(connection, found))):
+    rescoring = find(connection, row.id)
+    if rescoring is not None and (
+        rescoring.failure or (rescoring.finished_at is not None and _left(connection, rescoring))
+    ):
         restart(connection, row.id)
     return int(row.id)
 
@@ -135,11 +137,11 @@ def list_all(
 
 def under_way(connection: Connection, rescoring_ids: Collection[int]) -> set[int]:
     """Give those of these re-scorings that have runs left to judge."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for block in blocks(sorted(rescoring_ids)):
         left = sa.select(rescorings.c.id).where(rescorings.c.id.in_(block), rescorings.c.finished_at.is_(None))
-        found.update(connection.execute(left).scalars())
-    return found
+        ids.update(connection.execute(left).scalars())
+    return ids
 
 
 def progress(connection: Connection, rescoring: Rescoring) -> tuple[int, int]:
@@ -148,8 +150,8 @@ def progress(connection: Connection, rescoring: Rescoring) -> tuple[int, int]:
     done = int(connection.execute(mine).scalar_one())
     if rescoring.finished_at is not None and rescoring.failure is None:
         return done, done
-    wanted = sa.select(sa.func.count()).select_from(runs).where(_wanted(rescoring))
-    return done, max(done, int(connection.execute(wanted).scalar_one()))
+    matching = sa.select(sa.func.count()).select_from(runs).where(_wanted(rescoring))
+    return done, max(done, int(connection.execute(matching).scalar_one()))
 
 
 def waiting(connection: Connection, *, now: int, only: int | None = None) -> int | None:

@@ -39,25 +39,25 @@ def chunk_boundaries(answered: Sequence[Answered]) -> Section:
     texts = whole = 0
     examples: list[Example] = []
     for one in answered:
-        wanted = _Wanted(one)
-        for place, mask in wanted.masks.items():
+        passage = _Wanted(one)
+        for place, mask in passage.masks.items():
             count = mask.bit_count()
             texts += 1
             need = _needed(count)
             rank = one.match.first[place]
-            if rank is not None and (mask & wanted.held_by(rank - 1)).bit_count() >= need:
+            if rank is not None and (mask & passage.held_by(rank - 1)).bit_count() >= need:
                 whole += 1  # nearly always, and the other hits need not be looked at
                 continue
-            held = [mask & wanted.held_by(hit) for hit in range(len(one.ranking.texts))]
+            held = [mask & passage.held_by(hit) for hit in range(len(one.ranking.texts))]
             if any(part.bit_count() >= need for part in held):
                 whole += 1
             elif (pair := _pair(held, one.ranking.documents, need)) is not None:
                 first, second = pair
                 here, there = (percent_text(held[place].bit_count() / count) for place in pair)
-                told = (
+                note = (
                     f"{here} of an expected text is here, at rank {first + 1}, and {there} of it at rank {second + 1}"
                 )
-                examples.append(Example(told=told, canary=one.canary.key, chunk=one.ranking.ids[first]))
+                examples.append(Example(told=note, canary=one.canary.key, chunk=one.ranking.ids[first]))
     return _section(texts=texts, whole=whole, examples=examples)
 
 

@@ -39,31 +39,31 @@ def chunk_quality(chunks: Sequence[Chunk], *, retrieved: int | None = None) -> S
     that many chunks repeat. Chunks of markup are not asked for their sentences.
     """
     texts = [chunk.text for chunk in chunks if chunk.text is not None]
-    known = [chunk for chunk in chunks if chunk.text is not None]
-    if not known:
+    with_text = [chunk for chunk in chunks if chunk.text is not None]
+    if not with_text:
         why = "answers are mapped without texts" if chunks else "nothing was retrieved"
         return unknown(NAME, why, chunks=len(chunks) if retrieved is None else retrieved)
-    found = _look(texts)
-    counts = {fault.name: len(found[fault.name]) for fault in FAULTS}
+    faults = _look(texts)
+    counts = {fault.name: len(faults[fault.name]) for fault in FAULTS}
     numbers: dict[str, float | int | None] = {
         "chunks": len(chunks) if retrieved is None else retrieved,
-        "looked_at": len(known),
-        "without_text": len(chunks) - len(known),
+        "looked_at": len(with_text),
+        "without_text": len(chunks) - len(with_text),
         "median_characters": round(median(map(len, texts))),
         "longest_characters": max(map(len, texts)),
         **counts,
     }
-    wrong = [fault for fault in FAULTS if counts[fault.name] > fault.allowed * len(known)]
+    wrong = [fault for fault in FAULTS if counts[fault.name] > fault.allowed * len(with_text)]
     examples = [
-        Example(told=told, chunk=known[place].id, text=texts[place][:SHOWN])
+        Example(told=summary, chunk=with_text[place].id, text=texts[place][:SHOWN])
         for fault in sorted(FAULTS, key=lambda one: one not in wrong)
-        for place, told in sorted(found[fault.name].items())[:EXAMPLES]
+        for place, summary in sorted(faults[fault.name].items())[:EXAMPLES]
     ]
-    told = "; ".join(f"{percent_text(counts[fault.name] / len(known))} {fault.told}" for fault in wrong)
+    summary = "; ".join(f"{percent_text(counts[fault.name] / len(with_text))} {fault.told}" for fault in wrong)
     return Section(
         name=NAME,
         mark=Mark.LOOK if wrong else Mark.GOOD,
-        reason=told or f"of {len(known):,} chunks few are empty, cut, over-long, copies or markup",
+        reason=summary or f"of {len(with_text):,} chunks few are empty, cut, over-long, copies or markup",
         numbers=numbers,
         examples=examples,
         advice=wrong[0].advice if wrong else None,
@@ -144,8 +144,8 @@ def _look(texts: Sequence[str]) -> dict[str, dict[int, str]]:
     }
 
 
-def _told(places: Iterable[int], wrong: Callable[[int], bool], told: str) -> dict[int, str]:
-    return {place: told for place in places if wrong(place)}
+def _told(places: Iterable[int], wrong: Callable[[int], bool], note: str) -> dict[int, str]:
+    return {place: note for place in places if wrong(place)}
 
 
 def _starts_inside(text: str) -> bool:
@@ -168,16 +168,16 @@ def _noise(texts: Sequence[str]) -> dict[int, str]:
     lines = [[line for raw in text.splitlines() if len(line := raw.strip()) >= _LINE] for text in texts]
     counts = Counter(line for one in lines for line in set(one))
     many = max(_MANY_CHUNKS, _MANY_SHARE * len(texts))
-    found: dict[int, str] = {}
+    notes: dict[int, str] = {}
     for place, text in enumerate(texts):
         solid = len(text) - sum(map(text.count, " \n\t\r"))
         words = sum(map(len, _LETTERS.findall(_TAG.sub(" ", text))))
         repeated = sum(len(line) for line in lines[place] if counts[line] >= many)
         if solid and words < _LITTLE_TEXT * solid:
-            found[place] = f"{percent_text(1 - words / solid)} of it is markup or signs"
+            notes[place] = f"{percent_text(1 - words / solid)} of it is markup or signs"
         elif repeated > _REPEATED * len(text) and len(lines[place]) > 1:
-            found[place] = f"{percent_text(repeated / len(text))} of it stands in many other chunks"
-    return found
+            notes[place] = f"{percent_text(repeated / len(text))} of it stands in many other chunks"
+    return notes
 
 
 _LETTER = re.compile(r"[^\W_]")

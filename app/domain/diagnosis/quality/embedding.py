@@ -50,14 +50,14 @@ def embedding_quality(finding: Mapping[str, Any] | None) -> Section:
 
 def _judged(kind: str, gap: float, *, confused: int) -> tuple[str, str | None]:
     if kind not in _SAME_MODEL:
-        told = f"the embedder is not the one it was ({kind})"
-        return told, "Embed queries and documents with one model: bring the old one back, or embed the documents anew."
+        note = f"the embedder is not the one it was ({kind})"
+        return note, "Embed queries and documents with one model: bring the old one back, or embed the documents anew."
     if confused:
-        told = "a dissimilar pair is closer than a similar one"
-        return told, "Try an embedder that knows your language and domain, or the prefixes that this one expects."
+        note = "a dissimilar pair is closer than a similar one"
+        return note, "Try an embedder that knows your language and domain, or the prefixes that this one expects."
     if gap <= NARROW:
-        told = f"similar pairs are closer than dissimilar ones by a cosine of only {gap:.2f}"
-        return told, "Check pooling, prefixes and normalisation: nearly equal vectors leave little to rank by."
+        note = f"similar pairs are closer than dissimilar ones by a cosine of only {gap:.2f}"
+        return note, "Check pooling, prefixes and normalisation: nearly equal vectors leave little to rank by."
     return f"similar pairs are closer than dissimilar ones by a cosine of {gap:.2f}", None
 
 

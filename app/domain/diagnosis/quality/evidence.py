@@ -102,13 +102,13 @@ def share(part: int, whole: int) -> float | None:
 
 def chunks_of(answered: Sequence[Answered]) -> list[Chunk]:
     """List the distinct chunks that were retrieved, in the order in which they first were."""
-    found: dict[tuple[str, str | None, str | None], Chunk] = {}
+    chunks: dict[tuple[str, str | None, str | None], Chunk] = {}
     for one in answered:
         ranking = one.ranking
         for chunk in zip(ranking.ids, ranking.documents, ranking.texts, strict=True):
-            if chunk not in found:
-                found[chunk] = Chunk(id=chunk[0], document=chunk[1], text=chunk[2])
-    return list(found.values())
+            if chunk not in chunks:
+                chunks[chunk] = Chunk(id=chunk[0], document=chunk[1], text=chunk[2])
+    return list(chunks.values())
 
 
 def spread_over(count: int, most: int) -> list[int]:

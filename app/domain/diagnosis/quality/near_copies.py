@@ -39,18 +39,18 @@ def near_copies(texts: Sequence[str]) -> dict[int, tuple[int, float]]:
     a short posting list, and with the first and the one before it of a long one. So a copy is found to be one, but
     for rare exceptions, though not always of whom else. 10,000 chunks of 150 words take about a second.
     """
-    found: dict[int, tuple[int, float]] = {}
+    closest: dict[int, tuple[int, float]] = {}
     groups: dict[tuple[int, ...], int] = {}
     numbers: defaultdict[str, int] = defaultdict(count().__next__)
     for place, text in enumerate(texts):
         words = tuple(map(numbers.__getitem__, words_of(text, most=_WORDS_READ)))
         first = groups.setdefault(words, place)
         if words and first != place:
-            found[place] = first, 1.0
-            found.setdefault(first, (place, 1.0))
+            closest[place] = first, 1.0
+            closest.setdefault(first, (place, 1.0))
     long = [(place, words) for words, place in groups.items() if len(words) >= _FEWEST_WORDS]
     if not long:
-        return found
+        return closest
     hashes, ends = _shingles([words for _, words in long])
     starts = np.concatenate([[0], ends[:-1]])
     sets: dict[int, frozenset[int]] = {}
@@ -61,9 +61,9 @@ def near_copies(texts: Sequence[str]) -> dict[int, tuple[int, float]]:
         common = len(sets[one] & sets[other]) / min(len(sets[one]), len(sets[other]))
         if common > NEAR_COPY:
             for mine, its in ((long[one][0], long[other][0]), (long[other][0], long[one][0])):
-                if mine not in found or found[mine][1] < common:
-                    found[mine] = its, common
-    return found
+                if mine not in closest or closest[mine][1] < common:
+                    closest[mine] = its, common
+    return closest
 
 
 def words_of(text: str, *, most: int | None = None) -> list[str]:

@@ -61,8 +61,8 @@ def precision(answered: Sequence[Answered], scorer: Scorer) -> Section:
         within.append(separation(np.array(mine), np.array([score for score, _ in rest])))
         best, place = max(rest, key=lambda hit: (hit[0], -hit[1]))
         if best > max(mine):
-            told = f"an irrelevant or unjudged hit scores {best:.3g}, the best relevant one {max(mine):.3g}"
-            above.append((best - max(mine), Example(told=told, canary=one.canary.key, chunk=one.ranking.ids[place])))
+            note = f"an irrelevant or unjudged hit scores {best:.3g}, the best relevant one {max(mine):.3g}"
+            above.append((best - max(mine), Example(told=note, canary=one.canary.key, chunk=one.ranking.ids[place])))
     counts = {"relevant_hits": len(relevant), "other_hits": len(others)}
     if not relevant and not others:
         return unknown(NAME, "hits come without scores", **counts)
@@ -73,11 +73,11 @@ def precision(answered: Sequence[Answered], scorer: Scorer) -> Section:
     auc = separation(good, bad)
     overlap = float((bad >= np.quantile(good, 0.1)).mean())
     separated = auc >= SEPARATION_WANTED
-    told = f"a relevant hit scores above another one in {percent_text(auc)} of cases"
+    note = f"a relevant hit scores above another one in {percent_text(auc)} of cases"
     return Section(
         name=NAME,
         mark=Mark.GOOD if separated else Mark.LOOK,
-        reason=f"{told}, and {percent_text(overlap)} of the others score as relevant ones do",
+        reason=f"{note}, and {percent_text(overlap)} of the others score as relevant ones do",
         numbers={
             **counts,
             "separation": auc,
@@ -106,7 +106,7 @@ def _histogram(relevant: Floats, others: Floats) -> Histogram:
     edges = np.histogram_bin_edges(scores, bins=_BINS)
     counts = {"relevant": np.histogram(relevant, edges)[0], "other": np.histogram(others, edges)[0]}
     return Histogram(
-        edges=tuple(edges.tolist()), counts={kind: tuple(found.tolist()) for kind, found in counts.items()}
+        edges=tuple(edges.tolist()), counts={kind: tuple(values.tolist()) for kind, values in counts.items()}
     )
 
 

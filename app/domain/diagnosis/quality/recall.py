@@ -21,28 +21,30 @@ def recall(answered: Sequence[Answered], *, k: int, fetch_k: int) -> Section:
     Good where nine in ten canaries find it in the top k. Depths beyond `fetch_k` are not asked for, so unknown; what
     is not found up to there may still be in the index.
     """
-    asked = [one for one in answered if one.canary.expects]
-    if not asked:
+    expecting = [one for one in answered if one.canary.expects]
+    if not expecting:
         return unknown(NAME, "no canary that expects something has been answered", canaries=0)
     depths = sorted({depth for depth in (*_DEPTHS, k, fetch_k) if depth <= fetch_k})
-    numbers = _numbers(asked, depths)
+    numbers = _numbers(expecting, depths)
     categories: dict[str, list[Answered]] = {}
-    for one in asked:
+    for one in expecting:
         categories.setdefault(str(one.canary.category), []).append(one)
-    lost = [one for one in asked if one.match.first_relevant is None]
-    deep = [one for one in asked if (one.match.first_relevant or 0) > k]
-    found = 1 - (len(lost) + len(deep)) / len(asked)
-    told = [f"{percent_text(found)} of {counted(len(asked), 'canary')} find what they expect in the top {k}"]
+    lost = [one for one in expecting if one.match.first_relevant is None]
+    deep = [one for one in expecting if (one.match.first_relevant or 0) > k]
+    coverage = 1 - (len(lost) + len(deep)) / len(expecting)
+    sentences = [
+        f"{percent_text(coverage)} of {counted(len(expecting), 'canary')} find what they expect in the top {k}"
+    ]
     if deep:
-        told.append(f"{percent_text(len(deep) / len(asked))} below it")
+        sentences.append(f"{percent_text(len(deep) / len(expecting))} below it")
     if lost:
-        told.append(f"{percent_text(len(lost) / len(asked))} not in the top {fetch_k}")
-    good = found >= FOUND_WANTED
+        sentences.append(f"{percent_text(len(lost) / len(expecting))} not in the top {fetch_k}")
+    good = coverage >= FOUND_WANTED
     advice = _MISSING if len(lost) >= len(deep) else _DEEP
     return Section(
         name=NAME,
         mark=Mark.GOOD if good else Mark.LOOK,
-        reason=", ".join(told),
+        reason=", ".join(sentences),
         numbers=numbers,
         groups={name: _numbers(part, depths) for name, part in sorted(categories.items()) if len(categories) > 1},
         examples=[
@@ -56,11 +58,11 @@ def recall(answered: Sequence[Answered], *, k: int, fetch_k: int) -> Section:
     )
 
 
-def _numbers(asked: Sequence[Answered], depths: Sequence[int]) -> dict[str, float | int | None]:
-    ranks = [one.match.first_relevant for one in asked]
+def _numbers(expecting: Sequence[Answered], depths: Sequence[int]) -> dict[str, float | int | None]:
+    ranks = [one.match.first_relevant for one in expecting]
     shares = {f"found@{depth}": sum(rank is not None and rank <= depth for rank in ranks) for depth in depths}
     return {
-        "canaries": len(asked),
-        **{name: count / len(asked) for name, count in shares.items()},
-        "not_found": ranks.count(None) / len(asked),
+        "canaries": len(expecting),
+        **{name: count / len(expecting) for name, count in shares.items()},
+        "not_found": ranks.count(None) / len(expecting),
     }

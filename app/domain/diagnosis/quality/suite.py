@@ -8,27 +8,27 @@ from app.domain.diagnosis.quality.evidence import Mark, Section, unknown
 NAME: Final = "suite"
 
 
-def suite_reach(found: Reach) -> Section:
+def suite_reach(reach: Reach) -> Section:
     """Say how small a damage is seen; good where it is 5 % of an index and no topic has fewer than three canaries."""
-    fraction, thin = found.smallest_fraction, found.thin_topics
+    fraction, thin = reach.smallest_fraction, reach.thin_topics
     numbers = {
-        "expecting_canaries": found.canaries,
+        "expecting_canaries": reach.canaries,
         "smallest_fraction": fraction,
-        "topics": len(found.topics),
+        "topics": len(reach.topics),
         "thin_topics": len(thin),
     }
     if fraction is None:
-        why = f"{found.canaries} canaries expect something; fewer than {FEWEST_PER_TOPIC} see no damage for sure"
+        why = f"{reach.canaries} canaries expect something; fewer than {FEWEST_PER_TOPIC} see no damage for sure"
         return unknown(NAME, why, **numbers)
     good = fraction <= WANTED_FRACTION and not thin
-    told = f"damage to {100 * fraction:.2g}% of the index is seen in 95 of 100 cases"
+    note = f"damage to {100 * fraction:.2g}% of the index is seen in 95 of 100 cases"
     advice = (
         f"Add canaries: {canaries_for(WANTED_FRACTION)} see damage to {WANTED_FRACTION:.0%}, 3 are few for a topic."
     )
     return Section(
         name=NAME,
         mark=Mark.GOOD if good else Mark.LOOK,
-        reason=f"{told}; {len(thin)} of {len(found.topics)} topics have fewer than {FEWEST_PER_TOPIC} canaries",
+        reason=f"{note}; {len(thin)} of {len(reach.topics)} topics have fewer than {FEWEST_PER_TOPIC} canaries",
         numbers=numbers,
         groups={f"{topic.kind} {topic.name}": {"canaries": topic.canaries} for topic in thin[:20]},
         advice=None if good else advice,

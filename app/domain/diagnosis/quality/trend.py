@@ -41,7 +41,7 @@ def slow_drift(series: Mapping[str, Sequence[tuple[float, float]]], *, changed: 
     """
     numbers: dict[str, float | int | None] = {}
     declines: list[str] = []
-    seen: list[str] = []
+    changes: list[str] = []
     for name, points in series.items():
         days, means = (
             (np.array(column, dtype=np.float64) for column in zip(*points, strict=True)) if points else (_NONE, _NONE)
@@ -49,23 +49,23 @@ def slow_drift(series: Mapping[str, Sequence[tuple[float, float]]], *, changed: 
         numbers |= _numbers(name, days, means)
         if len(days) < FEWEST_DAYS:
             continue
-        found = theil_sen(days, means)
+        slope = theil_sen(days, means)
         span = float(days[-1] - days[0])
         numbers |= {
-            f"{name} slope per day": found.slope,
-            f"{name} slope low": found.low,
-            f"{name} slope high": found.high,
+            f"{name} slope per day": slope.slope,
+            f"{name} slope low": slope.low,
+            f"{name} slope high": slope.high,
         }
-        seen.append(f"{name} moved by {found.slope * span:+.3f} in {span:.0f} days")
-        if found.slope * span <= -DECLINE and found.high < 0:
+        changes.append(f"{name} moved by {slope.slope * span:+.3f} in {span:.0f} days")
+        if slope.slope * span <= -DECLINE and slope.high < 0:
             declines.append(name)
-    if not seen:
+    if not changes:
         return unknown(NAME, f"there are fewer than {FEWEST_DAYS} days to see a trend in", **numbers)
-    told = f"; but {changed}" if changed else ""
+    suffix = f"; but {changed}" if changed else ""
     return Section(
         name=NAME,
         mark=Mark.LOOK if declines else Mark.GOOD,
-        reason=f"{', '.join(seen)}, by the slope of daily means{told}",
+        reason=f"{', '.join(changes)}, by the slope of daily means{suffix}",
         numbers=numbers,
         advice=f"Compare with a pinned baseline: a moving one learns a decline of {' and '.join(declines)} as normal."
         if declines
@@ -88,7 +88,7 @@ def theil_sen(days: Floats, means: Floats) -> Trend:
 
 
 def _numbers(name: str, days: Floats, means: Floats) -> dict[str, float | int | None]:
-    found: dict[str, float | int | None] = {
+    numbers: dict[str, float | int | None] = {
         f"{name} days": len(days),
         f"{name} now": float(means[-1]) if len(days) else None,
     }
@@ -97,8 +97,8 @@ def _numbers(name: str, days: Floats, means: Floats) -> dict[str, float | int | 
         if len(days):
             near = int(np.abs(days - (days[-1] - ago)).argmin())
             value = float(means[near]) if abs(days[near] - (days[-1] - ago)) <= _NEAR else None
-        found[f"{name} {ago} days ago"] = value
-    return found
+        numbers[f"{name} {ago} days ago"] = value
+    return numbers
 
 
 _NONE: Final = np.zeros(0)

@@ -25,8 +25,8 @@ def vocabulary(answered: Sequence[Answered], chunks: Sequence[Chunk], *, k: int)
     """
     texts = {chunk.id: chunk.text for chunk in chunks if chunk.text is not None}
     shared = _shared(answered, texts)
-    found: list[float] = []
-    missed: list[tuple[float, str]] = []
+    found_overlaps: list[float] = []
+    missed_overlaps: list[tuple[float, str]] = []
     unread = 0
     for one in answered:
         if not one.canary.expects:
@@ -37,33 +37,35 @@ def vocabulary(answered: Sequence[Answered], chunks: Sequence[Chunk], *, k: int)
         if overlap is None:
             unread += lost
         elif lost:
-            missed.append((overlap, one.canary.key))
+            missed_overlaps.append((overlap, one.canary.key))
         else:
-            found.append(overlap)
+            found_overlaps.append(overlap)
     numbers = {
-        "found_canaries": len(found),
-        "found_mean_overlap": _mean(found),
-        "missed_canaries": len(missed),
-        "missed_mean_overlap": _mean([overlap for overlap, _ in missed]),
+        "found_canaries": len(found_overlaps),
+        "found_mean_overlap": _mean(found_overlaps),
+        "missed_canaries": len(missed_overlaps),
+        "missed_mean_overlap": _mean([overlap for overlap, _ in missed_overlaps]),
         "missed_without_text": unread,
     }
-    strange = sorted(one for one in missed if one[0] < LITTLE)
+    strange = sorted(one for one in missed_overlaps if one[0] < LITTLE)
     numbers["missed_with_little_overlap"] = len(strange)
-    if not found and not missed:
+    if not found_overlaps and not missed_overlaps:
         return unknown(NAME, "of no canary the expected text is known", **numbers)
     if unread and not strange:
         return unknown(NAME, f"of {unread:,} missed canaries the expected text is not known", **numbers)
-    if not missed:
-        common = percent_text(_mean(found) or 0.0)
-        told = f"no canary is missed; queries share {common} of their words with what they expect"
+    if not missed_overlaps:
+        common = percent_text(_mean(found_overlaps) or 0.0)
+        note = f"no canary is missed; queries share {common} of their words with what they expect"
     elif not strange:
-        told = f"the {len(missed):,} missed canaries share words with what they expect"
+        note = f"the {len(missed_overlaps):,} missed canaries share words with what they expect"
     else:
-        told = f"{len(strange):,} of {len(missed):,} missed canaries share next to no word with what they expect"
+        note = (
+            f"{len(strange):,} of {len(missed_overlaps):,} missed canaries share next to no word with what they expect"
+        )
     return Section(
         name=NAME,
         mark=Mark.LOOK if strange else Mark.GOOD,
-        reason=told,
+        reason=note,
         numbers=numbers,
         examples=[
             Example(told=f"{percent_text(overlap)} of the query's words are in the expected text", canary=key)
@@ -83,28 +85,28 @@ def word_overlap(query: str, texts: Iterable[str]) -> float | None:
 
     Below `LITTLE` query and text are said to use other words, here and in the causes of single canaries.
     """
-    asked = content_words(query)
-    shares = [len(asked & content_words(text)) / len(asked) for text in texts] if asked else []
+    query_words = content_words(query)
+    shares = [len(query_words & content_words(text)) / len(query_words) for text in texts] if query_words else []
     return max(shares, default=None)
 
 
 def _shared(answered: Sequence[Answered], texts: Mapping[str, str]) -> dict[str, frozenset[str]]:
     """Give, by expected text, those of its words that any query it is expected of has: all else is not kept."""
-    asked: defaultdict[str, set[str]] = defaultdict(set)
+    queries_by_word: defaultdict[str, set[str]] = defaultdict(set)
     for one in answered:
         words = content_words(one.canary.query)
         for text in _expected(one, texts):
-            asked[text] |= words
-    return {text: content_words(text) & words for text, words in asked.items()}
+            queries_by_word[text] |= words
+    return {text: content_words(text) & words for text, words in queries_by_word.items()}
 
 
 def _overlap(one: Answered, texts: Mapping[str, str], shared: Mapping[str, frozenset[str]]) -> float | None:
     """Give the share of the query's content words in the expected text that has most of them; None = not known."""
-    asked = content_words(one.canary.query)
+    query_words = content_words(one.canary.query)
     expected = _expected(one, texts)
-    if not asked or not expected:
+    if not query_words or not expected:
         return None
-    return max(len(asked & shared[text]) for text in expected) / len(asked)
+    return max(len(query_words & shared[text]) for text in expected) / len(query_words)
 
 
 def _expected(one: Answered, texts: Mapping[str, str]) -> list[str]:
