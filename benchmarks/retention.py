@@ -17,8 +17,9 @@ from pathlib import Path
 import msgspec
 
 from app.services.history import retention
-from app.store.engine import Connection, StagedRows, Store, to_us
+from app.store.engine import Connection, Store, to_us
 from app.store.migrate import migrate
+from app.store.row_tables import StagedRows
 from app.store.runs.recording import RankingBody
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""The database handle and ALL differences between SQLite and PostgreSQL.
+"""The database handle and, with `row_tables`, ALL differences between SQLite and PostgreSQL.
 
 `read()` sees one snapshot, `write()` is one transaction; both turn a locked or absent database into
 StoreUnavailableError. On SQLite every writing transaction begins IMMEDIATE: a deferred one that reads first
@@ -10,12 +10,10 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,10 +22,10 @@ from sqlalchemy import Connection as Connection  # noqa: PLC0414 - services take
 from sqlalchemy import Engine, Table, event
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.types import TypeEngine
 
 from app.domain.errors import ConfigurationError, StoreUnavailableError
 from app.store.cache import ByteCache
+from app.store.row_tables import StagedRows, fill_temporary
 
 BUSY_MILLISECONDS = 5_000
 WRITE_FAILURE_SECONDS = 30.0
@@ -40,8 +38,6 @@ _CACHE = "coalmine_cache"
 _CONTENT_LOCK = 0xC0A2
 _ALONE_LOCK = 0xC0A3
 _IN_LIST = 400  # bound values, below every driver's limit
-_STAGED_VALUES = 8_000
-"""Bound by one statement; SQLite takes 32,766. A row at a time would give up its turn to another thread each time."""
 _T = TypeVar("_T")
 
 Moment = int | sa.BindParameter[int]
@@ -52,15 +48,6 @@ ValueT = TypeVar("ValueT")
 
 BodyReader = Callable[[str, str, bool], dict[str, Any]]
 """(kind, stored JSON, whether secrets are stored with it) -> the body of a definition or a canary."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedRows:
-    """Rows that a writing transaction selects from, made ready before it: see `Store.write` and `staged_table`."""
-
-    name: str
-    columns: Mapping[str, TypeEngine[Any]]
-    rows: Sequence[tuple[Any, ...]]
 
 
 def body_as_stored(_kind: str, text: str, _secrets_set: bool) -> dict[str, Any]:  # noqa: FBT001 - a `BodyReader`
@@ -143,7 +130,7 @@ class Store:
             driver.execute("PRAGMA temp_store = MEMORY")
             try:
                 for rows in staged:
-                    _fill_temporary(driver, rows)
+                    fill_temporary(driver, rows)
                 yield connection.execution_options(**{_WRITES: True})
             finally:
                 driver.execute("PRAGMA temp_store = DEFAULT")  # drops them
@@ -294,45 +281,6 @@ def bytes_at(connection: Connection, column: sa.ColumnElement[bytes], start: int
     return function(column, start + 1, count, type_=sa.LargeBinary)
 
 
-def row_table(
-    connection: Connection, name: str, columns: Mapping[str, TypeEngine[Any]], rows: Sequence[tuple[Any, ...]]
-) -> sa.Subquery:
-    """Give rows of numbers and texts as a table to select from; however many they are, the statement is the same.
-
-    On SQLite one such statement holds neither the interpreter nor, row by row, its turn among the other threads.
-    """
-    each: sa.TableValuedAlias
-    types = list(columns.items())
-    if connection.dialect.name == "sqlite":
-        each = sa.func.json_each(sa.literal(json.dumps(rows), sa.Text)).table_valued("value")
-        cells = [sa.func.json_extract(each.c.value, f"$[{at}]", type_=type_) for at, (_, type_) in enumerate(types)]
-        return sa.select(*(cell.label(column) for cell, column in zip(cells, columns, strict=True))).subquery(name)
-    lists = [sa.literal([row[at] for row in rows], sa.ARRAY(type_)) for at, (_, type_) in enumerate(types)]
-    each = sa.func.unnest(*lists).table_valued(*(sa.column(column, type_) for column, type_ in types))
-    return sa.select(*each.render_derived().c).subquery(name)
-
-
-def numbers(connection: Connection, name: str, columns: Sequence[str], rows: Sequence[tuple[int, ...]]) -> sa.Subquery:
-    """Give rows of whole numbers as a table to select from."""
-    return row_table(connection, name, dict.fromkeys(columns, sa.BigInteger()), rows)
-
-
-def staged_table(connection: Connection, staged: StagedRows) -> sa.FromClause:
-    """Give staged rows as a table to select from; `place` counts them from 1."""
-    if connection.dialect.name == "sqlite":
-        columns = [sa.column(name, type_) for name, type_ in staged.columns.items()]
-        return sa.table(staged.name, sa.column("place", sa.BigInteger), *columns, schema="temp")
-    lists = [
-        sa.literal([row[at] for row in staged.rows], sa.ARRAY(type_))
-        for at, type_ in enumerate(staged.columns.values())
-    ]
-    each = sa.func.unnest(*lists).table_valued(
-        *(sa.column(name, type_) for name, type_ in staged.columns.items()),
-        with_ordinality="place",
-    )
-    return sa.select(*each.render_derived().c).subquery(staged.name)
-
-
 def new_ids(connection: Connection, table: Table, place: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
     """Give the ids of rows to be inserted, counted by their `place` from 1."""
     if connection.dialect.name == "sqlite":  # the one writer: nobody else takes them meanwhile
@@ -458,15 +406,6 @@ def _begin_sqlite(connection: Connection) -> None:
 def _begun(connection: Connection) -> Iterator[Connection]:
     with connection.begin():
         yield connection
-
-
-def _fill_temporary(driver: Any, staged: StagedRows) -> None:
-    names = list(staged.columns)
-    driver.execute(f"CREATE TEMP TABLE {staged.name} (place INTEGER PRIMARY KEY, {', '.join(names)})")
-    one = f"({', '.join('?' * len(names))})"
-    for block in blocks(staged.rows, _STAGED_VALUES // len(names)):
-        insert = f"INSERT INTO temp.{staged.name} ({', '.join(names)}) VALUES {', '.join([one] * len(block))}"  # noqa: S608 - names of ours
-        driver.execute(insert, list(chain.from_iterable(block)))
 
 
 def _dialect_insert(connection: Connection, table: Table) -> Any:

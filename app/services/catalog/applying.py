@@ -53,7 +53,8 @@ from app.services.catalog.suite_snapshots import SuiteOvertakenError
 from app.services.catalog.vault import Vault
 from app.store.catalog import definitions
 from app.store.delivery import outbox
-from app.store.engine import Connection, StagedRows, Store, to_us
+from app.store.engine import Connection, Store, to_us
+from app.store.row_tables import StagedRows
 
 
 def diff(store: Store, vault: Vault, wanted: Documents, *, managed_by: str, now: datetime) -> list[Change]:

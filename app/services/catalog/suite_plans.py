@@ -140,7 +140,7 @@ def plan_suite(  # noqa: PLR0913 - what is wanted, and how
         slug=slug,
         revision=suite.revision if suite is not None else 0,
         changes=tuple(changes),
-        staged=canary_saving.stage_canaries(saved if refuse else ()),
+        staged=canary_saving.stage_canaries(slug, saved if refuse else ()),
         gone=gone,
         floors=SuiteFloors.of(keys.union(row.key for row in stay), _floors_of(connection, stay) | given),
         given_floors=SuiteFloors.of(keys, given),

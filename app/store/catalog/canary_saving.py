@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import StagedRows, insert_selected, new_ids, numbers, staged_table
+from app.store.engine import insert_selected, new_ids
+from app.store.row_tables import StagedRows, numbers, staged_table
 from app.store.tables import canaries, canary_versions
 
 
@@ -42,14 +43,14 @@ class StagedCanaries:
 _COLUMNS = {name: sa.Text() for name in ("key", "hash", "body", "source")}
 
 
-def stage_canaries(saved: Sequence[SavedCanary]) -> StagedCanaries:
-    """Make canaries ready for `save_canaries`."""
+def stage_canaries(suite: str, saved: Sequence[SavedCanary]) -> StagedCanaries:
+    """Make canaries of a suite ready for `save_canaries`; one transaction may save those of several."""
     rows: dict[bool, list[tuple[str | None, ...]]] = {True: [], False: []}
     for one in saved:
         rows[one.is_new].append((one.key, one.hash, one.body, one.source))
     return StagedCanaries(
-        created=StagedRows(name="created_canaries", columns=_COLUMNS, rows=rows[True]),
-        changed=StagedRows(name="changed_canaries", columns=_COLUMNS, rows=rows[False]),
+        created=StagedRows(name=f"created-{suite}", columns=_COLUMNS, rows=rows[True]),
+        changed=StagedRows(name=f"changed-{suite}", columns=_COLUMNS, rows=rows[False]),
     )
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import blocks, insert_new, numbers, read_body, row_table
+from app.store.engine import blocks, insert_new, read_body
+from app.store.row_tables import numbers, row_table
 from app.store.tables import canaries, canary_versions, definitions, suite_versions
 
 

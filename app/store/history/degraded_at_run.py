@@ -14,7 +14,8 @@ from sqlalchemy import Connection
 
 from app.store.detection.known_runs import is_known
 from app.store.diagnosis.diagnoses import DiagnosisRow, read_diagnosis
-from app.store.engine import blocks, numbers
+from app.store.engine import blocks
+from app.store.row_tables import numbers
 from app.store.tables import diagnoses, runs, states
 
 _PAIRS = 10_000

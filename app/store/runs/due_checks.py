@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_new, numbers, said, upsert_many
+from app.store.engine import insert_new, said, upsert_many
+from app.store.row_tables import numbers
 from app.store.tables import definitions, next_runs, runs
 
 BLOCK: Final = 500

@@ -1,0 +1,73 @@
+"""Rows that a statement selects from as it does from a table: however many they are, the statement is the same."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+from sqlalchemy.types import TypeEngine
+
+_STAGED_VALUES: Final = 8_000
+"""Bound by one statement; SQLite takes 32,766. A row at a time would give up its turn to another thread each time."""
+
+
+def row_table(
+    connection: Connection, name: str, columns: Mapping[str, TypeEngine[Any]], rows: Sequence[tuple[Any, ...]]
+) -> sa.Subquery:
+    """Give rows of numbers and texts as a table to select from; however many they are, the statement is the same.
+
+    On SQLite one such statement holds neither the interpreter nor, row by row, its turn among the other threads.
+    """
+    each: sa.TableValuedAlias
+    types = list(columns.items())
+    if connection.dialect.name == "sqlite":
+        each = sa.func.json_each(sa.literal(json.dumps(rows), sa.Text)).table_valued("value")
+        cells = [sa.func.json_extract(each.c.value, f"$[{at}]", type_=type_) for at, (_, type_) in enumerate(types)]
+        return sa.select(*(cell.label(column) for cell, column in zip(cells, columns, strict=True))).subquery(name)
+    lists = [sa.literal([row[at] for row in rows], sa.ARRAY(type_)) for at, (_, type_) in enumerate(types)]
+    each = sa.func.unnest(*lists).table_valued(*(sa.column(column, type_) for column, type_ in types))
+    return sa.select(*each.render_derived().c).subquery(name)
+
+
+def numbers(connection: Connection, name: str, columns: Sequence[str], rows: Sequence[tuple[int, ...]]) -> sa.Subquery:
+    """Give rows of whole numbers as a table to select from."""
+    return row_table(connection, name, dict.fromkeys(columns, sa.BigInteger()), rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedRows:
+    """Rows that a writing transaction selects from, made ready before it: see `Store.write` and `staged_table`."""
+
+    name: str
+    columns: Mapping[str, TypeEngine[Any]]
+    rows: Sequence[tuple[Any, ...]]
+
+
+def staged_table(connection: Connection, staged: StagedRows) -> sa.FromClause:
+    """Give staged rows as a table to select from; `place` counts them from 1."""
+    if connection.dialect.name == "sqlite":
+        columns = [sa.column(name, type_) for name, type_ in staged.columns.items()]
+        return sa.table(staged.name, sa.column("place", sa.BigInteger), *columns, schema="temp")
+    lists = [
+        sa.literal([row[at] for row in staged.rows], sa.ARRAY(type_))
+        for at, type_ in enumerate(staged.columns.values())
+    ]
+    each = sa.func.unnest(*lists).table_valued(
+        *(sa.column(name, type_) for name, type_ in staged.columns.items()),
+        with_ordinality="place",
+    )
+    return sa.select(*each.render_derived().c).subquery(staged.name)
+
+
+def fill_temporary(driver: Any, staged: StagedRows) -> None:
+    """Make a table of a SQLite connection's own and fill it."""
+    table, names = f'temp."{staged.name}"', ", ".join(staged.columns)
+    driver.execute(f"CREATE TABLE {table} (place INTEGER PRIMARY KEY, {names})")
+    one = f"({', '.join('?' * len(staged.columns))})"
+    size = _STAGED_VALUES // len(staged.columns)
+    for block in (staged.rows[start : start + size] for start in range(0, len(staged.rows), size)):
+        insert = f"INSERT INTO {table} ({names}) VALUES {', '.join([one] * len(block))}"  # noqa: S608 - names of ours
+        driver.execute(insert, list(chain.from_iterable(block)))
