@@ -1,7 +1,9 @@
 """Wire-only shapes: what requests carry besides the documents, and the page object of lists."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 from fastapi import Query
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
@@ -96,6 +98,17 @@ class BaselineRequest(Document):
         if (self.run is None) != self.accept:
             raise complaint("must have either 'run' or 'accept: true'")
         return self
+
+
+ViewT = TypeVar("ViewT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[ViewT]):
+    """A page of a list: `next` goes into `after` of the next request; null at the end."""
+
+    items: Sequence[ViewT]
+    next: str | None
 
 
 def page(items: list[Any], following: str | None) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from app import terminal
 from app.commands.base import DataDir, ServerUrl, examples
 from app.commands.resources import now, opened, server_at
 from app.domain.counts import counted
+from app.domain.diagnosis.views import ReanchorDecision, ReanchorState, ReanchorView
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.number_text import percent_text
 from app.formats.plain_text import Table, plain, shorten
 from app.services.diagnosis import reanchoring
-from app.services.diagnosis.reanchoring import State, Wanted
+from app.services.diagnosis.reanchoring import Wanted
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -57,7 +58,7 @@ def reanchor(
             found = reanchoring.decide(store, check, accept=accepted, reject=rejected, by=_BY, now=now())
             _show_decision(found)
         else:
-            listed = reanchoring.list_all(store, check, state=State.PROPOSED, limit=_MOST)
+            listed = reanchoring.list_all(store, check, state=ReanchorState.PROPOSED, limit=_MOST)
             _show_proposals(check, listed[::-1])
 
 
@@ -79,7 +80,7 @@ def _wish(wanted: Wanted) -> Any:
     return "all" if wanted is None else [str(one) for one in wanted]
 
 
-def _show_proposals(check: str, proposals: Sequence[Mapping[str, Any]]) -> None:
+def _show_proposals(check: str, proposals: Sequence[ReanchorView]) -> None:
     if not proposals:
         typer.echo(f"{plain(check)}: no judgment waits for a new one.")
         return
@@ -103,28 +104,26 @@ def _chunk(chunk: Mapping[str, Any]) -> str:
     return " · ".join(named)
 
 
-def _show_decision(found: Mapping[str, Any]) -> None:
+def _show_decision(found: ReanchorDecision) -> None:
     """Write patches to stdout, ready for `git apply`, and what became of each proposal to stderr."""
     for patch in found["patches"]:
         typer.echo(_harmless(patch["diff"] or patch["yaml"]), nl=False)
         if patch["diff"] is None:
             place = f"{plain(str(patch['file']))} is not as it was applied, or not here" if patch["file"] else "no file"
             terminal.note(f"No patch could be written ({place}): these are the canaries as they would be.")
-    for name, told in _WORDS.items():
-        if found[name]:
-            listed = ", ".join(f"{plain(str(one['id']))} ({plain(str(one['key']))})" for one in found[name])
+    groups = (
+        ("Accepted, and in force", found["accepted"]),
+        ("Rejected", found["rejected"]),
+        ("Waiting for their files: commit the patch and apply them", found["to_commit"]),
+        ("Outdated, as the judgment is not there any more", found["outdated"]),
+        ("Decided before", found["unchanged"]),
+    )
+    for told, group in groups:
+        if group:
+            listed = ", ".join(f"{plain(one['id'])} ({plain(one['key'])})" for one in group)
             terminal.note(f"{told}: {listed}")
-    if not any(found[name] for name in _WORDS):
+    if not any(group for _, group in groups):
         terminal.note("No proposal waits for an answer.")
-
-
-_WORDS = {
-    "accepted": "Accepted, and in force",
-    "rejected": "Rejected",
-    "to_commit": "Waiting for their files: commit the patch and apply them",
-    "outdated": "Outdated, as the judgment is not there any more",
-    "unchanged": "Decided before",
-}
 
 
 def _harmless(text: str) -> str:

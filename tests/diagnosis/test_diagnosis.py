@@ -38,7 +38,7 @@ def test_news_says_who_fell_of_what_and_since_when(store: Store) -> None:
     del setting.library.chunks["refunds"]
     setting.library.index_version = "v42"
     bad = setting.run()
-    assert setting.why("refunds")["cause"] == "missing"
+    assert setting.why("refunds").cause == "missing"
     news = _news(setting)
     assert news["degraded"] == [
         {
@@ -91,8 +91,8 @@ def test_news_and_diagnosis_agree_on_the_rank_before_of_a_canary_that_was_of_low
     setting.library.chunks = {"retention": setting.library.chunks["retention"]}
     setting.run()
     why, told = setting.why("invoices"), next(one for one in _news(setting)["degraded"] if one["key"] == "invoices")
-    assert (why["cause"], told["cause"]) == ("missing", "missing")
-    assert (why["rank_before"], told["rank_before"]) == (1, 1)
+    assert (why.cause, told["cause"]) == ("missing", "missing")
+    assert (why.rank_before, told["rank_before"]) == (1, 1)
 
 
 def test_an_outranked_canary_tells_how_far_its_chunk_fell(sqlite_store: Store) -> None:
@@ -102,8 +102,8 @@ def test_an_outranked_canary_tells_how_far_its_chunk_fell(sqlite_store: Store) -
         setting.library.chunks[f"ad-{number:02}"] = f"when is a refund paid to the card {number} times {number + 1}"
     setting.run()
     why = setting.why("refunds")
-    assert why["cause"] in {"outranked", "duplicates"}
-    assert (why["rank_before"], why["rank_now"], why["persistent"]) == (1, 13, True)
+    assert why.cause in {"outranked", "duplicates"}
+    assert (why.rank_before, why.rank_now, why.persistent) == (1, 13, True)
     assert next(one for one in _news(setting)["degraded"] if one["key"] == "refunds")["rank_now"] == 13
 
 
@@ -259,7 +259,7 @@ def test_a_flip_that_did_not_persist_is_said_to_be_none(sqlite_store: Store) -> 
     ended = setting.run(diagnosed=False)
     setting.library.chunks["refunds"] = TEXTS["refunds"]
     setting.diagnose(ended)
-    assert (setting.why("refunds")["cause"], setting.why("refunds")["persistent"]) == ("unstable", False)
+    assert (setting.why("refunds").cause, setting.why("refunds").persistent) == ("unstable", False)
     news = _news(setting)
     assert news["degraded"][0]["persistent"] is False
     assert news["summary"].endswith("1 canary degraded and was healthy when asked again")
@@ -342,18 +342,18 @@ def test_somebody_may_ask_at_any_time(store: Store) -> None:
     ended = setting.run(diagnosed=False)
     found = OnDemand().ask(setting.planner, setting.library, "watch", "refunds", by="Ada", clock=setting.world.clock)
     assert found == setting.why("refunds")
-    assert (found["cause"], found["requested_by"], found["run_id"]) == ("vocabulary_mismatch", "Ada", str(ended.id))
-    assert found["evidence"]["asked"]["repeat"] == 3
+    assert (found.cause, found.requested_by, found.run_id) == ("vocabulary_mismatch", "Ada", str(ended.id))
+    assert found.evidence["asked"]["repeat"] == 3
 
 
 def test_what_scores_too_low_where_it_should_stand_is_told_by_its_rank_and_not_as_outranked(store: Store) -> None:
     setting = Diagnosed.of(store, shelf("tokens", min_relevance_score=0.95))
     setting.run(diagnosed=False)
     found = OnDemand().ask(setting.planner, setting.library, "watch", "tokens", by="Ada", clock=setting.world.clock)
-    assert (found["cause"], found["rank_now"], found["persistent"]) == ("low_relevance", 1, True)
-    assert (found["evidence"]["ranks"]["run"], found["evidence"]["ranks"]["repeats"]) == (1, [1, 1, 1])
-    assert "at rank 1; the first hit's relevance 0." in found["reason"]
-    assert found["reason"].endswith("is below its min_relevance_score 0.95")
+    assert (found.cause, found.rank_now, found.persistent) == ("low_relevance", 1, True)
+    assert (found.evidence["ranks"]["run"], found.evidence["ranks"]["repeats"]) == (1, [1, 1, 1])
+    assert "at rank 1; the first hit's relevance 0." in found.reason
+    assert found.reason.endswith("is below its min_relevance_score 0.95")
 
 
 def test_the_cause_of_an_earlier_fault_is_not_told_of_a_canary_that_lost_its_chunk_since(sqlite_store: Store) -> None:
@@ -367,13 +367,13 @@ def test_the_cause_of_an_earlier_fault_is_not_told_of_a_canary_that_lost_its_chu
         return None if found is None else found.cause
 
     assert _told(setting.run().id) == "low_relevance"
-    assert setting.why("tokens")["rank_now"] == 1
+    assert setting.why("tokens").rank_now == 1
     setting.library.chunks = {"other": "nothing is written here of how long it lives"}
     lost = setting.run(diagnosed=False)
     assert _told(lost.id) is None
     setting.diagnose(lost)
     cause = _told(lost.id)
-    assert cause == setting.why("tokens")["cause"] != "low_relevance"
+    assert cause == setting.why("tokens").cause != "low_relevance"
     setting.library.chunks["more"] = "nor here of what an access token is"
     assert _told(setting.run(diagnosed=False).id) == cause  # another answer, but the same fault
 
@@ -390,7 +390,7 @@ def test_who_the_detector_names_is_held_against_the_time_before_the_fault(sqlite
     named = next(run for run in (setting.run() for _ in range(6)) if regressed(setting.world, run))
     assert setting.world.results(named)["refunds"]["reasons"] == ["regressed"]
     why = setting.why("refunds")
-    assert (why["cause"], why["reason"], why["persistent"]) == ("missing", GONE, True)
+    assert (why.cause, why.reason, why.persistent) == ("missing", GONE, True)
     shown = canary_views.one_canary(sqlite_store, "watch", "refunds")
     assert shown.now is not None
     assert shown.well is not None
@@ -438,4 +438,4 @@ def test_the_same_question_is_not_asked_twice_at_once(sqlite_store: Store) -> No
     ask("tokens")
     on_demand._under_way.clear()
     ask("refunds")
-    assert diagnoses.show(setting.store, "watch", "refunds")["requested_by"] == "Ada"
+    assert diagnoses.show(setting.store, "watch", "refunds").requested_by == "Ada"

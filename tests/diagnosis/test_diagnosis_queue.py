@@ -89,7 +89,7 @@ def test_runs_go_on_while_a_diagnosis_hangs(sqlite_store: Store) -> None:
         assert len(probe.hanging) == 1  # the second of the same retriever waits
         probe.go.set()
         until(lambda: setting.world.send.sent)
-        assert setting.why("refunds")["cause"] == "missing"
+        assert setting.why("refunds").cause == "missing"
         assert worker.alive
 
 
@@ -112,7 +112,7 @@ def test_what_waits_is_diagnosed_and_its_news_let_go(sqlite_store: Store) -> Non
     queue.add(ended)
     assert (setting.world.deliver(), setting.library.questions()) == (None, [])
     assert (queue.work_once(), queue.work_once()) == (True, False)
-    assert setting.why("refunds")["cause"] == "missing"
+    assert setting.why("refunds").cause == "missing"
     assert setting.world.deliver() is not None
 
 

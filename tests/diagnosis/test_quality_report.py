@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from app.api.diagnosis.quality import REPORTS
 from app.cli import app
+from app.domain.diagnosis.views import QualityReport
 from app.domain.errors import NotFoundError
 from app.domain.model import Outcome
 from app.domain.probing.embeddings import Embedded
@@ -52,11 +53,11 @@ def world(store: Store) -> World:
     return made
 
 
-def _report(world: World, **limits: int) -> dict[str, Any]:
+def _report(world: World, **limits: int) -> QualityReport:
     return quality_report.report(world.store, CHECK, now=world.clock(), **limits)
 
 
-def _sections(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _sections(report: QualityReport) -> dict[str, Any]:
     return {section["name"]: section for section in report["sections"]}
 
 
@@ -218,7 +219,7 @@ def service(tmp_path: Path) -> Iterator[Api]:
 def test_the_report_is_read_over_the_api(service: Api) -> None:
     assert service.client.get("/v1/checks/docs/quality").status_code == 404
     service.run()
-    report = service.get("/v1/checks/docs/quality")
+    report: Any = service.get("/v1/checks/docs/quality")
     assert [section["name"] for section in report["sections"]] == list(TITLES)
     answer = service.client.get("/v1/checks/docs/quality", params={"format": "markdown"})
     assert answer.headers["content-type"] == "text/markdown; charset=utf-8"

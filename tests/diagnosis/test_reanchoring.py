@@ -11,16 +11,17 @@ import yaml
 from typer.testing import CliRunner
 
 from app.cli import app
+from app.domain.diagnosis.views import ReanchorDecision, ReanchorState, ReanchorView
 from app.domain.errors import InvalidInputError, NotFoundError
 from app.formats.catalog.canary_documents import JudgmentDocument
 from app.formats.catalog.canary_files import read_canary_files
 from app.formats.diagnosis.judgment_patch import Replacement, patch_text
 from app.services.catalog import definitions
 from app.services.diagnosis import reanchoring
-from app.services.diagnosis.reanchoring import State
 from app.store.diagnosis import diagnoses as stored
 from app.store.engine import Store
 from tests.support.library import API, QUERIES, Diagnosed, shelf
+from tests.support.present import present
 
 NOW = "2026-03-02T12:"
 
@@ -35,11 +36,11 @@ def _renamed(store: Store, *keys: str, owner: str = API, **more: Any) -> Diagnos
     return setting
 
 
-def _listed(setting: Diagnosed, state: State | None = State.PROPOSED) -> list[dict[str, Any]]:
+def _listed(setting: Diagnosed, state: ReanchorState | None = ReanchorState.PROPOSED) -> list[ReanchorView]:
     return reanchoring.list_all(setting.store, "watch", state=state, limit=100)
 
 
-def _decide(setting: Diagnosed, **wanted: Any) -> dict[str, Any]:
+def _decide(setting: Diagnosed, **wanted: Any) -> ReanchorDecision:
     return reanchoring.decide(setting.store, "watch", **wanted, by="Ada", now=setting.world.clock())
 
 
@@ -55,7 +56,7 @@ def test_a_renamed_chunk_is_proposed_accepted_and_found_again(store: Store) -> N
     setting = _renamed(store, "refunds")
     why = setting.why("refunds")
     (proposed,) = _listed(setting)
-    assert (why["cause"], why["reanchors"]) == ("rechunked", [proposed["id"]])
+    assert (why.cause, why.reanchors) == ("rechunked", [proposed["id"]])
     assert (proposed["key"], proposed["state"], proposed["similarity"]) == ("refunds", "proposed", 1.0)
     assert proposed["judgment"] == {"id": "refunds", "document": None, "text": None, "grade": 1}
     assert [one["id"] for one in proposed["proposals"]] == ["refunds@2"]
@@ -65,8 +66,8 @@ def test_a_renamed_chunk_is_proposed_accepted_and_found_again(store: Store) -> N
     assert decided["patches"] == []
     assert _expected(setting, "refunds") == proposed["proposals"]
     assert _listed(setting) == []
-    (taken,) = _listed(setting, State.ACCEPTED)
-    assert (taken["decided_by"], taken["decided_at"][:14]) == ("Ada", NOW)
+    (taken,) = _listed(setting, ReanchorState.ACCEPTED)
+    assert (taken["decided_by"], present(taken["decided_at"])[:14]) == ("Ada", NOW)
     assert setting.run().verdict == "healthy"
 
 
@@ -121,7 +122,7 @@ def test_what_was_rejected_is_not_proposed_again(sqlite_store: Store) -> None:
     setting.world.clock.advance(7 * 3600)
     setting.library.chunks["refunds@2"] = setting.library.chunks.pop("refunds")
     setting.run()
-    assert setting.why("refunds")["cause"] == "rechunked"
+    assert setting.why("refunds").cause == "rechunked"
     assert _listed(setting) == []
     setting.library.chunks["refunds"] = setting.library.chunks.pop("refunds@2")
     setting.run()
@@ -195,7 +196,7 @@ def test_an_archived_canary_is_outdated_however_many_others_wait(sqlite_store: S
     decided = _decide(setting, accept=[ids["refunds"]])
     assert decided["outdated"] == [{"id": str(ids["refunds"]), "key": "refunds", "state": "outdated"}]
     assert decided["accepted"] == []
-    assert [one["key"] for one in _listed(setting, State.OUTDATED)] == ["refunds"]
+    assert [one["key"] for one in _listed(setting, ReanchorState.OUTDATED)] == ["refunds"]
 
 
 def test_only_proposals_that_can_be_in_the_state_are_read(sqlite_store: Store) -> None:
@@ -209,12 +210,12 @@ def test_only_proposals_that_can_be_in_the_state_are_read(sqlite_store: Store) -
             asked.append(values)
 
     sa.event.listen(setting.store.engine, "before_cursor_execute", note)
-    for state, states in ((State.PROPOSED, ["proposed"]), (State.REJECTED, ["rejected"])):
+    for state, states in ((ReanchorState.PROPOSED, ["proposed"]), (ReanchorState.REJECTED, ["rejected"])):
         asked.clear()
         found = _listed(setting, state)
-        assert len(found) == (0 if state is State.PROPOSED else 100)
+        assert len(found) == (0 if state is ReanchorState.PROPOSED else 100)
         assert [one for values in asked for one in values if isinstance(one, str)] == states
-    numbers = [int(one["id"]) for one in _listed(setting, State.REJECTED)]
+    numbers = [int(one["id"]) for one in _listed(setting, ReanchorState.REJECTED)]
     assert numbers == sorted(numbers, reverse=True)
 
 
@@ -251,13 +252,13 @@ def test_a_file_gets_a_patch_to_commit_and_its_proposals_wait_for_it(sqlite_stor
     decided = _decide(setting, accept=None)
     assert (decided["accepted"], len(decided["to_commit"])) == ([], 3)
     (patch,) = decided["patches"]
-    assert "secret" not in patch["diff"]
-    assert "+    expected_chunks: [refunds@2]" in patch["diff"].splitlines()
+    assert "secret" not in present(patch["diff"])
+    assert "+    expected_chunks: [refunds@2]" in present(patch["diff"]).splitlines()
     assert {one["state"] for one in _listed(setting)} == {"proposed"}
     assert setting.run().verdict == "degraded", "nothing is changed before the file is"
     applied = subprocess.run(
         ["git", "apply", "--unsafe-paths", "--directory=/", "-"],  # noqa: S607 - git is what people commit with
-        input=patch["diff"].encode(),
+        input=present(patch["diff"]).encode(),
         cwd=tmp_path,
         capture_output=True,
         check=False,
@@ -305,10 +306,10 @@ def test_chunks_that_became_one_are_one_judgment_of_the_higher_grade(
     setting.library.chunks["manual@0"] = whole
     setting.run()
     (patch,) = _decide(setting, accept=None)["patches"]
-    assert patch["diff"].startswith("--- a/canaries.yaml\n"), "as its repository names it"
+    assert present(patch["diff"]).startswith("--- a/canaries.yaml\n"), "as its repository names it"
     applied = subprocess.run(
         ["git", "apply", "-"],  # noqa: S607 - the same
-        input=patch["diff"].encode(),
+        input=present(patch["diff"]).encode(),
         cwd=repository,
         capture_output=True,
         check=False,

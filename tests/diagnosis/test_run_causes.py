@@ -13,6 +13,7 @@ from app.domain.diagnosis.causes import classify
 from app.domain.diagnosis.reanchoring import is_back
 from app.domain.diagnosis.run_causes import Pair, RunCause, RunCauseKind, read_run_cause, recognise
 from app.domain.diagnosis.values import Case
+from app.domain.diagnosis.views import ReanchorState
 from app.domain.model import Canary, Cause, Judgment, Outcome, Ranking, RuleKind
 from app.domain.probing.retrievers import Scale
 from app.services.detection import baselines
@@ -271,7 +272,7 @@ def test_every_affected_canary_gets_a_proposal_without_a_question_and_all_are_ac
     moved = setting.run()
     assert setting.library.questions() == []
     assert setting.world.shown(moved)["verdict"] == "healthy"
-    waiting = reanchoring.list_all(store, "watch", state=reanchoring.State.PROPOSED, limit=100)
+    waiting = reanchoring.list_all(store, "watch", state=ReanchorState.PROPOSED, limit=100)
     assert {one["key"]: [new["id"] for new in one["proposals"]] for one in waiting} == {
         name: [f"v2-{name}"] for name in TEXTS
     }
@@ -292,7 +293,7 @@ def test_a_few_canaries_are_looked_at_a_run_and_all_in_the_end(
     proposed = []
     for _ in range(3 * len(TEXTS)):
         setting.run()
-        proposed.append(len(reanchoring.list_all(sqlite_store, "watch", state=reanchoring.State.PROPOSED, limit=100)))
+        proposed.append(len(reanchoring.list_all(sqlite_store, "watch", state=ReanchorState.PROPOSED, limit=100)))
     assert proposed[0] <= 3
     assert proposed[-1] == len(TEXTS)
 
@@ -302,8 +303,8 @@ def test_a_passage_that_the_new_cut_splits_is_told_as_re_cut_with_both_parts_pro
     setting.run()
     setting.library.chunks = recut(TEXTS)
     setting.run()
-    assert {key: setting.why(key)["cause"] for key in TEXTS} == dict.fromkeys(TEXTS, "rechunked")
-    waiting = reanchoring.list_all(sqlite_store, "watch", state=reanchoring.State.PROPOSED, limit=100)
+    assert {key: setting.why(key).cause for key in TEXTS} == dict.fromkeys(TEXTS, "rechunked")
+    waiting = reanchoring.list_all(sqlite_store, "watch", state=ReanchorState.PROPOSED, limit=100)
     assert {one["key"] for one in waiting} == set(TEXTS)
     split = {one["key"]: len(one["proposals"]) for one in waiting}
     assert max(split.values()) == 2
@@ -372,7 +373,7 @@ def test_a_proposal_by_document_is_outdated_once_the_document_is_back_below_the_
     setting.run()
     setting.library.chunks = {f"new-{name}#1": text for name, text in TEXTS.items()}
     setting.run()
-    waiting = reanchoring.list_all(sqlite_store, "watch", state=reanchoring.State.PROPOSED, limit=100)
+    waiting = reanchoring.list_all(sqlite_store, "watch", state=ReanchorState.PROPOSED, limit=100)
     assert {one["key"] for one in waiting} == set(TEXTS)
     setting.library.chunks = {f"{name}#1": text for name, text in TEXTS.items()} | copies
     last = setting.run()

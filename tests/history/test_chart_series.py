@@ -271,7 +271,7 @@ def test_scores_of_relevant_and_other_hits_are_counted_in_bins_that_hold_all_of_
     (section,) = [
         one for one in report(alone.store, CHECK, now=alone.clock())["sections"] if one["name"] == "precision"
     ]
-    found = section["histogram"]
+    found = present(section["histogram"])
     assert {kind: sum(counts) for kind, counts in found["counts"].items()} == {"relevant": 8, "other": 8}
     assert (len(found["edges"]), found["edges"][0], found["edges"][-1]) == (21, 0.89, 0.9)
     drawn = quality_charts.histogram(section)

@@ -250,7 +250,7 @@ def test_asking_why_tells_by_events_how_far_it_is(sqlite_store: Store) -> None:
     assert progress == [("progress", {"done": done, "of": 4}) for done in range(5)], (
         "three repeats and one deep question"
     )
-    assert setting.why(KEY)["requested_by"]
+    assert setting.why(KEY).requested_by
     setting.apply([{**one, "min_relevance_score": 0.1} for one in shelf()], owner=API)
     ((name, refused),) = _events(pages.client(accept="text/event-stream").post(path).text)
     assert name == "refused"
@@ -306,18 +306,15 @@ def test_a_cause_of_before_is_not_told_as_the_present_one(sqlite_store: Store) -
 
 
 def test_every_cause_has_advice_and_what_was_not_answered_is_no_rank() -> None:
-    found = {
-        "cause": "retriever_error",
-        "evidence": {
-            "asked": {"repeat": 3, "deep": 1, "known_item": 0, "control": 0},
-            "failed": ["timeout", "timeout", "refused, HTTP 503"],
-            "ranks": {"before": 1, "run": None, "repeats": [2], "deep": None, "known_items": [], "control": None},
-            "returned": {"before": 10, "run": None, "repeats": [10], "deep": None},
-            "score_change": None,
-            "scores_compared": 0,
-        },
+    evidence = {
+        "asked": {"repeat": 3, "deep": 1, "known_item": 0, "control": 0},
+        "failed": ["timeout", "timeout", "refused, HTTP 503"],
+        "ranks": {"before": 1, "run": None, "repeats": [2], "deep": None, "known_items": [], "control": None},
+        "returned": {"before": 10, "run": None, "repeats": [10], "deep": None},
+        "score_change": None,
+        "scores_compared": 0,
     }
-    rows = [(one.asked, one.rank) for one in diagnosis_sentences.probed(found)]
+    rows = [(one.asked, one.rank) for one in diagnosis_sentences.probed(evidence)]
     assert rows == [
         ("When last healthy", "rank 1"),
         ("In the run", "unknown"),
@@ -325,8 +322,8 @@ def test_every_cause_has_advice_and_what_was_not_answered_is_no_rank() -> None:
         ("The query again, 2 times", "not answered"),
         ("The query, far deeper", "not answered"),
     ]
-    assert diagnosis_sentences.findings(found) == ["not answered: timeout, timeout, error response, HTTP 503"]
-    assert diagnosis_sentences.probed({"cause": "missing", "evidence": {}}) == []
+    assert diagnosis_sentences.findings(evidence) == ["not answered: timeout, timeout, error response, HTTP 503"]
+    assert diagnosis_sentences.probed({}) == []
 
 
 # The band

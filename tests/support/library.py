@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.domain.diagnosis.views import DiagnosisView
 from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.retrievers import Ask, Asking
 from app.services.catalog import applying
@@ -133,7 +134,7 @@ class Diagnosed:
         """Do what a worker does after a run."""
         return diagnoses.after_run(self.planner, self.library, ended, clock=self.world.clock, **more)
 
-    def why(self, key: str, slug: str = CHECK) -> dict[str, Any]:
+    def why(self, key: str, slug: str = CHECK) -> DiagnosisView:
         """Read the last diagnosis of a canary."""
         return diagnoses.show(self.world.store, slug, key)
 

@@ -7,13 +7,13 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import msgspec
+from typing_extensions import TypedDict
 
-from app.adapters.catalog.proposals import Decision, Proposals
-from app.adapters.catalog.quality_reports import QualityReport
 from app.adapters.catalog.trials import Trial
 from app.adapters.transport import send_one
 from app.adapters.wire import Request, Response, header_line
 from app.domain.addresses import AddressPolicy
+from app.domain.diagnosis.views import QualityReport, ReanchorDecision, ReanchorView
 from app.domain.errors import (
     CoalmineError,
     ConfigurationError,
@@ -99,21 +99,21 @@ class Server:
         body = json.dumps({} if since is None else {"since": since}).encode()
         return self._rescoring("POST", f"/v1/checks/{quote(check, safe='')}/rescorings", body)
 
-    def reanchors(self, check: str) -> list[Mapping[str, Any]]:
+    def reanchors(self, check: str) -> list[ReanchorView]:
         """Read what is proposed in the place of judgments of a check, oldest first."""
-        found: list[Mapping[str, Any]] = []
+        found: list[ReanchorView] = []
         path, after = f"/v1/checks/{quote(check, safe='')}/reanchors?state=proposed&limit=500", ""
         while True:
-            page = self._reanchoring("GET", path + after, None, Proposals)
+            page = self._reanchoring("GET", path + after, None, _ReanchorPage)
             found += page["items"]
             if not page["next"]:
                 return found[::-1]
             after = f"&after={quote(page['next'], safe='')}"
 
-    def decide_reanchors(self, check: str, wish: Mapping[str, Any]) -> Mapping[str, Any]:
+    def decide_reanchors(self, check: str, wish: Mapping[str, Any]) -> ReanchorDecision:
         """Accept or reject proposals; see `POST /v1/checks/{slug}/reanchors`."""
         path = f"/v1/checks/{quote(check, safe='')}/reanchors"
-        decided: Mapping[str, Any] = self._reanchoring("POST", path, json.dumps(wish).encode(), Decision)
+        decided: ReanchorDecision = self._reanchoring("POST", path, json.dumps(wish).encode(), ReanchorDecision)
         return decided
 
     def _reanchoring(self, method: str, path: str, body: bytes | None, shape: Any) -> Any:
@@ -126,15 +126,13 @@ class Server:
         """Read how far a re-scoring is."""
         return self._rescoring("GET", f"/v1/rescorings/{quote(rescoring_id, safe='')}", None)
 
-    def quality(self, check: str) -> Mapping[str, Any]:
+    def quality(self, check: str) -> QualityReport:
         """Read the quality report of a check, see `GET /v1/checks/{slug}/quality`."""
         answer = self._ask("GET", f"/v1/checks/{quote(check, safe='')}/quality", None)
         try:
-            report: Mapping[str, Any] = json.loads(answer.body)
-            msgspec.convert(report, QualityReport)
+            return msgspec.convert(json.loads(answer.body), QualityReport)
         except (ValueError, RecursionError, msgspec.MsgspecError) as error:
             raise CoalmineError(f"{self._url} did not answer as Coalmine does") from error
-        return report
 
     def _rescoring(self, method: str, path: str, body: bytes | None) -> Mapping[str, Any]:
         try:
@@ -171,6 +169,13 @@ class Server:
             return InvalidInputError(errors or [Problem(message=detail)])
         kind = _ERRORS.get(status, CoalmineError)
         return kind(f"{self._url} answered {status}: {detail}{_HINTS.get(status, '')}")
+
+
+class _ReanchorPage(TypedDict):
+    """A page of proposals."""
+
+    items: list[ReanchorView]
+    next: str | None
 
 
 def _problem(told: Mapping[str, Any]) -> Problem:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Request
 
 from app.api.deps import StoreDep, known_parameters
+from app.domain.diagnosis.views import DiagnosisView
 from app.services.diagnosis import diagnoses
 from app.services.diagnosis.diagnoses import OnDemand
 from app.services.probing.questioning import Told
@@ -21,20 +21,20 @@ DIAGNOSES = CapacityLimiter(2)
 
 
 @router.get("/checks/{slug}/canaries/{key}/diagnosis")
-def get_diagnosis(store: StoreDep, slug: str, key: str) -> dict[str, Any]:
+def get_diagnosis(store: StoreDep, slug: str, key: str) -> DiagnosisView:
     """Show why a canary is as it is, as it was found last: its cause, what speaks for it, what is proposed."""
     return diagnoses.show(store, slug, key)
 
 
 @router.post("/checks/{slug}/canaries/{key}/diagnosis")
-async def post_diagnosis(request: Request, slug: str, key: str) -> dict[str, Any]:
+async def post_diagnosis(request: Request, slug: str, key: str) -> DiagnosisView:
     """Ask the retriever now, about seven times, why a canary is as it was in the newest run; takes a minute at most."""
     return await anyio.to_thread.run_sync(asking(request, slug, key), limiter=DIAGNOSES)
 
 
 def asking(
     request: Request, slug: str, key: str, *, told: Told = lambda _answered, _of: None
-) -> Callable[[], dict[str, Any]]:
+) -> Callable[[], DiagnosisView]:
     """Give what asks about a canary in the name of whoever sent the request, to be called in a thread of its own."""
     state = request.app.state
     on_demand: OnDemand = state.diagnoses

@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from app.api.answers import answers
 from app.api.deps import StoreDep, known_parameters
+from app.domain.diagnosis.views import QualityReport
 from app.formats.diagnosis.quality_reports import quality_markdown
 from app.services.diagnosis import quality_report
 from app.store.engine import Store
@@ -20,7 +21,7 @@ router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_p
 REPORTS = CapacityLimiter(1)
 
 
-@router.get("/checks/{slug}/quality", responses=answers(200, types=("application/json", "text/markdown")))
+@router.get("/checks/{slug}/quality", responses=answers(200, types=("text/markdown",)), response_model=QualityReport)
 async def get_quality(
     store: StoreDep, slug: str, form: Annotated[Literal["json", "markdown"], Query(alias="format")] = "json"
 ) -> Response:

@@ -1,6 +1,6 @@
 """Says what a diagnosis asked and heard: a row per question, the findings in sentences, and what to do about the cause.
 
-It reads the plain diagnosis of `services.diagnosis.diagnoses`, whose ids may be hostile; nothing here is markup.
+It reads the evidence of a diagnosis, whose ids may be hostile; nothing here is markup.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,9 +27,8 @@ class Probed:
     """Hits of the answer; None = not remembered."""
 
 
-def probed(diagnosis: Mapping[str, Any]) -> list[Probed]:
+def probed(evidence: Mapping[str, Any]) -> list[Probed]:
     """List what was asked, after what is remembered, each with where the expected chunk stood."""
-    evidence = diagnosis["evidence"]
     ranks, returned, asked = (evidence.get(name) or {} for name in ("ranks", "returned", "asked"))
     if not ranks:
         return []
@@ -74,14 +73,14 @@ def probed(diagnosis: Mapping[str, Any]) -> list[Probed]:
     return rows
 
 
-def findings(diagnosis: Mapping[str, Any]) -> list[str]:
+def findings(evidence: Mapping[str, Any]) -> list[str]:
     """Say the rest of the evidence in sentences without full stops."""
-    return list(_findings(diagnosis["evidence"]))
+    return list(_findings(evidence))
 
 
-def advice(diagnosis: Mapping[str, Any]) -> str:
+def advice(cause: Cause) -> str:
     """Say what somebody can do about the cause."""
-    return CAUSE_ADVICE[Cause(diagnosis["cause"])]
+    return CAUSE_ADVICE[cause]
 
 
 def _findings(evidence: Mapping[str, Any]) -> Iterator[str]:

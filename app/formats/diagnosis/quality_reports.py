@@ -4,10 +4,11 @@ Keys of canaries, ids and texts of chunks, and names of tags are hostile here: t
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from app.domain.counts import counted
 from app.domain.diagnosis.quality.evidence import Mark
+from app.domain.diagnosis.views import QualityReport, QualitySection
 from app.formats.plain_text import UNDEFINED, Table, plain, shorten, table_markdown
 
 TITLES: Final[Mapping[str, str]] = {
@@ -24,7 +25,7 @@ VERDICTS: Final[Mapping[str, str]] = {Mark.GOOD: "good", Mark.LOOK: "look at thi
 _SHOWN = 80
 
 
-def quality_markdown(report: Mapping[str, Any]) -> str:
+def quality_markdown(report: QualityReport) -> str:
     """Return the report as GitHub-flavoured Markdown: an overview, then each section with numbers and examples."""
     canaries, chunks = report["canaries"], report["chunks"]
     looked = f"{counted(canaries['looked_at'], 'canary')} and {counted(chunks['looked_at'], 'chunk')} looked at"
@@ -39,7 +40,7 @@ def quality_markdown(report: Mapping[str, Any]) -> str:
     return "\n\n".join([table_markdown(table) for table in (*tables, notes) if table.rows]) + "\n"
 
 
-def _overview(report: Mapping[str, Any]) -> Table:
+def _overview(report: QualityReport) -> Table:
     rows = tuple(
         (
             _title(section),
@@ -52,11 +53,11 @@ def _overview(report: Mapping[str, Any]) -> Table:
     return Table(title="Checklist", columns=("point", "verdict", "why", "advice"), rows=rows)
 
 
-def _tables(section: Mapping[str, Any]) -> Iterator[Table]:
+def _tables(section: QualitySection) -> Iterator[Table]:
     title = _title(section)
     numbers = tuple((plain(str(name)), _number(value)) for name, value in section["numbers"].items())
     yield Table(title=title, columns=("number", "value"), rows=numbers)
-    groups: Mapping[str, Mapping[str, Any]] = section["groups"]
+    groups = section["groups"]
     names = list(dict.fromkeys(name for numbers in groups.values() for name in numbers))
     yield Table(
         title=f"{title} by group",
@@ -72,12 +73,9 @@ def _tables(section: Mapping[str, Any]) -> Iterator[Table]:
         columns=("canary", "chunk", "what", "text"),
         rows=tuple(
             (
-                *[
-                    shorten(str(one[name]), _SHOWN) if one[name] is not None else UNDEFINED
-                    for name in ("canary", "chunk")
-                ],
-                plain(str(one["told"])),
-                shorten(str(one["text"]), _SHOWN) if one["text"] is not None else UNDEFINED,
+                *[UNDEFINED if name is None else shorten(name, _SHOWN) for name in (one["canary"], one["chunk"])],
+                plain(one["told"]),
+                UNDEFINED if one["text"] is None else shorten(one["text"], _SHOWN),
             )
             for one in section["examples"]
         ),
@@ -85,7 +83,7 @@ def _tables(section: Mapping[str, Any]) -> Iterator[Table]:
     )
 
 
-def _title(section: Mapping[str, Any]) -> str:
+def _title(section: QualitySection) -> str:
     return TITLES.get(section["name"], plain(str(section["name"])))
 
 

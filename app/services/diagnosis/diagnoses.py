@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 from app.domain.diagnosis.causes import classify
 from app.domain.diagnosis.questions import questions
 from app.domain.diagnosis.values import Diagnosis, Reanchor
+from app.domain.diagnosis.views import DiagnosisView, ReanchorState
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
-from app.domain.model import Answer, Judgment, RunStatus, Verdict
+from app.domain.model import Answer, Cause, Judgment, RunStatus, Verdict
 from app.domain.probing.retrievers import Probe
 from app.domain.runs.run_inputs import RunInputs
 from app.formats.catalog.canary_documents import JudgmentDocument
@@ -119,7 +120,7 @@ def release(store: Store, run_id: int, *, now: datetime) -> int:
         return stored.release_deliveries(connection, run_id, to_us(now))
 
 
-def show(store: Store, slug: str, key: str) -> dict[str, Any]:
+def show(store: Store, slug: str, key: str) -> DiagnosisView:
     """Read the last diagnosis of a canary. Raises NotFoundError where there is none."""
     with store.read() as connection:
         check = find_check(connection, slug)
@@ -151,7 +152,7 @@ class OnDemand:
         by: str,
         clock: Callable[[], datetime],
         told: Told = lambda _answered, _of: None,
-    ) -> dict[str, Any]:
+    ) -> DiagnosisView:
         """Ask the retriever now why a canary is as it was in the newest run; stores and gives the diagnosis.
 
         `told` hears of each answer as it comes. Raises NotFoundError, and ConflictError where no run tells, where
@@ -170,7 +171,7 @@ class OnDemand:
 
 def _on_demand(
     planner: Planner, probe: Probe, slug: str, key: str, *, by: str, clock: Callable[[], datetime], told: Told
-) -> dict[str, Any]:
+) -> DiagnosisView:
     store = planner.store
     with store.read() as connection:
         run, inputs, position = _newest(planner, connection, slug, key)
@@ -306,8 +307,8 @@ def _propose(connection: Connection, run: RunRow, one: Subject, found: Reanchor,
     ]
     if any(list(row.proposals) == proposals for row in earlier):
         return
-    waiting = [row.id for row in earlier if row.state == reanchoring.State.PROPOSED]
-    stored.decide_reanchors(connection, waiting, state=reanchoring.State.OUTDATED, at=at, by=None)
+    waiting = [row.id for row in earlier if row.state == ReanchorState.PROPOSED]
+    stored.decide_reanchors(connection, waiting, state=ReanchorState.OUTDATED, at=at, by=None)
     stored.propose(
         connection,
         diagnosis_id=diagnosis_id,
@@ -332,25 +333,25 @@ def _document(judgment: Judgment) -> JudgmentDocument:
     return JudgmentDocument(id=judgment.id, document=judgment.document, text=judgment.text, grade=judgment.grade)
 
 
-def _shape(connection: Connection, slug: str, key: str, found: DiagnosisRow) -> dict[str, Any]:
+def _shape(connection: Connection, slug: str, key: str, found: DiagnosisRow) -> DiagnosisView:
     evidence = dict(found.evidence)
     proposed = [
         row
         for row in stored.proposals_of(connection, [found.canary_id], ("proposed",))
         if row.check_id == found.check_id
     ]
-    return {
-        "id": str(found.id),
-        "check": slug,
-        "key": key,
-        "run_id": str(found.run_id),
-        "at": shapes.time_text(found.at),
-        "requested_by": found.requested_by,
-        "cause": found.cause,
-        "reason": found.reason,
-        "persistent": evidence.pop("persistent", None),
-        "rank_before": evidence.pop("rank_before", None),
-        "rank_now": evidence.pop("rank_now", None),
-        "evidence": evidence,
-        "reanchors": [str(row.id) for row in proposed],
-    }
+    return DiagnosisView(
+        id=str(found.id),
+        check=slug,
+        key=key,
+        run_id=str(found.run_id),
+        at=shapes.time_text(found.at),
+        requested_by=found.requested_by,
+        cause=Cause(found.cause),
+        reason=found.reason,
+        persistent=evidence.pop("persistent", None),
+        rank_before=evidence.pop("rank_before", None),
+        rank_now=evidence.pop("rank_now", None),
+        evidence=evidence,
+        reanchors=[str(row.id) for row in proposed],
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from app.domain.catalog.suite_power import reach
 from app.domain.counts import counted
@@ -16,6 +16,7 @@ from app.domain.diagnosis.quality.recall import recall
 from app.domain.diagnosis.quality.suite import suite_reach
 from app.domain.diagnosis.quality.trend import DAYS, slow_drift
 from app.domain.diagnosis.quality.vocabulary import vocabulary
+from app.domain.diagnosis.views import QualityReport, QualitySection
 from app.domain.errors import NotFoundError
 from app.domain.model import Canary
 from app.domain.runs.evaluation import Yardstick
@@ -68,7 +69,7 @@ def report(
     now: datetime,
     most_canaries: int = MOST_CANARIES,
     most_characters: int = MOST_CHARACTERS,
-) -> dict[str, Any]:
+) -> QualityReport:
     """Go through the checklist for a check, by what each canary last got; of many canaries a sample is looked at.
 
     So it is of few canaries with very long texts, at least one; the notes say so. That bounds time and memory whatever
@@ -207,10 +208,10 @@ def _notes(evidence: _Evidence) -> list[str]:
     return notes
 
 
-def _shape(section: Section) -> dict[str, Any]:
+def _shape(section: Section) -> QualitySection:
     return {
         "name": section.name,
-        "verdict": str(section.mark),
+        "verdict": section.mark,
         "reason": section.reason,
         "numbers": _numbers(section.numbers),
         "groups": {name: _numbers(numbers) for name, numbers in section.groups.items()},

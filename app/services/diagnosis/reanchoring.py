@@ -8,10 +8,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from app.domain.diagnosis.views import (
+    FilePatch,
+    ReanchorDecision,
+    ReanchorOutcome,
+    ReanchorState,
+    ReanchorView,
+    StoredJudgment,
+)
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.canary_export import write_canary_file
 from app.formats.catalog.canary_files import Documents
@@ -41,22 +48,13 @@ _PAGE = 200
 _LARGEST_FILE = 20_000_000
 
 
-class State(StrEnum):
-    """What has become of a proposal."""
-
-    PROPOSED = "proposed"
-    ACCEPTED = "accepted"
-    REJECTED = "rejected"
-    OUTDATED = "outdated"
-
-
 Wanted = Collection[int] | None
 """Proposals by id; None = all that wait for an answer."""
 
 
 def decide(
     store: Store, slug: str, *, accept: Wanted = (), reject: Wanted = (), by: str, now: datetime
-) -> dict[str, Any]:
+) -> ReanchorDecision:
     """Accept or reject proposals of a check, all of them in one transaction.
 
     Gives `accepted`, `rejected` and `outdated` (the judgment is not there any more), those that wait for their files
@@ -92,27 +90,27 @@ class _Decision:
     accepted: Sequence[ReanchorRow]
     rejected: Sequence[ReanchorRow]
     in_files: Sequence[ReanchorRow]
-    ended: Mapping[State, Sequence[int]]
+    ended: Mapping[ReanchorState, Sequence[int]]
     """Ids of those that got their answer from their canaries meanwhile, of others of the check too."""
 
-    def decided(self, by: str) -> list[tuple[State, list[int], str | None]]:
+    def decided(self, by: str) -> list[tuple[ReanchorState, list[int], str | None]]:
         """List what is to be written of proposals: state, ids and who said so."""
-        mine = [(State.ACCEPTED, self.accepted), (State.REJECTED, self.rejected)]
+        mine = [(ReanchorState.ACCEPTED, self.accepted), (ReanchorState.REJECTED, self.rejected)]
         return [
             *((state, [row.id for row in rows], by) for state, rows in mine),
             *((state, list(ids), None) for state, ids in self.ended.items()),
         ]
 
-    def shape(self) -> dict[str, Any]:
+    def shape(self) -> ReanchorDecision:
         """Shape it for whoever decided."""
-        outdated = [row for row in self.chosen if row.state == State.OUTDATED]
+        outdated = [row for row in self.chosen if row.state == ReanchorState.OUTDATED]
         decided = {row.id for row in [*self.accepted, *self.rejected, *self.in_files, *outdated]}
         return {
-            "accepted": [_told(row, State.ACCEPTED) for row in self.accepted],
-            "rejected": [_told(row, State.REJECTED) for row in self.rejected],
-            "outdated": [_told(row, State.OUTDATED) for row in outdated],
-            "to_commit": [_told(row, State.PROPOSED) for row in self.in_files],
-            "unchanged": [_told(row, State(row.state)) for row in self.chosen if row.id not in decided],
+            "accepted": [_told(row, ReanchorState.ACCEPTED) for row in self.accepted],
+            "rejected": [_told(row, ReanchorState.REJECTED) for row in self.rejected],
+            "outdated": [_told(row, ReanchorState.OUTDATED) for row in outdated],
+            "to_commit": [_told(row, ReanchorState.PROPOSED) for row in self.in_files],
+            "unchanged": [_told(row, ReanchorState(row.state)) for row in self.chosen if row.id not in decided],
             "patches": _patches(self.suite_slug, self.known, self.in_files),
         }
 
@@ -122,11 +120,11 @@ def _plan(connection: Connection, slug: str, accept: Wanted, reject: Wanted) -> 
     check = require(definitions.find_definition(connection, "check", slug), f"check '{slug}'")
     suite_slug = str(check.body["suite"])
     suite = require(definitions.find_definition(connection, "suite", suite_slug), f"suite '{suite_slug}'")
-    newest = diagnoses.list_reanchors(connection, check.id, state=State.PROPOSED, limit=_MOST)
+    newest = diagnoses.list_reanchors(connection, check.id, state=ReanchorState.PROPOSED, limit=_MOST)
     rows = _chosen(connection, check.id, slug, accept, reject)  # they may be beyond the newest
     known = _in_force(connection, suite_slug, {row.canary_id for row in [*newest, *rows]})
     chosen = [_as_it_stands(row, known) for row in rows]
-    waiting = [row for row in chosen if row.state == State.PROPOSED]
+    waiting = [row for row in chosen if row.state == ReanchorState.PROPOSED]
     taken = [row for row in waiting if accept is None or row.id in accept]
     here = [row for row in taken if not owned_by_file(known[row.canary_id])]
     return _Decision(
@@ -143,8 +141,8 @@ def _plan(connection: Connection, slug: str, accept: Wanted, reject: Wanted) -> 
 
 
 def list_all(
-    store: Store, slug: str, *, state: State | None, before: int | None = None, limit: int
-) -> list[dict[str, Any]]:
+    store: Store, slug: str, *, state: ReanchorState | None, before: int | None = None, limit: int
+) -> list[ReanchorView]:
     """List the proposals of a check, newest first, those with an id below `before`.
 
     One that waits is shown as accepted or outdated once its canary says so, whoever changed it.
@@ -153,7 +151,7 @@ def list_all(
         check = find_check(connection, slug)
         suite_slug = str(check.body["suite"])
         known: dict[int, CanaryRow] = {}
-        found: list[tuple[ReanchorRow, State]] = []
+        found: list[tuple[ReanchorRow, ReanchorState]] = []
         for stored in _stored_as(state):
             below, enough = before, len(found) + limit
             while len(found) < enough:
@@ -168,11 +166,11 @@ def list_all(
     return [_shape(row, now, known) for row, now in found[:limit]]
 
 
-def _stored_as(state: State | None) -> Sequence[State | None]:
+def _stored_as(state: ReanchorState | None) -> Sequence[ReanchorState | None]:
     """List the states in the database of what is in a state; what waits there may have got its answer meanwhile."""
     if state is None:
         return (None,)
-    return (state, State.PROPOSED) if state in {State.ACCEPTED, State.OUTDATED} else (state,)
+    return (state, ReanchorState.PROPOSED) if state in {ReanchorState.ACCEPTED, ReanchorState.OUTDATED} else (state,)
 
 
 def _in_force(connection: Connection, suite_slug: str, ids: Collection[int]) -> Mapping[int, CanaryRow]:
@@ -183,15 +181,15 @@ def _in_force(connection: Connection, suite_slug: str, ids: Collection[int]) -> 
 
 def settle(connection: Connection, check_id: int, suite_slug: str, *, at: int) -> None:
     """End the proposals of a check to which its canaries in force gave the answer meanwhile."""
-    waiting = diagnoses.list_reanchors(connection, check_id, state=State.PROPOSED, limit=_MOST)
+    waiting = diagnoses.list_reanchors(connection, check_id, state=ReanchorState.PROPOSED, limit=_MOST)
     known = _in_force(connection, suite_slug, {row.canary_id for row in waiting})
     for state, ids in _ended(waiting, known).items():
         diagnoses.decide_reanchors(connection, ids, state=state, at=at, by=None)
 
 
-def _ended(rows: Iterable[ReanchorRow], known: Mapping[int, CanaryRow]) -> Mapping[State, Sequence[int]]:
+def _ended(rows: Iterable[ReanchorRow], known: Mapping[int, CanaryRow]) -> Mapping[ReanchorState, Sequence[int]]:
     """List the ids of those of these proposals that got their answer meanwhile, by what it was."""
-    ended: dict[State, list[int]] = defaultdict(list)
+    ended: dict[ReanchorState, list[int]] = defaultdict(list)
     for row in rows:
         now = _standing(row, known.get(row.canary_id))
         if now != row.state:
@@ -208,7 +206,7 @@ def _chosen(connection: Connection, check_id: int, slug: str, accept: Wanted, re
     if accept is None or reject is None:
         if (accept is None and reject is None) or accept or reject:
             raise InvalidInputError([Problem(message="say `all` of one of them, and leave the other out")])
-        rows = diagnoses.list_reanchors(connection, check_id, state=State.PROPOSED, limit=_MOST)
+        rows = diagnoses.list_reanchors(connection, check_id, state=ReanchorState.PROPOSED, limit=_MOST)
         return rows[::-1]
     problems = [Problem(path="reject", message=f"'{one}' is accepted too") for one in sorted({*accept} & {*reject})]
     rows = diagnoses.find_reanchors(connection, check_id, [*accept, *reject])
@@ -240,17 +238,17 @@ def _by_canary(rows: Iterable[ReanchorRow]) -> dict[int, dict[str, list[Judgment
     return wanted
 
 
-def _standing(row: ReanchorRow, canary: CanaryRow | None) -> State:
+def _standing(row: ReanchorRow, canary: CanaryRow | None) -> ReanchorState:
     """Say how a proposal stands, given its canary in force."""
-    if row.state != State.PROPOSED:
-        return State(row.state)
+    if row.state != ReanchorState.PROPOSED:
+        return ReanchorState(row.state)
     if canary is None:
-        return State.OUTDATED
+        return ReanchorState.OUTDATED
     listed = {judgment_name(_document(chunk)) for chunk in canary.body["expected_chunks"]}
     if judgment_name(_document(row.judgment)) in listed:
-        return State.PROPOSED
+        return ReanchorState.PROPOSED
     proposed = {judgment_name(one) for one in _documents(row)}
-    return State.ACCEPTED if proposed <= listed else State.OUTDATED
+    return ReanchorState.ACCEPTED if proposed <= listed else ReanchorState.OUTDATED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +260,7 @@ class _InFile:
     wanted: Mapping[str, Sequence[JudgmentDocument]]
 
 
-def _patches(suite: str, known: Mapping[int, CanaryRow], rows: Sequence[ReanchorRow]) -> list[dict[str, Any]]:
+def _patches(suite: str, known: Mapping[int, CanaryRow], rows: Sequence[ReanchorRow]) -> list[FilePatch]:
     """Write what is to be committed, file by file: a diff where the file can be read here, else its canaries anew."""
     files: dict[str, list[_InFile]] = defaultdict(list)
     for canary_id, wanted in _by_canary(rows).items():
@@ -325,15 +323,15 @@ def _yaml(suite: str, changed: Sequence[_InFile]) -> str:
     return write_canary_file(Documents(suites=(SuiteDocument(slug=suite, canaries=tuple(canaries)),)))
 
 
-def _shape(row: ReanchorRow, state: State, known: Mapping[int, CanaryRow]) -> dict[str, Any]:
+def _shape(row: ReanchorRow, state: ReanchorState, known: Mapping[int, CanaryRow]) -> ReanchorView:
     canary = known.get(row.canary_id)
     return {
         **_told(row, state),
         "query": canary.body["query"] if canary is not None else None,
         "managed_by": canary.managed_by if canary is not None else None,
         "source": canary.source if canary is not None else None,
-        "judgment": dict(row.judgment),
-        "proposals": [dict(one) for one in row.proposals],
+        "judgment": _stored(row.judgment),
+        "proposals": [_stored(one) for one in row.proposals],
         "old_text": None if row.texts is None else row.texts["old"],
         "new_texts": None if row.texts is None else row.texts["new"],
         "similarity": shapes.number(row.similarity),
@@ -343,8 +341,17 @@ def _shape(row: ReanchorRow, state: State, known: Mapping[int, CanaryRow]) -> di
     }
 
 
-def _told(row: ReanchorRow, state: State) -> dict[str, Any]:
-    return {"id": str(row.id), "key": row.key, "state": str(state)}
+def _told(row: ReanchorRow, state: ReanchorState) -> ReanchorOutcome:
+    return {"id": str(row.id), "key": row.key, "state": state}
+
+
+def _stored(judgment: Mapping[str, Any]) -> StoredJudgment:
+    return {
+        "id": judgment["id"],
+        "document": judgment["document"],
+        "text": judgment["text"],
+        "grade": judgment["grade"],
+    }
 
 
 def _document(judgment: Any) -> JudgmentDocument:

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping
 
 from app.domain.diagnosis.reanchoring import is_back
+from app.domain.diagnosis.views import ReanchorState
 from app.domain.model import Judgment, Ranking
-from app.services.diagnosis.reanchoring import State
 from app.store.diagnosis import diagnoses
 from app.store.diagnosis.diagnoses import ReanchorRow
 from app.store.engine import Connection
@@ -40,13 +40,15 @@ def _outdate(connection: Connection, check_id: int, seen: Mapping[int, Ranking],
         row.id for row in _proposed(connection, check_id) if (one := seen.get(row.canary_id)) and _is_back(row, one)
     ]
     if back:
-        diagnoses.decide_reanchors(connection, back, state=State.OUTDATED, at=at, by=None)
+        diagnoses.decide_reanchors(connection, back, state=ReanchorState.OUTDATED, at=at, by=None)
 
 
 def _proposed(connection: Connection, check_id: int) -> Iterator[ReanchorRow]:
     """Read all proposals that wait, newest first: of a large suite there is one for nearly every canary."""
     below: int | None = None
-    while rows := diagnoses.list_reanchors(connection, check_id, state=State.PROPOSED, before=below, limit=_PAGE):
+    while rows := diagnoses.list_reanchors(
+        connection, check_id, state=ReanchorState.PROPOSED, before=below, limit=_PAGE
+    ):
         yield from rows
         if len(rows) < _PAGE:
             return

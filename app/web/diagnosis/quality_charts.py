@@ -1,8 +1,10 @@
 """The pictures of the quality page as numbers for SVG: nothing is styled here, and nothing is fetched."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from app.domain.diagnosis.views import QualitySection
 
 WIDTH: Final = 600
 HEIGHT: Final = 130
@@ -39,9 +41,9 @@ class Depths:
     """Of whom, how many canaries these are, and the shares."""
 
 
-def histogram(section: Mapping[str, Any]) -> Histogram | None:
+def histogram(section: QualitySection) -> Histogram | None:
     """Draw how the scores of relevant hits and of all others lie beside each other; None where there are none."""
-    found = section["histogram"]
+    found = section.get("histogram")
     if found is None:
         return None
     edges, kinds = found["edges"], list(found["counts"])
@@ -65,10 +67,10 @@ def histogram(section: Mapping[str, Any]) -> Histogram | None:
         f"Scores from {edges[0]:.3g} to {edges[-1]:.3g}: relevant hits have a median of "
         f"{numbers['relevant_median']:.3g}, all others of {numbers['other_median']:.3g}"
     )
-    return Histogram(bars=bars, least=edges[0], most=edges[-1], told=told)
+    return Histogram(bars=bars, least=edges[0] or 0.0, most=edges[-1] or 0.0, told=told)
 
 
-def depths(section: Mapping[str, Any]) -> Depths | None:
+def depths(section: QualitySection) -> Depths | None:
     """Lay out the shares of canaries that found what they expect, by depth; None where nothing was expected."""
     names = [name for name in section["numbers"] if name.startswith("found@")]
     if not names:
@@ -77,5 +79,7 @@ def depths(section: Mapping[str, Any]) -> Depths | None:
     rows += [(name, numbers) for name, numbers in section["groups"].items()] if len(section["groups"]) > 1 else []
     return Depths(
         depths=[name.partition("@")[2] for name in names],
-        rows=[(name, numbers["canaries"], [numbers[depth] for depth in names]) for name, numbers in rows],
+        rows=[
+            (name, int(numbers["canaries"] or 0), [numbers[depth] or 0.0 for depth in names]) for name, numbers in rows
+        ],
     )

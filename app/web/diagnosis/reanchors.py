@@ -1,6 +1,6 @@
 """The page on which somebody says what took the place of chunks that were renamed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,9 +11,9 @@ from fastapi.responses import HTMLResponse
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep
 from app.domain.diagnosis.text_overlap import parts_held
+from app.domain.diagnosis.views import ReanchorDecision, ReanchorState, ReanchorView
 from app.domain.errors import InvalidInputError, Problem
 from app.services.diagnosis import reanchoring
-from app.services.diagnosis.reanchoring import State
 from app.store.engine import Store
 from app.web.forms import read_form
 from app.web.rendering import render
@@ -65,14 +65,14 @@ def _reanchors(
     store: Store,
     slug: str,
     *,
-    decided: Mapping[str, Any] | None = None,
+    decided: ReanchorDecision | None = None,
     problems: tuple[Problem, ...] = (),
     status: int = 200,
 ) -> HTMLResponse:
-    found = reanchoring.list_all(store, slug, state=State.PROPOSED, limit=_PROPOSALS + 1)
+    found = reanchoring.list_all(store, slug, state=ReanchorState.PROPOSED, limit=_PROPOSALS + 1)
     past = [
         one
-        for state in (State.ACCEPTED, State.REJECTED, State.OUTDATED)
+        for state in (ReanchorState.ACCEPTED, ReanchorState.REJECTED, ReanchorState.OUTDATED)
         for one in reanchoring.list_all(store, slug, state=state, limit=_DECIDED)
     ]
     return render(
@@ -88,7 +88,7 @@ def _reanchors(
     )
 
 
-def _sides(proposal: Mapping[str, Any]) -> dict[str, Any] | None:
+def _sides(proposal: ReanchorView) -> dict[str, Any] | None:
     """Split the old and the new texts into what both hold and what only one does; None where they were not kept."""
     old, new = proposal["old_text"], proposal["new_texts"]
     if old is None or new is None:

@@ -17,6 +17,7 @@ from app.api.deps import StoreDep, VaultDep
 from app.api.diagnosis.diagnoses import DIAGNOSES, asking
 from app.api.probing.trying import TRIES
 from app.api.schemas import BaselineRequest
+from app.domain.diagnosis.views import DiagnosisView
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.formats.diagnosis import diagnosis_sentences
 from app.formats.validation_messages import parse_document
@@ -131,11 +132,11 @@ def _canary(
         definition=detail.definition,
         band=band(detail.history, detail.gaps, now),
         diagnosis=found,
-        stands=found is not None and _stands(int(found["run_id"]), detail),
-        probed=diagnosis_sentences.probed(found) if found else [],
-        findings=diagnosis_sentences.findings(found) if found else [],
-        advice=diagnosis_sentences.advice(found) if found else "",
-        evidence=json.dumps(found["evidence"], indent=2, ensure_ascii=False) if found else "",
+        stands=found is not None and _stands(int(found.run_id), detail),
+        probed=diagnosis_sentences.probed(found.evidence) if found else [],
+        findings=diagnosis_sentences.findings(found.evidence) if found else [],
+        advice=diagnosis_sentences.advice(found.cause) if found else "",
+        evidence=json.dumps(found.evidence, indent=2, ensure_ascii=False) if found else "",
         trial=None if trial is None else _against(trial, detail),
         refused=refused,
     )
@@ -159,7 +160,7 @@ def _against(trial: Mapping[str, Any], detail: CanaryDetail) -> dict[str, Any]:
     return {**trial, "hits": hits}
 
 
-def _last_diagnosis(store: Store, slug: str, key: str) -> dict[str, Any] | None:
+def _last_diagnosis(store: Store, slug: str, key: str) -> DiagnosisView | None:
     try:
         return diagnoses.show(store, slug, key)
     except NotFoundError:

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from app.api.deps import StoreDep
 from app.domain.alerts.advice import CAUSE_ADVICE
+from app.domain.diagnosis.views import ReanchorState
 from app.domain.model import Cause
 from app.domain.runs.measures import RECALL_BY
 from app.formats.alerts.rule_documents import rules_in_force
@@ -21,7 +22,6 @@ from app.services.alerts import rule_explanations
 from app.services.catalog import suite_power
 from app.services.detection import baselines, suggested_rules
 from app.services.diagnosis import reanchoring
-from app.services.diagnosis.reanchoring import State
 from app.services.history import charts, check_details
 from app.web.banners import banners_of
 from app.web.history.badges import badge_of, draw
@@ -56,7 +56,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
         k=k,
         baseline=baselines.show(store, slug),
         suggested=None if detail.line.archived else suggested_rules.suggest(store, slug),
-        proposed=bool(reanchoring.list_all(store, slug, state=State.PROPOSED, limit=1)),
+        proposed=bool(reanchoring.list_all(store, slug, state=ReanchorState.PROPOSED, limit=1)),
         why=None if detail.line.archived else rule_explanations.explain(store, slug, now=now),
         words={rule.key: rule_in_words(rule) for rule in rules},
         fleet=detail.fleet,

@@ -1,0 +1,158 @@
+"""What is shown of diagnoses, of judgments to re-anchor, and of the quality of retrieval.
+
+A quality report and a decision may come from another service too, so they are typed as the documents they are there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from typing_extensions import TypedDict
+
+from app.domain.diagnosis.quality.evidence import Mark
+from app.domain.model import Cause
+from app.domain.views import TimeText
+
+Numbers: TypeAlias = Mapping[str, int | float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisView:
+    """Why a canary of a check is as it is, as it was found last."""
+
+    id: str
+    check: str
+    key: str
+    run_id: str
+    at: TimeText
+    requested_by: str | None
+    """None where it was asked after a run."""
+    cause: Cause
+    reason: str
+    persistent: bool | None
+    """Whether it was still so when asked again; None = nothing could be asked."""
+    rank_before: int | None
+    rank_now: int | None
+    evidence: Mapping[str, Any]
+    """What speaks for the cause; each cause has evidence of its own."""
+    reanchors: Sequence[str]
+    """Proposals that wait for an answer, by id."""
+
+
+class ReanchorState(StrEnum):
+    """What has become of a proposal."""
+
+    PROPOSED = "proposed"
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    OUTDATED = "outdated"
+
+
+class StoredJudgment(TypedDict):
+    """A judgment as canary files write it."""
+
+    id: str | None
+    document: str | None
+    text: str | None
+    grade: int
+
+
+class ReanchorOutcome(TypedDict):
+    """A proposal, and what has become of it."""
+
+    id: str
+    key: str
+    state: ReanchorState
+
+
+class ReanchorView(ReanchorOutcome):
+    """What is proposed in the place of a judgment whose chunk was renamed."""
+
+    query: str | None
+    managed_by: str | None
+    source: str | None
+    judgment: StoredJudgment
+    proposals: Sequence[StoredJudgment]
+    old_text: str | None
+    new_texts: Sequence[str] | None
+    similarity: float | None
+    created_at: TimeText
+    decided_at: TimeText | None
+    decided_by: str | None
+
+
+class FilePatch(TypedDict):
+    """What is to be committed for the canaries of one file: a diff, or its canaries anew where it cannot be read."""
+
+    file: str | None
+    canaries: Sequence[str]
+    diff: str | None
+    yaml: str
+
+
+class ReanchorDecision(TypedDict):
+    """What became of the proposals somebody decided about."""
+
+    accepted: Sequence[ReanchorOutcome]
+    rejected: Sequence[ReanchorOutcome]
+    outdated: Sequence[ReanchorOutcome]
+    to_commit: Sequence[ReanchorOutcome]
+    unchanged: Sequence[ReanchorOutcome]
+    patches: Sequence[FilePatch]
+
+
+class QualityExample(TypedDict):
+    """A case in point."""
+
+    canary: str | None
+    chunk: str | None
+    told: str
+    text: str | None
+
+
+class QualityHistogram(TypedDict):
+    """How many of each kind fall between two edges and the next, the last edge included."""
+
+    edges: Sequence[float | None]
+    counts: Mapping[str, Sequence[int]]
+
+
+class QualitySection(TypedDict):
+    """One point of the checklist."""
+
+    name: str
+    verdict: Mark
+    reason: str
+    numbers: Numbers
+    groups: Mapping[str, Numbers]
+    examples: Sequence[QualityExample]
+    advice: str | None
+    histogram: QualityHistogram | None
+
+
+class ChunksLookedAt(TypedDict):
+    """How many chunks a report is of."""
+
+    looked_at: int
+
+
+class CanariesLookedAt(ChunksLookedAt):
+    """How many canaries a report is of."""
+
+    total: int
+    measured: int
+
+
+class QualityReport(TypedDict):
+    """The checklist of retrieval quality for a check."""
+
+    check: str
+    run: str
+    at: TimeText | None
+    k: int
+    fetch_k: int
+    canaries: CanariesLookedAt
+    chunks: ChunksLookedAt
+    notes: Sequence[str]
+    sections: Sequence[QualitySection]
