@@ -76,7 +76,7 @@ def try_(  # noqa: PLR0913 - options of a command
         wish = {"query": query, "k": k, "suggest": suggest, **({} if body is None else {"answer": body})}
         if url is not None:
             wish["retriever"] = {"url": url}
-        trial = server_at(server).try_retriever(_named(paths, retriever), wish)
+        trial: Mapping[str, Any] = server_at(server).try_retriever(_named(paths, retriever), wish)
     else:
         document = _chosen(paths, retriever)
         document = document if url is None else document.at(url)

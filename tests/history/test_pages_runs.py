@@ -282,12 +282,12 @@ def measure(before: float | None, now: float | None, **paired: Any) -> dict[str,
         ),
     ],
 )
-def test_a_difference_is_said_in_words(name: str, given: dict[str, Any], expected: Said) -> None:
+def test_a_difference_is_said_in_words(name: str, given: Any, expected: Said) -> None:
     assert said(name, given) == expected
 
 
 def test_a_difference_over_fewer_canaries_says_so() -> None:
-    given = measure(0.9, 0.8, low=-0.3, high=-0.1, p=0.001)
+    given: Any = measure(0.9, 0.8, low=-0.3, high=-0.1, p=0.001)
     given["paired"] |= {"difference": -0.2, "canaries": 12}
     assert said("coverage", given).chance.startswith(
         "over 12 canaries that both asked, where it differs by -0.200, 95 %"

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from app.store.engine import Store
 from tests.support.embedders import FakeModel, constant, rounded
 from tests.support.fakes import answered, hits
 from tests.support.http_servers import HANG, Peer, Reply, Seen, peer, reply
+from tests.support.present import present
 from tests.support.world import RETRIEVER, World, canary, page
 
 SLUG = "search"
@@ -207,10 +208,10 @@ def test_an_unreachable_embedder_is_its_own_outcome(watch: Watch, answer: Reply,
 def test_an_embedder_that_fails_at_first_is_learned_when_it_answers(watch: Watch) -> None:
     watch.model.answer = lambda _: reply(b"", 503)
     assert watch.found()["outcome"] == "refused"
-    assert embedding_canaries.show(watch.world.store, SLUG)["reference"] is None
+    assert embedding_canaries.show(watch.world.store, SLUG).reference is None
     watch.model.answer = lambda _: None
     assert watch.found()["kind"] == "same"
-    assert embedding_canaries.show(watch.world.store, SLUG)["reference"]["texts"] == 9
+    assert present(embedding_canaries.show(watch.world.store, SLUG).reference).texts == 9
 
 
 def test_a_changed_embedder_is_said_also_of_a_run_that_measured_nothing(watch: Watch) -> None:
@@ -290,7 +291,7 @@ def test_a_retriever_without_an_embedder_has_nothing_to_find(store: Store) -> No
     assert world.run().embedder is None
     embedding_canaries.accept(store, SLUG)
     shown = embedding_canaries.show(store, SLUG)
-    assert {name for name, value in shown.items() if value is not None} == {"retriever"}
+    assert {name for name, value in asdict(shown).items() if value is not None} == {"retriever"}
     with pytest.raises(NotFoundError, match="there is no retriever 'nothing'"):
         embedding_canaries.show(store, "nothing")
 
@@ -309,10 +310,10 @@ def test_what_is_known_of_an_embedder_is_shown_with_since_when(watch: Watch) -> 
     watch.model.model = "two"
     third, fourth = watch.world.run(), watch.world.run()
     shown = embedding_canaries.show(watch.world.store, SLUG)
-    assert (shown["retriever"], shown["model"]) == (SLUG, "m")
-    assert (shown["reference"]["run"], shown["reference"]["dimensions"]) == (str(first.id), 64)
-    assert (shown["run"], shown["since_run"]) == (str(fourth.id), str(third.id))
-    assert shown["finding"] == watch.found(fourth)
+    assert (shown.retriever, shown.model) == (SLUG, "m")
+    assert (present(shown.reference).run, present(shown.reference).dimensions) == (str(first.id), 64)
+    assert (shown.run, shown.since_run) == (str(fourth.id), str(third.id))
+    assert shown.finding == watch.found(fourth)
     assert watch.found(second)["kind"] == "same"
 
 

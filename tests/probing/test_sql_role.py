@@ -8,6 +8,7 @@ import pytest
 
 from app.adapters.probing.sql_probe import SUPERUSER, SqlProbe
 from app.domain.addresses import retriever_policy
+from app.domain.probing.views import TrialView
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.validation_messages import parse_document
 from app.services.probing.trying import try_retriever
@@ -42,7 +43,7 @@ def test_the_role_of_the_page_reads_the_chunks(docs: Database) -> None:
 def test_a_trial_as_a_superuser_says_so_and_one_as_the_role_of_the_page_does_not(docs: Database) -> None:
     docs.owner.execute(f"CREATE ROLE root_like SUPERUSER LOGIN PASSWORD '{PASSWORD}'")
 
-    def trial(user: str, **changes: Any) -> dict[str, Any]:
+    def trial(user: str, **changes: Any) -> TrialView:
         auth = {"kind": "basic", "user": user, "password": PASSWORD}
         sql = {
             "sql": "SELECT id, text, source AS document, 1.0 AS score FROM public.chunks WHERE text <> :query LIMIT :k"

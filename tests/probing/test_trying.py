@@ -14,6 +14,7 @@ from app.adapters.probing.pasted_answers import read_pasted
 from app.config import Settings
 from app.domain.errors import InvalidInputError
 from app.domain.model import Answer, Exchange, Outcome
+from app.domain.probing.views import TrialView
 from app.formats.catalog.canary_files import read_canary_files
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.files import read_secret
@@ -26,6 +27,7 @@ from app.services.probing import trying
 from tests.support.api_service import BASE, Mailbox, bearer
 from tests.support.fakes import START, FakeProbe, answered, failed, hits
 from tests.support.http_servers import HANG, Reply, Seen, peer, reply
+from tests.support.present import present
 
 QUERY = "How long are logs kept?"
 PROSE = "Logs are kept for thirty days in the hot tier and for a year in the archive."
@@ -49,7 +51,7 @@ def document(**more: Any) -> RetrieverDocument:
     return parse_document(RetrieverDocument, {**written, **more})
 
 
-def tried(answer: Any, *, suggests: bool = False, **more: Any) -> dict[str, Any]:
+def tried(answer: Any, *, suggests: bool = False, **more: Any) -> TrialView:
     """Read a pasted answer, given as a value or as text."""
     body = answer if isinstance(answer, str) else json.dumps(answer)
     return trying.try_answer(read_pasted, document(**more), body, QUERY, k=10, suggests=suggests)
@@ -229,8 +231,8 @@ def test_any_pasted_text_is_a_trial(body: str) -> None:
 
 def test_a_long_answer_is_cut_but_still_suggested_from() -> None:
     trial = tried({"data": [{"id": str(at), "text": PROSE} for at in range(1_000)]})
-    assert trial["response"]["cut"]
-    assert len(trial["response"]["body"]) == trying.SHOWN_CHARACTERS
+    assert present(trial["response"])["cut"]
+    assert len(present(trial["response"])["body"]) == trying.SHOWN_CHARACTERS
     assert trial["suggestions"][0]["response"] == {"hits": "data", "id": "id", "text": "text"}
     whole = json.dumps({"data": [{"id": str(at), "text": PROSE} for at in range(100)], "vector": [0.5] * 1000})
     exchange = Exchange(method="POST", url="http://x", response_body=whole[:5_000], response_bytes=len(whole))

@@ -1,6 +1,6 @@
 """Two runs held against each other."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
@@ -8,6 +8,7 @@ from app.api.catalog.definitions import Limit
 from app.api.deps import StoreDep, known_parameters
 from app.api.schemas import LARGEST_ID, Version
 from app.domain.comparison.run_diff import Change
+from app.domain.comparison.views import RunDiffPage
 from app.services.comparison import run_comparison
 
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
@@ -22,7 +23,7 @@ def diff_runs(
     after: Annotated[int, Query(ge=0, le=LARGEST_ID, description="the `next` of the page before")] = 0,
     limit: Limit = 50,
     version: Version = None,
-) -> dict[str, Any]:
+) -> RunDiffPage:
     """Compare two runs, of one check or of two: what differs, whether it may be chance, and who got worse.
 
     `comparable` is false where suite, k, scorer or measures version differ; `differences` says everything that does.

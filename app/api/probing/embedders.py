@@ -1,10 +1,9 @@
 """The embedder of a retriever: how it answers known texts now and did once, and accepting it as it is now."""
 
-from typing import Any
-
 from fastapi import APIRouter, Depends
 
 from app.api.deps import StoreDep, known_parameters, needs
+from app.domain.probing.views import EmbedderView
 from app.services.catalog.api_keys import Scope
 from app.services.probing import embedding_canaries
 
@@ -12,7 +11,7 @@ router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_p
 
 
 @router.get("/retrievers/{slug}/embedding")
-def get_embedding(store: StoreDep, slug: str) -> dict[str, Any]:
+def get_embedding(store: StoreDep, slug: str) -> EmbedderView:
     """Show what runs found of a retriever's embedder: its reference, the last finding and since when it holds."""
     return embedding_canaries.show(store, slug)
 

@@ -1,6 +1,5 @@
 """Trying a retriever: one query, and everything between the request and the hits. Nothing is stored."""
 
-from typing import Any
 from uuid import uuid4
 
 import anyio.to_thread
@@ -12,6 +11,7 @@ from app.api.catalog.definitions import describes
 from app.api.deps import StoreDep, VaultDep, known_parameters
 from app.api.schemas import TryRequest
 from app.domain.errors import ForbiddenError
+from app.domain.probing.views import TrialView
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.validation_messages import parse_document
 from app.services.catalog.api_keys import Scope
@@ -26,7 +26,7 @@ READINGS = CapacityLimiter(4)
 
 
 @router.post("/retrievers/{slug}/try", openapi_extra=describes(TryRequest))
-async def try_retriever(store: StoreDep, vault: VaultDep, request: Request, slug: str, body: Content) -> dict[str, Any]:
+async def try_retriever(store: StoreDep, vault: VaultDep, request: Request, slug: str, body: Content) -> TrialView:
     """Ask a retriever one query: request, raw answer, mapped hits and, where there are none, mappings that find some.
 
     Changing more than how the answer is read takes scope admin, as defining retrievers does.
@@ -35,14 +35,14 @@ async def try_retriever(store: StoreDep, vault: VaultDep, request: Request, slug
     if trying.asks_otherwise(wish.retriever) and not request.state.identity.scope.includes(Scope.ADMIN):
         raise ForbiddenError("changing whom a retriever asks, or what, needs a key with scope admin")
 
-    def attempt() -> dict[str, Any]:
+    def attempt() -> TrialView:
         document = trying.stored_retriever(store, vault, slug, wish.retriever)
         return attempted(request, document, wish)
 
     return await anyio.to_thread.run_sync(attempt, limiter=TRIES if wish.answer is None else READINGS)
 
 
-def attempted(request: Request, document: RetrieverDocument, wish: TryRequest) -> dict[str, Any]:
+def attempted(request: Request, document: RetrieverDocument, wish: TryRequest) -> TrialView:
     """Do what was wished: ask, or read the pasted answer. Takes as long as the retriever's time-outs allow."""
     if wish.answer is not None:
         read: trying.Read = request.app.state.read

@@ -3,12 +3,12 @@
 It reads the plain measures of `services.comparison.run_comparison`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from app.domain.comparison.significance import FEWEST_PAIRS
+from app.domain.comparison.views import MeasureDifference, PairedSides
 from app.domain.counts import counted
 from app.domain.model import ROUNDING
 from app.domain.number_text import percent_text
@@ -40,7 +40,7 @@ class Said:
     """It is more than chance."""
 
 
-def said(name: str, measure: Mapping[str, Any]) -> Said:
+def said(name: str, measure: MeasureDifference) -> Said:
     """Say how a measure differs, from its means in both runs and over the canaries that both asked."""
     before, now, difference = measure["before"], measure["now"], measure["difference"]
     spoken = name.replace("_", " ")
@@ -57,19 +57,19 @@ def said(name: str, measure: Mapping[str, Any]) -> Said:
     return Said(way=way, moved=moved, chance=chance, surely=surely)
 
 
-def _chance(paired: Mapping[str, Any] | None, difference: float) -> tuple[str, bool]:
+def _chance(paired: PairedSides | None, difference: float) -> tuple[str, bool]:
     """Say whether the difference may be chance, as far as the canaries that both runs asked can tell."""
     if paired is None or paired["difference"] is None:
         return "", False
     over = f"over {counted(paired['canaries'], 'canary')}"
     if abs(paired["difference"] - difference) > ROUNDING + _SHOWN:
         over += f" that both asked, where it differs by {paired['difference']:+.3f}"
-    low, high, p = paired["low"], paired["high"], paired["p"]
-    if low is None:
+    low, high, confidence, p = paired["low"], paired["high"], paired["confidence"], paired["p"]
+    if low is None or high is None or confidence is None:
         return f"{over}, fewer than the {FEWEST_PAIRS} it takes to tell it from chance", False
-    interval = f"{over}, {percent_text(paired['confidence'])} between {low:+.3f} and {high:+.3f}"
+    interval = f"{over}, {percent_text(confidence)} between {low:+.3f} and {high:+.3f}"
     apart = low > 0 or high < 0
-    likely = p is not None and p > 1 - paired["confidence"]
+    likely = p is not None and p > 1 - confidence
     if apart and not likely:
         return f"{interval}: more than chance", True
     return f"{interval}: {'at the edge of chance' if apart or not likely else 'may be chance'}", False

@@ -10,6 +10,7 @@ from jmespath.exceptions import JMESPathError
 
 from app.domain.probing.mapping_suggestions import Suggestion
 from app.domain.probing.retrievers import ResponseMapping, ScorerKind
+from app.domain.probing.views import MappingSuggestion
 from app.formats.probing.presets import PRESETS
 from app.formats.probing.retriever_documents import RetrieverDocument
 from app.formats.yaml_source import escape_dollars
@@ -18,7 +19,7 @@ _MOST_HITS = 200
 FIELDS = ("hits", "id", "score", "text", "document", "updated")
 
 
-def suggestion_shape(suggestion: Suggestion, document: RetrieverDocument, answer: Any) -> dict[str, Any] | None:
+def suggestion_shape(suggestion: Suggestion, document: RetrieverDocument, answer: Any) -> MappingSuggestion | None:
     """Shape a suggestion for a retriever: `response, scorer, hits, reasons, yaml`; None where it reads no hit.
 
     Only paths that find something in the answer are suggested: each is applied to it. `response` takes the place of the

@@ -3,14 +3,23 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.comparison.run_diff import Change, Moved, Pair, Side, moved, pair_up
+from app.domain.comparison.views import (
+    CanaryDifference,
+    CategoryDifference,
+    MeasureDifference,
+    PairedSides,
+    RunDiff,
+    RunOutline,
+    SideResult,
+    Sides,
+)
 from app.domain.errors import ConflictError
-from app.domain.model import Outcome, Ranking, Verdict
+from app.domain.model import Canary, Outcome, Ranking, Verdict
 from app.domain.runs.evaluation import unpack_reasons
 from app.domain.runs.matching import Match
 from app.domain.runs.measures import Measure, mean_name, parse_measure
@@ -27,7 +36,6 @@ from app.store.runs import results
 from app.store.runs.queue import Failure
 from app.store.runs.results import RunRow, StateRow
 
-_OUTLINE = ("id", "check", "finished_at", "index_version", "verdict", "suite_hash", "config_hash", "measures_version")
 _RUN_ONLY = {"health_score", "coverage"}
 _ENDED = ("finished", "partial", "failed")
 
@@ -41,7 +49,7 @@ def diff(
     after: int = 0,
     limit: int = 50,
     version: str | None = None,
-) -> tuple[dict[str, Any], int | None]:
+) -> tuple[RunDiff, int | None]:
     """Compare two runs, the older one first as a rule; gives that and the place to go on after, if canaries are left.
 
     Canaries come the worst first, only those with one of these `changes` where any is named. `version`: both by another
@@ -56,12 +64,12 @@ def diff(
         shown = wanted[after : after + limit]
         items = _items(connection, before, now, shown)
     differences = _differences(before, now)
-    shape = {
+    shape: RunDiff = {
         "before": before.outline,
         "now": now.outline,
         "comparable": not any(strict for strict, _ in differences),
         "differences": [sentence for _, sentence in differences],
-        "changes": {str(kind): count for kind, count in _counts(pairs).items()},
+        "changes": _counts(pairs),
         "measures": _measures(before, now, moved(before.side, now.side, pairs)),
         "categories": _categories(before.row, now.row),
         "ordered_by": measure,
@@ -80,7 +88,7 @@ class _Read:
     """By position; None = not measured."""
     failures: Mapping[int, Failure]
     side: Side
-    outline: Mapping[str, Any]
+    outline: RunOutline
     retriever: str
     retriever_version: int | None
 
@@ -98,8 +106,6 @@ def _read(connection: Connection, run_id: str, version: str | None) -> _Read:
     states = [
         None if place in failures else held.get(member.canary_id) for place, member in enumerate(inputs.suite.members)
     ]
-    outline = {name: getattr(row, name) for name in _OUTLINE}
-    outline |= {"id": str(row.id), "finished_at": shapes.time_text(row.finished_at), "suite_hash": inputs.suite.hash}
     assert row.check_version_id is not None  # noqa: S101 - it has inputs
     check = definitions.version_body(connection, row.check_version_id).body
     return _Read(
@@ -108,7 +114,18 @@ def _read(connection: Connection, run_id: str, version: str | None) -> _Read:
         states=states,
         failures=failures,
         side=_side(connection, inputs, states),
-        outline={**outline, "suite": check["suite"], "retriever": check["retriever"]},
+        outline={
+            "id": str(row.id),
+            "check": row.check,
+            "suite": check["suite"],
+            "retriever": check["retriever"],
+            "finished_at": shapes.time_text(row.finished_at),
+            "index_version": row.index_version,
+            "verdict": None if row.verdict is None else Verdict(row.verdict),
+            "suite_hash": inputs.suite.hash,
+            "config_hash": row.config_hash,
+            "measures_version": row.measures_version,
+        },
         retriever=check["retriever"],
         retriever_version=row.retriever_version_id,
     )
@@ -206,7 +223,7 @@ def _counts(pairs: Sequence[Pair]) -> dict[Change, int]:
     return {change: counted[change] for change in Change}
 
 
-def _measures(before: _Read, now: _Read, found: Mapping[str, Moved]) -> dict[str, Any]:
+def _measures(before: _Read, now: _Read, found: Mapping[str, Moved]) -> dict[str, MeasureDifference]:
     """Shape how measures differ: those of the runs, and over the pairs of canaries what may be chance."""
     names = dict.fromkeys([*now.row.aggregates, *before.row.aggregates])
     return {
@@ -219,7 +236,7 @@ def _measures(before: _Read, now: _Read, found: Mapping[str, Moved]) -> dict[str
     }
 
 
-def _paired(one: Moved) -> dict[str, Any]:
+def _paired(one: Moved) -> PairedSides:
     interval = one.interval
     return {
         "canaries": one.pairs,
@@ -231,25 +248,23 @@ def _paired(one: Moved) -> dict[str, Any]:
     }
 
 
-def _categories(before: RunRow, now: RunRow) -> dict[str, Any]:
+def _categories(before: RunRow, now: RunRow) -> dict[str, CategoryDifference]:
     old, new = stored_aggregates(before).categories, stored_aggregates(now).categories
     return {
         name: {
-            score: _sides(
-                getattr(old[name], score) if name in old else None, getattr(new[name], score) if name in new else None
-            )
-            for score in ("health_score", "coverage")
+            "health_score": _sides(*(part[name].health_score if name in part else None for part in (old, new))),
+            "coverage": _sides(*(part[name].coverage if name in part else None for part in (old, new))),
         }
         for name in dict.fromkeys([*new, *old])
     }
 
 
-def _sides(before: float | None, now: float | None) -> dict[str, float | None]:
+def _sides(before: float | None, now: float | None) -> Sides:
     difference = None if before is None or now is None else now - before
     return {"before": number(before), "now": number(now), "difference": number(difference)}
 
 
-def _items(connection: Connection, before: _Read, now: _Read, pairs: Sequence[Pair]) -> list[dict[str, Any]]:
+def _items(connection: Connection, before: _Read, now: _Read, pairs: Sequence[Pair]) -> list[CanaryDifference]:
     """Shape the canaries of one page with their ranks, and how alike their rankings are."""
     chosen = [(_state(before, pair.before), _state(now, pair.now)) for pair in pairs]
     differing = [
@@ -262,14 +277,17 @@ def _items(connection: Connection, before: _Read, now: _Read, pairs: Sequence[Pa
     return [
         {
             "key": pair.key,
-            **_asked(before, now, pair),
-            "change": str(pair.change),
+            "query": canary.query,
+            "category": canary.category,
+            "tags": list(canary.tags),
+            "change": pair.change,
             "difference": number(pair.difference),
             "rbo": number(_alike(rankings, old, new)),
             "before": _result(before, pair.before, old),
             "now": _result(now, pair.now, new),
         }
         for pair, (old, new) in zip(pairs, chosen, strict=True)
+        for canary in (_canary(before, now, pair),)
     ]
 
 
@@ -277,11 +295,10 @@ def _state(read: _Read, place: int | None) -> StateRow | None:
     return None if place is None else read.states[place]
 
 
-def _asked(before: _Read, now: _Read, pair: Pair) -> dict[str, Any]:
+def _canary(before: _Read, now: _Read, pair: Pair) -> Canary:
     read, place = (now, pair.now) if pair.now is not None else (before, pair.before)
     assert place is not None  # noqa: S101 - a pair is of one run at least
-    canary = read.inputs.canaries[place]
-    return {"query": canary.query, "category": str(canary.category), "tags": list(canary.tags)}
+    return read.inputs.canaries[place]
 
 
 def _alike(rankings: Mapping[int, Ranking], old: StateRow | None, new: StateRow | None) -> float | None:
@@ -293,16 +310,16 @@ def _alike(rankings: Mapping[int, Ranking], old: StateRow | None, new: StateRow 
     return rbo(rankings[old.ranking_id].ids, rankings[new.ranking_id].ids)
 
 
-def _result(read: _Read, place: int | None, state: StateRow | None) -> dict[str, Any] | None:
+def _result(read: _Read, place: int | None, state: StateRow | None) -> SideResult | None:
     """Shape a canary as one run had it; None where the run did not ask it."""
     if place is None:
         return None
     failure = read.failures.get(place)
-    skipped = Outcome.SKIPPED if state is None else Outcome.OK
+    fallback = Outcome.SKIPPED if state is None else Outcome.OK
     return {
-        "verdict": str(_verdict(state)),
-        "outcome": failure.outcome if failure is not None else str(skipped),
-        "reasons": [] if state is None else [str(reason) for reason in unpack_reasons(state.reasons)],
+        "verdict": _verdict(state),
+        "outcome": fallback if failure is None else Outcome(failure.outcome),
+        "reasons": [] if state is None else list(unpack_reasons(state.reasons)),
         "rank": None if state is None else Match.from_bytes(state.matched).first_relevant,
         "top_score": None if state is None else number(state.top_score),
         "measures": {

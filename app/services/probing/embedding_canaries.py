@@ -23,6 +23,7 @@ from app.domain.probing.embeddings import (
     watched_embedder,
 )
 from app.domain.probing.retrievers import Embedder, Retriever
+from app.domain.probing.views import EmbedderReference, EmbedderView, StoredFinding
 from app.formats.history import shapes
 from app.services.catalog.references import require
 from app.store.catalog import definitions
@@ -73,28 +74,41 @@ def record(connection: Connection, run_id: int, watched: Watched | None) -> None
         embedders.save_finding(connection, run_id, watched.embedder_id, watched.body)
 
 
-def show(store: Store, slug: str) -> dict[str, Any]:
+def show(store: Store, slug: str) -> EmbedderView:
     """Read what is known of a retriever's embedder, nulls where no run has asked one. Raises NotFoundError."""
     with store.read() as connection:
         retriever = require(definitions.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
         row = embedders.newest_embedder(connection, retriever.id) or _UNKNOWN
         times = results.run_times(connection, [run for run in (row.seen_run, row.since_run) if run is not None])
-    return {
-        "retriever": slug,
-        "model": row.model or None,
-        "reference": None
+    return EmbedderView(
+        retriever=slug,
+        model=row.model or None,
+        reference=None
         if row.vectors is None
-        else {
-            "run": _id(row.learned_run),
-            "at": shapes.time_text(row.learned_at),
-            "dimensions": len(next(iter(row.vectors.values()))),
-            "texts": len(row.vectors),
-        },
-        "finding": row.finding,
-        "run": _id(row.seen_run),
-        "at": shapes.time_text(times.get(row.seen_run or 0)),
-        "since_run": _id(row.since_run),
-        "since": shapes.time_text(times.get(row.since_run or 0)),
+        else EmbedderReference(
+            run=_id(row.learned_run),
+            at=shapes.time_text(row.learned_at),
+            dimensions=len(next(iter(row.vectors.values()))),
+            texts=len(row.vectors),
+        ),
+        finding=_finding(row.finding),
+        run=_id(row.seen_run),
+        at=shapes.time_text(times.get(row.seen_run or 0)),
+        since_run=_id(row.since_run),
+        since=shapes.time_text(times.get(row.since_run or 0)),
+    )
+
+
+def _finding(stored: Mapping[str, Any] | None) -> StoredFinding | None:
+    if stored is None:
+        return None
+    return {
+        "outcome": Outcome(stored["outcome"]),
+        "http_status": stored["http_status"],
+        "kind": None if stored["kind"] is None else EmbedderChange(stored["kind"]),
+        "reason": stored["reason"],
+        "dimensions": stored["dimensions"],
+        "pairs": stored["pairs"],
     }
 
 

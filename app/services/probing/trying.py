@@ -12,12 +12,13 @@ from typing import Any
 
 from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, Problem
-from app.domain.model import DEFAULT_MIN_RELEVANCE, Answer, Canary, Exchange, Outcome, Ranking
+from app.domain.model import DEFAULT_MIN_RELEVANCE, Answer, Canary, Exchange, Outcome, Ranking, Step
 from app.domain.probing.field_guesses import counts_hits, trend
 from app.domain.probing.mapped_fields import lacking, present
 from app.domain.probing.mapping_suggestions import suggest
 from app.domain.probing.relevance import asks_outside, relevance_of
 from app.domain.probing.retrievers import Ask, Asking, Probe, Retriever, Scale, Scorer, ScorerKind, named_resource
+from app.domain.probing.views import MappingSuggestion, TrialHit, TrialRequest, TrialResponse, TrialView
 from app.domain.runs.evaluation import Yardstick
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import evaluate
@@ -61,7 +62,7 @@ def try_retriever(
     run_id: str,
     suggests: bool = False,
     shows: int = SHOWN_CHARACTERS,
-) -> dict[str, Any]:
+) -> TrialView:
     """Ask a retriever one query, once, and show everything; see `_shape`.
 
     It takes no longer than the retriever's time-outs allow: nothing is asked twice. `shows` says how many characters
@@ -76,7 +77,7 @@ def try_retriever(
 
 def try_answer(
     read: Read, document: RetrieverDocument, body: str, query: str, *, k: int, suggests: bool = False
-) -> dict[str, Any]:
+) -> TrialView:
     """Read a pasted answer as if the retriever had given it; see `_shape`. Nobody is asked."""
     pasted = body.encode(errors="surrogatepass")
     answer = read(document.to_domain(), k, pasted)
@@ -103,7 +104,7 @@ def stored_retriever(store: Store, vault: Vault, slug: str, overrides: Mapping[s
     return document
 
 
-def suggested_shapes(document: RetrieverDocument, answer: Any, query: str) -> list[dict[str, Any]]:
+def suggested_shapes(document: RetrieverDocument, answer: Any, query: str) -> list[MappingSuggestion]:
     """Suggest mappings for a parsed answer, best first, each applied to it; see `suggestion_shape`."""
     shaped = [suggestion_shape(one, document, answer) for one in suggest(answer, query=query)]
     return [one for one in shaped if one is not None]
@@ -122,7 +123,7 @@ def asks_otherwise(overrides: Mapping[str, Any]) -> bool:
 
 def _shape(
     document: RetrieverDocument, answer: Answer, query: str, *, k: int, suggests: bool, shows: int = SHOWN_CHARACTERS
-) -> dict[str, Any]:
+) -> TrialView:
     """Shape what came of it; `hits` are empty unless the outcome is ok, `suggestions` unless they may help.
 
     They may where an answer came that the mapping does not read, or reads no hit or no text from, for example, or where
@@ -144,8 +145,8 @@ def _shape(
     return {
         "retriever": document.slug,
         "query": query,
-        "outcome": str(answer.outcome),
-        "step": str(answer.step),
+        "outcome": answer.outcome,
+        "step": Step(answer.step),
         "detail": answer.detail,
         "http_status": answer.http_status,
         "latency_seconds": answer.latency_seconds,
@@ -154,7 +155,7 @@ def _shape(
         "response": None if exchange is None or exchange.response_body is None else _response_shape(exchange, shows),
         "hits": [] if ranking is None else _hits(ranking, scorer),
         "returned": None if ranking is None else ranking.returned,
-        "scorer": {"kind": str(scorer.kind), "scale": None if scorer.scale is None else str(scorer.scale)},
+        "scorer": {"kind": scorer.kind, "scale": scorer.scale},
         "top_score": None if result is None else result.top_score,
         "unscored": answer.unscored,
         "remarks": remarks,
@@ -224,7 +225,7 @@ def _whereabouts(retriever: Retriever, answer: Answer, exchange: Exchange) -> li
     return [f"mapped `index_version: {version}` was not found"]
 
 
-def _request_shape(exchange: Exchange) -> dict[str, Any]:
+def _request_shape(exchange: Exchange) -> TrialRequest:
     body = exchange.request_body
     return {
         "method": exchange.method,
@@ -235,7 +236,7 @@ def _request_shape(exchange: Exchange) -> dict[str, Any]:
     }
 
 
-def _response_shape(exchange: Exchange, shows: int) -> dict[str, Any]:
+def _response_shape(exchange: Exchange, shows: int) -> TrialResponse:
     body = exchange.response_body or ""
     return {
         "status": exchange.http_status,
@@ -246,7 +247,7 @@ def _response_shape(exchange: Exchange, shows: int) -> dict[str, Any]:
     }
 
 
-def _hits(ranking: Ranking, scorer: Scorer) -> list[dict[str, Any]]:
+def _hits(ranking: Ranking, scorer: Scorer) -> list[TrialHit]:
     times = ranking.updated or (None,) * len(ranking)
     relevance = [relevance_of(scorer, score) for score in ranking.scores]
     if asks_outside(scorer):
@@ -266,7 +267,7 @@ def _hits(ranking: Ranking, scorer: Scorer) -> list[dict[str, Any]]:
     ]
 
 
-def _suggestions(document: RetrieverDocument, exchange: Exchange, query: str) -> list[dict[str, Any]]:
+def _suggestions(document: RetrieverDocument, exchange: Exchange, query: str) -> list[MappingSuggestion]:
     try:
         answer = json.loads(exchange.response_body or "")
     except (ValueError, RecursionError):

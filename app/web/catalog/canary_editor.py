@@ -17,6 +17,7 @@ from app.api.deps import StoreDep, VaultDep
 from app.api.probing.trying import TRIES
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.domain.model import Category
+from app.domain.probing.views import TrialView
 from app.formats.catalog.canary_documents import derived_key
 from app.formats.catalog.canary_export import write_canary_file
 from app.formats.catalog.canary_files import Documents
@@ -187,7 +188,7 @@ def _yaml(store: Store, suite: str, row: CanaryRow | None, typed: Typed) -> str:
     return write_canary_file(Documents(suites=(SuiteDocument(slug=suite, canaries=(document,)),)))
 
 
-def _found(request: Request, store: Store, vault: Vault, typed: Typed) -> dict[str, Any]:
+def _found(request: Request, store: Store, vault: Vault, typed: Typed) -> TrialView:
     """Ask a retriever the question of the form."""
     slug, query = typed.stripped("retriever"), typed.stripped("query")
     problems = [Problem(path="retriever", message="choose who is asked")] if not slug else []

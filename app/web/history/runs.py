@@ -1,5 +1,6 @@
 """The pages of a run: its results with their evidence, and what changed since another. They only read."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -8,6 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from app.api.deps import StoreDep
 from app.domain.comparison.run_diff import Change
+from app.domain.comparison.views import RunOutline
 from app.domain.model import Category, Outcome, Reason, Verdict
 from app.formats.comparison import difference_sentences
 from app.services.comparison import run_comparison
@@ -145,7 +147,7 @@ def _filters(run: dict[str, Any], wanted: dict[str, str]) -> list[dict[str, Any]
     ]
 
 
-def _candidates(others: Counterparts, before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
+def _candidates(others: Counterparts, before: RunOutline, now: RunOutline) -> Sequence[object]:
     """List the runs to pick from: the newest of the check, and those that are compared wherever they are from."""
     recent = [
         {

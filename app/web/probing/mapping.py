@@ -139,9 +139,10 @@ def _ask(request: Request, store: Store, vault: Vault, sheet: Sheet) -> None:
         run_id=f"try-{uuid4().hex}",
         shows=trying.SUGGESTED_FROM,
     )
-    body = (asked["response"] or {}).get("body")
+    response = asked["response"]
     sheet.asked = asked
-    sheet.fill({"answer": _whole(body) if body and asked["response"]["cut"] else body or ""})
+    body = "" if response is None else response["body"]
+    sheet.fill({"answer": _whole(body) if response is not None and response["cut"] else body})
 
 
 def _askable(request: Request, store: Store, vault: Vault, sheet: Sheet) -> RetrieverDocument:

@@ -11,6 +11,7 @@ from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
 from app.domain.probing.answer_outline import POINTED, parts_of, pointed
 from app.domain.probing.retrievers import ScorerKind
+from app.domain.probing.views import MappingSuggestion
 from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.probing.presets import PRESETS
@@ -64,8 +65,8 @@ class Sheet:
     answer: Any = None
     """The answer, parsed; None where there is none yet."""
     unreadable: bool = False
-    preview: dict[str, Any] | None = None
-    suggestions: list[dict[str, Any]] = field(default_factory=list)
+    preview: Mapping[str, Any] | None = None
+    suggestions: list[MappingSuggestion] = field(default_factory=list)
     told: str = ""
     """What the last click did."""
     changed: str = ""

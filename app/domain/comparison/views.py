@@ -1,0 +1,106 @@
+"""What is shown of two runs held against each other."""
+
+from collections.abc import Mapping, Sequence
+
+from typing_extensions import TypedDict
+
+from app.domain.comparison.run_diff import Change
+from app.domain.model import Category, Outcome, Reason, Verdict
+from app.domain.views import TimeText
+
+
+class RunOutline(TypedDict):
+    """One of the two runs, and by what it was judged."""
+
+    id: str
+    check: str
+    suite: str
+    retriever: str
+    finished_at: TimeText | None
+    index_version: str | None
+    verdict: Verdict | None
+    suite_hash: str | None
+    config_hash: str | None
+    measures_version: str | None
+
+
+class Sides(TypedDict):
+    """A number in both runs; null where a run has none."""
+
+    before: float | None
+    now: float | None
+    difference: float | None
+
+
+class PairedSides(Sides):
+    """A measure over the canaries both runs measured: the interval of the difference, and whether it may be chance."""
+
+    canaries: int
+    low: float | None
+    high: float | None
+    confidence: float | None
+    p: float | None
+    """The chance of a difference as large."""
+
+
+class MeasureDifference(Sides):
+    """A measure of the runs, and the same over pairs of canaries."""
+
+    paired: PairedSides | None
+
+
+class CategoryDifference(TypedDict):
+    """How a category did in both runs."""
+
+    health_score: Sides
+    coverage: Sides
+
+
+class SideResult(TypedDict):
+    """A canary as one run had it."""
+
+    verdict: Verdict
+    outcome: Outcome
+    reasons: Sequence[Reason]
+    rank: int | None
+    """Of the first expected chunk."""
+    top_score: float | None
+    measures: Mapping[str, float | None]
+
+
+class CanaryDifference(TypedDict):
+    """A canary in both runs; null where a run did not ask it."""
+
+    key: str
+    query: str
+    category: Category
+    tags: Sequence[str]
+    change: Change
+    difference: float | None
+    """Of the measure canaries are ordered by."""
+    rbo: float | None
+    """How alike the two rankings are, from 0 to 1."""
+    before: SideResult | None
+    now: SideResult | None
+
+
+class RunDiff(TypedDict):
+    """Two runs held against each other, the canaries with the worst first."""
+
+    before: RunOutline
+    now: RunOutline
+    comparable: bool
+    differences: Sequence[str]
+    """What differs about how the two came about, in sentences."""
+    changes: Mapping[Change, int]
+    """How many canaries changed in which way."""
+    measures: Mapping[str, MeasureDifference]
+    categories: Mapping[str, CategoryDifference]
+    ordered_by: str
+    items: Sequence[CanaryDifference]
+
+
+class RunDiffPage(RunDiff):
+    """The same with where the canaries go on."""
+
+    next: str | None
