@@ -19,6 +19,7 @@ from hypothesis import settings
 from app.formats.catalog.stored_bodies import read_body
 from app.store.engine import Store
 from app.store.migrate import migrate
+from tests.support import compiled_statements
 from tests.support.migrated_files import write_migrated
 
 if TYPE_CHECKING:
@@ -203,6 +204,12 @@ def _start_postgresql(folder: Path) -> PostgreSQL:
 def _admin(url: str) -> sa.Engine:
     parsed = sa.make_url(url).set(drivername="postgresql+psycopg")
     return sa.create_engine(parsed, isolation_level="AUTOCOMMIT")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_statements() -> Iterator[None]:
+    with compiled_statements.shared():
+        yield
 
 
 @pytest.fixture(scope="session")
