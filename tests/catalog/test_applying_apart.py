@@ -70,9 +70,9 @@ def test_a_suite_is_written_in_as_many_statements_whatever_its_size_and_not_read
 def test_several_suites_are_made_and_changed_in_one_transaction(store: Store) -> None:
     vault = World(store=store).vault
     for category in ("procedural", "comparative"):
-        suites = [{**_suite(["ant", slug], category=category), "suite": slug} for slug in ("one-suite", "two", "three")]
+        suites = [{**_suite(["ant", slug], category=category), "suite": slug} for slug in ("s" * 64, "two", "three")]
         applying.apply(store, vault, documents(*suites), managed_by=API, now=START)
-        for slug in ("one-suite", "two", "three"):
+        for slug in ("s" * 64, "two", "three"):
             found = {row.key: row.body["category"] for row in definitions.list_canaries(store, slug)}
             assert found == dict.fromkeys(["ant", slug], category)
 

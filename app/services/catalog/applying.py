@@ -153,8 +153,9 @@ def _plan_suites(
             refuse=refuse,
             repeats=True,
             source=partial(_source, wanted, managed_by, "canary", document.slug),
+            number=number,
         )
-        for document in wanted.suites
+        for number, document in enumerate(wanted.suites)
     }
     absent = {
         suite.slug: suite

@@ -96,11 +96,13 @@ def plan_suite(  # noqa: PLR0913 - what is wanted, and how
     replace: bool = True,
     repeats: bool = False,
     source: Callable[[str], str | None] = lambda _: None,
+    number: int = 0,
 ) -> SuitePlan:
     """Compare wanted canaries with those of a suite, archived ones included; `replace` archives the owner's others.
 
     Raises FileManagedError where the API wants to change what a file owns; with `repeats` it may say the same. Where it
-    is not to `refuse`, such a change is planned with a note that it would be refused.
+    is not to `refuse`, such a change is planned with a note that it would be refused. Suites that are written together
+    have different numbers.
     """
     suite = definitions.find_definition(connection, "suite", slug)
     keys = {document.key for document in documents}
@@ -140,7 +142,7 @@ def plan_suite(  # noqa: PLR0913 - what is wanted, and how
         slug=slug,
         revision=suite.revision if suite is not None else 0,
         changes=tuple(changes),
-        staged=canary_saving.stage_canaries(slug, saved if refuse else ()),
+        staged=canary_saving.stage_canaries(saved if refuse else (), number=number),
         gone=gone,
         floors=SuiteFloors.of(keys.union(row.key for row in stay), _floors_of(connection, stay) | given),
         given_floors=SuiteFloors.of(keys, given),

@@ -43,14 +43,14 @@ class StagedCanaries:
 _COLUMNS = {name: sa.Text() for name in ("key", "hash", "body", "source")}
 
 
-def stage_canaries(suite: str, saved: Sequence[SavedCanary]) -> StagedCanaries:
-    """Make canaries of a suite ready for `save_canaries`; one transaction may save those of several."""
+def stage_canaries(saved: Sequence[SavedCanary], *, number: int = 0) -> StagedCanaries:
+    """Make canaries of a suite ready for `save_canaries`; suites of one transaction have different numbers."""
     rows: dict[bool, list[tuple[str | None, ...]]] = {True: [], False: []}
     for one in saved:
         rows[one.is_new].append((one.key, one.hash, one.body, one.source))
     return StagedCanaries(
-        created=StagedRows(name=f"created-{suite}", columns=_COLUMNS, rows=rows[True]),
-        changed=StagedRows(name=f"changed-{suite}", columns=_COLUMNS, rows=rows[False]),
+        created=StagedRows(name=f"created_canaries_{number}", columns=_COLUMNS, rows=rows[True]),
+        changed=StagedRows(name=f"changed_canaries_{number}", columns=_COLUMNS, rows=rows[False]),
     )
 
 
