@@ -25,7 +25,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from app.domain.errors import ConfigurationError, StoreUnavailableError
 from app.store.cache import ByteCache
-from app.store.row_tables import StagedRows, fill_temporary
+from app.store.row_tables import STAGED_ROWS, StagedRows, create_temporary, insert_temporary
 
 BUSY_MILLISECONDS = 5_000
 WRITE_FAILURE_SECONDS = 30.0
@@ -130,7 +130,9 @@ class Store:
             driver.execute("PRAGMA temp_store = MEMORY")
             try:
                 for rows in staged:
-                    fill_temporary(driver, rows)
+                    create_temporary(driver, rows)
+                    for block in blocks(rows.rows, STAGED_ROWS):
+                        insert_temporary(driver, rows, block)
                 yield connection.execution_options(**{_WRITES: True})
             finally:
                 driver.execute("PRAGMA temp_store = DEFAULT")  # drops them

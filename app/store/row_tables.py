@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 from sqlalchemy.types import TypeEngine
 
-_STAGED_VALUES: Final = 8_000
-"""Bound by one statement; SQLite takes 32,766. A row at a time would give up its turn to another thread each time."""
+STAGED_ROWS: Final = 2_000
+"""Inserted by one statement; SQLite binds 32,766 values. A row at a time would give up its turn to others each time."""
 
 
 def row_table(
@@ -62,12 +62,13 @@ def staged_table(connection: Connection, staged: StagedRows) -> sa.FromClause:
     return sa.select(*each.render_derived().c).subquery(staged.name)
 
 
-def fill_temporary(driver: Any, staged: StagedRows) -> None:
-    """Make a table of a SQLite connection's own and fill it."""
-    table, names = f'temp."{staged.name}"', ", ".join(staged.columns)
-    driver.execute(f"CREATE TABLE {table} (place INTEGER PRIMARY KEY, {names})")
-    one = f"({', '.join('?' * len(staged.columns))})"
-    size = _STAGED_VALUES // len(staged.columns)
-    for block in (staged.rows[start : start + size] for start in range(0, len(staged.rows), size)):
-        insert = f"INSERT INTO {table} ({names}) VALUES {', '.join([one] * len(block))}"  # noqa: S608 - names of ours
-        driver.execute(insert, list(chain.from_iterable(block)))
+def create_temporary(driver: Any, staged: StagedRows) -> None:
+    """Make the table of staged rows, a SQLite connection's own."""
+    driver.execute(f'CREATE TABLE temp."{staged.name}" (place INTEGER PRIMARY KEY, {", ".join(staged.columns)})')
+
+
+def insert_temporary(driver: Any, staged: StagedRows, block: Sequence[tuple[Any, ...]]) -> None:
+    """Insert some of the staged rows, `STAGED_ROWS` at most."""
+    marks = ", ".join([f"({', '.join('?' * len(staged.columns))})"] * len(block))
+    insert = f'INSERT INTO temp."{staged.name}" ({", ".join(staged.columns)}) VALUES {marks}'  # noqa: S608 - names of ours
+    driver.execute(insert, list(chain.from_iterable(block)))
