@@ -41,10 +41,10 @@ def _path(value: str) -> Path:
 
 
 def _boolean(value: str) -> bool:
-    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if value.lower() not in known:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if value.lower() not in words:
         raise ValueError("must be true or false")
-    return known[value.lower()]
+    return words[value.lower()]
 
 
 def _port(value: str) -> int:
@@ -186,17 +186,17 @@ def load_settings(environment: Mapping[str, str], **overrides: Any) -> Settings:
     """
     values: dict[str, Any] = {}
     problems: list[str] = []
-    known = set(_NOT_SETTINGS)
+    names = set(_NOT_SETTINGS)
     for setting in fields(Settings):
         name = PREFIX + setting.name.upper()
-        known |= {name, f"{name}_FILE"} if setting.metadata["secret"] else {name}
+        names |= {name, f"{name}_FILE"} if setting.metadata["secret"] else {name}
         try:
             raw = _raw(environment, name, secret=setting.metadata["secret"])
             if raw is not None:
                 values[setting.name] = setting.metadata["parse"](raw)
         except ValueError as error:
             problems.append(f"{name}: {error}")
-    problems += [f"{name}: no such setting" for name in environment if name.startswith(PREFIX) and name not in known]
+    problems += [f"{name}: no such setting" for name in environment if name.startswith(PREFIX) and name not in names]
     if problems:
         raise ConfigurationError("\n".join(problems))
     values.update((name, value) for name, value in overrides.items() if value is not None)

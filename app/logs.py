@@ -63,8 +63,8 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Write the event."""
         event, fields = read_record(record)
-        told = [f"{name}={_value(value)}" for name, value in fields.items() if value is not None]
-        line = " ".join([_time(record), record.levelname.lower(), event, *told])
+        parts = [f"{name}={_value(value)}" for name, value in fields.items() if value is not None]
+        line = " ".join([_time(record), record.levelname.lower(), event, *parts])
         if record.exc_info:
             line += "\n" + "\n".join(f"    {part}" for part in self.formatException(record.exc_info).splitlines())
         return line

@@ -173,16 +173,16 @@ def alone(database: Path | None) -> Iterator[None]:
 def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
     """Bind every address of a host, listening to none yet. Raises ConfigurationError where that is not possible."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError) as error:
         raise ConfigurationError(f"cannot listen on {host}: it is not an address of this machine") from error
     sockets: list[socket.socket] = []
     try:
-        for family, kind, protocol, _, address in dict.fromkeys(found):
+        for family, kind, protocol, _, address in dict.fromkeys(addresses):
             try:
                 sockets.append(_bound(family, kind, protocol, address))
             except OSError as error:
-                if error.errno not in {EADDRNOTAVAIL, EAFNOSUPPORT} or (len(found) == 1):
+                if error.errno not in {EADDRNOTAVAIL, EAFNOSUPPORT} or (len(addresses) == 1):
                     raise _cannot_listen(host, port, error) from error
         if not sockets:
             raise ConfigurationError(f"cannot listen on {host}: it is not an address of this machine")
@@ -220,10 +220,10 @@ class Demo:
 
     def wait(self) -> None:
         """Wait until it answers. Raises ConfigurationError where it does not come to that."""
-        asked = Request(url=f"{self.url}/healthz", method="GET", timeout_seconds=1.0)
+        request = Request(url=f"{self.url}/healthz", method="GET", timeout_seconds=1.0)
         policy = AddressPolicy(name="demo", allow=parse_allow(LOOPBACK), only_allowed=True)
         deadline = time.monotonic() + _DEMO_SECONDS
-        while send_one(asked, policy=policy).status != HTTPStatus.OK:
+        while send_one(request, policy=policy).status != HTTPStatus.OK:
             if self.process.poll() is not None:
                 raise ConfigurationError("the demo retriever did not start; what it said stands above")
             if time.monotonic() > deadline:

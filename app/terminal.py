@@ -83,14 +83,16 @@ def show_plan(changes: Sequence[Mapping[str, Any]], *, applied: bool, most: int 
     for change in changes[:most]:
         sign, style = _SIGNS.get(change["action"], ("?", ""))
         details = [", ".join(change["fields"] or ()), change["note"] or ""]
-        told = "; ".join(detail for detail in details if detail)
-        line = plain(f"{change['kind']} {change['name']}{f' ({told})' if told else ''}")
+        summary = "; ".join(detail for detail in details if detail)
+        line = plain(f"{change['kind']} {change['name']}{f' ({summary})' if summary else ''}")
         console.print(Text(f"{sign} {line}", style=style), soft_wrap=True)
     if most is not None and len(changes) > most:
         console.print(Text(f"  ... and {len(changes) - most:,} more"))
     counts = {action: sum(change["action"] == action for change in changes) for action in _DONE}
-    told = ", ".join(f"{count} {'' if applied else 'to be '}{_DONE[name]}" for name, count in counts.items() if count)
-    console.print(Text(f"{told}." if told else "Nothing to do: what is in force is what the files say."))
+    summary = ", ".join(
+        f"{count} {'' if applied else 'to be '}{_DONE[name]}" for name, count in counts.items() if count
+    )
+    console.print(Text(f"{summary}." if summary else "Nothing to do: what is in force is what the files say."))
 
 
 def show_table(table: Table) -> None:
@@ -110,9 +112,9 @@ def show_documents(documents: Documents) -> None:
     }
     if documents.silences:
         counts["silence"] = len(documents.silences)
-    told = [counted(count, name) for name, count in counts.items()]
+    counts_text = [counted(count, name) for name, count in counts.items()]
     valid = "Valid but for variables that are not set" if documents.unset else "All good"
-    sys.stdout.write(f"{valid}: {', '.join(told)}.\n")
+    sys.stdout.write(f"{valid}: {', '.join(counts_text)}.\n")
 
 
 def warn(warnings: Iterable[Problem]) -> None:

@@ -63,13 +63,13 @@ class Tracing:
 
     def run(self, claimed: ClaimedRun, execute: Callable[[], EndedRun | None]) -> EndedRun | None:
         """Have a run carried out within a span of its own, which stays open until it ended or was let go of."""
-        told: Mapping[str, str | bool] = {
+        attributes: Mapping[str, str | bool] = {
             "coalmine.run.id": str(claimed.id),
             "coalmine.check": claimed.check,
             "coalmine.run.trigger": claimed.trigger,
             "coalmine.run.resumed": claimed.resumed,
         }
-        span = self._tracer.start_span("run", context=_NOTHING, attributes=told)
+        span = self._tracer.start_span("run", context=_NOTHING, attributes=attributes)
         entered = _RUN.set(span)
         try:
             ended = execute()
@@ -103,8 +103,8 @@ class Tracing:
 
     def _diagnosis(self, asking: Asking) -> Span:
         """Open a span for what a run is asked about when it is over."""
-        told = {"coalmine.run.id": asking.run_id, "coalmine.retriever": asking.retriever.slug}
-        return self._tracer.start_span("diagnosis", context=_NOTHING, attributes=told)
+        attributes = {"coalmine.run.id": asking.run_id, "coalmine.retriever": asking.retriever.slug}
+        return self._tracer.start_span("diagnosis", context=_NOTHING, attributes=attributes)
 
     def close(self, *, patience: float = CLOSE_SECONDS) -> None:
         """Send what is left, for as long as there is patience with the collector."""
@@ -140,12 +140,12 @@ class _Follows:
 
     def answers(self, answers: Iterator[Answers], asks: Sequence[Ask], *, last: Span | None) -> Iterator[Answers]:
         """Hand on what comes in, and close the spans it belongs to; `last` is one to be closed when all are."""
-        asked = {ask.position: ask for ask in asks}
+        by_position = {ask.position: ask for ask in asks}
         try:
             with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
                 for batch in batches:
                     for position, answer in batch:
-                        self._end(asked[position], answer)
+                        self._end(by_position[position], answer)
                     yield batch
         finally:
             while self._open:  # nobody waited for the rest
@@ -168,9 +168,9 @@ class _Follows:
         span.end(now)
 
     def _span(self, ask: Ask, start: int) -> Span:
-        told = {"coalmine.canary": ask.key, "peer.service": self._retriever}
+        attributes = {"coalmine.canary": ask.key, "peer.service": self._retriever}
         return self._tracer.start_span(
-            "probe", context=self._context, kind=SpanKind.CLIENT, attributes=told, start_time=start
+            "probe", context=self._context, kind=SpanKind.CLIENT, attributes=attributes, start_time=start
         )
 
 

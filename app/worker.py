@@ -307,9 +307,9 @@ class Worker:
         poll_seconds: float | None = None,
     ) -> None:
         """Work whenever there is work of this kind; without `poll_seconds` only when it is announced, see `_poll`."""
-        known = -1
+        generation = -1
         while not self._stopping.is_set() and not is_surplus():
-            known = self._signals.wait(kind, known, poll_seconds)
+            generation = self._signals.wait(kind, generation, poll_seconds)
             try:
                 while not self._stopping.is_set() and work_once():
                     pass
@@ -346,10 +346,10 @@ class Worker:
         return True
 
     def _diagnose_once(self) -> bool:
-        worked = self._diagnoses.work_once()
-        if worked:
+        did_work = self._diagnoses.work_once()
+        if did_work:
             self.wake()  # for the news that waited for it, and for who waits for the same retriever
-        return worked
+        return did_work
 
     def _execute(self, claimed: ClaimedRun, owner: str) -> EndedRun | None:
         engine = self._engine

@@ -13,11 +13,11 @@ _WANTED = 65_536
 def raise_descriptor_limit() -> int:
     """Raise the soft limit of open files as far as the hard one allows; gives how many there may be."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _WANTED if hard == resource.RLIM_INFINITY else min(hard, _WANTED)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    target = _WANTED if hard == resource.RLIM_INFINITY else min(hard, _WANTED)
+    if soft == resource.RLIM_INFINITY or soft >= target:
         return _WANTED if soft == resource.RLIM_INFINITY else soft
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return wanted
+    resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+    return target
 
 
 def are_exhausted() -> bool:

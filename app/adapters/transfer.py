@@ -171,8 +171,8 @@ class Transfer:
             detail = f"{detail}: {os.strerror(number)}"
         elif code == pycurl.E_PEER_FAILED_VERIFICATION:
             detail = f"TLS: {self.curl.errstr()[:200]}"  # the verifier's reason; holds nothing the peer could choose
-        elif code == pycurl.E_SSL_CONNECT_ERROR and (found := _TLS_REASON.search(self.curl.errstr())):
-            detail = f"{detail}: {found[1]}"
+        elif code == pycurl.E_SSL_CONNECT_ERROR and (reason := _TLS_REASON.search(self.curl.errstr())):
+            detail = f"{detail}: {reason[1]}"
         if self._wanted and code in _AFTER_HANDSHAKE:
             ours = "may not be accepted" if self._identity.tls and self._identity.tls.certificate else "is missing"
             detail = f"{detail}; the server had asked for a client certificate: ours {ours}"
@@ -224,8 +224,8 @@ class _Socket(socket.socket):
 
 def host_of(url: str) -> str:
     """Return the host of a URL, "" where it is not written so plainly that everybody reads the same one."""
-    found = _AUTHORITY.match(url)
-    return "" if found is None else found[1].lower()
+    authority = _AUTHORITY.match(url)
+    return "" if authority is None else authority[1].lower()
 
 
 def blocked(reason: str) -> str:

@@ -99,10 +99,10 @@ def header_line(name: str, value: str) -> bytes:
 
 def header_fields(lines: Sequence[bytes]) -> Mapping[str, str]:
     """Read the lines of one answer, status line first; a repeated field is joined by commas (RFC 9110, 5.3)."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in lines[1:]:
         name, colon, value = line.decode(HEADER_CHARSET).partition(":")
         if colon:
             name, value = name.strip().lower(), value.strip()
-            found[name] = f"{found[name]}, {value}" if name in found else value
-    return found
+            fields[name] = f"{fields[name]}, {value}" if name in fields else value
+    return fields

@@ -49,13 +49,13 @@ class Gate:
 
 def _counted(receive: Receive) -> Receive:
     """Count the bytes of a body as they come: its length need not be said, or true."""
-    seen = 0
+    received_bytes = 0
 
     async def counting() -> Message:
-        nonlocal seen
+        nonlocal received_bytes
         message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > MAX_BODY_BYTES:
+        received_bytes += len(message.get("body", b""))
+        if received_bytes > MAX_BODY_BYTES:
             raise _too_large()
         return message
 
@@ -129,8 +129,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > _MAX_KEYS:
         raise _unusable(f"has an object of more than {_MAX_KEYS:,} keys")
     if len(whole) < len(pairs):
-        seen: set[str] = set()
-        again = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value] # add() gives None
+        keys: set[str] = set()
+        again = next(key for key, _ in pairs if key in keys or keys.add(key))  # type: ignore[func-returns-value] # add() gives None
         raise _unusable(f"says the key '{again[:60]}' twice")
     return whole
 

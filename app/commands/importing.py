@@ -103,8 +103,8 @@ def source_of(path: Path, moved: Callable[[int], None] = lambda _: None) -> Sour
                 try:
                     yield line.decode("utf-8-sig" if number == 0 else "utf-8")
                 except UnicodeDecodeError as error:
-                    told = "is not UTF-8 text; convert it, for example with iconv -t utf-8"
-                    raise InvalidInputError([Problem(file=str(path), line=number + 1, message=told)]) from error
+                    message = "is not UTF-8 text; convert it, for example with iconv -t utf-8"
+                    raise InvalidInputError([Problem(file=str(path), line=number + 1, message=message)]) from error
                 if number % _BLOCK == 0:
                     moved(raw.tell() - before)
                     before = raw.tell()
@@ -133,8 +133,8 @@ def _files(paths: Iterable[Path], split: str) -> list[Path]:
         judged = sorted((path / "qrels").glob(f"{split}.tsv*"))
         if (path / "qrels").is_dir() and not judged:
             there = ", ".join(sorted(one.name for one in (path / "qrels").iterdir()))
-            told = f"has no qrels/{split}.tsv; there are: {there}; choose with --split"
-            raise InvalidInputError([Problem(file=str(path), message=told)])
+            message = f"has no qrels/{split}.tsv; there are: {there}; choose with --split"
+            raise InvalidInputError([Problem(file=str(path), message=message)])
         files += [*inside, *judged]
         if not inside and not judged:
             raise InvalidInputError([Problem(file=str(path), message="is an empty folder")])

@@ -97,20 +97,20 @@ def _replay_file(file: Path, form: Format) -> None:
         traces = TraceFile(str(file), stream)
         total = sum(entry["after"] for entry in traces.traces)
         with terminal.progress([(file.name, total)]) as bar:
-            told = []
+            results = []
             for one in traces.read():
-                found = _replayed(one, bar(0))
-                told.append(found)
+                result = _replayed(one, bar(0))
+                results.append(result)
                 if form is Format.JSON:
-                    _line({"key": found.key, **_common(found)})
+                    _line({"key": result.key, **_common(result)})
     if form is Format.TABLE:
         rows = [
             (plain(one.key), _numbers(one.alarms), _numbers(one.closed), shorten(_numbers(list(one.culprits)), _SHOWN))
-            for one in told
+            for one in results
         ]
         terminal.show_table(Table(title="", columns=("key", "alarms", "closed", "culprits"), rows=tuple(rows)))
-        alarmed = sum(bool(one.alarms) for one in told)
-        typer.echo(f"An alarm in {alarmed:,} of {counted(len(told), 'trace')}.")
+        alarmed = sum(bool(one.alarms) for one in results)
+        typer.echo(f"An alarm in {alarmed:,} of {counted(len(results), 'trace')}.")
 
 
 def _replayed(trace: Trace, moved: Callable[[int], None]) -> Told:
@@ -119,12 +119,12 @@ def _replayed(trace: Trace, moved: Callable[[int], None]) -> Told:
     )
     healthy = Runs(lost=trace.base_lost, ndcg=trace.base_ndcg)
     after = Runs(lost=trace.after_lost, ndcg=trace.after_ndcg)
-    told = Told(key=trace.key)
+    result = Told(key=trace.key)
     for number, (_, reading) in enumerate(replay(members, healthy, after), 1):
-        told.hear(number, reading, [one.position for one in reading.culprits])
+        result.hear(number, reading, [one.position for one in reading.culprits])
         moved(1)
-    told.end()
-    return told
+    result.end()
+    return result
 
 
 def _replay_check(slug: str, form: Format, data_dir: Path | None) -> None:
@@ -173,13 +173,13 @@ def _differing(runs: Sequence[Retraced]) -> int:
     return sum(now != then for now, then in pairs)
 
 
-def _common(told: Told) -> dict[str, Any]:
-    return {"alarms": told.alarms, "closed": told.closed, "culprits": list(told.culprits)}
+def _common(result: Told) -> dict[str, Any]:
+    return {"alarms": result.alarms, "closed": result.closed, "culprits": list(result.culprits)}
 
 
-def _line(told: Mapping[str, Any]) -> None:
+def _line(document: Mapping[str, Any]) -> None:
     """Write JSON for programs and terminals: keys of others may hold signs that a terminal obeys, so all is ASCII."""
-    typer.echo(json.dumps(told))
+    typer.echo(json.dumps(document))
 
 
 def _numbers(numbers: Sequence[Key]) -> str:

@@ -48,11 +48,11 @@ def rescore(
         service = server_at(server)
         asked = service.rescore(check, time_text(start))
         with terminal.counting(check) as moved:
-            found = _followed(asked, lambda: service.rescoring(str(asked["id"])), moved)
+            result = _followed(asked, lambda: service.rescoring(str(asked["id"])), moved)
     else:
         with opened(data_dir) as (_, store), terminal.counting(check) as moved:
-            found = _here(store, rescoring.ask(store, check, since=start, now=now()), moved)
-    _show(found, start)
+            result = _here(store, rescoring.ask(store, check, since=start, now=now()), moved)
+    _show(result, start)
 
 
 def _here(store: Store, rescoring_id: int, moved: _Moved) -> Mapping[str, Any]:
@@ -72,17 +72,17 @@ def _here(store: Store, rescoring_id: int, moved: _Moved) -> Mapping[str, Any]:
         raise
 
 
-def _followed(found: Mapping[str, Any], look: Callable[[], Mapping[str, Any]], moved: _Moved) -> Mapping[str, Any]:
+def _followed(rescoring: Mapping[str, Any], look: Callable[[], Mapping[str, Any]], moved: _Moved) -> Mapping[str, Any]:
     while True:
-        moved(int(found["progress"]["runs_done"]), int(found["progress"]["runs_total"]))
-        if found["status"] == "failed":
+        moved(int(rescoring["progress"]["runs_done"]), int(rescoring["progress"]["runs_total"]))
+        if rescoring["status"] == "failed":
             raise CoalmineError(
-                f"re-scoring {found['id']} of {found['check']} failed: {found['failure']}; run it again"
+                f"re-scoring {rescoring['id']} of {rescoring['check']} failed: {rescoring['failure']}; run it again"
             )
-        if found["status"] == "finished":
-            return found
+        if rescoring["status"] == "finished":
+            return rescoring
         time.sleep(_LOOK_SECONDS)
-        found = look()
+        rescoring = look()
 
 
 def _show(found: Mapping[str, Any], start: datetime | None) -> None:

@@ -45,9 +45,9 @@ def rotate(
             file, path = database_file(settings), settings.data_dir / KEY_FILE
             with serving.alone(file):
                 rotated = rotate_key_file(store, settings.data_dir, new_key=new_key, shared=file is None)
-            told = f"{path} holds that key alone."
+            note = f"{path} holds that key alone."
             if new_key and file is None:
-                told = (
+                note = (
                     f"{path} holds the old key too, for what a service that still runs may store: restart every "
                     "service, then rotate again without --new-key."
                 )
@@ -59,15 +59,15 @@ def rotate(
         else:
             rotated = rotate_store(store, Vault(settings.secret_key))
             several = "," in settings.secret_key
-            told = "Once every service knows it, COALMINE_SECRET_KEY needs no other key." if several else ""
+            note = "Once every service knows it, COALMINE_SECRET_KEY needs no other key." if several else ""
     whose = " and ".join(counted(count, kind) for kind, count in sorted(rotated.moved.items(), reverse=True))
     if whose:
-        said = f"The secrets of {whose} were encrypted anew under the first key, those of their past versions too."
+        summary = f"The secrets of {whose} were encrypted anew under the first key, those of their past versions too."
     elif rotated.count:
-        said = "Nothing to rotate: every stored secret was under the first key already."
+        summary = "Nothing to rotate: every stored secret was under the first key already."
     else:
-        said = "No secret is stored, so nothing had to be encrypted anew."
-    typer.echo(f"{said} {told}".rstrip())
+        summary = "No secret is stored, so nothing had to be encrypted anew."
+    typer.echo(f"{summary} {note}".rstrip())
     if rotated.unreadable:
         them = counted(rotated.unreadable, "past version")
         terminal.note(f"The secrets of {them} open with none of the keys: they were left as they are, and are lost.")

@@ -66,8 +66,8 @@ def serve(
 
         def announce() -> None:
             if settings.log_format == "json":
-                told = {"url": settings.url, "database": service.store.place, "open": serving.is_open(service)}
-                logger.info("serving", extra=told)
+                fields = {"url": settings.url, "database": service.store.place, "open": serving.is_open(service)}
+                logger.info("serving", extra=fields)
                 return
             for line in serving.welcome(service, version=__version__, demo=beside, command=_program()):
                 terminal.note(line)

@@ -55,12 +55,12 @@ class Retriever:
 
     def search(self, query: str, top_k: int) -> list[Hit]:
         """Return the chunks sharing a word with the query, best first, at most `top_k`; ties stay in index order."""
-        asked = list(dict.fromkeys(terms(query)))
-        known = [self._vocabulary[term] for term in asked if term in self._vocabulary]
-        if self._index is None or not known:
+        query_terms = list(dict.fromkeys(terms(query)))
+        term_ids = [self._vocabulary[term] for term in query_terms if term in self._vocabulary]
+        if self._index is None or not term_ids:
             return []
-        most = sum(self._idf.get(term, self._unknown_idf) for term in asked)
-        shares = self._index.get_scores_from_ids(known).astype(np.float64) / most
+        most = sum(self._idf.get(term, self._unknown_idf) for term in query_terms)
+        shares = self._index.get_scores_from_ids(term_ids).astype(np.float64) / most
         best = np.argsort(-shares, kind="stable")[:top_k]
         best = best[shares[best] > 0]
         return [

@@ -57,19 +57,19 @@ def create_demo(corpus: Sequence[Path] | None = None, *, chunk_characters: int |
 
     @demo.post("/search", dependencies=[Depends(held_up)])
     def search(body: Annotated[bytes, Depends(_body)]) -> JSONResponse:
-        asked = SearchRequest.model_validate_json(body)
+        search_request = SearchRequest.model_validate_json(body)
         state = switch.state
         if faults.fails(state.fault, next(state.numbers)):
             return _problem(500, "internal-error", "The demo retriever was told to fail.")
-        hits = faults.distorted(state.retriever.search(asked.query, asked.top_k), state.fault)
+        hits = faults.distorted(state.retriever.search(search_request.query, search_request.top_k), state.fault)
         return JSONResponse(
             {"index": state.retriever.version, "scale": SCALE, "results": [_result(hit) for hit in hits]}
         )
 
     @demo.post("/fault")
     def set_fault(body: Annotated[bytes, Depends(_body)]) -> JSONResponse:
-        asked = FaultRequest.model_validate_json(body)
-        switch.turn(faults.choose(asked.kind, asked.size, asked.topic, switch.chunks))
+        fault_request = FaultRequest.model_validate_json(body)
+        switch.turn(faults.choose(fault_request.kind, fault_request.size, fault_request.topic, switch.chunks))
         return JSONResponse(switch.report())
 
     @demo.get("/fault")

@@ -185,9 +185,9 @@ def styled(written: Any, style: Mapping[str, Any]) -> Any:
     whole = {key: value for key, value in style.items() if not (elsewhere and key in {"header", "query", "prefix"})}
     whole |= written
     if "kind" not in written:
-        wanted, other = ("key", "token") if style["kind"] == "api_key" else ("token", "key")
-        if style["kind"] in {"bearer", "api_key"} and other in whole and wanted not in whole:
-            whole[wanted] = whole.pop(other)
+        field, other = ("key", "token") if style["kind"] == "api_key" else ("token", "key")
+        if style["kind"] in {"bearer", "api_key"} and other in whole and field not in whole:
+            whole[field] = whole.pop(other)
     return whole
 
 

@@ -15,17 +15,17 @@ from app.formats.fields import Place, complaint, complaints
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
     wrong: list[tuple[Place, str]] = []
-    seen: set[str] = set()
+    names: set[str] = set()
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name):
             wrong.append(((name,), "is not the name of a header"))
         elif name.lower() in OWN_HEADERS:
             wrong.append(((name,), "is set by Coalmine and cannot be changed"))
-        elif name.lower() in seen:
+        elif name.lower() in names:
             wrong.append(((name,), "is given twice; upper and lower case are the same header"))
         if not HEADER_VALUE.fullmatch(value):
             wrong.append(((name,), "must be one line of Latin-1 characters"))
-        seen.add(name.lower())
+        names.add(name.lower())
     if wrong:
         raise complaints(wrong)
     return headers

@@ -55,8 +55,8 @@ def _structure(text: bytes) -> NDArray[np.uint8]:
     within = np.cumsum(characters == _QUOTE, dtype=np.uint8)  # wraps at 256, and its last bit stays right
     within &= 1
     kinds[within == 1] = 0
-    found: NDArray[np.uint8] = kinds[kinds != 0]
-    return found
+    structural: NDArray[np.uint8] = kinds[kinds != 0]
+    return structural
 
 
 def _depths(kinds: NDArray[np.uint8]) -> NDArray[np.int32]:

@@ -31,8 +31,8 @@ def number(value: float | None) -> str:
 def plain(text: str) -> str:
     """Return the text on one line without control, formatting (such as right-to-left marks) or unpaired characters."""
     spaced = "".join(" " if character.isspace() else character for character in text)
-    kept = "".join(character for character in spaced if unicodedata.category(character) not in _UNSHOWN)
-    return " ".join(kept.split())
+    printable = "".join(character for character in spaced if unicodedata.category(character) not in _UNSHOWN)
+    return " ".join(printable.split())
 
 
 def shorten(text: str, limit: int) -> str:

@@ -31,5 +31,5 @@ def _shortened(found: re.Match[str]) -> str:
     if count <= _LONGEST_LIST:
         return found[0]
     first, second, _ = numbers.split(",", 2)
-    told = f"{'' if found['end'] == ']' else 'more than '}{count:,} numbers"
-    return f"[{float(first):.3g}, {float(second):.3g}, ... {told}]"
+    text = f"{'' if found['end'] == ']' else 'more than '}{count:,} numbers"
+    return f"[{float(first):.3g}, {float(second):.3g}, ... {text}]"

@@ -19,7 +19,7 @@ def parse_cut(text: str) -> Any:  # noqa: C901 - a scanner, one branch for each 
     open_: _Open = None
     levels = 0
     whole: tuple[int, _Open] | None = None
-    listed: tuple[int, _Open] | None = None
+    open_list: tuple[int, _Open] | None = None
     quoted = escaped = False
     for place, character in enumerate(text):
         if quoted:
@@ -35,12 +35,12 @@ def parse_cut(text: str) -> Any:  # noqa: C901 - a scanner, one branch for each 
             open_, levels = open_[1], levels - 1
             whole = (place + 1, open_)
             if character == "}" and open_ and open_[0] == "]":
-                listed = whole
+                open_list = whole
         elif character == "," and open_:
             whole = (place, open_)
     if whole is None:
         return None
-    end, left = listed or whole
+    end, left = open_list or whole
     closing = ""
     while left:
         closing, left = closing + left[0], left[1]

@@ -88,9 +88,9 @@ def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
     elif kind in {"enum", "literal_error"}:
         message = _not_one_of(str(limits["expected"]), given)
     elif kind == "string_pattern_mismatch":
-        told = f"'{_shown(given)}'" if given else "empty"
+        value_text = f"'{_shown(given)}'" if given else "empty"
         near = fitting_name(limits["pattern"], given)
-        message = f"must be {PATTERN_WORDS.get(limits['pattern'], 'of the right form')}, not {told}"
+        message = f"must be {PATTERN_WORDS.get(limits['pattern'], 'of the right form')}, not {value_text}"
         message += f"; try '{near}'" if near else ""
     elif kind == "too_long" and isinstance(given, str):
         message = _LIMITS["string_too_long"].format_map(limits)
@@ -116,8 +116,8 @@ def _stranger(key: str, fields: list[list[str]], *, shown: bool) -> str:
             return f"'{key}' is another name of '{names[0]}'; write one of the two"
     if [key] in fields:
         return f"'{key}' belongs to another kind"
-    known = [names[0] for names in fields]
-    near = suggestion(key, known) or (f"; known are: {', '.join(known)}" if known else "")
+    names_there = [names[0] for names in fields]
+    near = suggestion(key, names_there) or (f"; known are: {', '.join(names_there)}" if names_there else "")
     return f"unknown key '{_shown(key)}'{near}" if shown else f"unknown key, not quoted as it may be a secret{near}"
 
 
@@ -177,9 +177,9 @@ def _meant(number: float, spelled: str) -> str:
 
 
 def _not_one_of(expected: str, value: Any) -> str:
-    known = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
-    near = suggestion(value, known) if isinstance(value, str) else ""
-    return f"must be one of {', '.join(known)}, not {_kind_or_value(value)}{near}"
+    options = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
+    near = suggestion(value, options) if isinstance(value, str) else ""
+    return f"must be one of {', '.join(options)}, not {_kind_or_value(value)}{near}"
 
 
 def _kind_or_value(value: Any) -> str:
@@ -198,8 +198,8 @@ def _fields_at(model: type[BaseModel], place: Place) -> list[list[str]]:
     models = [model]
     for part in place:
         if isinstance(part, str):
-            found = (field for model in models for names, field in _fields(model) if part in names)
-            models = [inner for field in found for inner in _models_in(field.annotation)]
+            fields = (field for model in models for names, field in _fields(model) if part in names)
+            models = [inner for field in fields for inner in _models_in(field.annotation)]
     every = [names for model in models for names, _ in _fields(model)]
     return [names for position, names in enumerate(every) if names not in every[:position]]
 
@@ -216,4 +216,4 @@ def _fields(model: type[BaseModel]) -> list[tuple[list[str], FieldInfo]]:
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [found for inner in get_args(annotation) for found in _models_in(inner)]
+    return [model for inner in get_args(annotation) for model in _models_in(inner)]

@@ -71,9 +71,9 @@ class SnapshotKeeper:
 
     def _take(self) -> tuple[frozenset[int], bool]:
         with self._noted:
-            taken = frozenset(self._check_ids), self._deliveries
+            noted = frozenset(self._check_ids), self._deliveries
             self._check_ids, self._deliveries = set(), False
-            return taken
+            return noted
 
     def _wait(self, seconds: float) -> bool:
         """Wait until something is noted; False where nothing was for so long."""

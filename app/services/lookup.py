@@ -39,7 +39,7 @@ def last_completed(connection: Connection, check: definitions.Definition, now: d
 
 def schedule_of(body: Mapping[str, Any]) -> Schedule:
     """Read the schedule a stored check has."""
-    wanted = body["schedule"]
-    if wanted.get("every") is not None:
-        return parse_schedule(every=wanted["every"])
-    return parse_schedule(cron=wanted["cron"], timezone=wanted["timezone"])
+    schedule = body["schedule"]
+    if schedule.get("every") is not None:
+        return parse_schedule(every=schedule["every"])
+    return parse_schedule(cron=schedule["cron"], timezone=schedule["timezone"])

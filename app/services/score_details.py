@@ -43,16 +43,16 @@ def in_version(connection: Connection, row: RunRow, version: str | None) -> tupl
 
     Raises InvalidInputError where the check has no such version, NotFoundError where the run is not in it.
     """
-    found = find_rescoring(connection, row.check_id, version, plain=row.measures_version)
-    if found is None:
+    rescoring = find_rescoring(connection, row.check_id, version, plain=row.measures_version)
+    if rescoring is None:
         return row, None
-    run = rescored_runs.find_run(connection, found.id, row.id)
+    run = rescored_runs.find_run(connection, rescoring.id, row.id)
     if run is None:
-        goes_on = found.finished_at is None
+        goes_on = rescoring.finished_at is None
         why = ", or not yet: the re-scoring goes on" if goes_on else ": ask for the re-scoring again to take it in"
-        raise NotFoundError(f"run '{row.id}' is not in measures version {found.name}{why}")
+        raise NotFoundError(f"run '{row.id}' is not in measures version {rescoring.name}{why}")
     names = results.layout_names(connection, run.layout_id)
-    return _judged_anew(row, found, run, names), Anew(rescoring=found, run=run)
+    return _judged_anew(row, rescoring, run, names), Anew(rescoring=rescoring, run=run)
 
 
 def runs_in_version(connection: Connection, found: Rescoring, *, before: int | None, limit: int) -> list[RunRow]:
@@ -60,8 +60,8 @@ def runs_in_version(connection: Connection, found: Rescoring, *, before: int | N
     rows = results.list_runs(connection, found.check_id, before=before, limit=limit, rescoring_id=found.id)
     judged = rescored_runs.find_runs(connection, found.id, [row.id for row in rows])
     names = {layout: results.layout_names(connection, layout) for layout in {run.layout_id for run in judged.values()}}
-    asked = {row.suite_version_id for row in rows if row.suite_version_id is not None}
-    hashes = {version: load_corrected(connection, version, found.suite_version_id).hash for version in asked}
+    versions = {row.suite_version_id for row in rows if row.suite_version_id is not None}
+    hashes = {version: load_corrected(connection, version, found.suite_version_id).hash for version in versions}
     return [
         replace(_judged_anew(row, found, run, names[run.layout_id]), suite_hash=hashes.get(row.suite_version_id or 0))
         for row in rows
@@ -99,9 +99,9 @@ def find_rescoring(
     found = rescoring.find(connection, int(named[1])) if named else None
     if found is None or found.check_id != check_id or found.name != version:
         there = [one.name for one in rescoring.list_all(connection, check_id, limit=5)]
-        listed = ", ".join([plain or MEASURES_VERSION, *reversed(there)])
+        names = ", ".join([plain or MEASURES_VERSION, *reversed(there)])
         raise InvalidInputError(
-            [Problem(path="measures_version", message=f"there is no version '{version[:40]}'; there are: {listed}")]
+            [Problem(path="measures_version", message=f"there is no version '{version[:40]}'; there are: {names}")]
         )
     return found
 
@@ -132,12 +132,14 @@ def states_of(connection: Connection, row: RunRow, inputs: RunInputs, anew: Anew
         return states
     layout = anew.run.scores_layout_id
     versions = {member.canary_id: member.version_id for member in inputs.suite.members}
-    wanted = {canary: (states[canary].ranking_id, version) for canary, version in versions.items() if canary in states}
-    scores = results.scores_of(connection, wanted.values(), layout)
+    rankings = {
+        canary: (states[canary].ranking_id, version) for canary, version in versions.items() if canary in states
+    }
+    scores = results.scores_of(connection, rankings.values(), layout)
     reasons = _degraded(anew.run)
     found: dict[int, StateRow] = {}
     for position, member in enumerate(inputs.suite.members):
-        score = scores.get(wanted.get(member.canary_id, (0, 0)))
+        score = scores.get(rankings.get(member.canary_id, (0, 0)))
         if score is None:
             continue
         state, (matched, vector) = states[member.canary_id], score

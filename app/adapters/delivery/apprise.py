@@ -37,7 +37,7 @@ def send_apprise(
         detail = "Apprise is not installed here: pip install 'coalmine[apprise]'; nothing was sent"
         return Receipt(ok=False, error=HookError.CONFIGURATION, detail=detail)
     started = time.monotonic()
-    asked = {
+    request = {
         "url": hook.url,
         "message": json.loads(message.body),
         "allow": [str(entry) for entry in policy.allow],
@@ -47,7 +47,7 @@ def send_apprise(
     try:
         ended = subprocess.run(
             [sys.executable, "-P", "-m", "app.adapters.delivery.apprise_process"],
-            input=json.dumps(asked).encode(),
+            input=json.dumps(request).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=_environment(),
@@ -63,14 +63,14 @@ def send_apprise(
 
 def _environment() -> dict[str, str]:
     """Give what the process needs to know: no proxies, and no files that could hold credentials for others."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    return {**kept, "PYTHONPATH": str(Path(app.__file__).parents[1]), "NETRC": os.devnull, "HOME": "/nonexistent"}
+    variables = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return {**variables, "PYTHONPATH": str(Path(app.__file__).parents[1]), "NETRC": os.devnull, "HOME": "/nonexistent"}
 
 
 def _receipt(output: bytes, seconds: float) -> Receipt:
     try:
-        told: dict[str, Any] = json.loads(output)
-        outcome, reason = str(told["outcome"]), str(told["reason"])
+        output_document: dict[str, Any] = json.loads(output)
+        outcome, reason = str(output_document["outcome"]), str(output_document["reason"])
     except (ValueError, KeyError, TypeError):
         outcome, reason = "broken", ""
     if outcome == "delivered":

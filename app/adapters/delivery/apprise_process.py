@@ -23,8 +23,8 @@ def main() -> None:
     """Read what is asked, send it, and say what came of it: `{"outcome", "reason"}`."""
     output = os.dup(1)
     os.dup2(2, 1)  # whatever else is printed is not the answer
-    asked = json.load(sys.stdin)
-    outcome, reason = send(asked)
+    request = json.load(sys.stdin)
+    outcome, reason = send(request)
     os.write(output, json.dumps({"outcome": outcome, "reason": reason}).encode())
 
 
@@ -50,13 +50,13 @@ def send(asked: dict[str, Any]) -> tuple[str, str]:
         return "unknown", ""
     one, message = apprise.Apprise(asset=asset), asked["message"]
     one.add(service)
-    taken = one.notify(
+    accepted = one.notify(
         title=message["title"],
         body=message["body"],
         notify_type=message["type"],
         body_format=apprise.NotifyFormat.TEXT,
     )
-    if taken:
+    if accepted:
         return "delivered", ""
     return ("blocked", guard.refusal) if guard.refusal is not None else ("refused", "")
 
@@ -99,7 +99,7 @@ class Guard:
 
 def _addresses(name: str) -> set[str]:
     try:
-        return {str(found[4][0]) for found in socket.getaddrinfo(name, None)}
+        return {str(entry[4][0]) for entry in socket.getaddrinfo(name, None)}
     except OSError:
         return set()
 

@@ -76,9 +76,9 @@ class _Session(smtplib.SMTP):
         """Hand over a message; gives the recipients that were refused while others were not."""
         self._alarm.start()
         self._host = mail.host  # what STARTTLS holds the certificate against
-        code, said = self.connect(mail.host, mail.port)
+        code, reply = self.connect(mail.host, mail.port)
         if code != _READY:
-            raise smtplib.SMTPConnectError(code, said)
+            raise smtplib.SMTPConnectError(code, reply)
         if mail.tls is MailTls.STARTTLS:
             self.starttls(context=self._trust)
         if username is not None and password is not None:
@@ -184,11 +184,11 @@ def _judged(error: Exception, *, late: bool) -> Receipt:
         return _by_code(min(codes), "every recipient")  # one that may be taken later is worth trying again
     if isinstance(error, smtplib.SMTPResponseException):
         return _by_code(error.smtp_code, _STEPS.get(type(error), "the message"))
-    known = ((word, told) for kind, word, told in _TROUBLES if isinstance(error, kind))
-    word, told = next(known, (HookError.UNREACHABLE, "the exchange with the mail server broke off"))
+    matches = ((word, detail) for kind, word, detail in _TROUBLES if isinstance(error, kind))
+    word, detail = next(matches, (HookError.UNREACHABLE, "the exchange with the mail server broke off"))
     if late:
-        word, told = HookError.TIMEOUT, _SLOW
-    return Receipt(ok=False, error=word, detail=told)
+        word, detail = HookError.TIMEOUT, _SLOW
+    return Receipt(ok=False, error=word, detail=detail)
 
 
 def _by_code(code: int, what: str) -> Receipt:

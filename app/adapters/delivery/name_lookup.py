@@ -17,28 +17,28 @@ _Found = tuple[str, tuple[str, ...]]
 
 def addresses_of(hosts: Collection[str], *, seconds: float = SECONDS) -> Mapping[str, tuple[str, ...]]:
     """Return the addresses of host names; a name that is not known, or not within these seconds, has none."""
-    found: SimpleQueue[_Found] = SimpleQueue()
+    results: SimpleQueue[_Found] = SimpleQueue()
     until, started = time.monotonic() + seconds, 0
     for host in dict.fromkeys(hosts):
         if not _free.acquire(blocking=False):
             break
-        Thread(target=_look_up, args=(host, found), name="name-lookup", daemon=True).start()
+        Thread(target=_look_up, args=(host, results), name="name-lookup", daemon=True).start()
         started += 1
     answers: dict[str, tuple[str, ...]] = {}
     while len(answers) < started:
         try:
-            host, addresses = found.get(timeout=max(0.0, until - time.monotonic()))
+            host, addresses = results.get(timeout=max(0.0, until - time.monotonic()))
         except Empty:
             break
         answers[host] = addresses
     return answers
 
 
-def _look_up(host: str, found: SimpleQueue[_Found]) -> None:
+def _look_up(host: str, results: SimpleQueue[_Found]) -> None:
     try:
-        told = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # not known, or no name at all
-        told = []
+        addresses = []
     finally:
         _free.release()
-    found.put((host, tuple(dict.fromkeys(str(address[0]) for *_, address in told))))
+    results.put((host, tuple(dict.fromkeys(str(address[0]) for *_, address in addresses))))

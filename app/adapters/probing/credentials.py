@@ -106,16 +106,18 @@ class Keyring:
         """Give a token that is good for a while; of many threads that need it one fetches, the others wait for it."""
         key = _key(auth)
         with self._lock:
-            kept = self._kept.setdefault(key, _Kept())
+            slot = self._kept.setdefault(key, _Kept())
             while len(self._kept) > TOKENS:
                 self._kept.pop(next(iter(self._kept)))
-        asked = self._clock()
-        with kept.lock:
-            if asked < kept.renewal:
-                return kept.token
-            error = kept.error if asked < kept.quiet else self._renew(auth, kept)  # quiet: it failed as we waited, too
-            if error is None or self._clock() < kept.expiry:  # renewing begins early: the one we have may still do
-                return kept.token
+        started = self._clock()
+        with slot.lock:
+            if started < slot.renewal:
+                return slot.token
+            error = (
+                slot.error if started < slot.quiet else self._renew(auth, slot)
+            )  # quiet: it failed as we waited, too
+            if error is None or self._clock() < slot.expiry:  # renewing begins early: the one we have may still do
+                return slot.token
             raise CredentialError(*error)
 
     def _renew(self, auth: OAuth2, kept: "_Kept") -> "_Error | None":
@@ -233,8 +235,8 @@ def _encoded(auth: OAuth2) -> tuple[str, str]:
 def credentials_digest(auth: Auth | None, tls: Tls | None, headers: Mapping[str, str]) -> bytes:
     """Name what somebody is asked with, without keeping it: what one key is answered is no answer to another."""
     parts = [None if one is None else (type(one).__name__, astuple(one)) for one in (auth, tls)]
-    told = repr((parts, sorted(headers.items())))
-    return blake2b(told.encode(errors="surrogatepass"), digest_size=16).digest()
+    parts_text = repr((parts, sorted(headers.items())))
+    return blake2b(parts_text.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def _key(auth: OAuth2) -> bytes:
@@ -273,20 +275,24 @@ def _read(response: Response) -> tuple[str, float]:
     if response.failure is not None:
         raise CredentialError(OUTCOMES[response.failure], f"{_WHO}: {response.detail}", status)
     try:
-        told = msgspec.json.decode(response.body)
+        document = msgspec.json.decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        told = None
-    token = told.get("access_token") if isinstance(told, dict) else None
-    if not isinstance(told, dict) or not isinstance(token, str) or not token.strip():
+        document = None
+    token = document.get("access_token") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(token, str) or not token.strip():
         raise CredentialError(Outcome.MALFORMED, f"the answer of {_WHO} holds no access_token", status)
-    if str(told.get("token_type", "bearer")).lower() != "bearer":
+    if str(document.get("token_type", "bearer")).lower() != "bearer":
         raise CredentialError(Outcome.MALFORMED, f"{_WHO} gave a token of another type than bearer", status)
-    return token, _life(told.get("expires_in"))
+    return token, _life(document.get("expires_in"))
 
 
-def _life(told: Any) -> float:
+def _life(expires_in: Any) -> float:
     try:
-        seconds = float(told) if isinstance(told, (int, float, str)) and not isinstance(told, bool) else math.nan
+        seconds = (
+            float(expires_in)
+            if isinstance(expires_in, (int, float, str)) and not isinstance(expires_in, bool)
+            else math.nan
+        )
     except (ValueError, OverflowError):
         seconds = math.nan
     return UNSAID_SECONDS if math.isnan(seconds) else min(max(0.0, seconds), LONGEST_SECONDS)

@@ -59,24 +59,24 @@ class Embeddings:
         endpoint = embedder.endpoint
         secret = credentials_digest(endpoint.auth, endpoint.tls, endpoint.headers)
         name = (endpoint.url, secret, embedder.model, embedder.dimensions)
-        wanted = list(dict.fromkeys(texts))
-        known, age = self._memory.look_up(name, wanted)
+        distinct = list(dict.fromkeys(texts))
+        cached, age = self._memory.look_up(name, distinct)
         if anew:
-            known = {}
-        answers = self._ask(embedder, [text for text in wanted if text not in known], declared=not anew)
-        found = known | answers.vectors
+            cached = {}
+        answers = self._ask(embedder, [text for text in distinct if text not in cached], declared=not anew)
+        vectors = cached | answers.vectors
         status, problem = answers.http_status, answers.problem
-        if problem is None and len({len(vector) for vector in found.values()}) > 1:
+        if problem is None and len({len(vector) for vector in vectors.values()}) > 1:
             # What was remembered and what came have nothing in common: the model changed in between.
             self._memory.forget(name)
             problem = Outcome.MALFORMED, "the vectors have other dimensions than those that came before"
-            found = dict(answers.vectors)
+            vectors = dict(answers.vectors)
         elif anew:
             self._memory.witness(name, answers.vectors)
         else:
             self._memory.keep(name, answers.vectors, age)
         return Embedded(
-            vectors={text: found[text] for text in wanted if text in found},
+            vectors={text: vectors[text] for text in distinct if text in vectors},
             outcome=Outcome.OK if problem is None else problem[0],
             http_status=status,
             detail=None if problem is None else problem[1],
@@ -85,26 +85,26 @@ class Embeddings:
 
     def _ask(self, embedder: Embedder, texts: Sequence[str], *, declared: bool) -> "_Answers":
         batches = [texts[start : start + embedder.batch] for start in range(0, len(texts), embedder.batch)]
-        found = _Answers()
+        answers = _Answers()
         failed = len(batches)
         dimensions = embedder.dimensions if declared else None
         bodies = [_body(embedder, batch) for batch in batches]
         most = _most_bytes(max(map(len, batches), default=0), dimensions)
-        for asked in replace(self._caller, max_body_bytes=most).ask(embedder.endpoint, bodies):
-            found.latency_seconds += asked.latency_seconds
-            problem = asked.problem
+        for batch in replace(self._caller, max_body_bytes=most).ask(embedder.endpoint, bodies):
+            answers.latency_seconds += batch.latency_seconds
+            problem = batch.problem
             if problem is None:
                 try:
-                    vectors = read_vectors(asked.body, len(batches[asked.number]))
-                    _expect(len(vectors[0]), dimensions, found.dimensions)
+                    vectors = read_vectors(batch.body, len(batches[batch.number]))
+                    _expect(len(vectors[0]), dimensions, answers.dimensions)
                 except _MalformedError as error:
                     problem = Outcome.MALFORMED, str(error)
                 else:
-                    found.dimensions = len(vectors[0])
-                    found.vectors.update(zip(batches[asked.number], vectors, strict=True))
-            if problem is not None and asked.number < failed:
-                failed, found.problem, found.http_status = asked.number, problem, asked.http_status
-        return found
+                    answers.dimensions = len(vectors[0])
+                    answers.vectors.update(zip(batches[batch.number], vectors, strict=True))
+            if problem is not None and batch.number < failed:
+                failed, answers.problem, answers.http_status = batch.number, problem, batch.http_status
+        return answers
 
 
 @dataclass(slots=True)
@@ -156,21 +156,21 @@ def read_vectors(body: bytes, count: int) -> list[Vector]:
 
 
 def _vector(item: _Item, number: int) -> Vector:
-    told = bytes(item.embedding)
-    if told.count(b",") >= MAX_DIMENSIONS:
+    raw = bytes(item.embedding)
+    if raw.count(b",") >= MAX_DIMENSIONS:
         raise _MalformedError(f"a vector has more than {MAX_DIMENSIONS:,} dimensions")
     with np.errstate(over="ignore"):  # what is infinite then is found
-        return np.array(_decoded(_NUMBERS, told, f".data[{number}].embedding"), dtype=np.float64).astype(np.float32)
+        return np.array(_decoded(_NUMBERS, raw, f".data[{number}].embedding"), dtype=np.float64).astype(np.float32)
 
 
-def _decoded(decoder: msgspec.json.Decoder[T], told: bytes, where: str) -> T:
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes, where: str) -> T:
     """Read JSON that stands at `where` in the answer."""
     try:
-        return decoder.decode(told)
+        return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _MalformedError(f"the answer is not a list of embeddings: {_place(error, where)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        told_so = ", which has no NaN or Infinity" if b"NaN" in told or b"Infinity" in told else ""
+        told_so = ", which has no NaN or Infinity" if b"NaN" in body or b"Infinity" in body else ""
         raise _MalformedError(f"the answer is not JSON{told_so}") from None
 
 
@@ -192,8 +192,8 @@ def _expect(dimensions: int, declared: int | None, others: int | None) -> None:
 
 def _place(error: msgspec.ValidationError, where: str) -> str:
     """Say where msgspec stumbled; what it found there it tells by type only."""
-    told = str(error).replace("`", "").replace("$", f"${where}", 1)
-    return told if len(told) < _TELLING else "it has another shape"
+    message = str(error).replace("`", "").replace("$", f"${where}", 1)
+    return message if len(message) < _TELLING else "it has another shape"
 
 
 def _most_bytes(texts: int, dimensions: int | None) -> int:
@@ -202,8 +202,8 @@ def _most_bytes(texts: int, dimensions: int | None) -> int:
 
 
 def _body(embedder: Embedder, texts: Sequence[str]) -> bytes:
-    asked = {"model": embedder.model, "input": [_clean(text) for text in texts], "encoding_format": "float"}
-    return msgspec.json.encode(asked | ({"dimensions": embedder.dimensions} if embedder.dimensions else {}))
+    body = {"model": embedder.model, "input": [_clean(text) for text in texts], "encoding_format": "float"}
+    return msgspec.json.encode(body | ({"dimensions": embedder.dimensions} if embedder.dimensions else {}))
 
 
 def _clean(text: str) -> str:
@@ -233,14 +233,14 @@ class _Memory:
 
     def look_up(self, name: Name, texts: Sequence[str]) -> tuple[dict[str, Vector], int]:
         """Give what is known, and the age it is of: what is asked for now may only be kept in the same."""
-        found: dict[str, Vector] = {}
+        vectors: dict[str, Vector] = {}
         with self._lock:
             for text in texts:
                 vector = self._vectors.get((name, _digest(text)))
                 if vector is not None:
                     self._vectors.move_to_end((name, _digest(text)))
-                    found[text] = vector
-            return found, self._ages.get(name, 0)
+                    vectors[text] = vector
+            return vectors, self._ages.get(name, 0)
 
     def keep(self, name: Name, vectors: Mapping[str, Vector], age: int) -> None:
         """Remember vectors, unless the model was seen to change since they were asked for."""

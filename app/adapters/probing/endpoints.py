@@ -50,7 +50,7 @@ class Caller:
 
         A token that was refused is fetched anew, once. Raises InvalidInputError for an endpoint that cannot be asked.
         """
-        yield from (asked for asked in self.ask_in_peace(endpoint, bodies) if asked is not None)
+        yield from (call for call in self.ask_in_peace(endpoint, bodies) if call is not None)
 
     def ask_in_peace(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Generator[Asked | None, None, None]:
         """Do the same, and yield None where nothing came for a while, so that the caller may stop.
@@ -60,12 +60,12 @@ class Caller:
         lines = self._lines(endpoint)
         refused: list[int] = []
         with closing(self._round(endpoint, lines, dict(enumerate(bodies)))) as answers:
-            for asked in answers:
-                unauthorized = asked is not None and asked.http_status == HTTPStatus.UNAUTHORIZED
-                if asked is not None and unauthorized and isinstance(endpoint.auth, OAuth2):
-                    refused.append(asked.number)
+            for call in answers:
+                unauthorized = call is not None and call.http_status == HTTPStatus.UNAUTHORIZED
+                if call is not None and unauthorized and isinstance(endpoint.auth, OAuth2):
+                    refused.append(call.number)
                 else:
-                    yield asked
+                    yield call
         if refused:
             self.keyring.forget(endpoint.auth)
             with closing(self._round(endpoint, lines, {number: bodies[number] for number in refused})) as answers:

@@ -205,7 +205,7 @@ def _columns(paths: Paths, max_hits: int, answer: Any) -> tuple[Read, int]:
     """Read hits that lie across lists side by side, which must be equally long."""
     mapped = {path.text: path for path in (paths.id, paths.score, paths.text, paths.document, paths.updated) if path}
     needed = [path.text for path in (paths.id or paths.text, paths.score) if path]
-    found: dict[str, list[Any] | None] = {}
+    columns: dict[str, list[Any] | None] = {}
     lengths: dict[str, int] = {}
     for name, path in mapped.items():
         try:
@@ -216,15 +216,15 @@ def _columns(paths: Paths, max_hits: int, answer: Any) -> tuple[Read, int]:
             raise MalformedError(f"{name}: {error}, though {paths.field(path)} is mapped to it") from None
         if column is None and name in needed:
             raise MalformedError(f"{name}: missing, though {paths.field(path)} is mapped to it")
-        found[name] = None if column is None else column[0]
+        columns[name] = None if column is None else column[0]
         if column is not None:
             lengths[name] = column[1]
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise MalformedError(f"the columns are not equally long: {told}")
+        lengths_text = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise MalformedError(f"the columns are not equally long: {lengths_text}")
 
     def read(path: Path) -> list[Any] | None:
-        column = found[path.text]
+        column = columns[path.text]
         return None if column is None else list(column)
 
     return read, min(next(iter(lengths.values())), max_hits)

@@ -105,8 +105,8 @@ class HttpProbe:
             if response.status == HTTPStatus.NOT_FOUND and missing is not None:
                 what, named = missing
                 address = address_of(lookup.url, asking.retriever.options)
-                told = f"{address} has no {what} '{named}' (HTTP 404). Check the {what} name"
-                raise _LookupError(outcome, told, response.status)
+                message = f"{address} has no {what} '{named}' (HTTP 404). Check the {what} name"
+                raise _LookupError(outcome, message, response.status)
             raise _LookupError(outcome, f"the lookup of {lookup.name}: {detail}", response.status)
         value = plan.lookup.value_in(response.body)
         if value is None:

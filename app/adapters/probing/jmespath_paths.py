@@ -122,14 +122,14 @@ def _walk(steps: tuple[str, ...], value: Any) -> Any:
 
 def _listed(search: Callable[[Any], Any], answer: Any, most: int) -> tuple[list[Any], int] | None:
     """Read a column that is a list as it stands; a lone text, such as a whole context, is a list of one."""
-    found = search(answer)
-    if isinstance(found, str):
-        found = [found] if found else []
-    if found is None:
+    values = search(answer)
+    if isinstance(values, str):
+        values = [values] if values else []
+    if values is None:
         return None
-    if not isinstance(found, list):
+    if not isinstance(values, list):
         raise MalformedError("not a list")
-    return found[:most], len(found)
+    return values[:most], len(values)
 
 
 def _continued(node: Any) -> Any:

@@ -68,8 +68,8 @@ class Session:
         does not find in the result is missing all the same.
         """
         meta = None if traceparent is None else {"traceparent": traceparent}  # SEP-414: a key of the protocol's own
-        told = {"name": self._tool, "arguments": arguments, "_meta": meta}
-        request = CallToolRequest(params=CallToolRequestParams.model_validate(told))
+        params = {"name": self._tool, "arguments": arguments, "_meta": meta}
+        request = CallToolRequest(params=CallToolRequestParams.model_validate(params))
         calling = self._client.session.send_request(request, CallToolResult)
         return await _explained(calling, self._transport, self._seconds)
 
@@ -101,9 +101,9 @@ async def _look_up(client: Client, tool: str) -> None:
     """Let the SDK see the tool in the list: since 2026-07-28 it says there which arguments go along as headers."""
     cursor = None
     for _ in range(MAX_PAGES):
-        listed = await client.list_tools(cursor=cursor)
-        cursor = listed.next_cursor
-        if cursor is None or any(one.name == tool for one in listed.tools):
+        page = await client.list_tools(cursor=cursor)
+        cursor = page.next_cursor
+        if cursor is None or any(one.name == tool for one in page.tools):
             return
 
 
@@ -145,10 +145,10 @@ class _Transport(httpx2.AsyncBaseTransport):
             error = NoAnswerError(*problem, response.status)
             self._lost = error if error.outcome in _OUT_OF_REACH else None
             return self._refused(message, error)
-        kept = {name: value for name, value in response.headers.items() if name in _ANSWERED}
+        headers = {name: value for name, value in response.headers.items() if name in _ANSWERED}
         if _is(response, _EVENTS):
-            kept["content-type"] = _EVENTS  # a charset beside it would make another text of it than the one counted
-        return httpx2.Response(response.status or 200, headers=kept, content=content)
+            headers["content-type"] = _EVENTS  # a charset beside it would make another text of it than the one counted
+        return httpx2.Response(response.status or 200, headers=headers, content=content)
 
     def _wanted(self, request: httpx2.Request, message: Mapping[str, Any]) -> bool:
         """Say whether a request is to be sent: what listens to a server's own news is not, which it must bear."""
@@ -177,8 +177,8 @@ class _Transport(httpx2.AsyncBaseTransport):
 def _traceparent_of(message: Mapping[str, Any]) -> str | None:
     """Find what a call was given to descend from: the SDK hands messages on without saying whose they are."""
     meta = (message.get("params") or {}).get("_meta") or {}
-    found: str | None = meta.get("traceparent")
-    return found
+    traceparent: str | None = meta.get("traceparent")
+    return traceparent
 
 
 async def _explained(work: Awaitable[T], transport: _Transport, seconds: float) -> T:
@@ -226,14 +226,14 @@ def _flood_of(response: Response) -> tuple[Outcome, str] | None:
 def _answer(body: bytes, number: Any) -> bytes | None:
     """Give the answer to a message; None = it is none. An error may come without the number of what was not read."""
     try:
-        told = json.loads(body)
+        document = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(told, dict) or "jsonrpc" not in told:
+    if not isinstance(document, dict) or "jsonrpc" not in document:
         return None
-    if isinstance(told.get("error"), dict) and told.get("id") in (number, None):
-        return json.dumps({**told, "id": number}).encode()
-    return body if "result" in told and told.get("id") == number else None
+    if isinstance(document.get("error"), dict) and document.get("id") in (number, None):
+        return json.dumps({**document, "id": number}).encode()
+    return body if "result" in document and document.get("id") == number else None
 
 
 _EVENTS = "text/event-stream"

@@ -102,10 +102,10 @@ def tls_files(tls: Tls | None, folder: Path) -> dict[str, str]:
 async def judged_places(host: str, port: int, policy: AddressPolicy) -> dict[str, str]:
     """Resolve a host and give libpq its permitted addresses, which it tries in turn and resolves no more."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise NoAnswerError(Outcome.UNREACHABLE, "the host name does not resolve") from None
-    reasons = {str(place[4][0]): policy.check(str(place[4][0]), host) for place in found}
+    reasons = {str(place[4][0]): policy.check(str(place[4][0]), host) for place in addresses}
     permitted = [address for address, reason in reasons.items() if reason is None]
     if not permitted:
         raise NoAnswerError(Outcome.BLOCKED, blocked(next(iter(reasons.values())) or ""))

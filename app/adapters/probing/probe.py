@@ -96,11 +96,11 @@ class RetrieverProbe:
                     for position, answer in batch
                     if answer.outcome is Outcome.OK and answer.ranking
                 }
-                known = [(position, text) for position, text in texts.items() if text is not None]
-                pairs = [(queries[position], text) for position, text in known]
+                with_text = [(position, text) for position, text in texts.items() if text is not None]
+                pairs = [(queries[position], text) for position, text in with_text]
                 scoring = self._relevance.of_first_hits(retriever.scorer, retriever.embedder, pairs, patience)
                 scores, why = yield from _pausing(scoring)
-                relevance = dict(zip([position for position, _ in known], scores, strict=True))
+                relevance = dict(zip([position for position, _ in with_text], scores, strict=True))
                 yield [
                     (position, _with_relevance(answer, relevance.get(position), why, decimals))
                     if position in texts

@@ -92,8 +92,8 @@ def _ranking(columns: Columns, paths: Paths, scale: Scale | None, size: int) -> 
     none: Sequence[None] = (None,) * count
     updated = None if columns.updated is None else _moments(columns.updated, paths)
     if len(set(ids)) < count:
-        seen: set[str] = set()
-        first = [not (name in seen or seen.add(name)) for name in ids]  # type: ignore[func-returns-value] # add() gives None
+        ids_so_far: set[str] = set()
+        first = [not (name in ids_so_far or ids_so_far.add(name)) for name in ids]  # type: ignore[func-returns-value] # add() gives None
         ids = list(compress(ids, first))
         scores = None if scores is None else list(compress(scores, first))
         texts = None if texts is None else list(compress(texts, first))

@@ -22,9 +22,9 @@ def answer_of(response: Response, reader: "Reader | RememberingReader") -> Answe
     status, seconds = response.status, response.latency_seconds
     problem = problem_of(response)
     if problem is not None:
-        asked = response.retry_after_seconds or 0.0
+        retry_after = response.retry_after_seconds or 0.0
         answer = failed(*problem, status, seconds)
-        return replace(answer, leave_alone_seconds=asked) if asked > PAUSE_SECONDS else answer
+        return replace(answer, leave_alone_seconds=retry_after) if retry_after > PAUSE_SECONDS else answer
     try:
         reading = reader.read(response.body, response.headers)
     except MalformedError as error:

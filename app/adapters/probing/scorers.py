@@ -87,13 +87,13 @@ class Relevance:
         came for a while, so that the caller may stop. Raises ValueError for a scorer that needs nobody outside or lacks
         whom it needs, and InvalidInputError for one that cannot be asked at all.
         """
-        said = list(dict.fromkeys(pair for pair in pairs if pair[1].strip()))
+        distinct = list(dict.fromkeys(pair for pair in pairs if pair[1].strip()))
         blank = Counter(["the first hit has no text"] * sum(not text.strip() for _, text in pairs))
         embedder = scorer.embedder or retriever_embedder
         if scorer.kind is ScorerKind.EMBEDDING and embedder is not None:
-            found, why = self._cosines(embedder, said, patience)
+            found, why = self._cosines(embedder, distinct, patience)
         elif scorer.kind is ScorerKind.RERANK and scorer.reranker is not None:
-            found, why = yield from self._scores(scorer, scorer.reranker, said, patience)
+            found, why = yield from self._scores(scorer, scorer.reranker, distinct, patience)
         else:
             raise ValueError(f"A scorer of kind {scorer.kind} without its endpoint measures nothing from outside.")
         relevances = [found.get(pair) for pair in pairs]
@@ -104,17 +104,17 @@ class Relevance:
             return {}, Counter({patience.given_up: len(pairs)})
         embedded = self._embed(embedder, [text for pair in pairs for text in pair])
         vectors = embedded.vectors
-        found: dict[Pair, float] = {}
+        cosines: dict[Pair, float] = {}
         for query, text in pairs:
             if query in vectors and text in vectors:
-                found[query, text] = on_scale(Scale.COSINE, cosine(vectors[query], vectors[text]))
+                cosines[query, text] = on_scale(Scale.COSINE, cosine(vectors[query], vectors[text]))
         reason = f"the embedder: {embedded.detail or embedded.outcome}"
-        if found:
+        if cosines:
             patience.relax()
         elif pairs:
             # One request holds many pairs. What is refused is refused at once; only what hangs costs the run its time.
             reason = patience.bear(reason, pairs=len(pairs) if embedded.outcome is Outcome.TIMEOUT else 1)
-        return found, Counter({reason: len(pairs) - len(found)})
+        return cosines, Counter({reason: len(pairs) - len(cosines)})
 
     def _scores(
         self, scorer: Scorer, endpoint: Endpoint, pairs: Sequence[Pair], patience: Patience
@@ -130,12 +130,12 @@ class Relevance:
         for some in (missing[:PATIENCE], missing[PATIENCE:]):
             bodies = [] if patience.given_up is not None else [_body(scorer.model, scale, pair) for pair in some]
             with closing(self._caller.ask_in_peace(endpoint, bodies)) as answers:
-                for asked in answers:
-                    if asked is None:
+                for call in answers:
+                    if call is None:
                         yield
                         continue
                     try:
-                        fresh[some[asked.number]] = _read(asked)
+                        fresh[some[call.number]] = _read(call)
                         patience.relax()
                     except _UnscoredError as error:
                         why[f"the reranker: {error}"] += 1
@@ -168,10 +168,10 @@ class _UnscoredError(Exception):
     """There is no score; says why, and quotes nothing."""
 
 
-def _read(asked: Asked) -> float:
-    if asked.problem is not None:
-        raise _UnscoredError(asked.problem[1])
-    return read_score(asked.body)
+def _read(call: Asked) -> float:
+    if call.problem is not None:
+        raise _UnscoredError(call.problem[1])
+    return read_score(call.body)
 
 
 def read_score(body: bytes) -> float:
@@ -224,15 +224,15 @@ class _Memory:
 
     def look_up(self, name: Name, pairs: Sequence[Pair]) -> dict[Pair, float]:
         since = self._clock() - REMEMBERED_SECONDS
-        found: dict[Pair, float] = {}
+        scores: dict[Pair, float] = {}
         with self._lock:
             for pair in pairs:
                 key = (name, _digest(pair))
                 score, at = self._scores.get(key, (0.0, since - 1))
                 if at >= since:
                     self._scores.move_to_end(key)
-                    found[pair] = score
-        return found
+                    scores[pair] = score
+        return scores
 
     def keep(self, name: Name, scores: Mapping[Pair, float]) -> None:
         now = self._clock()

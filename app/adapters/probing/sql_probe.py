@@ -199,11 +199,11 @@ class _Line:
     def _shown(self, values: Mapping[str, Any], body: bytes) -> Exchange:
         retriever = self._asking.retriever
         secrets = (retriever.auth.password,) if isinstance(retriever.auth, Basic) else ()
-        told = f"{retriever.sql}\n{json.dumps(dict(values), ensure_ascii=False)}"
+        statement = f"{retriever.sql}\n{json.dumps(dict(values), ensure_ascii=False)}"
         return Exchange(
             method="SELECT",
             url=masked(retriever.url, secrets),
-            request_body=masked(told, secrets)[:SHOWN_CHARACTERS],
+            request_body=masked(statement, secrets)[:SHOWN_CHARACTERS],
             response_body=masked(body.decode(), secrets)[:SHOWN_CHARACTERS] if body else None,
             response_bytes=len(body),
             remarks=(SUPERUSER,) if self._is_superuser else (),
@@ -230,10 +230,10 @@ class _Connection(psycopg.AsyncConnection[dict[str, Any]]):
 
     def _watched(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
         """Look how much came whenever psycopg wants to go on reading."""
-        told: Any = None
+        event: Any = None
         while True:
             try:
-                told = yield gen.send(told)
+                event = yield gen.send(event)
             except StopIteration as end:
                 return cast("T", end.value)
             if (received_bytes(self.fileno()) or 0) > self._most > 0:
@@ -298,8 +298,8 @@ def _diagnosed(error: Exception, seconds: float) -> tuple[Outcome, str]:
     if isinstance(error, psycopg.errors.QueryCanceled):
         return Outcome.TIMEOUT, f"the database cancelled the statement, which may take {seconds:g} s"
     if state is not None:
-        gone = state.startswith(("08", "57P"))
-        return (Outcome.UNREACHABLE if gone else Outcome.REFUSED), f"the database answered {_condition(state)}"
+        is_disconnect = state.startswith(("08", "57P"))
+        return (Outcome.UNREACHABLE if is_disconnect else Outcome.REFUSED), f"the database answered {_condition(state)}"
     if isinstance(error, psycopg.OperationalError):
         return Outcome.UNREACHABLE, "the connection was closed without an answer"
     if isinstance(error, psycopg.ProgrammingError):
@@ -307,19 +307,19 @@ def _diagnosed(error: Exception, seconds: float) -> tuple[Outcome, str]:
     return Outcome.MALFORMED, "the rows hold a value that cannot be written as JSON"
 
 
-def _not_connected(told: str) -> tuple[Outcome, str]:
+def _not_connected(message: str) -> tuple[Outcome, str]:
     """Say why there is no connection; libpq has but sentences, which quote the server and name the user."""
-    if "authentication method requirement" in told:
+    if "authentication method requirement" in message:
         return Outcome.REFUSED, _CLEAR
     for words, state in _FATAL.items():
-        if words in told:
+        if words in message:
             return Outcome.REFUSED, f"the database answered {_condition(state)}"
-    if "FATAL" in told:
+    if "FATAL" in message:
         return Outcome.REFUSED, "the database refused the connection"
-    if "SSL" in told or "certificate" in told:
+    if "SSL" in message or "certificate" in message:
         return Outcome.UNREACHABLE, "the TLS handshake failed, or the database does not speak TLS"
     for number in (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ECONNRESET, errno.ETIMEDOUT):
-        if os.strerror(number) in told:
+        if os.strerror(number) in message:
             return Outcome.UNREACHABLE, f"connection failed: {os.strerror(number)}"
     return Outcome.UNREACHABLE, "connection failed"
 

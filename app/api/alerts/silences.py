@@ -27,10 +27,10 @@ _STATE = frozenset({"active", "until", "next_change", "holds_back"})
 @router.get("/silences")
 def list_silences(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
     """List the silences, each with whether it is on now, and what it holds back."""
-    found = definitions.list_all(store, silencing.KIND, after=after, limit=limit + 1)
-    states = silencing.states(store, found[:limit], _now())
-    items = [{**definition_shape(row), **states[row.id]} for row in found[:limit]]
-    return page(items, found[limit - 1].slug if len(found) > limit else None)
+    rows = definitions.list_all(store, silencing.KIND, after=after, limit=limit + 1)
+    states = silencing.states(store, rows[:limit], _now())
+    items = [{**definition_shape(row), **states[row.id]} for row in rows[:limit]]
+    return page(items, rows[limit - 1].slug if len(rows) > limit else None)
 
 
 @router.get("/silences/{slug}")
@@ -63,9 +63,9 @@ def delete_silence(store: StoreDep, request: Request, slug: str) -> None:
 @router.post("/alerts/{alert_id}/acknowledge", openapi_extra=describes(AcknowledgeRequest, required=False))
 def acknowledge_alert(store: StoreDep, request: Request, alert_id: str, body: OptionalContent) -> dict[str, Any]:
     """Say that somebody has seen an open alert: no more reminders, unless it gets worse."""
-    wanted = parse_document(AcknowledgeRequest, {} if body is None else body)
+    request_body = parse_document(AcknowledgeRequest, {} if body is None else body)
     number = shapes.id_number(alert_id, "alert")
-    acknowledging.acknowledge(store, number, by=request.state.identity.name, note=wanted.note, now=_now())
+    acknowledging.acknowledge(store, number, by=request.state.identity.name, note=request_body.note, now=_now())
     return alert_views.alert(store, number)
 
 

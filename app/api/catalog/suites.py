@@ -78,8 +78,8 @@ def delete_suite(store: StoreDep, suite: str) -> None:
 @router.get("/suites/{suite}/canaries")
 def list_canaries(store: StoreDep, suite: str, after: After = "", limit: Limit = 100) -> dict[str, Any]:
     """List the canaries of a suite in their order."""
-    found = definitions.list_canaries(store, suite, after=after, limit=limit + 1)
-    return page([_canary(row) for row in found[:limit]], found[limit - 1].key if len(found) > limit else None)
+    rows = definitions.list_canaries(store, suite, after=after, limit=limit + 1)
+    return page([_canary(row) for row in rows[:limit]], rows[limit - 1].key if len(rows) > limit else None)
 
 
 @router.post("/suites/{suite}/canaries", responses=PUT, openapi_extra=_CANARIES_BODY)

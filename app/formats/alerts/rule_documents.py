@@ -87,8 +87,8 @@ class BoundDocument(Document):
 
     @model_validator(mode="after")
     def _one_side(self) -> Self:
-        said = [side for side in _SIDES if getattr(self, side) is not None]
-        if len(said) != 1 or said[0] not in self.SIDES:
+        sides = [side for side in _SIDES if getattr(self, side) is not None]
+        if len(sides) != 1 or sides[0] not in self.SIDES:
             raise complaint(self.WANTED)
         return self
 
@@ -210,9 +210,9 @@ class RuleDocument(Document):
         options = _OPTIONS[RuleKind(kind)]
         strangers = [key for key in whole if key not in cls.model_fields]
         if strangers:
-            known = f"; a {kind} rule has: {', '.join(name for name in cls.model_fields if name in options)}"
-            said = [(key, suggestion(str(key), options) or known) for key in strangers]
-            raise complaints([((str(key),), f"unknown key '{shortened(str(key))}'{more}") for key, more in said])
+            options_note = f"; a {kind} rule has: {', '.join(name for name in cls.model_fields if name in options)}"
+            messages = [(key, suggestion(str(key), options) or options_note) for key in strangers]
+            raise complaints([((str(key),), f"unknown key '{shortened(str(key))}'{more}") for key, more in messages])
         return whole
 
     @field_validator("percentile")

@@ -12,12 +12,12 @@ def rule_in_words(rule: Rule) -> str:
 
     Names people gave, such as a canary's key, are in it as they wrote them.
     """
-    told = _WORDS[rule.kind](rule)
+    sentence = _WORDS[rule.kind](rule)
     if rule.kind in _AT_ONCE:
-        return told
+        return sentence
     runs = "measured runs" if rule.kind is not RuleKind.PROBE_ERRORS else "runs"
     opens = "at once" if rule.open_of == 1 else f"on {rule.open_bad} bad of {rule.open_of} {runs}"
-    return f"{told}; opens {opens}, closes after {counted(rule.close, 'good run')}"
+    return f"{sentence}; opens {opens}, closes after {counted(rule.close, 'good run')}"
 
 
 def _threshold(rule: Rule) -> str:
@@ -27,8 +27,8 @@ def _threshold(rule: Rule) -> str:
 
 def _drop(rule: Rule) -> str:
     of = f" of {_spoken(rule.category)} canaries" if rule.category else ""
-    told = f"{_spoken(rule.measure or '')}{of} fell against the baseline {_bounds(rule, _by)}"
-    return f"{told}, and it is no accident at {100 * rule.confidence:g} % confidence"
+    sentence = f"{_spoken(rule.measure or '')}{of} fell against the baseline {_bounds(rule, _by)}"
+    return f"{sentence}, and it is no accident at {100 * rule.confidence:g} % confidence"
 
 
 def _latency(rule: Rule) -> str:
@@ -43,8 +43,10 @@ def _probe_errors(rule: Rule) -> str:
 
 
 def _regression(rule: Rule) -> str:
-    told = "more canaries are lost or worse than chance explains by what they did in the baseline"
-    return f"{told}; the detector opens it by itself, and closes it after {counted(rule.detector_close, 'good run')}"
+    sentence = "more canaries are lost or worse than chance explains by what they did in the baseline"
+    return (
+        f"{sentence}; the detector opens it by itself, and closes it after {counted(rule.detector_close, 'good run')}"
+    )
 
 
 _WORDS: Final[Mapping[RuleKind, Callable[[Rule], str]]] = {
@@ -69,9 +71,9 @@ _PERCENTILES: Final[Mapping[Percentile, str]] = {
 }
 
 
-def _bounds(rule: Rule, told: Callable[[Bound], str]) -> str:
+def _bounds(rule: Rule, bound_sentence: Callable[[Bound], str]) -> str:
     sides = ((Severity.WARNING, rule.warning), (Severity.CRITICAL, rule.critical))
-    return " or ".join(f"{told(bound)} ({severity})" for severity, bound in sides if bound is not None)
+    return " or ".join(f"{bound_sentence(bound)} ({severity})" for severity, bound in sides if bound is not None)
 
 
 def _side(bound: Bound) -> str:

@@ -49,7 +49,7 @@ def import_pages(documents: Documents) -> list[dict[str, Any]]:
         "hooks": documents.hooks,
         "silences": documents.silences,
     }
-    return [*pages, {kind: [document.data() for document in listed] for kind, listed in rest.items()}]
+    return [*pages, {kind: [document.data() for document in documents] for kind, documents in rest.items()}]
 
 
 def exported_secrets(documents: Documents) -> dict[str, str]:

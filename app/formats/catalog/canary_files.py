@@ -105,12 +105,12 @@ def _retrievers_alone(located: Sequence[Located], found: Sequence[Problem]) -> t
     elsewhere = {
         document.line_of(place) for document in located for place in document.broken if place[:1] != ("retrievers",)
     }
-    kept = [
+    retrievers = [
         replace(document, data={name: part for name, part in document.data.items() if name == "retrievers"})
         for document in located
         if isinstance(document.data, dict)
     ]
-    return kept, [problem for problem in found if problem.line not in elsewhere]
+    return retrievers, [problem for problem in found if problem.line not in elsewhere]
 
 
 def _without_unset_hooks(
@@ -128,8 +128,8 @@ def _without_unset_hooks(
         owners = {document.line_of(place): str(hooks[int(place[1])].get("slug", "")) for place in places}
         for problem in list(left):
             if problem.line in owners and VARIABLE_UNSET in problem.message:
-                told = f"hook '{owners[problem.line]}': {problem.message}; 'serve' and 'apply' refuse it"
-                unset.append(replace(problem, message=told))
+                message = f"hook '{owners[problem.line]}': {problem.message}; 'serve' and 'apply' refuse it"
+                unset.append(replace(problem, message=message))
                 left.remove(problem)
         for at in {place[1] for place in places}:
             slug = str(hooks[int(at)].get("slug", ""))
@@ -232,10 +232,10 @@ def _identities(page: Page, suite: str) -> Iterator[tuple[str, Place, tuple[str,
     for position, canary in page.items("canaries"):
         if isinstance(canary.get("key"), str):
             yield "canary", ("canaries", position, "key"), ("canary", suite, str(canary["key"]))
-    for listed, kind in _LISTS.items():
-        for position, item in page.items(listed):
+    for name, kind in _LISTS.items():
+        for position, item in page.items(name):
             if isinstance(item.get("slug"), str):
-                yield kind, (listed, position, "slug"), (kind, str(item["slug"]))
+                yield kind, (name, position, "slug"), (kind, str(item["slug"]))
 
 
 def _joined(files: Sequence[CanaryFile], sources: Mapping[tuple[str, ...], Source]) -> Documents:
@@ -245,7 +245,9 @@ def _joined(files: Sequence[CanaryFile], sources: Mapping[tuple[str, ...], Sourc
         if file.suite is not None:
             canaries[file.suite] += file.canaries
     return Documents(
-        suites=tuple(SuiteDocument(slug=slug, canaries=tuple(listed)) for slug, listed in canaries.items()),
+        suites=tuple(
+            SuiteDocument(slug=slug, canaries=tuple(canaries_of_suite)) for slug, canaries_of_suite in canaries.items()
+        ),
         retrievers=tuple(retriever for file in files for retriever in file.retrievers),
         checks=tuple(check for file in files for check in file.checks),
         hooks=tuple(hook for file in files for hook in file.hooks),

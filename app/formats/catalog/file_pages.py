@@ -80,7 +80,7 @@ class Page:
 
     def items(self, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield (position, raw mapping) of a list of the page, whether or not it is valid."""
-        listed = self.located.data.get(kind) if isinstance(self.located.data, dict) else None
-        for position, item in enumerate(listed if isinstance(listed, list) else ()):
+        documents = self.located.data.get(kind) if isinstance(self.located.data, dict) else None
+        for position, item in enumerate(documents if isinstance(documents, list) else ()):
             if isinstance(item, dict):
                 yield position, item

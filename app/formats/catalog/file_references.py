@@ -55,9 +55,9 @@ def _uncomputed_floors(pages: Sequence[Page]) -> Iterator[Problem]:
     for page in pages:
         for position, canary in enumerate(page.valid.canaries):
             for measure in canary.floors:
-                told = (check.why_uncomputed(measure) for check in checks[str(page.valid.suite)])
+                messages = (check.why_uncomputed(measure) for check in checks[str(page.valid.suite)])
                 place: Place = ("canaries", position, "floors", measure)
-                yield from (page.problem(place, why) for why in told if why is not None)
+                yield from (page.problem(place, why) for why in messages if why is not None)
 
 
 def _unrecognisable_chunks(pages: Sequence[Page]) -> Iterator[Problem]:
@@ -67,34 +67,34 @@ def _unrecognisable_chunks(pages: Sequence[Page]) -> Iterator[Problem]:
         for page in pages
         for retriever in page.valid.retrievers
     }
-    asked: dict[str, list[str]] = defaultdict(list)
+    retrievers: dict[str, list[str]] = defaultdict(list)
     for page in pages:
         for check in page.valid.checks:
             if check.retriever in mapped:
-                asked[check.suite].append(check.retriever)
-    found: dict[tuple[str, tuple[str, ...]], list[tuple[Page, Place]]] = defaultdict(list)
+                retrievers[check.suite].append(check.retriever)
+    places: dict[tuple[str, tuple[str, ...]], list[tuple[Page, Place]]] = defaultdict(list)
     for page in pages:
-        for place, said in _identities(page):
-            for slug in asked[str(page.valid.suite)]:
-                if not mapped[slug].intersection(said):
-                    found[slug, said].append((page, place))
-    for (slug, said), [(page, place), *more] in found.items():
-        ways = " or ".join(f"'{name}'" for name in said)
+        for place, identity in _identities(page):
+            for slug in retrievers[str(page.valid.suite)]:
+                if not mapped[slug].intersection(identity):
+                    places[slug, identity].append((page, place))
+    for (slug, identity), [(page, place), *more] in places.items():
+        ways = " or ".join(f"'{name}'" for name in identity)
         others = f" (nor {counted(len(more), 'more chunk')})" if more else ""
         yield page.problem(
             place,
             f"can never be recognised{others}: retriever '{slug}' maps no {ways} under 'response'; "
-            f"write response: {{{said[0]}: <path of the {said[0]} in a hit>}}",
+            f"write response: {{{identity[0]}: <path of the {identity[0]} in a hit>}}",
         )
 
 
 def _identities(page: Page) -> Iterator[tuple[Place, tuple[str, ...]]]:
     """Yield the place of every chunk of a page, and what it can be recognised by."""
     for position, canary in enumerate(page.valid.canaries):
-        for listed in ("expected_chunks", "forbidden_chunks"):
-            for number, chunk in enumerate(getattr(canary, listed)):
-                said = tuple(name for name in ("id", "document", "text") if getattr(chunk, name) is not None)
-                yield ("canaries", position, listed, number), said
+        for name in ("expected_chunks", "forbidden_chunks"):
+            for number, chunk in enumerate(getattr(canary, name)):
+                identity = tuple(name for name in ("id", "document", "text") if getattr(chunk, name) is not None)
+                yield ("canaries", position, name, number), identity
 
 
 def _undatable(pages: Sequence[Page]) -> Iterator[Problem]:
@@ -107,5 +107,5 @@ def _undatable(pages: Sequence[Page]) -> Iterator[Problem]:
                 asked[check.suite].append(retrievers[check.retriever])
     for page in pages:
         for position, canary in enumerate(page.valid.canaries):
-            told = (canary.why_undatable(retriever) for retriever in asked[str(page.valid.suite)])
-            yield from (page.problem(("canaries", position, "max_age"), why) for why in told if why is not None)
+            messages = (canary.why_undatable(retriever) for retriever in asked[str(page.valid.suite)])
+            yield from (page.problem(("canaries", position, "max_age"), why) for why in messages if why is not None)

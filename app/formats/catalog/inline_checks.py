@@ -60,15 +60,15 @@ class _Reading:
         )
 
     def _hooks(self, check: dict[str, Any]) -> list[HookDocument]:
-        listed = check.get("hooks")
-        if not isinstance(listed, list):
+        hooks = check.get("hooks")
+        if not isinstance(hooks, list):
             return []
-        check["hooks"] = listed = list(listed)
-        found = [
-            self._part(listed, place, HookDocument, self._of("hook", HookDocument), prefix=f"hooks[{place}]")
-            for place in range(len(listed))
+        check["hooks"] = hooks = list(hooks)
+        documents = [
+            self._part(hooks, place, HookDocument, self._of("hook", HookDocument), prefix=f"hooks[{place}]")
+            for place in range(len(hooks))
         ]
-        return [hook for hook in found if hook is not None]
+        return [hook for hook in documents if hook is not None]
 
     def _part(
         self,
@@ -85,8 +85,8 @@ class _Reading:
             return None
         named = {"slug": self.body.get("slug"), **part}
         holder[place] = named["slug"]
-        found = self._within(prefix or str(place), lambda: parse(named))
-        return found if isinstance(found, model) else None
+        document = self._within(prefix or str(place), lambda: parse(named))
+        return document if isinstance(document, model) else None
 
     def _of(self, kind: str, model: type[Document]) -> Callable[[Mapping[str, Any]], Document]:
         return lambda part: self.read(kind, model, part)

@@ -30,13 +30,15 @@ class Stranger:
 
 def strangers(document: SilenceDocument, present: Callable[[str], Collection[str]]) -> list[Stranger]:
     """List what a silence names that is not among the slugs, or keys of rules, present of its kind."""
-    wanted = {"check": document.checks, "suite": document.suites, "retriever": document.retrievers}
-    wanted[RULE] = document.rules
-    found = []
-    for kind, names in wanted.items():
+    slugs = {"check": document.checks, "suite": document.suites, "retriever": document.retrievers}
+    slugs[RULE] = document.rules
+    unknown = []
+    for kind, names in slugs.items():
         there = present(kind) if names else ()
         for place, name in enumerate(names):
             if name not in there:
-                told = f"there is no {kind} '{name}'{suggestion(name, sorted(there))}"
-                found.append(Stranger(kind=kind, slug=name, problem=Problem(path=f"{kind}s[{place}]", message=told)))
-    return found
+                message = f"there is no {kind} '{name}'{suggestion(name, sorted(there))}"
+                unknown.append(
+                    Stranger(kind=kind, slug=name, problem=Problem(path=f"{kind}s[{place}]", message=message))
+                )
+    return unknown

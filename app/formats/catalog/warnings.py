@@ -16,11 +16,11 @@ _MOST = 20
 
 def warnings_of(wanted: Documents) -> list[Problem]:
     """Warn of what is in force without effect: canaries that expect nothing, ignored bounds, cut-offs never reached."""
-    found = list(wanted.unset)
-    found += [warning for suite in wanted.suites for warning in _expecting_nothing(wanted, suite)]
+    warnings = list(wanted.unset)
+    warnings += [warning for suite in wanted.suites for warning in _expecting_nothing(wanted, suite)]
     for check in wanted.checks:
-        found += _of_check(wanted, check)
-    return found
+        warnings += _of_check(wanted, check)
+    return warnings
 
 
 def why_nothing_is_expected(canary: CanaryDocument) -> str | None:
@@ -40,12 +40,12 @@ def text_of(warning: Problem) -> str:
 
 
 def _expecting_nothing(wanted: Documents, suite: SuiteDocument) -> Iterator[Problem]:
-    told = [(canary, why) for canary in suite.canaries or () if (why := why_nothing_is_expected(canary))]
-    for canary, why in told[:_MOST]:
+    canaries = [(canary, why) for canary in suite.canaries or () if (why := why_nothing_is_expected(canary))]
+    for canary, why in canaries[:_MOST]:
         message = f"canary '{suite.slug}/{canary.key}' {why}"
         yield _at(wanted, ("canary", suite.slug, canary.key), message, path="expected_chunks")
-    if len(told) > _MOST:
-        yield Problem(message=f"suite '{suite.slug}' has {len(told) - _MOST:,} more canaries that expect nothing")
+    if len(canaries) > _MOST:
+        yield Problem(message=f"suite '{suite.slug}' has {len(canaries) - _MOST:,} more canaries that expect nothing")
 
 
 def _of_check(wanted: Documents, check: CheckDocument) -> Iterator[Problem]:

@@ -78,9 +78,9 @@ class TraceFile:
             yield self._trace(entry)
 
     def _meta(self) -> Sequence[Mapping[str, Any]]:
-        listed = self._array("meta", np.uint8, (None,), _MOST_META)
+        array = self._array("meta", np.uint8, (None,), _MOST_META)
         try:
-            meta = json.loads(listed.tobytes())
+            meta = json.loads(array.tobytes())
         except (ValueError, RecursionError, MemoryError) as error:
             raise self._refusal("`meta` is no JSON") from error
         if not isinstance(meta, list) or not meta:
@@ -152,12 +152,12 @@ class TraceFile:
                 f"`{name}` is no array that can be read: {plain(str(error) or type(error).__name__)}"
             ) from error
         fits = array.ndim == len(shape) and all(
-            wanted in {None, size} for wanted, size in zip(shape, array.shape, strict=True)
+            expected in {None, size} for expected, size in zip(shape, array.shape, strict=True)
         )
         if not np.issubdtype(array.dtype, kind) or not fits:
-            wanted = ", ".join("any" if size is None else f"{size:,}" for size in shape)
-            found = f"{array.dtype} of ({', '.join(f'{size:,}' for size in array.shape)})"
-            raise self._refusal(f"`{name}` is to be {kind.__name__} of ({wanted}), but is {found}")
+            expected = ", ".join("any" if size is None else f"{size:,}" for size in shape)
+            actual = f"{array.dtype} of ({', '.join(f'{size:,}' for size in array.shape)})"
+            raise self._refusal(f"`{name}` is to be {kind.__name__} of ({expected}), but is {actual}")
         return array
 
     def _refusal(self, what: str) -> InvalidInputError:
@@ -176,5 +176,5 @@ def _array_of(data: bytes) -> NDArray[Any]:
     if math.prod(shape) * dtype.itemsize != len(data) - stream.tell():
         raise ValueError("it is longer or shorter than it says")
     stream.seek(0)
-    found: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
-    return found
+    array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
+    return array

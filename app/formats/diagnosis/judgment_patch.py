@@ -72,8 +72,8 @@ def replace_judgments(canary: CanaryDocument, wanted: Mapping[str, Sequence[Judg
     chunks: dict[tuple[str | None, ...], JudgmentDocument] = {}
     for chunk in canary.expected_chunks:
         for one in wanted.get(judgment_name(chunk), (chunk,)):
-            known = chunks.setdefault(one.place, one)
-            if known.grade < one.grade:
+            entry = chunks.setdefault(one.place, one)
+            if entry.grade < one.grade:
                 chunks[one.place] = one
     return {**canary.data(), "expected_chunks": [chunk.data() for chunk in chunks.values()]}
 
@@ -113,11 +113,11 @@ _Judgments = Mapping[tuple[str, str], Mapping[str, tuple[Any, Any]]]
 def _pages(text: str) -> list[Any]:
     """Read the pages of a text as nodes. Raises ValueError where one is used twice: both places would change."""
     pages = list(yaml.compose_all(text, Loader=_LOADER))
-    seen: set[int] = set()
+    node_ids: set[int] = set()
     for node in _nodes(pages):
-        if id(node) in seen:
+        if id(node) in node_ids:
             raise ValueError("a node is used twice")
-        seen.add(id(node))
+        node_ids.add(id(node))
     return pages
 
 
@@ -135,17 +135,17 @@ def _nodes(pages: Sequence[Any]) -> Iterator[Any]:
 
 def _judgments(pages: Sequence[Any], names: Collection[tuple[str, str]]) -> _Judgments:
     """Find the judgments of these canaries that say in so many words what they say; the first of two alike."""
-    found: dict[tuple[str, str], dict[str, tuple[Any, Any]]] = {name: {} for name in names}
+    nodes: dict[tuple[str, str], dict[str, tuple[Any, Any]]] = {name: {} for name in names}
     for page in _in_lines(pages):
         suite = _scalar(_child(page, "suite"))
         for canary in _items(_child(page, "canaries")):
-            mine = found.get((suite or "", _scalar(_child(canary, "key")) or ""))
+            mine = nodes.get((suite or "", _scalar(_child(canary, "key")) or ""))
             for chunks in [_child(canary, name) for name in _LISTS] if mine is not None else ():
                 for node in _items(chunks):
-                    said = _said(node)
-                    if said is not None and mine is not None:
-                        mine.setdefault(said, (chunks, node))
-    return found
+                    judgment = _said(node)
+                    if judgment is not None and mine is not None:
+                        mine.setdefault(judgment, (chunks, node))
+    return nodes
 
 
 def _in_lines(pages: Sequence[Any]) -> Iterator[Any]:
@@ -332,10 +332,10 @@ def _comments(text: str, pages: Sequence[Any]) -> Iterator[int]:
     """Yield where comments may begin: at each # that is no part of a scalar."""
     scalars = sorted(_span(text, node) for node in _nodes(pages) if isinstance(node, yaml.ScalarNode))
     starts = [start for start, _ in scalars]
-    for found in re.finditer("#", text):
-        at = bisect_right(starts, found.start()) - 1
-        if at < 0 or scalars[at][1] <= found.start():
-            yield found.start()
+    for comment in re.finditer("#", text):
+        at = bisect_right(starts, comment.start()) - 1
+        if at < 0 or scalars[at][1] <= comment.start():
+            yield comment.start()
 
 
 def _span(text: str, node: Any) -> tuple[int, int]:

@@ -31,10 +31,10 @@ TO_KNOW: Final[Mapping[str, str]] = {
 
 def number_name(name: str) -> str:
     """Write the name of a number for people: `found@5` as found in the top 5, `p90` as upper tenth."""
-    if found := re.fullmatch(r"found@(\d+)", name):
-        return f"found in the top {found[1]}"
-    if found := re.fullmatch(r"(relevant|other)_(p10|median|p90)", name):
-        return f"{found[1]} hits, {_QUANTILES[found[2]]} score"
+    if match := re.fullmatch(r"found@(\d+)", name):
+        return f"found in the top {match[1]}"
+    if match := re.fullmatch(r"(relevant|other)_(p10|median|p90)", name):
+        return f"{match[1]} hits, {_QUANTILES[match[2]]} score"
     return name.replace("_", " ")
 
 

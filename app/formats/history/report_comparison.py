@@ -50,8 +50,8 @@ def read_reports(name: str, text: str | bytes) -> dict[str, Mapping[str, Any]]:
             _expect_report(report)
         return {str(report["run"]["check"]): report for report in reports}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        wanted = "is not a report saved with `coalmine check --save`"
-        raise InvalidInputError([Problem(file=name, message=wanted)]) from error
+        message = "is not a report saved with `coalmine check --save`"
+        raise InvalidInputError([Problem(file=name, message=message)]) from error
 
 
 def comparison_lines(comparison: Mapping[str, Any]) -> list[str]:
@@ -100,12 +100,12 @@ def _expect_report(report: Any) -> None:
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    told = {
+    reasons = {
         "suite_hash": "the suite has changed since",
         "measures_version": "the numbers are of different measures versions",
         "config_hash": "the check or the retriever is configured differently since",
     }
-    return [sentence for name, sentence in told.items() if old.get(name) != new.get(name)]
+    return [sentence for name, sentence in reasons.items() if old.get(name) != new.get(name)]
 
 
 def _paired(old: Mapping[str, Any], new: Mapping[str, Any]) -> Sequence[tuple[str, float | None, float | None]]:

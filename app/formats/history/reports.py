@@ -78,10 +78,10 @@ def _junit_suite(report: Mapping[str, Any]) -> ET.Element:
         kind, message = _fate(result)
         if kind is not None:
             tally[kind] += 1
-            told = ET.SubElement(case, kind, message=_xml(message))
+            element = ET.SubElement(case, kind, message=_xml(message))
             if kind != "skipped":
-                told.set("type", ",".join(result["reasons"]) or str(result["outcome"]))
-                told.text = _xml("\n".join(_evidence(result)))
+                element.set("type", ",".join(result["reasons"]) or str(result["outcome"]))
+                element.text = _xml("\n".join(_evidence(result)))
     for kind, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
         suite.set(attribute, str(tally[kind]))
     return suite
@@ -92,34 +92,36 @@ def headline(run: Mapping[str, Any]) -> str:
     verdict = str(run.get("verdict") or run["status"]).capitalize()
     degraded, measured = run["canaries"]["degraded"], run["canaries"]["measured"]
     if run.get("verdict") == Verdict.HEALTHY and degraded:
-        told = "canary is degraded by its own limits" if measured == 1 else "canaries are degraded by their own limits"
-        verdict = f"{verdict} by its rules, although {degraded} of {measured} {told}"
+        predicate = (
+            "canary is degraded by its own limits" if measured == 1 else "canaries are degraded by their own limits"
+        )
+        verdict = f"{verdict} by its rules, although {degraded} of {measured} {predicate}"
     return f"{verdict}: {plain(str(run.get('check') or run['suite']))}"
 
 
 def counts_line(run: Mapping[str, Any]) -> str:
     """Say in one line what was measured: canaries by fate, health score, coverage."""
     counts = run["canaries"]
-    told = ", ".join(f"{counts[name]} {name}" for name in ("measured", "failed", "undefined", "degraded"))
+    counts_text = ", ".join(f"{counts[name]} {name}" for name in ("measured", "failed", "undefined", "degraded"))
     scores = f"health score {number(run['health_score'])}, coverage {number(run['coverage'])}"
     version = f", index version {plain(str(run['index_version']))}" if run.get("index_version") else ""
-    return f"{counted(counts['total'], 'canary')}: {told}; {scores}{version}"
+    return f"{counted(counts['total'], 'canary')}: {counts_text}; {scores}{version}"
 
 
 def failure_lines(report: Mapping[str, Any]) -> list[str]:
     """Say what failed probes ran into, the most frequent first: `97 x error response: answered 500`."""
-    told = report["run"].get("reasons") or ()  # why a run was ended early stands there once
-    found = Counter(
-        (str(result["outcome"]), "" if result.get("detail") in told else plain(str(result.get("detail") or "")))
+    run_reasons = report["run"].get("reasons") or ()  # why a run was ended early stands there once
+    failures = Counter(
+        (str(result["outcome"]), "" if result.get("detail") in run_reasons else plain(str(result.get("detail") or "")))
         for result in report.get("results", report["worst"])
         if result["outcome"] != Outcome.OK
     )
     lines = [
         f"{count} x {outcome_word(outcome)}{f': {detail}' if detail else ''}"
         f"{_NOT_WAITED_FOR if outcome == Outcome.SKIPPED else ''}"
-        for (outcome, detail), count in found.most_common(_SHOWN_FAILURES)
+        for (outcome, detail), count in failures.most_common(_SHOWN_FAILURES)
     ]
-    rest = found.total() - sum(count for _, count in found.most_common(_SHOWN_FAILURES))
+    rest = failures.total() - sum(count for _, count in failures.most_common(_SHOWN_FAILURES))
     return [*lines, f"{rest} x something else"] if rest else lines
 
 
@@ -151,9 +153,9 @@ def _minimum_lines(report: Mapping[str, Any]) -> list[str]:
         return []
     scores = _span([result["top_score"] for result in low], ".2f")
     least = _span([result["min_relevance_score"] for result in low], "g")
-    told = f"the first hits score {scores}" if len(low) > 1 else f"the first hit scores {scores}"
+    scores_text = f"the first hits score {scores}" if len(low) > 1 else f"the first hit scores {scores}"
     todo = "set it to what the scores of this retriever mean"
-    return [f"degraded by relevance alone: {told}, below min_relevance_score {least}; {todo}"]
+    return [f"degraded by relevance alone: {scores_text}, below min_relevance_score {least}; {todo}"]
 
 
 def _span(values: Sequence[float], digits: str) -> str:
@@ -275,8 +277,8 @@ def _evidence(result: Mapping[str, Any]) -> list[str]:
 
 def _found(result: Mapping[str, Any]) -> str:
     hits = [hit for hit in result["ranking"] if hit["judgment"] is not None]
-    found = [f"{_named(hit['judgment'])} at rank {hit['rank']}" for hit in hits]
-    return _few(found)
+    ranks = [f"{_named(hit['judgment'])} at rank {hit['rank']}" for hit in hits]
+    return _few(ranks)
 
 
 def _missing(result: Mapping[str, Any]) -> str:

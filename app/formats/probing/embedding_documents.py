@@ -156,15 +156,15 @@ class ScorerDocument(Document):
         return self
 
     def _endpoint_makes_sense(self) -> None:
-        said = [name for name in _OF_AN_ENDPOINT if getattr(self, name) not in (None, {})]
+        fields = [name for name in _OF_AN_ENDPOINT if getattr(self, name) not in (None, {})]
         wrong: list[tuple[Place, str]] = []
         if self.kind not in {ScorerKind.EMBEDDING, ScorerKind.RERANK}:
-            wrong += [((name,), "belongs to the scorer kinds embedding and rerank") for name in said]
+            wrong += [((name,), "belongs to the scorer kinds embedding and rerank") for name in fields]
         elif self.kind is ScorerKind.RERANK and self.url is None:
             wrong.append((("url",), "is missing; a scorer of kind rerank asks a /rerank there"))
         elif self.url is None:
-            told = "needs a url beside it; without one the embedding of the retriever is used as it is"
-            wrong += [((name,), told) for name in said]
+            message = "needs a url beside it; without one the embedding of the retriever is used as it is"
+            wrong += [((name,), message) for name in fields]
         elif self.kind is ScorerKind.EMBEDDING and self.model is None:
             wrong.append((("model",), "is missing; an embedder of the scorer's own needs one"))
         if wrong:

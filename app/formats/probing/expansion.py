@@ -49,8 +49,8 @@ def _with_path(url: Any, path: str) -> Any:
 def _request(mine: Any, preset: Mapping[str, Any]) -> Any:
     if not isinstance(mine, Mapping):
         return mine
-    said = {"query" if name == "params" else name for name in mine}
-    base = {name: value for name, value in preset.items() if name not in said}
+    fields = {"query" if name == "params" else name for name in mine}
+    base = {name: value for name, value in preset.items() if name not in fields}
     if any(_asks(name, mine.get(name)) for name in _POSED):  # a question is put once: the user's way, else the preset's
         base = {name: value for name, value in base.items() if not _asks(name, value)}
     if str(mine.get("method", "")).upper() == "GET":

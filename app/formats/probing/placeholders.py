@@ -38,7 +38,7 @@ def placeholders_in(value: Any) -> set[str]:
 
 def parameters_in(sql: str) -> set[str]:
     """Name the parameters of an SQL statement."""
-    return {found["name"] for found in _SQL_PARTS.finditer(sql) if found["name"] is not None}
+    return {match["name"] for match in _SQL_PARTS.finditer(sql) if match["name"] is not None}
 
 
 def template_problems(
@@ -76,8 +76,8 @@ def filled_sql(sql: str, options: Mapping[str, str]) -> str:
 
 
 def _unknown(what: str, name: str, known: Collection[str]) -> str:
-    listed = f"; known are: {', '.join(known)}" if known else ""
-    return f"unknown {what}{suggestion(name, known) or listed}"
+    options = f"; known are: {', '.join(known)}" if known else ""
+    return f"unknown {what}{suggestion(name, known) or options}"
 
 
 def _keys_in(value: Any, place: Place) -> Iterator[tuple[Place, str]]:

@@ -152,15 +152,15 @@ class RetrieverDocument(Document):
         wrong = list(_foreign(request, preset.dialect))
         if preset.dialect is Dialect.SQL:
             wrong += [(("sql",), message) for message in sql_problems(request.sql or "", info.data["options"])]
-            asked = parameters_in(request.sql or "")
+            placeholders = parameters_in(request.sql or "")
         else:
             known = (*names, VECTOR)
             wrong += template_problems(request.body, known, place=("json",), in_names=info.data["options"])
             wrong += template_problems(request.query, known, place=("query",))
-            asked = placeholders_in([request.body, request.query, info.data.get("url", "{{ query }}")])
+            placeholders = placeholders_in([request.body, request.query, info.data.get("url", "{{ query }}")])
         if wrong:
             raise complaints(wrong)
-        if ASKS.isdisjoint(asked):
+        if ASKS.isdisjoint(placeholders):
             raise complaint("never uses {{ query }}, so every canary would ask the same")
         return request
 
@@ -172,8 +172,8 @@ class RetrieverDocument(Document):
             return embedding
         if VECTOR in placeholders_in([request.body, request.query]) | parameters_in(request.sql or ""):
             who = preset.name if preset.needs_vector else "the request"
-            told = "set an embeddings endpoint (OpenAI-compatible): url and model"
-            raise complaint(f"is missing; {who} needs query vectors: {told}")
+            message = "set an embeddings endpoint (OpenAI-compatible): url and model"
+            raise complaint(f"is missing; {who} needs query vectors: {message}")
         return embedding
 
     @field_validator("scorer")
@@ -304,11 +304,11 @@ _NEEDED = {Dialect.SQL: ("sql", "a SELECT with :query"), Dialect.MCP: ("tool", "
 
 def _foreign(request: RequestDocument, dialect: Dialect) -> Iterator[tuple[Place, str]]:
     """Yield what a request says that its preset's dialect has no use for, and what it must say and does not."""
-    said = {"json": request.body, "query": request.query, "sql": request.sql, "tool": request.tool}
-    said["headers"] = request.headers
+    parts = {"json": request.body, "query": request.query, "sql": request.sql, "tool": request.tool}
+    parts["headers"] = request.headers
     for name, of in _FOREIGN[dialect].items():
-        if said[name] not in (None, {}):
+        if parts[name] not in (None, {}):
             yield (name,), f"belongs to presets that speak {of}"
     needed, what = _NEEDED.get(dialect, ("", ""))
-    if needed and said[needed] is None:
+    if needed and parts[needed] is None:
         yield (needed,), f"is missing; say {what}"

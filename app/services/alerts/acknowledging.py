@@ -23,7 +23,7 @@ def acknowledge(store: Store, alert_id: int, *, by: str, note: str | None, now: 
         alert = alerts.find_alert(connection, alert_id)
         if alert is not None:
             alerts.open_alerts(connection, alert.check_id)  # one that is about to enter the incident is waited for
-        taken = alerts.acknowledge(connection, alert_id, at=at, by=by)
+        acknowledged = alerts.acknowledge(connection, alert_id, at=at, by=by)
         alert = alerts.find_alert(connection, alert_id)
         if alert is None:
             raise NotFoundError(f"there is no alert '{alert_id}'")
@@ -31,16 +31,16 @@ def acknowledge(store: Store, alert_id: int, *, by: str, note: str | None, now: 
         if state not in OPEN:
             why = "has resolved" if state is AlertState.RESOLVED else "has not opened yet"
             raise ConflictError(f"the alert {why}; only an open one can be acknowledged")
-        if taken:
-            said = f"by {by}{f': {note}' if note else ''}."
-            transition_id = _append(connection, alert, f"Acknowledged {said}", by=by, note=note, at=at)
+        if acknowledged:
+            text = f"by {by}{f': {note}' if note else ''}."
+            transition_id = _append(connection, alert, f"Acknowledged {text}", by=by, note=note, at=at)
             if alert.incident_id is not None:
                 for other in alerts.alerts_of_incident(connection, alert.incident_id):
                     if alerts.acknowledge(connection, other.id, at=at, by=by):
-                        reason = f"Acknowledged with alert {alert.id} of the same incident {said}"
+                        reason = f"Acknowledged with alert {alert.id} of the same incident {text}"
                         _append(connection, other, reason, by=by, note=note, at=at)
                 _enqueue(connection, alert.incident_id, transition_id, at=at)
-        return taken
+        return acknowledged
 
 
 def _append(connection: Connection, alert: AlertRow, reason: str, *, by: str, note: str | None, at: int) -> int:

@@ -37,13 +37,13 @@ def suite_in_force(store: Store, slug: str | None) -> SuiteDocument:
     """
     with store.read() as connection:
         rows = definitions.list_definitions(connection, "suite")
-        found = [row for row in rows if slug in {None, row.slug}]
-        if not found:
+        rows_of_slug = [row for row in rows if slug in {None, row.slug}]
+        if not rows_of_slug:
             raise NotFoundError(f"there is no suite '{slug}'" if slug else "there is no suite")
-        if len(found) > 1:
-            names = ", ".join(row.slug for row in found)
+        if len(rows_of_slug) > 1:
+            names = ", ".join(row.slug for row in rows_of_slug)
             raise InvalidInputError([Problem(path="suite", message=f"say which suite; there are: {names}")])
-        return _suite(connection, found[0])
+        return _suite(connection, rows_of_slug[0])
 
 
 def _suite(connection: Connection, row: definitions.Definition) -> SuiteDocument:

@@ -30,9 +30,9 @@ def put(store: Store, vault: Vault, body: Mapping[str, Any], *, now: datetime) -
             revisions[kind, str(part["slug"])] = revision
         return document
 
-    wanted = read_inline_check(body, read, partial(canary_keys.give_keys, store))
+    documents = read_inline_check(body, read, partial(canary_keys.give_keys, store))
     # Else a secret that somebody replaced meanwhile would come back, or go where the new one was not stored for.
-    changes = applying.apply(store, vault, wanted, managed_by=API, now=now, revisions=revisions)
-    slug = wanted.checks[0].slug
+    changes = applying.apply(store, vault, documents, managed_by=API, now=now, revisions=revisions)
+    slug = documents.checks[0].slug
     created = any(change.kind == "check" and change.action == "create" for change in changes)
     return definitions.find(store, "check", slug), created

@@ -116,12 +116,12 @@ def expect_key(secret_key: str | None, *, loopback: bool) -> None:
 
 def _secrets(store: Store, *, archived: bool = False) -> list[bytes]:
     with store.read() as connection:
-        found = [
+        secrets = [
             definition.secrets
             for kind in _WITH_SECRETS
             for definition in definitions.list_definitions(connection, kind, archived=archived)
         ]
-    return [token for token in found if token is not None]
+    return [token for token in secrets if token is not None]
 
 
 def made_up_key() -> str:

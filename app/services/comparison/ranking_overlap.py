@@ -19,10 +19,10 @@ def likeness(
     `rankings` has those of the states, by id. Left out are canaries that had none then, or asked something else; of a
     run that was compared with no baseline, all.
     """
-    seen = detectors.detections_of(connection, [row.id]).get(row.id)
-    if seen is None or seen.baseline_id is None:
+    detection = detectors.detections_of(connection, [row.id]).get(row.id)
+    if detection is None or detection.baseline_id is None:
         return {}
-    baseline = detectors.find_baseline(connection, seen.baseline_id)
+    baseline = detectors.find_baseline(connection, detection.baseline_id)
     if baseline is None:
         return {}
     held = results.rankings_at(connection, row.check_id, baseline.last_run, [state.canary_id for state in states])

@@ -35,10 +35,10 @@ class Means(msgspec.Struct, array_like=True, frozen=True):
         places = np.array([place_of.get(version, -1) for version in version_ids], dtype=np.intp)
 
         def column(name: str) -> Floats:
-            found = np.full(len(places), np.nan)
+            values = np.full(len(places), np.nan)
             if name in self.names:
-                found[places >= 0] = table[places[places >= 0], self.names.index(name)]
-            return found
+                values[places >= 0] = table[places[places >= 0], self.names.index(name)]
+            return values
 
         return column
 
@@ -52,14 +52,14 @@ def means_of_runs(connection: Connection, run: EndingRun, run_ids: Sequence[int]
     """Average every measure of the watched canaries over these runs, the one that is about to end maybe among them."""
     inputs = run.inputs
     names = [str(measure) for measure in inputs.yardstick.measures]
-    asked = Asked(version_ids=[int(key) for key in inputs.watched.keys], k=inputs.yardstick.k, names=names)
+    selection = Asked(version_ids=[int(key) for key in inputs.watched.keys], k=inputs.yardstick.k, names=names)
     stored = [run_id for run_id in run_ids if run_id != run.id]
-    sums, counts = read_past(connection, run.check_id, stored, asked).sums()
+    sums, counts = read_past(connection, run.check_id, stored, selection).sums()
     if len(stored) < len(run_ids):
         current = run.tally.scores(names)[inputs.panel.watched]
         sums += np.nan_to_num(current)
         counts += ~np.isnan(current)
-    return _packed(asked, sums, counts)
+    return _packed(selection, sums, counts)
 
 
 def means_of_run(connection: Connection, run: RunRow) -> bytes:
@@ -69,17 +69,17 @@ def means_of_run(connection: Connection, run: RunRow) -> bytes:
     yardstick = load_yardstick(connection, run.versions.check, run.versions.retriever)
     version_ids = [version_id for _, version_id in suites.members_of(connection, run.versions.suite)]
     names = [str(measure) for measure in yardstick.measures]
-    asked = Asked(version_ids=version_ids, k=yardstick.k, names=names)
-    return _packed(asked, *read_past(connection, run.check_id, [run.id], asked).sums())
+    selection = Asked(version_ids=version_ids, k=yardstick.k, names=names)
+    return _packed(selection, *read_past(connection, run.check_id, [run.id], selection).sums())
 
 
-def _packed(asked: Asked, sums: Floats, counts: Floats) -> bytes:
+def _packed(selection: Asked, sums: Floats, counts: Floats) -> bytes:
     means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
     packed = Means(
-        versions=np.array(asked.version_ids, dtype="<i8").tobytes(),
-        names=list(asked.names),
+        versions=np.array(selection.version_ids, dtype="<i8").tobytes(),
+        names=list(selection.names),
         means=means.astype("<f4").tobytes(),
-        k=asked.k,
+        k=selection.k,
         measures_version=MEASURES_VERSION,
     )
     return zlib.compress(msgspec.msgpack.encode(packed), 1)

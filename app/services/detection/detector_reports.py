@@ -73,15 +73,15 @@ def withholding(alerted: AbstractSet[str], body: Mapping[str, Any]) -> AbstractS
 
 def reason_of(reading: Reading, since_run: int | None, index_change: Mapping[str, Any] | None) -> str:
     """Give the sentence of a reading without its full stop, with since when that holds."""
-    told = reading.reason.removesuffix(".")
+    sentence = reading.reason.removesuffix(".")
     if not reading.open or since_run is None:
-        return told
-    told += f"; since run {since_run}"
+        return sentence
+    sentence += f"; since run {since_run}"
     if index_change is None:
-        return told
+        return sentence
     changed = f"index version {index_change['before']} -> {index_change['now']}"
     same = index_change["run"] == str(since_run)
-    return f"{told}, when {changed}" if same else f"{told}; {changed} came with run {index_change['run']}"
+    return f"{sentence}, when {changed}" if same else f"{sentence}; {changed} came with run {index_change['run']}"
 
 
 def index_change_of(
@@ -91,10 +91,10 @@ def index_change_of(
 
     `marks` are the runs with which versions came, oldest first; `now` is what the run itself says, which has no mark.
     """
-    told = [*marks]
-    if now is not None and (not told or told[-1][1] != now):
-        told.append((run_id, now))
-    for (_, before), (run, version) in pairwise(told):
+    marks_before = [*marks]
+    if now is not None and (not marks_before or marks_before[-1][1] != now):
+        marks_before.append((run_id, now))
+    for (_, before), (run, version) in pairwise(marks_before):
         if run >= since_run:
             return {"run": str(run), "before": before[:_LONGEST_VERSION], "now": version[:_LONGEST_VERSION]}
     return None

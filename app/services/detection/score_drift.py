@@ -49,15 +49,15 @@ def drift_of(
         return None
     held = ranking_heads.spans(connection, check_id, sorted(last), runs[0], runs[-1])
     held = [span for span in held if span.canary_version_id == now[span.canary_id][0]]
-    wanted = {*last.values(), *(span.ranking_id for span in held), *(now[canary][1] for canary in last)}
-    heads = ranking_heads.heads(connection, sorted(wanted), OVERLAP_DEPTH)
+    ranking_ids = {*last.values(), *(span.ranking_id for span in held), *(now[canary][1] for canary in last)}
+    heads = ranking_heads.heads(connection, sorted(ranking_ids), OVERLAP_DEPTH)
     before = _before(held, runs, heads)
-    known = [canary for canary in last if canary in before]
+    canaries_in_both = [canary for canary in last if canary in before]
     drift = score_drift(
-        [before[canary][0] for canary in known],
-        [before[canary][1] for canary in known],
-        [_score(heads[now[canary][1]]) for canary in known],
-        [top_overlap(heads[last[canary]].ids, heads[now[canary][1]].ids) for canary in known],
+        [before[canary][0] for canary in canaries_in_both],
+        [before[canary][1] for canary in canaries_in_both],
+        [_score(heads[now[canary][1]]) for canary in canaries_in_both],
+        [top_overlap(heads[last[canary]].ids, heads[now[canary][1]].ids) for canary in canaries_in_both],
     )
     return drift.body() if drift.kind in {DriftKind.SCORES, DriftKind.RANKINGS} else None
 

@@ -34,7 +34,7 @@ def diagnose_renamed(
     canary_ids = [inputs.canary_ids[place] for place in places]
     before = results.rankings_at(connection, run.check_id, cause.before_run, canary_ids)
     now = results.rankings_at(connection, run.check_id, run.id, canary_ids)
-    known = diagnoses.newest_diagnoses(connection, run.check_id, canary_ids)
+    newest = diagnoses.newest_diagnoses(connection, run.check_id, canary_ids)
     degraded = {inputs.canary_ids[place] for place in run.degraded_places}
     left = [
         place
@@ -42,9 +42,9 @@ def diagnose_renamed(
         if (canary_id := inputs.canary_ids[place]) in before
         and canary_id in now
         and before[canary_id][0] != now[canary_id][0]
-        and not _is_diagnosed(known.get(canary_id), now[canary_id])
+        and not _is_diagnosed(newest.get(canary_id), now[canary_id])
     ]
-    found: list[tuple[Subject, Diagnosis]] = []
+    diagnosed: list[tuple[Subject, Diagnosis]] = []
     start = run.id * EXAMINED % max(len(left), 1)  # another part of them after each run
     for place in (left[start:] + left[:start])[:EXAMINED]:
         canary_id = inputs.canary_ids[place]
@@ -58,13 +58,15 @@ def diagnose_renamed(
             ever_passed=True,
             renamed=True,
         )
-        told = classify(case, (), ())
-        if told.cause is Cause.RECHUNKED and (told.reanchors or canary_id in degraded):
+        diagnosis = classify(case, (), ())
+        if diagnosis.cause is Cause.RECHUNKED and (diagnosis.reanchors or canary_id in degraded):
             ranking_id, version_id = now[canary_id]
-            found.append((Subject(canary_id=canary_id, version_id=version_id, ranking_id=ranking_id, case=case), told))
-        if len(found) == MOST:
+            diagnosed.append(
+                (Subject(canary_id=canary_id, version_id=version_id, ranking_id=ranking_id, case=case), diagnosis)
+            )
+        if len(diagnosed) == MOST:
             break
-    return found
+    return diagnosed
 
 
 def _is_diagnosed(last: diagnoses.DiagnosisRow | None, now: tuple[int, int]) -> bool:

@@ -70,7 +70,7 @@ def worth_asking(
     degraded.sort(key=lambda state: badness(state, canaries[positions[state.canary_id]].key))
     before = diagnoses.ended_before(connection, run.check_id, run.id)
     last = diagnoses.newest_diagnoses(connection, run.check_id, [state.canary_id for state in degraded])
-    told = standing(connection, run, {state.canary_id: state for state in degraded})
+    explanations = standing(connection, run, {state.canary_id: state for state in degraded})
     horizon = to_us(now - AGAIN_AFTER)
     news: list[tuple[str, StateRow]] = []
     rest: list[tuple[str, StateRow]] = []
@@ -79,10 +79,10 @@ def worth_asking(
         if state.first_run == run.id and _is_news(state, before.get(state.canary_id, 0)):
             if not _is_known(state, last.get(state.canary_id), horizon):
                 news.append((category, state))
-        elif state.canary_id not in told:
+        elif state.canary_id not in explanations:
             rest.append((category, state))
-    listed = frozenset(diagnoses.listed_at_run(connection, run.id))
-    first = [one for one in news if canaries[positions[one[1].canary_id]].key in listed]
+    proposals = frozenset(diagnoses.listed_at_run(connection, run.id))
+    first = [one for one in news if canaries[positions[one[1].canary_id]].key in proposals]
     chosen = _spread(first, limit)
     chosen += _spread([one for one in news if one not in first], limit - len(chosen))
     chosen += _spread(rest, limit - len(chosen))
@@ -161,12 +161,12 @@ def _subject(
 def _of_the_same(connection: Connection, run: RunRow, query: str, past: Sequence[StateRow]) -> list[StateRow]:
     """Keep the states that answer the same query, of the same retriever."""
     queries = suites.queries_of(connection, [one.canary_version_id for one in past])
-    asked = diagnoses.retrievers_of_runs(connection, [run.id, *(one.first_run for one in past)])
-    mine = asked.get(run.id)
+    retrievers = diagnoses.retrievers_of_runs(connection, [run.id, *(one.first_run for one in past)])
+    mine = retrievers.get(run.id)
     return [
         one
         for one in past
-        if queries[one.canary_version_id] == query and asked.get(one.first_run, mine) == mine  # runs are forgotten
+        if queries[one.canary_version_id] == query and retrievers.get(one.first_run, mine) == mine  # runs are forgotten
     ]
 
 

@@ -75,10 +75,10 @@ class Diagnoses:
             return True
         began = self.clock()
         try:
-            found = diagnoses.after_run(
+            outcome = diagnoses.after_run(
                 self.planner, self.probe, ended, clock=self.clock, stopping=self.stopping, seconds=seconds
             )
-            causes = dict(Counter(found.causes)) if found is not None else {}
+            causes = dict(Counter(outcome.causes)) if outcome is not None else {}
             logger.info("diagnosis_ended", extra={"run": ended.id, "check": ended.check, "causes": causes})
         except StoreUnavailableError:
             raise

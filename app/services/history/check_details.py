@@ -214,10 +214,10 @@ def next_run(check: Definition, now: datetime) -> datetime:
 
 def open_alerts(connection: Connection) -> dict[int, dict[str, int]]:
     """Count alerts that are not resolved by check, and by state and severity: `firing critical`."""
-    found: dict[int, dict[str, int]] = {}
+    by_check: dict[int, dict[str, int]] = {}
     for check_id, state, severity, count in alerts.count_alerts(connection):
-        found.setdefault(check_id, {})[f"{state} {severity}"] = count
-    return found
+        by_check.setdefault(check_id, {})[f"{state} {severity}"] = count
+    return by_check
 
 
 def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[dict[str, Any]], Explanation | None]:
@@ -230,11 +230,11 @@ def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[dict[
         rows = alert_views.find_rows(connection, question, before=None, limit=50)
         first_run = min([row.first_run for row, _ in rows if row.first_run is not None], default=None)
         mine = [] if run_id is None else [(int(run_id), first_run)]
-        wanted = list(dict.fromkeys([*mine, *explained_runs(rows)]))
-        explained = dict(zip(wanted, alert_evidence.explain_all(connection, wanted), strict=True))
+        run_ids = list(dict.fromkeys([*mine, *explained_runs(rows)]))
+        explained = dict(zip(run_ids, alert_evidence.explain_all(connection, run_ids), strict=True))
         written = summaries(connection, rows, explained)
-    found = [{**alert_views.alert_shape(row, changes), "summary": written[row.id]} for row, changes in rows]
-    ordered = sorted(found, key=lambda alert: _UNRESOLVED.index(alert["state"]))
+    shapes = [{**alert_views.alert_shape(row, changes), "summary": written[row.id]} for row, changes in rows]
+    ordered = sorted(shapes, key=lambda alert: _UNRESOLVED.index(alert["state"]))
     return ordered, explained[mine[0]] if mine else None
 
 
@@ -247,16 +247,16 @@ def _degraded(
         first_run = min(begun, default=None)
         worst = list_changed(connection, int(run_id), first_run, unchanged=True, limit=SHOWN_CANARIES).canaries
     keys = [canary["key"] for canary in worst]
-    found = {result["key"]: result for result in run_views.results(store, run_id, keys=keys)[0]} if keys else {}
+    by_key = {result["key"]: result for result in run_views.results(store, run_id, keys=keys)[0]} if keys else {}
     degraded = [
         {
-            **found[canary["key"]],
+            **by_key[canary["key"]],
             "rank_before": canary["rank_before"],
             "rank_now": canary["rank_now"],
             "diagnosis": why.known.get(canary["key"]) if why is not None else None,
         }
         for canary in worst
-        if canary["key"] in found
+        if canary["key"] in by_key
     ]
     return degraded, why.told if why is not None and begun and why.fleet.fallen else None
 

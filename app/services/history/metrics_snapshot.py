@@ -103,7 +103,7 @@ class StateReader:
             changed = {
                 number: version
                 for number, version in versions.items()
-                if (kept := self._checks.get(number)) is None or not kept.holds(version, now)
+                if (entry := self._checks.get(number)) is None or not entry.holds(version, now)
             }
             fresh = self._read_checks(connection, changed, now)
             self._shared = _read_shared(connection, now)
@@ -125,9 +125,9 @@ class StateReader:
                 block = ids[start : start + metric_rows.BLOCK]
                 versions = metric_rows.check_versions(connection, block)
                 counts = _count_alerts(connection, block)
-                for number, kept in self._read_checks(connection, versions, now).items():
+                for number, entry in self._read_checks(connection, versions, now).items():
                     if number in self._checks:  # a new one comes in its place by slug when all are read
-                        self._checks[number] = replace(kept, alerts=counts.get(number, {}))
+                        self._checks[number] = replace(entry, alerts=counts.get(number, {}))
             if deliveries:
                 self._shared = _read_shared(connection, now)
             else:  # the runs may have something to send
@@ -139,24 +139,24 @@ class StateReader:
     def _read_checks(
         self, connection: Connection, versions: Mapping[int, CheckVersion], now: datetime
     ) -> dict[int, "_KeptCheck"]:
-        found: dict[int, _KeptCheck] = {}
+        entries: dict[int, _KeptCheck] = {}
         for rows in metric_rows.read_checks(connection, versions):
             schedule = schedule_of(rows.check.body)
-            found[rows.check.id] = _KeptCheck(
+            entries[rows.check.id] = _KeptCheck(
                 slug=rows.check.slug,
                 version=versions[rows.check.id],
                 state=_check(connection, rows, interval_seconds(schedule, now)) if rows.check.body["enabled"] else None,
                 until=next_due(schedule, now) if schedule.cron is not None else None,
             )
-        return found
+        return entries
 
     def _state(self) -> State:
         assert self._shared is not None  # noqa: S101 - it is read with the checks
-        shown = [kept for kept in self._checks.values() if kept.state is not None]
+        shown = [entry for entry in self._checks.values() if entry.state is not None]
         shared = self._shared
         return State(
-            checks=tuple([kept.state for kept in shown if kept.state is not None]),
-            alerts={(kept.slug, *key): count for kept in shown for key, count in kept.alerts.items()},
+            checks=tuple([entry.state for entry in shown if entry.state is not None]),
+            alerts={(entry.slug, *key): count for entry in shown for key, count in entry.alerts.items()},
             outbox_pending=shared.outbox_pending,
             outbox_oldest_seconds=shared.outbox_oldest_seconds,
             runs_waiting=shared.runs_waiting,
@@ -243,7 +243,7 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
     labels = (check.slug, check.body["suite"], check.body["retriever"])
     if run is None:
         return CheckState(labels=labels, interval_seconds=seconds, canaries={}, measures={}, categories={})
-    known = run if run.verdict in _KNOWN else results.newest_known(connection, check.id)
+    newest_known = run if run.verdict in _KNOWN else results.newest_known(connection, check.id)
     shown = check.body.get("canary_metrics", 0)
     scores, omitted = current_state.top_scores(connection, run, shown)
     counts = {"measured": run.measured, "failed": run.failed, "undefined": run.undefined}
@@ -263,7 +263,9 @@ def _check(connection: Connection, rows: CheckRows, seconds: float) -> CheckStat
         index_version=run.index_version,
         latencies=body.get("latency_seconds", {}),
         last_run=run.finished_at / 1e6 if run.finished_at else None,
-        last_success=known.finished_at / 1e6 if known is not None and known.finished_at is not None else None,
+        last_success=newest_known.finished_at / 1e6
+        if newest_known is not None and newest_known.finished_at is not None
+        else None,
         embedding_canaries={
             (pair["key"], str(pair["similar"]).lower()): pair["cosine"]
             for pair in (run.embedder or {}).get("pairs", ())

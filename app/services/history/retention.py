@@ -29,21 +29,21 @@ def prune(store: Store, now: datetime, *, days: int, batch: int = BATCH, slice_s
     with store.alone() as is_alone:
         if not is_alone:
             return 0
-        gone = sum(_drain(store, find, drop, batch) for find, drop in _aged(now, days))
+        deleted = sum(_drain(store, find, drop, batch) for find, drop in _aged(now, days))
         place, slices = _slice(store, now, slice_size)
         with store.read() as connection:
             unused = pruning.unused_rankings(connection, place * slice_size, (place + 1) * slice_size)
-        gone += _drop(store, unused, pruning.drop_rankings, batch)
+        deleted += _drop(store, unused, pruning.drop_rankings, batch)
         for find_all, drop in (
             (pruning.unused_findings, pruning.drop_findings),
             (pruning.unused_baselines, pruning.drop_baselines),
         ):
             with store.read() as connection:
                 found = find_all(connection)
-            gone += _drop(store, found, drop, batch)
-        if gone if slices == 1 else place == 0:
-            gone += _prune_content(store, batch, slice_size)
-        return gone
+            deleted += _drop(store, found, drop, batch)
+        if deleted if slices == 1 else place == 0:
+            deleted += _prune_content(store, batch, slice_size)
+        return deleted
 
 
 def _aged(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
@@ -66,21 +66,21 @@ def _aged(now: datetime, days: int) -> Sequence[tuple[Find, Drop]]:
 
 def _drain(store: Store, find: Find, drop: Drop, batch: int) -> int:
     """Delete what is found until nothing is left."""
-    gone = 0
+    deleted = 0
     while True:
         with store.read() as connection:
             old = find(connection, batch)
-        gone += _drop(store, old, drop, batch)
+        deleted += _drop(store, old, drop, batch)
         if len(old) < batch:
-            return gone
+            return deleted
 
 
 def _drop(store: Store, found: Sequence[Any], drop: Drop, batch: int) -> int:
-    gone = 0
+    deleted = 0
     for block in blocks(found, batch):
         with store.write() as connection:
-            gone += drop(connection, block)
-    return gone
+            deleted += drop(connection, block)
+    return deleted
 
 
 def _slice(store: Store, now: datetime, size: int) -> tuple[int, int]:
@@ -102,5 +102,5 @@ def _prune_content(store: Store, batch: int, slice_size: int) -> int:
         with store.read() as connection:
             used, after = pruning.chunks_of_rankings(connection, after, slice_size)
         unused -= used
-    gone = _drop(store, sorted(unused), partial(pruning.drop_chunks, since=since), batch)
-    return gone + _drop(store, vectors, pruning.drop_vectors, batch)
+    deleted = _drop(store, sorted(unused), partial(pruning.drop_chunks, since=since), batch)
+    return deleted + _drop(store, vectors, pruning.drop_vectors, batch)

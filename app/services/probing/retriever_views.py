@@ -27,16 +27,16 @@ class Asking:
 
 def asked_by(store: Store) -> dict[str, list[Asking]]:
     """Read which checks in force ask which retriever, by its slug."""
-    found: dict[str, list[Asking]] = {}
+    checks: dict[str, list[Asking]] = {}
     with store.read() as connection:
         newest = results.latest_bodies(connection)
         times = results.run_times(connection, [run_id for run_id, _ in newest.values()])
         for check in definitions.list_definitions(connection, "check"):
             run_id, body = newest.get(check.id, (None, {}))
-            found.setdefault(str(check.body["retriever"]), []).append(
+            checks.setdefault(str(check.body["retriever"]), []).append(
                 _asking(check.slug, check.body, run_id, body, times)
             )
-    return found
+    return checks
 
 
 def _asking(

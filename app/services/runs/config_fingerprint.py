@@ -27,6 +27,6 @@ def config_hash(documents: Documents | None, settings: Mapping[str, object]) -> 
             "hook": documents.hooks,
             "silence": documents.silences,
         }
-        named = {kind: {one.slug: content_hash(one) for one in listed} for kind, listed in by_kind.items()}
+        named = {kind: {one.slug: content_hash(one) for one in documents} for kind, documents in by_kind.items()}
     text = json.dumps([named, dict(settings)], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

@@ -28,18 +28,20 @@ def judged_by_rank(
         keys |= {canary.key for canary in canaries}
         if not any(canary.key in topics for canary in canaries):
             continue  # the run is of another suite
-        kept = [one for canary in canaries if (one := _by_name(canary, lost, as_documents=as_documents)) is not None]
-        if kept:
-            suite = target.suite.model_copy(update={"canaries": tuple(kept)})
+        judgeable = [
+            one for canary in canaries if (one := _by_name(canary, lost, as_documents=as_documents)) is not None
+        ]
+        if judgeable:
+            suite = target.suite.model_copy(update={"canaries": tuple(judgeable)})
             scorer = ScorerDocument(kind=ScorerKind.JUDGED)  # its scores mean nothing to the retriever's scale
             retriever = target.retriever.model_copy(update={"scorer": scorer})
             judged.append(replace(target, suite=suite, retriever=retriever))
     if not judged:
         example = next(iter(topics), "")[:60]
-        told = (
+        message = (
             f"no canary can be judged by it: its topics, such as '{example}', must be keys of canaries that expect ids"
         )
-        raise InvalidInputError([Problem(message=told, file=file)])
+        raise InvalidInputError([Problem(message=message, file=file)])
     strangers = len(set(topics) - keys)
     notes = [f"{counted(count, 'canary')}: {what}" for what, count in lost.items()]
     return tuple(judged), notes + (
@@ -53,9 +55,10 @@ def _by_name(canary: CanaryDocument, lost: Counter[str], *, as_documents: bool) 
     blank: dict[str, Any] = {"id": None, "document": None, "text": None}
 
     def named(chunks: Sequence[Any]) -> tuple[Any, ...]:
-        found = [chunk for chunk in chunks if getattr(chunk, identity) is not None]
+        named_chunks = [chunk for chunk in chunks if getattr(chunk, identity) is not None]
         return tuple(
-            chunk.model_copy(update={**blank, identity: getattr(chunk, identity)}) for chunk in dict.fromkeys(found)
+            chunk.model_copy(update={**blank, identity: getattr(chunk, identity)})
+            for chunk in dict.fromkeys(named_chunks)
         )
 
     expected, forbidden = named(canary.expected_chunks), named(canary.forbidden_chunks)

@@ -30,9 +30,9 @@ def read(sources: Sequence[Source], into: Gathering) -> None:
             corpora.append(source)
         else:
             _queries(source, into)
-    wanted = into.judged_ids() if corpora else set()
+    judged = into.judged_ids() if corpora else set()
     for source in corpora:
-        into.texts(dict(_texts(source, wanted, into)))
+        into.texts(dict(_texts(source, judged, into)))
 
 
 def write(suite: SuiteDocument) -> Written:

@@ -26,8 +26,8 @@ def read(sources: Sequence[Source], into: Gathering) -> None:
             flat = _flattened(record)
             question = text_of(flat, *_QUESTIONS)
             if question is None:
-                known = ", ".join(_QUESTIONS[:4])
-                into.problem(source.name, number, f"has no question; looked for {known}")
+                names = ", ".join(_QUESTIONS[:4])
+                into.problem(source.name, number, f"has no question; looked for {names}")
                 continue
             own = text_of(flat, *_IDS)
             identity = own or question

@@ -24,8 +24,8 @@ def losses(
     blank = CanaryDocument(key="x", query="x")
     for canary in suite.canaries or ():
         for name in type(canary).model_fields:
-            kept = name in keeps or name in {"key", "query", "expected_chunks"}
-            if not kept and getattr(canary, name) != getattr(blank, name):
+            is_kept = name in keeps or name in {"key", "query", "expected_chunks"}
+            if not is_kept and getattr(canary, name) != getattr(blank, name):
                 lost[name] += 1
         chunks = canary.expected_chunks
         if not texts and any(chunk.text is not None and (chunk.id or chunk.document) for chunk in chunks):

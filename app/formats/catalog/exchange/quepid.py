@@ -90,10 +90,10 @@ def _json(source: Source, into: Gathering) -> None:
         given = [one.get("rating") for one in objects_in(pair.get("judgements"))]
         _pair(pair.get("query_text"), pair.get("doc_id"), given, source.name, into)
     for query in objects_in(whole.get("queries")):
-        text, listed = query.get("query_text", query.get("query")), query.get("ratings")
-        if isinstance(listed, dict):
-            listed = [{"doc_id": name, "rating": rating} for name, rating in listed.items()]
-        for one in objects_in(listed):
+        text, ratings = query.get("query_text", query.get("query")), query.get("ratings")
+        if isinstance(ratings, dict):
+            ratings = [{"doc_id": name, "rating": rating} for name, rating in ratings.items()]
+        for one in objects_in(ratings):
             _pair(text, one.get("doc_id"), [one.get("rating")], source.name, into)
 
 

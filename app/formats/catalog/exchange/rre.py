@@ -22,11 +22,11 @@ def read(sources: Sequence[Source], into: Gathering) -> None:
         except (ValueError, RecursionError):
             into.problem(source.name, 1, "is not JSON")
             continue
-        found = False
+        any_file = False
         for topic, group in _groups(whole):
-            found = True
+            any_file = True
             _group(topic, group, source.name, into)
-        if not found:
+        if not any_file:
             into.problem(source.name, 1, "holds no 'topics', no 'query_groups' and no 'queries'")
 
 

@@ -30,8 +30,8 @@ def read(sources: Sequence[Source], into: Gathering) -> None:
         if first.lstrip().startswith("<"):
             _tagged_topics(source, into)
         elif len(fields) == _RUN and fields[1].upper() == "Q0":
-            told = "is a run: `coalmine check PATH --rankings FILE` judges it; it does not say what is expected"
-            into.problem(source.name, None, told)
+            message = "is a run: `coalmine check PATH --rankings FILE` judges it; it does not say what is expected"
+            into.problem(source.name, None, message)
         elif len(fields) == _QREL and _whole(fields[3]) and first.strip().count("\t") != 1:  # a topic has one tab
             _qrels(source, into)
         else:
@@ -64,7 +64,7 @@ def read_run(source: Source) -> dict[str, list[tuple[str, float]]]:
 
     Raises InvalidInputError with file and line.
     """
-    found: dict[str, dict[str, float]] = {}
+    rankings: dict[str, dict[str, float]] = {}
     problems: list[Problem] = []
     for number, line in enumerate(source.lines(), start=1):
         fields = line.split()
@@ -72,16 +72,16 @@ def read_run(source: Source) -> dict[str, list[tuple[str, float]]]:
             continue
         score = _number(fields[4]) if len(fields) == _RUN else None
         if score is None:
-            told = "is not a line of a run: topic, Q0, document, rank, score, name"
-            problems.append(Problem(message=told, file=source.name, line=number))
-        elif found.setdefault(fields[0], {}).setdefault(fields[2], score) is not score:
-            told = f"'{shortened(fields[2])}' is in the ranking of topic '{shortened(fields[0])}' already"
-            problems.append(Problem(message=told, file=source.name, line=number))
-    if problems or not found:
+            message = "is not a line of a run: topic, Q0, document, rank, score, name"
+            problems.append(Problem(message=message, file=source.name, line=number))
+        elif rankings.setdefault(fields[0], {}).setdefault(fields[2], score) is not score:
+            message = f"'{shortened(fields[2])}' is in the ranking of topic '{shortened(fields[0])}' already"
+            problems.append(Problem(message=message, file=source.name, line=number))
+    if problems or not rankings:
         raise InvalidInputError(problems or [Problem(message="is empty", file=source.name)])
     return {
         topic: sorted(ranking.items(), key=lambda hit: (hit[1], hit[0]), reverse=True)
-        for topic, ranking in found.items()
+        for topic, ranking in rankings.items()
     }
 
 
@@ -119,8 +119,8 @@ def _plain_topics(source: Source, into: Gathering) -> None:
             continue
         topic, tab, query = line.rstrip("\r\n").partition("\t")
         if not tab or not topic.strip() or not query.strip():
-            told = "is neither a topic (id, tab, text), nor a line of qrels (topic, 0, document, grade)"
-            into.problem(source.name, number, told)
+            message = "is neither a topic (id, tab, text), nor a line of qrels (topic, 0, document, grade)"
+            into.problem(source.name, number, message)
             continue
         into.canary(topic.strip(), query.strip(), source.name, number)
 
