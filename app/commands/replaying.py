@@ -34,7 +34,7 @@ class Format(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Told:
+class ReplayResult:
     """What there is to tell of one history: its alarms, and whom each named on the last run before it recovered."""
 
     key: str
@@ -113,13 +113,13 @@ def _replay_file(file: Path, form: Format) -> None:
         typer.echo(f"An alarm in {alarmed:,} of {counted(len(results), 'trace')}.")
 
 
-def _replayed(trace: Trace, moved: Callable[[int], None]) -> Told:
+def _replayed(trace: Trace, moved: Callable[[int], None]) -> ReplayResult:
     members = Members(
         keys=tuple(range(trace.base_lost.shape[1])), groups=grouped([[f"topic:{topic}"] for topic in trace.topics])
     )
     healthy = Runs(lost=trace.base_lost, ndcg=trace.base_ndcg)
     after = Runs(lost=trace.after_lost, ndcg=trace.after_ndcg)
-    result = Told(key=trace.key)
+    result = ReplayResult(key=trace.key)
     for number, (_, reading) in enumerate(replay(members, healthy, after), 1):
         result.hear(number, reading, [one.position for one in reading.culprits])
         moved(1)
@@ -131,7 +131,7 @@ def _replay_check(slug: str, form: Format, data_dir: Path | None) -> None:
     with opened(data_dir) as (_, store), terminal.counting(slug) as moved:
         runs = replay_check(store, slug, moved=moved)
     first = next((place for place, one in enumerate(runs, 1) if one.learned), 0)
-    warming, after = Told(key=slug), Told(key=slug)
+    warming, after = ReplayResult(key=slug), ReplayResult(key=slug)
     for number, one in enumerate(runs, 1):
         if first and number > first:
             after.hear(number - first, one.reading, one.culprits)
@@ -173,7 +173,7 @@ def _differing(runs: Sequence[Retraced]) -> int:
     return sum(now != then for now, then in pairs)
 
 
-def _common(result: Told) -> dict[str, Any]:
+def _common(result: ReplayResult) -> dict[str, Any]:
     return {"alarms": result.alarms, "closed": result.closed, "culprits": list(result.culprits)}
 
 

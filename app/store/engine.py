@@ -95,7 +95,7 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Open a transaction that only reads."""
-        with _said_plainly(), self._reader.connect() as connection:
+        with _translate_errors(), self._reader.connect() as connection:
             yield connection
 
     @contextmanager
@@ -104,13 +104,13 @@ class Store:
 
         What is `staged` is at hand in it, made ready while others still write.
         """
-        with _said_plainly(), self._staging(staged) as prepared, self._turn():
+        with _translate_errors(), self._staging(staged) as prepared, self._turn():
             try:
                 with self._transaction(prepared) as connection:
                     yield connection
             except (DBAPIError, sqlite3.Error) as error:
                 if _refuses_writes(error):
-                    self._write_failure = _plain(error), time.monotonic()
+                    self._write_failure = _error_text(error), time.monotonic()
                 raise
             failure = self._write_failure
             if failure is not None and time.monotonic() - failure[1] > WRITE_FAILURE_SECONDS:
@@ -146,7 +146,7 @@ class Store:
         if self.dialect == "sqlite":
             yield True
             return
-        with _said_plainly(), self.engine.connect() as opened:
+        with _translate_errors(), self.engine.connect() as opened:
             connection = opened.execution_options(isolation_level="AUTOCOMMIT")  # else it would stay in a transaction
             is_alone = connection.execute(sa.select(sa.func.pg_try_advisory_lock(_ALONE_LOCK))).scalar_one()
             try:
@@ -296,7 +296,7 @@ def insert_selected(connection: Connection, table: Table, columns: Sequence[str]
     connection.execute(_dialect_insert(connection, table).from_select(columns, found).on_conflict_do_nothing())
 
 
-def said(word: str) -> sa.ColumnElement[str]:
+def sql_literal(word: str) -> sa.ColumnElement[str]:
     """Write a word of ours into a statement instead of binding it.
 
     SQLite uses a partial index only where the statement itself says what the index says.
@@ -385,12 +385,12 @@ class _SameFile:
         try:
             found = self._path.stat()
         except OSError as error:
-            raise StoreUnavailableError(self._told("is gone")) from error
+            raise StoreUnavailableError(self._path_error("is gone")) from error
         self._first = self._first or (found.st_dev, found.st_ino)
         if self._first != (found.st_dev, found.st_ino):
-            raise StoreUnavailableError(self._told("was replaced"))
+            raise StoreUnavailableError(self._path_error("was replaced"))
 
-    def _told(self, what: str) -> str:
+    def _path_error(self, what: str) -> str:
         return f"the database cannot be used: {self._path} {what} while it was open; put it back and restart"
 
 
@@ -427,18 +427,18 @@ def _insert_sql(connection: Connection, table: Table, columns: Sequence[str]) ->
 
 
 @contextmanager
-def _said_plainly() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except (OperationalError, InterfaceError, PoolTimeoutError) as error:
-        raise StoreUnavailableError(_plain(error)) from error
+        raise StoreUnavailableError(_error_text(error)) from error
     except DBAPIError as error:
         # The bare base class is what SQLite says of a file that is damaged or none of its own.
         if error.connection_invalidated or type(error.orig) is sqlite3.DatabaseError:
-            raise StoreUnavailableError(_plain(error)) from error
+            raise StoreUnavailableError(_error_text(error)) from error
         raise
     except sqlite3.Error as error:  # while a connection is being prepared, nobody has wrapped it yet
-        raise StoreUnavailableError(_plain(error)) from error
+        raise StoreUnavailableError(_error_text(error)) from error
 
 
 def _refuses_writes(error: Exception) -> bool:
@@ -449,7 +449,7 @@ def _refuses_writes(error: Exception) -> bool:
     return getattr(cause, "sqlstate", None) in _POSTGRESQL_REFUSALS
 
 
-def _plain(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     # The driver's words without the statement and its values, which may hold queries and texts.
     cause = getattr(error, "orig", None) or error
     return f"the database cannot be used now: {str(cause).strip().splitlines()[0]}"

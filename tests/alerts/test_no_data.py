@@ -8,7 +8,7 @@ import pytest
 
 from app.services.catalog import definitions
 from app.services.history import overview
-from app.services.history.overview import Wish
+from app.services.history.overview import CheckFilter
 from app.services.runs import scheduling
 from app.store.engine import Store
 from tests.support.blocking import waits_for_a_lock
@@ -40,7 +40,7 @@ def _watch(world: World, **more: Any) -> bool:
 
 
 def _overdue(world: World) -> bool:
-    (line,) = overview.look(world.store, Wish(), world.clock()).lines
+    (line,) = overview.list_checks(world.store, CheckFilter(), world.clock()).lines
     return line.overdue
 
 

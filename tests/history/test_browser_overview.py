@@ -38,7 +38,7 @@ def pages(sqlite_store: Store) -> Site:
 def address(pages: Site) -> Iterator[str]:
     """Serve them, looking at the store often."""
     app = pages.app()
-    app.state.streams = Streams(pages.world.store, look_seconds=0.02)
+    app.state.streams = Streams(pages.world.store, poll_seconds=0.02)
     with served(app) as url:
         yield url
 

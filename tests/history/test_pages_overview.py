@@ -10,7 +10,7 @@ import pytest
 from app.domain.delivery.hooks import Receipt
 from app.services.catalog.api_keys import Scope
 from app.services.history import overview
-from app.services.history.overview import PAGE, Wish
+from app.services.history.overview import PAGE, CheckFilter
 from app.store.engine import Store
 from app.web.wording import ABSENT
 from tests.support.fakes import answered, hits
@@ -202,7 +202,7 @@ def test_more_checks_ask_no_more_of_the_database(pages: Site) -> None:
             pages.world.run(f"c{number:03}")
         asked: list[str] = []
         with statements(store, asked.append):
-            found = overview.look(store, Wish(), pages.world.clock())
+            found = overview.list_checks(store, CheckFilter(), pages.world.clock())
         assert found.total == count
         counts.append(len(asked))
     assert counts[0] == counts[1]
@@ -217,7 +217,7 @@ def test_either_database_shows_the_same(store: Store) -> None:
     world.wish("billing")
     world.send.receipts += [REFUSED]
     world.deliver_all()
-    found = overview.look(store, Wish(tag="legal", verdict="degraded", failing=True), world.clock())
+    found = overview.list_checks(store, CheckFilter(tag="legal", verdict="degraded", failing=True), world.clock())
     (line,) = found.lines
     assert [(one.verdict, one.value) for one in line.recent] == [("healthy", 1.0), ("degraded", 0.0)]
     assert line.slices["tag"].coverage == 0.0

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.model import Outcome
-from app.formats.comparison.difference_sentences import Said, Way, said
+from app.formats.comparison.difference_sentences import DifferenceSentence, Way, difference_sentence
 from app.services.detection import baselines
 from app.services.history import run_views
 from app.store.engine import Store
@@ -228,7 +228,7 @@ def measure(before: float | None, now: float | None, **paired: Any) -> dict[str,
         (
             "coverage",
             measure(0.95, 0.87, low=-0.12, high=-0.03, p=0.004),
-            Said(
+            DifferenceSentence(
                 way=Way.WORSE,
                 moved="coverage fell by 0.080, from 0.950 to 0.870",
                 chance="over 25 canaries, 95 % between -0.120 and -0.030: more than chance",
@@ -238,7 +238,7 @@ def measure(before: float | None, now: float | None, **paired: Any) -> dict[str,
         (
             "NDCG@10",
             measure(0.5, 0.52, low=-0.01, high=0.05, p=0.3),
-            Said(
+            DifferenceSentence(
                 way=Way.BETTER,
                 moved="NDCG@10 rose by 0.020, from 0.500 to 0.520",
                 chance="over 25 canaries, 95 % between -0.010 and +0.050: may be chance",
@@ -248,7 +248,7 @@ def measure(before: float | None, now: float | None, **paired: Any) -> dict[str,
         (
             "MRR",
             measure(0.5, 0.45, low=-0.1, high=-0.001, p=0.06),
-            Said(
+            DifferenceSentence(
                 way=Way.WORSE,
                 moved="MRR fell by 0.050, from 0.500 to 0.450",
                 chance="over 25 canaries, 95 % between -0.100 and -0.001: at the edge of chance",
@@ -258,7 +258,7 @@ def measure(before: float | None, now: float | None, **paired: Any) -> dict[str,
         (
             "health_score",
             measure(0.5, 0.4, low=None, high=None, p=0.5) | {},
-            Said(
+            DifferenceSentence(
                 way=Way.WORSE,
                 moved="health score fell by 0.100, from 0.500 to 0.400",
                 chance="over 25 canaries, fewer than the 10 it takes to tell it from chance",
@@ -268,27 +268,29 @@ def measure(before: float | None, now: float | None, **paired: Any) -> dict[str,
         (
             "degraded_share",
             measure(0.1, 0.2),
-            Said(way=Way.WORSE, moved="degraded share rose by 0.100, from 0.100 to 0.200", chance="", surely=False),
+            DifferenceSentence(
+                way=Way.WORSE, moved="degraded share rose by 0.100, from 0.100 to 0.200", chance="", surely=False
+            ),
         ),
         (
             "R@5",
             measure(0.9, 0.9001),
-            Said(way=Way.SAME, moved="R@5 is unchanged at 0.900", chance="", surely=False),
+            DifferenceSentence(way=Way.SAME, moved="R@5 is unchanged at 0.900", chance="", surely=False),
         ),
         (
             "R@20",
             measure(None, 0.9),
-            Said(way=Way.UNKNOWN, moved="R@20 is not defined before", chance="", surely=False),
+            DifferenceSentence(way=Way.UNKNOWN, moved="R@20 is not defined before", chance="", surely=False),
         ),
     ],
 )
-def test_a_difference_is_said_in_words(name: str, given: Any, expected: Said) -> None:
-    assert said(name, given) == expected
+def test_a_difference_is_said_in_words(name: str, given: Any, expected: DifferenceSentence) -> None:
+    assert difference_sentence(name, given) == expected
 
 
 def test_a_difference_over_fewer_canaries_says_so() -> None:
     given: Any = measure(0.9, 0.8, low=-0.3, high=-0.1, p=0.001)
     given["paired"] |= {"difference": -0.2, "canaries": 12}
-    assert said("coverage", given).chance.startswith(
+    assert difference_sentence("coverage", given).chance.startswith(
         "over 12 canaries that both asked, where it differs by -0.200, 95 %"
     )

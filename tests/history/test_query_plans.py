@@ -64,7 +64,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "followed_run": lambda connection: change_feed.followed_run(connection, 1),
     "new_shards": lambda connection: change_feed.new_shards(connection, 1, {2}),
     "alerts_of_check": lambda connection: series.list_alerts(connection, 1, 1, 2, limit=2),
-    "evidence": lambda connection: series.sights(connection, 1, 1, 2, limit=2),
+    "evidence": lambda connection: series.evidence_rows(connection, 1, 1, 2, limit=2),
     "spans_with_runs": lambda connection: series.spans_with_runs(connection, 1, [(1, 2), (3, 4)]),
     "kept_since": lambda connection: series.kept_since(connection, series.Source(check_id=1)),
     "newest_probes": lambda connection: probe_outcomes.newest_probes(connection, 1, limit=60),

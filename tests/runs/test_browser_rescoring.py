@@ -20,7 +20,7 @@ def test_a_rescoring_is_followed_from_its_button_to_what_it_changed(chromium: Br
         world.run()
     world.apply(page([canary("ant"), canary("bee")]))
     app = pages.app()
-    app.state.streams = Streams(sqlite_store, look_seconds=0.02)
+    app.state.streams = Streams(sqlite_store, poll_seconds=0.02)
     with served(app) as address, opened(chromium, address) as tab:
         shown = tab.open("/checks/watch")
         shown.get_by_label("Judge past runs").select_option("30d")

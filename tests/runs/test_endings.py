@@ -68,7 +68,7 @@ def test_what_another_replica_ended_is_seen_without_a_hint(world: World) -> None
         _end(world, run)
         await waiting
 
-    _play(world, play, look_seconds=0.01)
+    _play(world, play, poll_seconds=0.01)
 
 
 def test_a_rescoring_is_waited_for_as_a_run_is(world: World) -> None:
@@ -118,7 +118,7 @@ def _play(
     world: World,
     play: Callable[[Endings, Callable[[], int]], Coroutine[Any, Any, None]],
     *,
-    look_seconds: float = NEVER,
+    poll_seconds: float = NEVER,
 ) -> None:
     """Let a scene play in an event loop; it is told how many looks were taken at runs and re-scorings so far."""
     asked: list[str] = []
@@ -127,4 +127,4 @@ def _play(
         return len([one for one in asked if one.startswith("SELECT")])
 
     with statements(world.store, asked.append):
-        event_loops.run(play(Endings(world.store, look_seconds=look_seconds), looks))
+        event_loops.run(play(Endings(world.store, poll_seconds=poll_seconds), looks))

@@ -20,7 +20,7 @@ from app.domain.model import Outcome
 from app.services.catalog import api_keys
 from app.services.catalog.api_keys import Scope
 from app.services.history import change_feed
-from app.services.history.change_feed import NEWS, Kind, Sight, Topic, events
+from app.services.history.change_feed import NEWS, ChangeSnapshot, Kind, Topic, events
 from app.services.runs import rescoring
 from app.store.engine import Store
 from app.store.history.change_feed import FollowedRun, OpenAlert
@@ -58,7 +58,7 @@ def long(pages: Site) -> Site:
 def _served(pages: Site, *, most: int = 100) -> Iterator[str]:
     """Serve with a look at the store fifty times a second."""
     app = pages.app()
-    app.state.streams = Streams(pages.world.store, most=most, look_seconds=0.02)
+    app.state.streams = Streams(pages.world.store, most=most, poll_seconds=0.02)
     with served(app) as url:
         yield url
 
@@ -183,23 +183,23 @@ def test_a_stream_outlives_a_database_that_is_gone_for_a_while(pages: Site) -> N
 def test_only_changes_between_two_looks_are_told() -> None:
     firing = OpenAlert(id=4, check="a", state="firing", severity="warning", acknowledged_at=None)
     seen = OpenAlert(id=4, check="a", state="firing", severity="warning", acknowledged_at=9)
-    before = Sight(newest={"a": 1, "b": 2}, alerts={4: firing})
+    before = ChangeSnapshot(newest={"a": 1, "b": 2}, alerts={4: firing})
     assert events(NEWS, None, before) == []
     assert events(NEWS, before, before) == []
-    now = Sight(newest={"a": 1, "b": 5, "c": 6}, alerts={4: seen})
+    now = ChangeSnapshot(newest={"a": 1, "b": 5, "c": 6}, alerts={4: seen})
     assert [(event.name, event.data) for event in events(NEWS, before, now)] == [
         ("run_ended", {"check": "b", "run": "5"}),
         ("run_ended", {"check": "c", "run": "6"}),
         ("alert_changed", {"check": "a", "alert": "4"}),
     ]
-    resolved = Sight(newest=now.newest, alerts={})
+    resolved = ChangeSnapshot(newest=now.newest, alerts={})
     assert [event.data for event in events(NEWS, now, resolved)] == [{"check": "a", "alert": "4"}]
 
 
 def test_a_run_that_retention_took_away_has_ended_without_a_verdict() -> None:
     run = FollowedRun(id=3, check="a", status="running", verdict=None, asked=10, failed=None)
     topic = Topic(Kind.RUN, 3)
-    (event,) = events(topic, Sight(runs={3: run}), Sight())
+    (event,) = events(topic, ChangeSnapshot(runs={3: run}), ChangeSnapshot())
     assert (event.name, event.data, event.last) == ("ended", {"run": "3", "status": None, "verdict": None}, True)
 
 
@@ -231,7 +231,7 @@ def test_a_rescoring_is_followed_to_its_measures_version(pages: Site) -> None:
 
 def test_streams_tell_while_every_thread_of_the_routes_is_busy(pages: Site) -> None:
     app = pages.app()
-    app.state.streams = Streams(pages.world.store, look_seconds=0.02)
+    app.state.streams = Streams(pages.world.store, poll_seconds=0.02)
 
     async def occupy(_request: Request) -> PlainTextResponse:
         limiter = current_default_thread_limiter()
@@ -322,13 +322,13 @@ def test_a_look_sees_the_same_in_either_database(store: Store) -> None:
     claimed = world.claim()
     assert claimed is not None
     assert world.execute(claimed, stopping=_stop_after(world, asked + 50)) is None
-    seen = change_feed.look(store, {NEWS, Topic(Kind.RUN, run)})
+    seen = change_feed.poll_changes(store, {NEWS, Topic(Kind.RUN, run)})
     assert seen.newest == {CHECK: first.id}
     assert [alert.state for alert in (seen.alerts or {}).values()] == ["firing"]
     assert seen.runs[run].asked == 130
     assert seen.shards == {run: {1: 1}}
-    assert change_feed.look(store, {Topic(Kind.RUN, run)}, seen).shards == seen.shards
+    assert change_feed.poll_changes(store, {Topic(Kind.RUN, run)}, seen).shards == seen.shards
 
 
 def test_a_look_finds_nothing_where_nothing_is_asked(pages: Site) -> None:
-    assert change_feed.look(pages.world.store, set()) == Sight()
+    assert change_feed.poll_changes(pages.world.store, set()) == ChangeSnapshot()

@@ -79,7 +79,7 @@ async def in_lanes(
     async def walk() -> None:
         async with lane() as ask_one:
             for ask in waiting:
-                hand(ask.position, await _asked(ask_one, ask, retriever.retries, turns))
+                hand(ask.position, await _ask_with_retries(ask_one, ask, retriever.retries, turns))
 
     try:
         with contextlib.closing(turns):
@@ -126,7 +126,7 @@ class _Turns:
         self._share.close()
 
 
-async def _asked(ask_one: AskOne, ask: Ask, retries: int, turns: _Turns) -> Answer:
+async def _ask_with_retries(ask_one: AskOne, ask: Ask, retries: int, turns: _Turns) -> Answer:
     """Ask, and ask again after transport failures: the last attempt decides, and a bad answer is never retried."""
     async with turns.turn():
         answer = await ask_one(ask)

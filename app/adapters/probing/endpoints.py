@@ -24,7 +24,7 @@ MAX_BODY_BYTES = 64_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class CallOutcome:
     """What came of one body: what was answered, or why nothing was. `number` is the body's place."""
 
     number: int
@@ -45,14 +45,14 @@ class Caller:
     proxy: str = ""
     max_body_bytes: int = MAX_BODY_BYTES
 
-    def ask(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Iterator[Asked]:
+    def ask(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Iterator[CallOutcome]:
         """Post every body and yield what comes of each, as it comes; whatever the service does is part of that.
 
         A token that was refused is fetched anew, once. Raises InvalidInputError for an endpoint that cannot be asked.
         """
         yield from (call for call in self.ask_in_peace(endpoint, bodies) if call is not None)
 
-    def ask_in_peace(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Generator[Asked | None, None, None]:
+    def ask_in_peace(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Generator[CallOutcome | None, None, None]:
         """Do the same, and yield None where nothing came for a while, so that the caller may stop.
 
         Closing it cancels the rest.
@@ -73,14 +73,14 @@ class Caller:
 
     def _round(
         self, endpoint: Endpoint, lines: tuple[bytes, ...], bodies: dict[int, bytes]
-    ) -> Generator[Asked | None, None, None]:
+    ) -> Generator[CallOutcome | None, None, None]:
         if not bodies:
             return
         try:
             identity = self.keyring.identity(endpoint.auth, endpoint.tls, endpoint.headers)
         except CredentialError as error:
             problem = error.outcome, error.detail
-            yield from (Asked(number=number, http_status=error.http_status, problem=problem) for number in bodies)
+            yield from (CallOutcome(number=number, http_status=error.http_status, problem=problem) for number in bodies)
             return
         failed = False
         requests = (
@@ -102,7 +102,7 @@ class Caller:
                     yield None
                 for number, response in batch:
                     failed = failed or response.failure is not None
-                    yield Asked(
+                    yield CallOutcome(
                         number=number,
                         body=response.body,
                         http_status=response.status,

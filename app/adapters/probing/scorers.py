@@ -15,7 +15,7 @@ from hashlib import blake2b
 import msgspec
 
 from app.adapters.probing.credentials import Keyring, credentials_digest
-from app.adapters.probing.endpoints import Asked, Caller
+from app.adapters.probing.endpoints import Caller, CallOutcome
 from app.domain.addresses import AddressPolicy
 from app.domain.model import Outcome
 from app.domain.probing.embeddings import Embed, cosine
@@ -168,7 +168,7 @@ class _UnscoredError(Exception):
     """There is no score; says why, and quotes nothing."""
 
 
-def _read(call: Asked) -> float:
+def _read(call: CallOutcome) -> float:
     if call.problem is not None:
         raise _UnscoredError(call.problem[1])
     return read_score(call.body)

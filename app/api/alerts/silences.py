@@ -46,7 +46,7 @@ def put_silence(
     """Create or change a silence or maintenance window. Delivery waits, evaluation goes on."""
     given = {name: value for name, value in named(body, "slug", slug).items() if name not in _STATE}
     document = parse_document(SilenceDocument, given)
-    silencing.refuse_strangers(store, document)
+    silencing.refuse_unknown_references(store, document)
     _, created = definitions.put(store, vault, silencing.KIND, document, now=_now())
     response.status_code = 201 if created else 200
     wake(request)

@@ -27,10 +27,10 @@ _LOOK_SECONDS: Final = 1.0
 class Endings:
     """Everybody in this process who waits for something to end."""
 
-    def __init__(self, store: Store, *, look_seconds: float = _LOOK_SECONDS) -> None:
-        self._store, self._look_seconds = store, look_seconds
+    def __init__(self, store: Store, *, poll_seconds: float = _LOOK_SECONDS) -> None:
+        self._store, self._poll_seconds = store, poll_seconds
         self._waiting: defaultdict[Topic, set[asyncio.Event]] = defaultdict(set)
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
         self._hint: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         # A thread of its own, so that who waits is answered while all threads of the routes are busy.
@@ -40,9 +40,9 @@ class Endings:
         """Return once what is named has ended, or is not there, and after so many seconds at the latest."""
         ended = asyncio.Event()
         self._waiting[topic].add(ended)
-        if self._looking is None or self._looking.done():
+        if self._polling is None or self._polling.done():
             self._loop, self._hint = asyncio.get_running_loop(), asyncio.Event()
-            self._looking = asyncio.create_task(self._look_on(self._hint), name="coalmine-endings")
+            self._polling = asyncio.create_task(self._poll_forever(self._hint), name="coalmine-endings")
         elif self._hint is not None:
             self._hint.set()
         try:
@@ -53,8 +53,8 @@ class Endings:
             if not self._waiting[topic]:
                 del self._waiting[topic]
             if not self._waiting:
-                self._looking.cancel()
-                self._looking = None
+                self._polling.cancel()
+                self._polling = None
 
     def notify(self) -> None:
         """Have the store looked at now, since something has ended in this process. Any thread may call it."""
@@ -62,19 +62,19 @@ class Endings:
             with suppress(RuntimeError):  # the loop is closed: the process ends
                 self._loop.call_soon_threadsafe(self._hint.set)
 
-    async def _look_on(self, hint: asyncio.Event) -> None:
+    async def _poll_forever(self, hint: asyncio.Event) -> None:
         while True:
             hint.clear()
             try:
-                await self._look()
+                await self._wake_ended()
             except StoreUnavailableError as error:
                 logger.warning("store_unavailable", extra={"detail": str(error)})
             except Exception:
                 logger.exception("bug")  # the next look tries again
-            with anyio.move_on_after(self._look_seconds):
+            with anyio.move_on_after(self._poll_seconds):
                 await hint.wait()
 
-    async def _look(self) -> None:
+    async def _wake_ended(self) -> None:
         ended = await anyio.to_thread.run_sync(change_feed.ended, self._store, set(self._waiting), limiter=self._thread)
         for topic in ended & self._waiting.keys():
             for waiter in self._waiting[topic]:

@@ -20,7 +20,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from app.domain.errors import BusyError, StoreUnavailableError
 from app.services.history import change_feed
-from app.services.history.change_feed import Event, Kind, Sight, Topic
+from app.services.history.change_feed import ChangeSnapshot, Event, Kind, Topic
 from app.store.engine import Store
 
 logger = logging.getLogger("coalmine.streams")
@@ -46,7 +46,7 @@ class Listener:
     inlet: MemoryObjectSendStream[Event]
     outlet: MemoryObjectReceiveStream[Event]
     longest_seconds: float
-    seen: Sight | None = None
+    previous: ChangeSnapshot | None = None
 
     async def events(self, seconds: float) -> AsyncIterator[Event]:
         """Give events as they come; ends with the last one, after so many seconds, or when the process ends."""
@@ -74,13 +74,13 @@ class Streams:
         *,
         most: int = MOST,
         most_of_a_key: int = MOST_OF_A_KEY,
-        look_seconds: float = _LOOK_SECONDS,
+        poll_seconds: float = _LOOK_SECONDS,
         longest_seconds: float = LONGEST_SECONDS,
     ) -> None:
         self._store, self._most, self._most_of_a_key = store, most, most_of_a_key
-        self._look_seconds, self._longest_seconds = look_seconds, longest_seconds
+        self._poll_seconds, self._longest_seconds = poll_seconds, longest_seconds
         self._listeners: set[Listener] = set()
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
         self._ending = False
         # A thread of its own, so that streams are told while all threads of the routes are busy.
         self._thread = CapacityLimiter(1)
@@ -99,10 +99,10 @@ class Streams:
         topic, now = found
         longest = self._longest_seconds
         listener = Listener(topic=topic, key=key, inlet=inlet, outlet=outlet, longest_seconds=longest)
-        _tell(listener, now)
+        _send_events(listener, now)
         self._listeners.add(listener)
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look_on(), name="coalmine-streams")
+        if self._polling is None or self._polling.done():
+            self._polling = asyncio.create_task(self._poll_forever(), name="coalmine-streams")
         try:
             yield listener
         finally:
@@ -110,8 +110,8 @@ class Streams:
             inlet.close()
             outlet.close()
             if not self._listeners:
-                self._looking.cancel()
-                self._looking = None
+                self._polling.cancel()
+                self._polling = None
 
     def end(self) -> None:
         """End every stream and begin no more: a server waits for open ones before it stops."""
@@ -128,30 +128,32 @@ class Streams:
         if of_key >= self._most_of_a_key:
             raise BusyError(f"this key holds {of_key} event streams open already, and gets no more from this process")
 
-    async def _look_on(self) -> None:
-        seen = Sight()
+    async def _poll_forever(self) -> None:
+        before = ChangeSnapshot()
         while True:
             try:
-                seen = await self._look(seen)
+                before = await self._poll(before)
             except StoreUnavailableError as error:
                 logger.warning("store_unavailable", extra={"detail": str(error)})
             except Exception:
                 logger.exception("bug")  # the next look tries again
-            await anyio.sleep(self._look_seconds)
+            await anyio.sleep(self._poll_seconds)
 
-    async def _look(self, seen: Sight) -> Sight:
+    async def _poll(self, before: ChangeSnapshot) -> ChangeSnapshot:
         topics = {listener.topic for listener in self._listeners}
-        now = await anyio.to_thread.run_sync(change_feed.look, self._store, topics, seen, limiter=self._thread)
+        now = await anyio.to_thread.run_sync(
+            change_feed.poll_changes, self._store, topics, before, limiter=self._thread
+        )
         for listener in self._listeners:
             if listener.topic in topics:  # who came while we looked is told next time
-                _tell(listener, now)
+                _send_events(listener, now)
         return now
 
 
-def _tell(listener: Listener, now: Sight) -> None:
+def _send_events(listener: Listener, now: ChangeSnapshot) -> None:
     try:
-        for event in change_feed.events(listener.topic, listener.seen, now):
+        for event in change_feed.events(listener.topic, listener.previous, now):
             listener.inlet.send_nowait(event)
     except (anyio.WouldBlock, anyio.ClosedResourceError):
         listener.inlet.close()
-    listener.seen = now
+    listener.previous = now

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from app.domain.detection import warm_up
 from app.domain.detection.betting_accounts import CANARY_BETS, FLEET_SHIFTS, GROUP_SHIFTS, at_rest
-from app.domain.detection.evidence import LOST, WORSE, Seen, age, standing_out, strongest_signal, weigh
+from app.domain.detection.evidence import LOST, WORSE, RunEvidence, age, standing_out, strongest_signal, weigh
 from app.domain.detection.learning import FULL_RUNS, usual, usual_count
 from app.domain.detection.sentences import Why, reason_of, warming_note
 from app.domain.detection.values import (
@@ -98,7 +98,7 @@ class _Decided:
     """Both as in Reading: they are still said when an alarm closes."""
 
 
-def _while_closed(evidence: Seen, baseline: Baseline | None, settings: Settings) -> _Decided:
+def _while_closed(evidence: RunEvidence, baseline: Baseline | None, settings: Settings) -> _Decided:
     """Decide whether an alarm opens, by the accounts, by three strikes or by the Poisson tail."""
     state = evidence.state
     strikes = warm_up.STRIKES if state.closings < RESTLESS else max(warm_up.STRIKES, state.longest + 1)
@@ -124,7 +124,7 @@ def _while_closed(evidence: Seen, baseline: Baseline | None, settings: Settings)
     return _Decided(state=opened, why=why, change=Change.OPENED, since=since, severity=severity)
 
 
-def _while_open(evidence: Seen, baseline: Baseline | None, settings: Settings) -> _Decided:
+def _while_open(evidence: RunEvidence, baseline: Baseline | None, settings: Settings) -> _Decided:
     """Name whoever stands out by now, and decide whether the alarm closes."""
     state = _accused(evidence.state, evidence, evidence.strikers)
     good = state.good + 1 if _is_good(state, baseline) else 0
@@ -143,12 +143,12 @@ def _while_open(evidence: Seen, baseline: Baseline | None, settings: Settings) -
     )
 
 
-def _accused(state: State, evidence: Seen, struck: NDArray[np.bool_]) -> State:
+def _accused(state: State, evidence: RunEvidence, struck: NDArray[np.bool_]) -> State:
     names = np.where(struck, LOST, evidence.names)
     return replace(state, culprits=np.maximum(state.culprits, names).astype(np.int8), struck=state.struck | struck)
 
 
-def _severity(state: State, evidence: Seen, baseline: Baseline | None) -> Severity:
+def _severity(state: State, evidence: RunEvidence, baseline: Baseline | None) -> Severity:
     """Severity of a run: critical where canaries are `lost`, a warning where they are merely `worse`.
 
     Where nobody is named, the account that holds the most decides.
@@ -161,7 +161,7 @@ def _severity(state: State, evidence: Seen, baseline: Baseline | None) -> Severi
     return Severity.WARNING
 
 
-def _names(state: State, evidence: Seen) -> NDArray[np.int8]:
+def _names(state: State, evidence: RunEvidence) -> NDArray[np.int8]:
     """Name whom this run names, as State.culprits: those whose accounts stand out, and strikers that still fail.
 
     Over many runs chance names some for a moment, so those named before are not named on.
@@ -232,7 +232,7 @@ def _closed(state: State, *, young: bool) -> State:
 
 
 def _reading(
-    evidence: Seen, decided: _Decided, baseline: Baseline | None, members: Members, settings: Settings
+    evidence: RunEvidence, decided: _Decided, baseline: Baseline | None, members: Members, settings: Settings
 ) -> Reading:
     state = decided.state
     lost, worse = (int(count) for count in (evidence.now == 1).sum(axis=1))
@@ -260,7 +260,7 @@ def _reading(
     return replace(reading, reason=reason_of(reading, decided.why, watched=len(state.keys), settings=settings))
 
 
-def _culprits(state: State, evidence: Seen, baseline: Baseline | None) -> tuple[Culprit, ...]:
+def _culprits(state: State, evidence: RunEvidence, baseline: Baseline | None) -> tuple[Culprit, ...]:
     """List who is to blame, the strongest first."""
     names = _names(state, evidence)
     named = np.flatnonzero(names)

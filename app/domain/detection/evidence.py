@@ -36,7 +36,7 @@ _UNMOVED: Final = np.float32(1 / (1 - FORGETTING))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class RunEvidence:
     """A run taken in, before anything is decided."""
 
     state: State
@@ -55,7 +55,7 @@ class Seen:
     """(n,): of those, who was calm and newly fails."""
 
 
-def weigh(state: State, baseline: Baseline | None, members: Members, observation: Observation) -> Seen:
+def weigh(state: State, baseline: Baseline | None, members: Members, observation: Observation) -> RunEvidence:
     """Count what a run shows and, where a baseline is there, pay it into the accounts."""
     lost, count = observation.lost, len(members.keys)
     known = np.zeros(count, np.bool_) if baseline is None else baseline.known
@@ -74,7 +74,7 @@ def weigh(state: State, baseline: Baseline | None, members: Members, observation
     after = replace(state, **changes)
     names, strength = (np.zeros(count, np.int8), np.zeros(count)) if baseline is None else _named(after, known)
     calm = warm_up.calm(after.passes, after.misses) & ~known
-    return Seen(
+    return RunEvidence(
         state=after,
         now=now,
         evidence=None if baseline is None else after.evidence,

@@ -111,7 +111,7 @@ def _drifted(evidence: Evidence) -> _Finding | None:
     healthy = evidence.case.healthy
     change = change_of(healthy, evidence.today) if healthy is not None else None
     if change is None:
-        return _deaf(evidence)
+        return _encoder_changed(evidence)
     if change.median <= limit_of(evidence.case.scale):
         return None
     # Prevents that documents which come or go, and move the weights of words, are told as drift of scores. Measured
@@ -125,13 +125,13 @@ def _drifted(evidence: Evidence) -> _Finding | None:
     return _Finding(cause=Cause.SCORE_DRIFT, reason=reason)
 
 
-def _deaf(evidence: Evidence) -> _Finding | None:
+def _encoder_changed(evidence: Evidence) -> _Finding | None:
     """Find that queries do not fit the index: no chunk is left to compare, and a sure one is not found by its text.
 
     Prevents that a new encoder, which leaves no chunk of the healthy answer in place, is told as `missing`. Measured
     (benchmarks/diagnosis.py): no canary of the demo depends on it, .987 with and without.
     """
-    if not evidence.deaf or not any(_is_gone(evidence, place) for place in evidence.targets):
+    if not evidence.misses_own_texts or not any(_is_gone(evidence, place) for place in evidence.targets):
         return None
     reason = (
         "None of the chunks of the healthy answer is left to compare scores with, and the retriever does not find its "

@@ -34,19 +34,19 @@ class Evidence:
         return tuple(ranks[place] for place in self.targets)
 
     @property
-    def told_of(self) -> Sequence[int]:
+    def describe_answers(self) -> Sequence[int]:
         """The places in `search.wanted` whose ranks are told: the targets or, where nothing fell, everything."""
         return self.targets or range(len(self.search.wanted))
 
     def best(self, ranking: Ranking | None) -> int | None:
         """Give the rank of the best placed of those told of."""
         ranks = self.search.ranks(ranking)
-        return min((rank for place in self.told_of if (rank := ranks[place]) is not None), default=None)
+        return min((rank for place in self.describe_answers if (rank := ranks[place]) is not None), default=None)
 
     @property
     def before(self) -> int | None:
         """Where the best placed of those told of stood when the canary was last healthy."""
-        ranks = (self.search.wanted[place].before for place in self.told_of)
+        ranks = (self.search.wanted[place].before for place in self.describe_answers)
         return min((rank for rank in ranks if rank is not None), default=None)
 
     @property
@@ -81,7 +81,7 @@ class Evidence:
         return on_scale(scale, score, self.case.anchor)
 
     @property
-    def deaf(self) -> bool:
+    def misses_own_texts(self) -> bool:
         """Whether the index does not even bring by its own text what it had just brought for the query."""
         now, control = self.case.now, self.control
         return now is not None and len(now) > 0 and control is not None and now.ids[0] not in control.ids

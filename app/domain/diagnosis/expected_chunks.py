@@ -16,7 +16,7 @@ MOSTLY = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SearchedChunk:
     """A judgment of grade 1 or better, and what is known of its chunk."""
 
     index: int
@@ -35,7 +35,7 @@ class Search:
     """Everything a case expects, ready to be looked for in answers. Made by `search_for`."""
 
     prepared: Prepared
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[SearchedChunk, ...]
     known: dict[str, str]
     """What the expected chunks held, by id."""
     matches: dict[int, tuple[Ranking, Match]] = field(default_factory=dict, compare=False, repr=False)
@@ -77,7 +77,7 @@ def search_for(case: Case) -> Search:
         return Search(prepared, (), {})
     healthy = case.healthy
     first = match(prepared, healthy).first if healthy is not None else (None,) * len(prepared.judgments)
-    chunks, items = list[Wanted](), dict[str, str]()
+    chunks, items = list[SearchedChunk](), dict[str, str]()
     for index, judgment in enumerate(prepared.judgments):
         if judgment.grade < 1:
             continue
@@ -89,7 +89,7 @@ def search_for(case: Case) -> Search:
             items[judgment.id] = text
         passage = judgment.text if judgment.text and grams(judgment.text) else text
         chunks.append(
-            Wanted(
+            SearchedChunk(
                 index=index,
                 judgment=judgment,
                 passage=passage if passage and grams(passage) else None,
@@ -124,7 +124,7 @@ def targets(search: Search, now: Ranking | None, k: int, *, deep: bool = True) -
     return tuple(sorted(chosen, key=lambda place: _urgency(search.wanted[place])))
 
 
-def _urgency(one: Wanted) -> tuple[int, int, int]:
+def _urgency(one: SearchedChunk) -> tuple[int, int, int]:
     return one.before or _NOWHERE, -one.judgment.grade, one.index
 
 

@@ -7,7 +7,7 @@ described by how it fetches a chunk by id: the known item, an expected passage a
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from app.domain.diagnosis.expected_chunks import Search, Wanted, search_for, targets
+from app.domain.diagnosis.expected_chunks import Search, SearchedChunk, search_for, targets
 from app.domain.diagnosis.text_overlap import grams
 from app.domain.diagnosis.values import Case, Kind, Question
 
@@ -51,7 +51,7 @@ def _known_items(case: Case) -> Iterator[tuple[int, str]]:
             yield index, _shortened(" ".join(words[len(words) // 2 :]))
 
 
-def _unseen(case: Case, search: Search) -> Iterator[tuple[Wanted, str]]:
+def _unseen(case: Case, search: Search) -> Iterator[tuple[SearchedChunk, str]]:
     ranks = search.ranks(case.now)
     for place in targets(search, case.now, case.k, deep=case.too_low is None):
         one = search.wanted[place]
@@ -59,7 +59,7 @@ def _unseen(case: Case, search: Search) -> Iterator[tuple[Wanted, str]]:
             yield one, one.passage
 
 
-def _is_nameless(case: Case, search: Search, one: Wanted) -> bool:
+def _is_nameless(case: Case, search: Search, one: SearchedChunk) -> bool:
     """Whether what the run retrieved holds a passage, but not the chunk that is expected by its id."""
     return one.judgment.id is not None and case.now is not None and not search.match(case.now).first_by_id[one.index]
 

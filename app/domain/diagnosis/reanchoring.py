@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from app.domain.diagnosis.expected_chunks import COMPARABLE, MOSTLY, Wanted
+from app.domain.diagnosis.expected_chunks import COMPARABLE, MOSTLY, SearchedChunk
 from app.domain.diagnosis.text_overlap import Grams, grams, held, part_held
-from app.domain.diagnosis.values import Found, Reanchor
+from app.domain.diagnosis.values import FoundChunk, Reanchor
 from app.domain.model import Judgment, Ranking
 from app.domain.runs.matching import match, prepare
 
@@ -18,7 +18,7 @@ MOST_LOOKED_AT = 60
 
 
 def reanchor(
-    wanted: Wanted, answers: Iterable[Ranking], before: Ranking | None, *, pieces: bool = False
+    wanted: SearchedChunk, answers: Iterable[Ranking], before: Ranking | None, *, pieces: bool = False
 ) -> Reanchor | None:
     """Find the chunk that holds a passage now, or the few that hold it together; None = there is none.
 
@@ -65,7 +65,7 @@ def is_back(old: Judgment, passage: str | None, ranking: Ranking) -> bool:
 class _Candidate:
     """A chunk, and what it holds of the passage; its other 3-grams are not kept."""
 
-    found: Found
+    found: FoundChunk
     held: Grams
     is_piece: bool
     """Most of what it says is of the passage."""
@@ -92,12 +92,14 @@ def _candidates(whole: Grams, answers: Iterable[Ranking], before: Ranking | None
             share = round(len(both) / len(whole), 3)
             is_piece = len(both) >= MOSTLY * len(own)
             candidates.append(
-                _Candidate(Found(id=chunk, document=document, text=text, similarity=share), both, is_piece)
+                _Candidate(FoundChunk(id=chunk, document=document, text=text, similarity=share), both, is_piece)
             )
     return candidates
 
 
-def _pieces(wanted: Wanted, whole: Grams, candidates: Sequence[_Candidate], before: Ranking | None) -> list[_Candidate]:
+def _pieces(
+    wanted: SearchedChunk, whole: Grams, candidates: Sequence[_Candidate], before: Ranking | None
+) -> list[_Candidate]:
     """Keep the chunks that say little but what the passage says, and enough of it to prove that they were cut from it.
 
     For a judgment by document no piece of another document that was retrieved already when all was well.
@@ -131,7 +133,7 @@ def _cover(whole: Grams, candidates: Sequence[_Candidate]) -> Sequence[_Candidat
     return cover
 
 
-def _proposal(wanted: Wanted, found: Found, *, alone: bool) -> Judgment:
+def _proposal(wanted: SearchedChunk, found: FoundChunk, *, alone: bool) -> Judgment:
     """Write the judgment anew with the identities it had: a document that it did not name would widen it."""
     old = wanted.judgment
     text = old.text if alone or old.text is None else part_held(old.text, found.text)

@@ -14,7 +14,7 @@ from typing import Any
 from app.domain.alerts.advice import CAUSE_ADVICE, EMBEDDER_ADVICE
 from app.domain.alerts.cause_words import CAUSE_WORDS
 from app.domain.counts import counted
-from app.domain.diagnosis.expected_chunks import MOSTLY, Search, Wanted, search_for
+from app.domain.diagnosis.expected_chunks import MOSTLY, Search, SearchedChunk, search_for
 from app.domain.diagnosis.reanchoring import reanchor
 from app.domain.diagnosis.score_changes import by_content, change_of, limit_of
 from app.domain.diagnosis.text_overlap import alike, held
@@ -286,7 +286,7 @@ def _kind(pair: Pair, place: int, homes: Sequence[int]) -> RunCauseKind | None:
     return RunCauseKind.RENAMED_DOCUMENTS if renamed else RunCauseKind.REINDEXED
 
 
-def _wanted(pair: Pair, k: int) -> Sequence[Wanted]:
+def _wanted(pair: Pair, k: int) -> Sequence[SearchedChunk]:
     return _search(pair, pair.canary, k).wanted
 
 
@@ -294,7 +294,7 @@ def _search(pair: Pair, canary: Canary, k: int) -> Search:
     return search_for(Case(canary=canary, k=k, fetch_k=k, now=pair.now, healthy=pair.before, ever_passed=True))
 
 
-def _name(pair: Pair, one: Wanted, k: int, known: _Hits) -> _Name:
+def _name(pair: Pair, one: SearchedChunk, k: int, known: _Hits) -> _Name:
     """Look for a judgment by its name and by its text."""
     judgment = replace(one.judgment, text=one.passage or one.judgment.text)
     search = _search(pair, replace(pair.canary, judgments=(judgment,)), k)
@@ -319,7 +319,7 @@ def _name(pair: Pair, one: Wanted, k: int, known: _Hits) -> _Name:
     )
 
 
-def _renaming(pair: Pair, one: Wanted, place: int, found: int | None, known: _Hits) -> Renaming | None:
+def _renaming(pair: Pair, one: SearchedChunk, place: int, found: int | None, known: _Hits) -> Renaming | None:
     """Find where the text of a lost judgment stands now; None = nowhere, or in chunks that were there before."""
     moved = reanchor(one, [pair.now], pair.before, pieces=True)
     homes = [pair.now.ids.index(home.id) for home in moved.found] if moved is not None else []

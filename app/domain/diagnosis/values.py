@@ -70,7 +70,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundChunk:
     """A chunk that holds an expected passage, or a part of it, under another name."""
 
     id: str
@@ -91,7 +91,7 @@ class Reanchor:
     """What it stands for: its own text, or that of its chunk when it was last seen."""
     proposals: tuple[Judgment, ...]
     """One, or two where the passage was cut in two; of the same grade."""
-    found: tuple[Found, ...]
+    found: tuple[FoundChunk, ...]
     """The chunk behind each proposal. Its text was retrieved: not to be trusted."""
     similarity: float
     """The share of the passage's word 3-grams that they hold together, in [0, 1]."""

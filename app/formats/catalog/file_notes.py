@@ -6,7 +6,7 @@ from datetime import datetime
 from app.domain.alerts.silences import is_over
 from app.domain.catalog.suite_power import coverage_note, reach
 from app.formats.catalog.canary_files import Documents
-from app.formats.catalog.silence_references import RULE, rule_keys, strangers
+from app.formats.catalog.silence_references import RULE, rule_keys, unknown_references
 
 
 def suite_notes(wanted: Documents) -> list[str]:
@@ -31,5 +31,5 @@ def silence_notes(wanted: Documents, now: datetime) -> list[str]:
         f"refused unless the service has one"
         for silence in wanted.silences
         if not is_over(silence.to_domain(), now)
-        for stranger in strangers(silence, there.__getitem__)
+        for stranger in unknown_references(silence, there.__getitem__)
     ]

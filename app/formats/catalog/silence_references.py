@@ -19,7 +19,7 @@ def rule_keys(check: CheckDocument) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stranger:
+class UnknownReference:
     """What a silence names and nobody has."""
 
     kind: str
@@ -28,7 +28,7 @@ class Stranger:
     """The same in words, with the field and the nearest name there is."""
 
 
-def strangers(document: SilenceDocument, present: Callable[[str], Collection[str]]) -> list[Stranger]:
+def unknown_references(document: SilenceDocument, present: Callable[[str], Collection[str]]) -> list[UnknownReference]:
     """List what a silence names that is not among the slugs, or keys of rules, present of its kind."""
     slugs = {"check": document.checks, "suite": document.suites, "retriever": document.retrievers}
     slugs[RULE] = document.rules
@@ -39,6 +39,6 @@ def strangers(document: SilenceDocument, present: Callable[[str], Collection[str
             if name not in there:
                 message = f"there is no {kind} '{name}'{suggestion(name, sorted(there))}"
                 unknown.append(
-                    Stranger(kind=kind, slug=name, problem=Problem(path=f"{kind}s[{place}]", message=message))
+                    UnknownReference(kind=kind, slug=name, problem=Problem(path=f"{kind}s[{place}]", message=message))
                 )
     return unknown

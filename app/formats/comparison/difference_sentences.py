@@ -28,7 +28,7 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class DifferenceSentence:
     """A difference in words, without full stops."""
 
     way: Way
@@ -40,21 +40,21 @@ class Said:
     """It is more than chance."""
 
 
-def said(name: str, measure: MeasureDifference) -> Said:
+def difference_sentence(name: str, measure: MeasureDifference) -> DifferenceSentence:
     """Say how a measure differs, from its means in both runs and over the canaries that both asked."""
     before, now, difference = measure["before"], measure["now"], measure["difference"]
     spoken = name.replace("_", " ")
     if difference is None:
         lacking = [side for side, value in (("before", before), ("now", now)) if value is None]
         told = f"{spoken} is not defined {' or '.join(lacking)}"
-        return Said(way=Way.UNKNOWN, moved=told, chance="", surely=False)
+        return DifferenceSentence(way=Way.UNKNOWN, moved=told, chance="", surely=False)
     if abs(difference) < _SHOWN:
-        return Said(way=Way.SAME, moved=f"{spoken} is unchanged at {now:.3f}", chance="", surely=False)
+        return DifferenceSentence(way=Way.SAME, moved=f"{spoken} is unchanged at {now:.3f}", chance="", surely=False)
     verb = "rose" if difference > 0 else "fell"
     way = Way.BETTER if (difference > 0) is (name not in LOWER_IS_BETTER) else Way.WORSE
     chance, surely = _chance(measure["paired"], difference)
     moved = f"{spoken} {verb} by {abs(difference):.3f}, from {before:.3f} to {now:.3f}"
-    return Said(way=way, moved=moved, chance=chance, surely=surely)
+    return DifferenceSentence(way=way, moved=moved, chance=chance, surely=surely)
 
 
 def _chance(paired: PairedSides | None, difference: float) -> tuple[str, bool]:

@@ -12,7 +12,7 @@ from app.domain.model import Severity
 from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.alerts.silence_documents import SilenceDocument
 from app.formats.catalog.documents import CheckDocument
-from app.formats.catalog.silence_references import strangers
+from app.formats.catalog.silence_references import unknown_references
 from app.services.alerts import silencing
 from app.store.catalog import definitions
 from app.store.catalog.definitions import Definition
@@ -51,7 +51,7 @@ class Preview:
     """How many checks there are."""
     held: Sequence[dict[str, str]]
     """The open alerts it would keep back now: `id, check, rule, severity, state` each."""
-    strangers: Sequence[str]
+    unknown_references: Sequence[str]
     """What it names that is not in force."""
     occurrences: Sequence[Occurrence]
     """When it is on, from now."""
@@ -67,7 +67,7 @@ def preview(store: Store, document: SilenceDocument, now: datetime) -> Preview:
             checks=list(_concerned(silence, checks)),
             of=len(checks),
             held=held,
-            strangers=_strangers(connection, document),
+            unknown_references=_unknown_names(connection, document),
             occurrences=list(occurrences(silence, now)),
         )
 
@@ -102,6 +102,6 @@ def _concerned(silence: Silence, checks: Sequence[Definition]) -> Iterator[Conce
             yield Concerned(check=check.slug, rules=meant, all_rules=len(meant) == len(rules), enabled=document.enabled)
 
 
-def _strangers(connection: Connection, document: SilenceDocument) -> list[str]:
-    found = strangers(document, partial(silencing.names_there_are, connection))
+def _unknown_names(connection: Connection, document: SilenceDocument) -> list[str]:
+    found = unknown_references(document, partial(silencing.names_present, connection))
     return [f"{one.kind} '{one.slug}'" for one in found]

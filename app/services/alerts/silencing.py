@@ -19,7 +19,7 @@ from app.domain.alerts.silences import (
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Severity
 from app.formats.alerts.silence_documents import SilenceDocument
-from app.formats.catalog.silence_references import RULE, Stranger, rule_keys, strangers
+from app.formats.catalog.silence_references import RULE, UnknownReference, rule_keys, unknown_references
 from app.formats.history import shapes
 from app.services.catalog.references import checks_in_force, require
 from app.store.alerts import alerts
@@ -81,9 +81,9 @@ def held_back(connection: Connection, silence: Silence) -> list[dict[str, Any]]:
     return [shape for subject, shape in _open_alerts(connection) if matches(silence, subject)]
 
 
-def refuse_strangers(store: Store, document: SilenceDocument) -> None:
+def refuse_unknown_references(store: Store, document: SilenceDocument) -> None:
     """Raise InvalidInputError where a silence names what is not in force."""
-    found = names_nobody_has(store, document)
+    found = unknown_references_of(store, document)
     if found:
         raise InvalidInputError([one.problem for one in found])
 
@@ -101,13 +101,13 @@ def state(store: Store, slug: str, now: datetime) -> tuple[Definition, dict[str,
         return row, next(shape for _, shape in _states(connection, [row], now))
 
 
-def names_nobody_has(store: Store, document: SilenceDocument) -> list["Stranger"]:
-    """List what a silence names that is not in force, see `strangers`."""
+def unknown_references_of(store: Store, document: SilenceDocument) -> list[UnknownReference]:
+    """List what a silence names that is not in force, see `unknown_references`."""
     with store.read() as connection:
-        return strangers(document, partial(names_there_are, connection))
+        return unknown_references(document, partial(names_present, connection))
 
 
-def names_there_are(connection: Connection, kind: str) -> set[str]:
+def names_present(connection: Connection, kind: str) -> set[str]:
     """Give what a silence may name of a kind: slugs in force and, of rules, the keys of all that a check has."""
     if kind == RULE:
         return {key for check in checks_in_force(connection) for key in rule_keys(check)}

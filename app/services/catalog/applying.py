@@ -17,7 +17,7 @@ from app.domain.catalog.suite_floors import SuiteFloors
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CheckDocument, HookDocument, RetrieverDocument, SilenceDocument, SuiteDocument
-from app.formats.catalog.silence_references import RULE, rule_keys, strangers
+from app.formats.catalog.silence_references import RULE, rule_keys, unknown_references
 from app.services.alerts import transitions
 from app.services.alerts.silencing import refuse_too_many
 from app.services.catalog.changes import (
@@ -329,9 +329,9 @@ class _Applying:
                 yield Problem(path="floors", message=told, **place)
             for told in check.unknown_canaries(suite.keys):
                 yield Problem(path="rules", message=told, **self._place(("check", check.slug)))
-        yield from self._deaf()
+        yield from self._dangling_silences()
 
-    def _deaf(self) -> Iterator[Problem]:
+    def _dangling_silences(self) -> Iterator[Problem]:
         """Yield what silences would name that nobody has: they would keep nothing back, and be trusted to.
 
         One that stands as it was is not held against what the API archived since: it would stop the next start. One
@@ -344,7 +344,7 @@ class _Applying:
             if is_over(silence.to_domain(), self._instant):
                 continue
             place = self._place(("silence", silence.slug))
-            found = strangers(silence, nameable)
+            found = unknown_references(silence, nameable)
             for stranger in found:
                 if stranger.slug in taken.get(stranger.kind, ()):
                     told = f"{stranger.kind} '{stranger.slug}' is taken away; take it out of this silence too"

@@ -140,7 +140,7 @@ def _body(connection: Connection, claimed: DeliveryRow, hook: Hook, links: Links
 
 def _reachable(vault: Vault, claimed: DeliveryRow, definition: Definition) -> Hook:
     """Return the hook a delivery goes to. Raises ConfigurationError where nothing is sent to it any more."""
-    if (why := _unreachable(definition)) is not None and not _is_farewell(claimed, definition):
+    if (why := _unreachable(definition)) is not None and not is_final_resolve(claimed, definition):
         raise ConfigurationError(why)
     return _hook(vault, definition)
 
@@ -349,6 +349,6 @@ def _unreachable(hook: Definition) -> str | None:
     return _ARCHIVED if hook.archived_at is not None else hook.disabled_reason
 
 
-def _is_farewell(delivery: DeliveryRow, hook: Definition) -> bool:
+def is_final_resolve(delivery: DeliveryRow, hook: Definition) -> bool:
     """Whether it tells of an incident that ended in the change that archived the hook: that it gets, tried once."""
     return hook.archived_at is not None and delivery.created_at >= hook.archived_at

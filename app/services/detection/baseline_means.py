@@ -13,7 +13,7 @@ from app.services.catalog.run_inputs import load_yardstick
 from app.services.detection.ending_runs import EndingRun
 from app.store.catalog import suites
 from app.store.engine import Connection
-from app.store.history.state_spans import Asked, read_past
+from app.store.history.state_spans import SpanQuery, read_state_spans
 from app.store.runs.results import RunRow
 
 Floats = NDArray[np.float64]
@@ -52,9 +52,9 @@ def means_of_runs(connection: Connection, run: EndingRun, run_ids: Sequence[int]
     """Average every measure of the watched canaries over these runs, the one that is about to end maybe among them."""
     inputs = run.inputs
     names = [str(measure) for measure in inputs.yardstick.measures]
-    selection = Asked(version_ids=[int(key) for key in inputs.watched.keys], k=inputs.yardstick.k, names=names)
+    selection = SpanQuery(version_ids=[int(key) for key in inputs.watched.keys], k=inputs.yardstick.k, names=names)
     stored = [run_id for run_id in run_ids if run_id != run.id]
-    sums, counts = read_past(connection, run.check_id, stored, selection).sums()
+    sums, counts = read_state_spans(connection, run.check_id, stored, selection).sums()
     if len(stored) < len(run_ids):
         current = run.tally.scores(names)[inputs.panel.watched]
         sums += np.nan_to_num(current)
@@ -69,11 +69,11 @@ def means_of_run(connection: Connection, run: RunRow) -> bytes:
     yardstick = load_yardstick(connection, run.versions.check, run.versions.retriever)
     version_ids = [version_id for _, version_id in suites.members_of(connection, run.versions.suite)]
     names = [str(measure) for measure in yardstick.measures]
-    selection = Asked(version_ids=version_ids, k=yardstick.k, names=names)
-    return _packed(selection, *read_past(connection, run.check_id, [run.id], selection).sums())
+    selection = SpanQuery(version_ids=version_ids, k=yardstick.k, names=names)
+    return _packed(selection, *read_state_spans(connection, run.check_id, [run.id], selection).sums())
 
 
-def _packed(selection: Asked, sums: Floats, counts: Floats) -> bytes:
+def _packed(selection: SpanQuery, sums: Floats, counts: Floats) -> bytes:
     means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
     packed = Means(
         versions=np.array(selection.version_ids, dtype="<i8").tobytes(),

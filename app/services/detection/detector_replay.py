@@ -15,12 +15,12 @@ from app.domain.detection.views import Action
 from app.domain.runs.evaluation import Panel
 from app.domain.runs.run_inputs import RunInputs
 from app.services.catalog.run_inputs import load_inputs
-from app.services.detection.detectors import Detector, Gauge, Sighting, advance, close_of, learn_on, seen
+from app.services.detection.detectors import Detector, Gauge, Sighting, advance, close_of, learn_on, lost_and_quality
 from app.services.lookup import find_check
 from app.store.detection import detectors
 from app.store.detection.detectors import ChoiceRow, DetectionRow, Frozen
 from app.store.engine import Connection, Store
-from app.store.history.state_spans import read_past
+from app.store.history.state_spans import read_state_spans
 
 _BLOCK = 500
 
@@ -83,7 +83,7 @@ def _observed(connection: Connection, check_id: int, runs: Sequence[Frozen]) -> 
     inputs = load_inputs(connection, first.versions)
     gauge = Gauge.of(inputs.yardstick)
     run_ids = [run.run_id for run in runs]
-    lost, quality = seen(read_past(connection, check_id, run_ids, gauge.asked(inputs.watched)))
+    lost, quality = lost_and_quality(read_state_spans(connection, check_id, run_ids, gauge.span_query(inputs.watched)))
     for place, run_id in enumerate(run_ids):
         yield _Observed(
             run_id=run_id,

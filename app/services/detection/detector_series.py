@@ -9,7 +9,7 @@ from app.formats.history import shapes
 from app.services.lookup import find_check
 from app.store.engine import Store
 from app.store.history import series
-from app.store.history.series import Sight
+from app.store.history.series import EvidenceRow
 
 MOST_RUNS: Final = 10_000
 """So many are read at most, the newest ones of a period."""
@@ -21,7 +21,7 @@ def evidence(
     """Read the evidence of a period in at most `points` points, each the run of its stretch with most of it."""
     with store.read() as connection:
         check = find_check(connection, slug)
-        found = series.sights(connection, check.id, start, end, limit=most_runs)
+        found = series.evidence_rows(connection, check.id, start, end, limit=most_runs)
     cut = len(found) == most_runs
     return {
         "check": slug,
@@ -33,12 +33,12 @@ def evidence(
     }
 
 
-def _blocks(found: Sequence[Sight], points: int) -> list[Sequence[Sight]]:
+def _blocks(found: Sequence[EvidenceRow], points: int) -> list[Sequence[EvidenceRow]]:
     size = max(1, -(-len(found) // points))
     return [found[place : place + size] for place in range(0, len(found), size)]
 
 
-def _point(block: Sequence[Sight]) -> EvidencePoint:
+def _point(block: Sequence[EvidenceRow]) -> EvidencePoint:
     """Shape the worst of some runs in a row: an alarm is not to be averaged away."""
     worst = max(block, key=lambda one: -1.0 if one.evidence is None else one.evidence)
     return EvidencePoint(

@@ -35,7 +35,7 @@ from app.domain.runs.measures import MEASURES_VERSION, Measure
 from app.store.detection import detectors
 from app.store.detection.detectors import ChoiceRow
 from app.store.engine import Connection
-from app.store.history.state_spans import Asked, Past, read_past
+from app.store.history.state_spans import SpanQuery, StateSpans, read_state_spans
 
 Floats = NDArray[np.float64]
 Fails = NDArray[np.int8]
@@ -71,9 +71,9 @@ class Gauge:
         told["measures"] = (before.measures_version, self.measures_version)
         return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in told.items() if old != new)
 
-    def asked(self, members: Members) -> Asked:
+    def span_query(self, members: Members) -> SpanQuery:
         """Say what of the past of canaries a detector learns of."""
-        return Asked(version_ids=[int(key) for key in members.keys], k=self.k, names=(self.hit, self.quality))
+        return SpanQuery(version_ids=[int(key) for key in members.keys], k=self.k, names=(self.hit, self.quality))
 
 
 class _Packed(msgspec.Struct, array_like=True, frozen=True):
@@ -189,7 +189,9 @@ def learn_on(
     def past(count: int) -> tuple[Fails, Floats]:
         run_ids = learnable(sighting, now.first_run, None, count - 1)
         looked.append([*run_ids, sighting.run_id])
-        lost, quality = seen(read_past(connection, sighting.check_id, run_ids, sighting.gauge.asked(sighting.members)))
+        lost, quality = lost_and_quality(
+            read_state_spans(connection, sighting.check_id, run_ids, sighting.gauge.span_query(sighting.members))
+        )
         current = sighting.observation
         return np.vstack([lost, current.lost[None]]), np.vstack([quality, current.ndcg[None]])
 
@@ -226,7 +228,9 @@ def _prepared(
 def _learn_pinned(connection: Connection, sighting: Sighting, pinned: int, learnable: Learnable) -> Learned | None:
     """Learn of the runs up to the pinned one; None where they are too few."""
     run_ids = learnable(sighting, 0, pinned, FULL_RUNS)
-    lost, quality = seen(read_past(connection, sighting.check_id, run_ids, sighting.gauge.asked(sighting.members)))
+    lost, quality = lost_and_quality(
+        read_state_spans(connection, sighting.check_id, run_ids, sighting.gauge.span_query(sighting.members))
+    )
     measured = np.flatnonzero((lost >= 0).any(axis=1))  # others were judged by another gauge, or of other canaries
     for count in (FULL_RUNS, IDENTICAL_RUNS):
         of = measured[-count:]
@@ -238,8 +242,8 @@ def _learn_pinned(connection: Connection, sighting: Sighting, pinned: int, learn
     return None
 
 
-def seen(past: Past) -> tuple[Fails, Floats]:
-    """Give what a detector sees of past runs, read as `Gauge.asked` says."""
+def lost_and_quality(past: StateSpans) -> tuple[Fails, Floats]:
+    """Give what a detector sees of past runs, read as `Gauge.span_query` says."""
     return lost_of(past.matrix(0)), past.matrix(1)
 
 

@@ -1,7 +1,7 @@
 """Following what happens: one cheap look at the store for all who follow, and what to tell each of them.
 
-`look` reads, the rest takes values and gives values. What a look cannot see, such as two runs of a check that ended
-between two looks, is in the history; who follows is only told where to look.
+`poll_changes` reads, the rest is pure. A poll misses what began and ended between two polls, such as two runs of one
+check: events only say where to look, the history has them all.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -53,7 +53,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class ChangeSnapshot:
     """What a look saw of what was asked about; None and missing = it was not, or there is no such thing."""
 
     newest: Mapping[str, int] | None = None
@@ -65,27 +65,27 @@ class Sight:
     rescorings: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def find(store: Store, kind: Kind, opaque: str = "") -> tuple[Topic, Sight]:
+def find(store: Store, kind: Kind, opaque: str = "") -> tuple[Topic, ChangeSnapshot]:
     """Find what somebody wants to follow by its id, and how it stands. Raises NotFoundError."""
     if kind is Kind.NEWS:
-        return NEWS, look(store, {NEWS})
+        return NEWS, poll_changes(store, {NEWS})
     word = "run" if kind is Kind.RUN else "re-scoring"
     topic = Topic(kind, shapes.id_number(opaque, word))
-    sight = look(store, {topic})
-    if not (sight.runs or sight.rescorings):
+    snapshot = poll_changes(store, {topic})
+    if not (snapshot.runs or snapshot.rescorings):
         raise NotFoundError(f"there is no {word} '{opaque[:40]}'")
-    return topic, sight
+    return topic, snapshot
 
 
-def look(store: Store, topics: Collection[Topic], before: Sight | None = None) -> Sight:
+def poll_changes(store: Store, topics: Collection[Topic], before: ChangeSnapshot | None = None) -> ChangeSnapshot:
     """Look at what these topics are about; `before` spares reading again what cannot have changed."""
-    before = before or Sight()
+    before = before or ChangeSnapshot()
     with store.read() as connection:
         wanted = {
             topic.id: change_feed.followed_run(connection, topic.id) for topic in topics if topic.kind is Kind.RUN
         }
         runs = {run_id: run for run_id, run in wanted.items() if run is not None}
-        return Sight(
+        return ChangeSnapshot(
             newest=change_feed.newest_runs(connection) if NEWS in topics else None,
             alerts=change_feed.open_alerts(connection) if NEWS in topics else None,
             runs=runs,
@@ -108,7 +108,7 @@ def ended(store: Store, topics: Collection[Topic]) -> set[Topic]:
     return {topic for topic in topics if topic.kind is not Kind.NEWS} - under_way
 
 
-def events(topic: Topic, before: Sight | None, now: Sight) -> list[Event]:
+def events(topic: Topic, before: ChangeSnapshot | None, now: ChangeSnapshot) -> list[Event]:
     """Say what is to be told of a topic; who has seen nothing `before` is told how things stand."""
     if topic.kind is Kind.NEWS:
         return [] if before is None else [*_ended(before, now), *_changed(before, now)]
@@ -117,7 +117,7 @@ def events(topic: Topic, before: Sight | None, now: Sight) -> list[Event]:
     return [] if before is not None and told(before, topic.id) == event else [event]
 
 
-def _ended(before: Sight, now: Sight) -> Iterator[Event]:
+def _ended(before: ChangeSnapshot, now: ChangeSnapshot) -> Iterator[Event]:
     if before.newest is None or now.newest is None:
         return
     for slug, run_id in now.newest.items():
@@ -125,7 +125,7 @@ def _ended(before: Sight, now: Sight) -> Iterator[Event]:
             yield Event(name="run_ended", data={"check": slug, "run": str(run_id)})
 
 
-def _changed(before: Sight, now: Sight) -> Iterator[Event]:
+def _changed(before: ChangeSnapshot, now: ChangeSnapshot) -> Iterator[Event]:
     if before.alerts is None or now.alerts is None:
         return
     for alert_id in sorted(before.alerts.keys() | now.alerts.keys()):
@@ -135,14 +135,14 @@ def _changed(before: Sight, now: Sight) -> Iterator[Event]:
             yield Event(name="alert_changed", data={"check": alert.check, "alert": str(alert_id)})
 
 
-def _of_run(sight: Sight, run_id: int) -> Event:
-    run = sight.runs.get(run_id)
+def _of_run(snapshot: ChangeSnapshot, run_id: int) -> Event:
+    run = snapshot.runs.get(run_id)
     if run is None:  # it was there: retention has passed over it
         return Event(name="ended", data={"run": str(run_id), "status": None, "verdict": None}, last=True)
     if run.status not in _UNDER_WAY:
         data = {"run": str(run_id), "check": run.check, "status": run.status, "verdict": run.verdict}
         return Event(name="ended", data={**data, "total": run.asked, "failed": run.failed}, last=True)
-    staged = sight.shards.get(run_id, {})
+    staged = snapshot.shards.get(run_id, {})
     progress = {
         "done": asked_in(staged, run.asked),
         "total": run.asked,
@@ -152,8 +152,8 @@ def _of_run(sight: Sight, run_id: int) -> Event:
     return Event(name="progress", data=progress)
 
 
-def _of_rescoring(sight: Sight, rescoring_id: int) -> Event:
-    found = sight.rescorings.get(rescoring_id)
+def _of_rescoring(snapshot: ChangeSnapshot, rescoring_id: int) -> Event:
+    found = snapshot.rescorings.get(rescoring_id)
     if found is None:
         return Event(name="ended", data={"rescoring": str(rescoring_id), "status": None}, last=True)
     if found["finished_at"] is not None:

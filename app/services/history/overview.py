@@ -35,7 +35,7 @@ _ORDER: Final = (Verdict.DEGRADED, Verdict.UNKNOWN, NO_RUN, Verdict.HEALTHY, OFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class CheckFilter:
     """Which checks somebody wants to see; empty = no matter."""
 
     text: str = ""
@@ -51,7 +51,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glance:
+class CheckSummary:
     """A check in one line."""
 
     slug: str
@@ -93,9 +93,9 @@ class Glance:
 class Overview:
     """A page of checks, and what else there is."""
 
-    lines: Sequence[Glance]
-    found: int
-    """How many checks are as wished, on all pages."""
+    lines: Sequence[CheckSummary]
+    matching: int
+    """How many checks match the filter, on all pages."""
     total: int
     """How many checks there are."""
     page: int
@@ -121,53 +121,57 @@ class Overview:
         return self.total < _MANY
 
 
-def look(store: Store, wish: Wish, now: datetime, *, page: int = 1) -> Overview:
+def list_checks(store: Store, check_filter: CheckFilter, now: datetime, *, page: int = 1) -> Overview:
     """Read the checks in force that are as wished; a page beyond the last is the last."""
     with store.read() as connection:
         checks = {check.slug: check for check in definitions.list_definitions(connection, "check")}
         newest = check_summaries.newest_runs(connection)
-        everything = _glances(connection, list(checks.values()), newest, wish, now)
-        alike = [glance for glance in everything if _is_wished(glance, wish)]
-        found = [glance for glance in alike if wish.verdict in {"", glance.verdict}]
-        pages = max(1, -(-len(found) // PAGE))
+        everything = _summaries(connection, list(checks.values()), newest, check_filter, now)
+        alike = [summary for summary in everything if _matches(summary, check_filter)]
+        matching = [summary for summary in alike if check_filter.verdict in {"", summary.verdict}]
+        pages = max(1, -(-len(matching) // PAGE))
         page = min(max(page, 1), pages)
-        shown = sorted(found, key=_urgency)[(page - 1) * PAGE : page * PAGE]
-        ids = [checks[glance.slug].id for glance in shown]
+        shown = sorted(matching, key=_urgency)[(page - 1) * PAGE : page * PAGE]
+        ids = [checks[summary.slug].id for summary in shown]
         recent = check_summaries.recent_runs(connection, ids, "coverage", limit=SPARK_RUNS)
         dead = check_summaries.dead_letters(connection, to_us(now - _DEAD_FOR))
     parts = [one.slices for check in checks.values() if (one := newest.get(check.id)) is not None]
     asked = {name for part in parts for name in part.categories}
     return Overview(
-        lines=[_completed(glance, checks[glance.slug], recent, now) for glance in shown],
-        found=len(found),
+        lines=[_completed(summary, checks[summary.slug], recent, now) for summary in shown],
+        matching=len(matching),
         total=len(checks),
         page=page,
         pages=pages,
-        verdicts=Counter(glance.verdict for glance in alike),
-        suites=sorted({glance.suite for glance in everything}),
-        retrievers=sorted({glance.retriever for glance in everything}),
+        verdicts=Counter(summary.verdict for summary in alike),
+        suites=sorted({summary.suite for summary in everything}),
+        retrievers=sorted({summary.retriever for summary in everything}),
         categories=[str(category) for category in Category if category in asked],
         tags=sorted({name for part in parts for name in part.tags}),
-        overdue=sum(glance.overdue for glance in everything),
+        overdue=sum(summary.overdue for summary in everything),
         dead=dead,
-        failing=sum(glance.failing for glance in everything),
-        active=sum(glance.enabled for glance in everything),
+        failing=sum(summary.failing for summary in everything),
+        active=sum(summary.enabled for summary in everything),
     )
 
 
-def _glances(
-    connection: Connection, checks: Sequence[Definition], newest: Mapping[int, Newest], wish: Wish, now: datetime
-) -> list[Glance]:
+def _summaries(
+    connection: Connection,
+    checks: Sequence[Definition],
+    newest: Mapping[int, Newest],
+    check_filter: CheckFilter,
+    now: datetime,
+) -> list[CheckSummary]:
     unresolved, active = open_alerts(connection), check_summaries.under_way(connection)
     return [
-        Glance(
+        CheckSummary(
             slug=check.slug,
             suite=check.body["suite"],
             retriever=check.body["retriever"],
             schedule=schedule_text(check.body["schedule"]),
             enabled=bool(check.body["enabled"]),
             newest=ended_run(ended.run) if (ended := newest.get(check.id)) is not None else None,
-            slices=_slices(ended, wish),
+            slices=_slices(ended, check_filter),
             active=active.get(check.id),
             overdue=_is_overdue(connection, check, ended, now),
             alerts=unresolved.get(check.id, {}),
@@ -176,10 +180,13 @@ def _glances(
     ]
 
 
-def _slices(newest: Newest | None, wish: Wish) -> dict[str, Part]:
+def _slices(newest: Newest | None, check_filter: CheckFilter) -> dict[str, Part]:
     if newest is None:
         return {}
-    asked = (("category", wish.category, newest.slices.categories), ("tag", wish.tag, newest.slices.tags))
+    asked = (
+        ("category", check_filter.category, newest.slices.categories),
+        ("tag", check_filter.tag, newest.slices.tags),
+    )
     return {kind: parts[name] for kind, name, parts in asked if name in parts}
 
 
@@ -197,22 +204,24 @@ def _is_overdue(connection: Connection, check: Definition, newest: Newest | None
     return no_data_due(schedule, last, now, updated) is not None
 
 
-def _is_wished(glance: Glance, wish: Wish) -> bool:
-    names = f"{glance.slug}\n{glance.suite}\n{glance.retriever}"
+def _matches(summary: CheckSummary, check_filter: CheckFilter) -> bool:
+    names = f"{summary.slug}\n{summary.suite}\n{summary.retriever}"
     return (
-        wish.text.strip().lower() in names
-        and wish.suite in {"", glance.suite}
-        and wish.retriever in {"", glance.retriever}
-        and (not wish.category or "category" in glance.slices)
-        and (not wish.tag or "tag" in glance.slices)
-        and (glance.failing or not wish.failing)
+        check_filter.text.strip().lower() in names
+        and check_filter.suite in {"", summary.suite}
+        and check_filter.retriever in {"", summary.retriever}
+        and (not check_filter.category or "category" in summary.slices)
+        and (not check_filter.tag or "tag" in summary.slices)
+        and (summary.failing or not check_filter.failing)
     )
 
 
-def _completed(glance: Glance, check: Definition, recent: Mapping[int, Sequence[RecentRun]], now: datetime) -> Glance:
-    return replace(glance, recent=recent[check.id], next_run=next_run(check, now) if glance.enabled else None)
+def _completed(
+    summary: CheckSummary, check: Definition, recent: Mapping[int, Sequence[RecentRun]], now: datetime
+) -> CheckSummary:
+    return replace(summary, recent=recent[check.id], next_run=next_run(check, now) if summary.enabled else None)
 
 
-def _urgency(glance: Glance) -> tuple[bool, bool, int, bool, str]:
-    off = glance.verdict == OFF
-    return off, not glance.failing, _ORDER.index(glance.verdict), not glance.overdue, glance.slug
+def _urgency(summary: CheckSummary) -> tuple[bool, bool, int, bool, str]:
+    off = summary.verdict == OFF
+    return off, not summary.failing, _ORDER.index(summary.verdict), not summary.overdue, summary.slug

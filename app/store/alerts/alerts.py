@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_one, said
+from app.store.engine import insert_one, sql_literal
 from app.store.tables import alerts, definitions, incidents, transitions
 
 
@@ -57,7 +57,9 @@ _ALERT = sa.select(alerts, definitions.c.slug.label("check")).join(definitions, 
 
 def open_alerts(connection: Connection, check_id: int, *, hold: bool = True) -> list[AlertRow]:
     """Read the alerts of a check that are not resolved; with `hold` their rows stay locked for the transaction."""
-    statement = _ALERT.where(alerts.c.check_id == check_id, alerts.c.state != said("resolved")).order_by(alerts.c.id)
+    statement = _ALERT.where(alerts.c.check_id == check_id, alerts.c.state != sql_literal("resolved")).order_by(
+        alerts.c.id
+    )
     rows = connection.execute(statement.with_for_update(of=alerts) if hold else statement)
     return [_alert(row) for row in rows]
 
@@ -113,7 +115,7 @@ def list_alerts(
 
 def _conditions(alert_filter: AlertFilter) -> Iterator[sa.ColumnElement[bool]]:
     if alert_filter.unresolved:  # in the words of the index
-        yield alerts.c.state != said("resolved")
+        yield alerts.c.state != sql_literal("resolved")
     if alert_filter.check_id is not None:
         yield alerts.c.check_id == alert_filter.check_id
     if alert_filter.states:
@@ -137,7 +139,7 @@ def count_alerts(connection: Connection, check_ids: Sequence[int] | None = None)
     """Count the unresolved alerts of all checks, or of a few hundred at most: (check id, state, severity, count)."""
     statement = (
         sa.select(alerts.c.check_id, alerts.c.state, alerts.c.severity, sa.func.count())
-        .where(alerts.c.state != said("resolved"))
+        .where(alerts.c.state != sql_literal("resolved"))
         .group_by(alerts.c.check_id, alerts.c.state, alerts.c.severity)
     )
     if check_ids is not None:
@@ -148,7 +150,9 @@ def count_alerts(connection: Connection, check_ids: Sequence[int] | None = None)
 def count_unresolved(connection: Connection, *, check_id: int | None = None) -> list[tuple[str, bool, int]]:
     """Count unresolved alerts, those of one check where asked: (state, whether somebody acknowledged it, count)."""
     acknowledged = alerts.c.acknowledged_at.is_not(None)
-    statement = sa.select(alerts.c.state, acknowledged, sa.func.count()).where(alerts.c.state != said("resolved"))
+    statement = sa.select(alerts.c.state, acknowledged, sa.func.count()).where(
+        alerts.c.state != sql_literal("resolved")
+    )
     if check_id is not None:
         statement = statement.where(alerts.c.check_id == check_id)
     return [
@@ -224,13 +228,13 @@ def acknowledge(connection: Connection, alert_id: int, *, at: int, by: str) -> b
 
 def unresolved_checks(connection: Connection) -> list[int]:
     """List the checks that have an alert that is not resolved."""
-    statement = sa.select(alerts.c.check_id).where(alerts.c.state != said("resolved")).distinct()
+    statement = sa.select(alerts.c.check_id).where(alerts.c.state != sql_literal("resolved")).distinct()
     return list(connection.execute(statement).scalars().all())
 
 
 def firing_checks(connection: Connection) -> set[int]:
     """Give the checks that have an alert that fires."""
-    firing = sa.and_(alerts.c.state != said("resolved"), alerts.c.state == "firing")
+    firing = sa.and_(alerts.c.state != sql_literal("resolved"), alerts.c.state == "firing")
     return set(connection.execute(sa.select(alerts.c.check_id).where(firing).distinct()).scalars())
 
 

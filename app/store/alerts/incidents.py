@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_one, said
+from app.store.engine import insert_one, sql_literal
 from app.store.tables import alerts, deliveries, incidents
 
 
@@ -53,7 +53,7 @@ def open_incident(connection: Connection, **values: Any) -> int | None:
 
 def end_abandoned(connection: Connection, check_id: int, incident_class: str, key: str, *, at: int) -> bool:
     """End an incident none of whose alerts is open, as a release that knows no incidents leaves it; whether one was."""
-    unresolved = sa.exists().where(alerts.c.incident_id == incidents.c.id, alerts.c.state != said("resolved"))
+    unresolved = sa.exists().where(alerts.c.incident_id == incidents.c.id, alerts.c.state != sql_literal("resolved"))
     mine = sa.and_(
         incidents.c.check_id == check_id,
         incidents.c.incident_class == incident_class,

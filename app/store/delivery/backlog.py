@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import said
+from app.store.engine import sql_literal
 from app.store.tables import attempts, deliveries, incidents
 
 _LOOKED_AT = 100
@@ -21,7 +21,9 @@ def bring_forward(connection: Connection, hook_id: int, *, now: int, errors: Col
     answered, who may have asked for patience.
     """
     # The sum keeps SQLite from walking all that was ever sent to the hook.
-    of_hook = sa.and_(deliveries.c.hook_id + sa.literal_column("0") == hook_id, deliveries.c.state == said("pending"))
+    of_hook = sa.and_(
+        deliveries.c.hook_id + sa.literal_column("0") == hook_id, deliveries.c.state == sql_literal("pending")
+    )
     waits = sa.and_(of_hook, deliveries.c.claimed_by.is_(None), deliveries.c.next_attempt_at > now)
     soonest = (deliveries.c.next_attempt_at, deliveries.c.id)
     few = sa.select(deliveries.c.id).where(waits, deliveries.c.attempts > 0).order_by(*soonest).limit(_LOOKED_AT)
@@ -56,7 +58,7 @@ def waiting_behind(connection: Connection, delivery_ids: Sequence[int]) -> Mappi
         sa.select(deliveries.c.id, deliveries.c.hook_id, incidents.c.dedupe_key)
         .select_from(deliveries)
         .join(incidents, incidents.c.id == incident)
-        .where(deliveries.c.state == said("pending"))
+        .where(deliveries.c.state == sql_literal("pending"))
     )
     rows = connection.execute(waiting.where(deliveries.c.id.in_(list(delivery_ids)))).all()
     if not rows:

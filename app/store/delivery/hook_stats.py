@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import said
+from app.store.engine import sql_literal
 from app.store.tables import attempts, definitions, deliveries
 
 
@@ -29,9 +29,9 @@ def tallies(connection: Connection, *, since: int) -> Mapping[int, Tally]:
     # The sum keeps SQLite from walking all that was ever sent along its hook, where few wait and few are dead.
     hook = deliveries.c.hook_id + sa.literal_column("0")
     by_hook = sa.select(hook, sa.func.count()).group_by(hook)
-    for hook_id, count in connection.execute(by_hook.where(deliveries.c.state == said("pending"))):
+    for hook_id, count in connection.execute(by_hook.where(deliveries.c.state == sql_literal("pending"))):
         found[hook_id].pending = count
-    for hook_id, count in connection.execute(by_hook.where(deliveries.c.state == said("dead"))):
+    for hook_id, count in connection.execute(by_hook.where(deliveries.c.state == sql_literal("dead"))):
         found[hook_id].dead = count
     failed = sa.and_(attempts.c.error.is_not(None), attempts.c.at >= since)
     lately = by_hook.join(attempts, attempts.c.delivery_id == deliveries.c.id).where(failed)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import NOW, Moment, insert_new, insert_one, said
+from app.store.engine import NOW, Moment, insert_new, insert_one, sql_literal
 from app.store.tables import attempts, definitions, deliveries, incidents
 
 
@@ -110,7 +110,7 @@ def list_deliveries(
     if hook_id is not None:
         statement = statement.where(deliveries.c.hook_id == hook_id)
     if state is not None:
-        statement = statement.where(deliveries.c.state == (said(state) if few else state))
+        statement = statement.where(deliveries.c.state == (sql_literal(state) if few else state))
     if alert_id is not None:
         statement = statement.where(deliveries.c.alert_id == alert_id)
     if before is not None:
@@ -154,7 +154,7 @@ def claim_delivery(connection: Connection, *, owner: str, now: int, lease_until:
         free = is_unleased(now)
         claimed = connection.execute(
             sa.update(deliveries)
-            .where(deliveries.c.id == row.id, deliveries.c.state == said("pending"), free, ~in_flight(now))
+            .where(deliveries.c.id == row.id, deliveries.c.state == sql_literal("pending"), free, ~in_flight(now))
             .values(
                 claimed_by=owner,
                 lease_until=lease_until,
@@ -180,12 +180,12 @@ def _any_claimable() -> sa.Select[tuple[bool]]:
 def _claimable(now: Moment) -> sa.ColumnElement[bool]:
     other, theirs, ours = deliveries.alias(), incidents.alias(), incidents.alias()
     # The sums keep SQLite from walking all that was ever sent, by its hook or its id.
-    waiting = sa.and_(_of_hook(other) == deliveries.c.hook_id, other.c.state == said("pending"))
+    waiting = sa.and_(_of_hook(other) == deliveries.c.hook_id, other.c.state == sql_literal("pending"))
     before = other.c.id + 0 < deliveries.c.id
     bound = sa.and_(theirs.c.id == other.c.incident_id, ours.c.id == deliveries.c.incident_id)
     earlier = sa.exists().where(waiting, before, bound, theirs.c.dedupe_key == ours.c.dedupe_key)
     return sa.and_(
-        deliveries.c.state == said("pending"),
+        deliveries.c.state == sql_literal("pending"),
         is_due(deliveries.c.next_attempt_at, now),
         is_unleased(now),
         ~in_flight(now),
@@ -196,7 +196,7 @@ def _claimable(now: Moment) -> sa.ColumnElement[bool]:
 def prepare_delivery(connection: Connection, delivery_id: int, *, owner: str, body: bytes, lease_until: int) -> bool:
     """Fix what is sent, to be the same bytes on every attempt, and how long this one may take; False if it was lost."""
     mine = sa.and_(
-        deliveries.c.id == delivery_id, deliveries.c.state == said("pending"), deliveries.c.claimed_by == owner
+        deliveries.c.id == delivery_id, deliveries.c.state == sql_literal("pending"), deliveries.c.claimed_by == owner
     )
     change = sa.update(deliveries).where(mine).values(body=body, lease_until=lease_until)
     return connection.execute(change).rowcount == 1
@@ -218,7 +218,7 @@ def settle_delivery(
 ) -> bool:
     """End an attempt: delivered, dead, or pending until the next; False where the lease was lost meanwhile."""
     mine = sa.and_(
-        deliveries.c.id == delivery_id, deliveries.c.state == said("pending"), deliveries.c.claimed_by == owner
+        deliveries.c.id == delivery_id, deliveries.c.state == sql_literal("pending"), deliveries.c.claimed_by == owner
     )
     values = {
         "state": state,
@@ -234,7 +234,7 @@ def cancel_deliveries(connection: Connection, delivery_ids: Sequence[int], reaso
     """Cancel deliveries nobody has attempted."""
     untouched = sa.and_(
         deliveries.c.id.in_(list(delivery_ids)),
-        deliveries.c.state == said("pending"),
+        deliveries.c.state == sql_literal("pending"),
         deliveries.c.body.is_(None),
         deliveries.c.attempts == 0,
     )
@@ -244,7 +244,7 @@ def cancel_deliveries(connection: Connection, delivery_ids: Sequence[int], reaso
 def abandon_deliveries(connection: Connection, hook_id: int, reason: str) -> None:
     """End what is left to send to a hook that is gone; whoever has one under way ends that himself."""
     left = sa.and_(
-        deliveries.c.hook_id == hook_id, deliveries.c.state == said("pending"), deliveries.c.claimed_by.is_(None)
+        deliveries.c.hook_id == hook_id, deliveries.c.state == sql_literal("pending"), deliveries.c.claimed_by.is_(None)
     )
     connection.execute(sa.update(deliveries).where(left).values(state="dead", reason=reason))
 
@@ -316,7 +316,7 @@ def end_of(connection: Connection, delivery: DeliveryRow) -> DeliveryRow | None:
 def outbox(connection: Connection) -> tuple[int, int | None]:
     """Count what is left to send, and give when the oldest of it was written."""
     statement = sa.select(sa.func.count(), sa.func.min(deliveries.c.created_at)).where(
-        deliveries.c.state == said("pending")
+        deliveries.c.state == sql_literal("pending")
     )
     pending, oldest = connection.execute(statement).one()
     return pending, oldest
@@ -357,7 +357,7 @@ def in_flight(now: Moment) -> sa.ColumnElement[bool]:
     leased = other.c.lease_until.between(now, now + CLOCK_TOLERANCE)
     held = sa.and_(_of_hook(other) == deliveries.c.hook_id, leased)
     # Two, so that each finds its own partial index: what was delivered and is over is never looked at.
-    new = sa.exists().where(held, other.c.state == said("pending"))
+    new = sa.exists().where(held, other.c.state == sql_literal("pending"))
     again = sa.exists().where(held, other.c.refresh_at.is_not(None))
     return sa.or_(new, again)
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from app.domain.runs.measures import MEASURES_VERSION
 from app.domain.runs.run_inputs import RunVersions
 from app.store.detection.known_runs import is_known
-from app.store.engine import blocks, insert_new, said, upsert
+from app.store.engine import blocks, insert_new, sql_literal, upsert
 from app.store.tables import alerts, baseline_choices, baselines, detections, detectors, layouts, marks, runs
 
 
@@ -272,7 +272,7 @@ def alerted_rules(connection: Connection, check_id: int) -> set[str]:
     """Name the rules with a standing alert of a check that is about what its runs found."""
     standing = sa.and_(
         alerts.c.check_id == check_id,
-        alerts.c.state != said("resolved"),  # uq_alerts_open
+        alerts.c.state != sql_literal("resolved"),  # uq_alerts_open
         alerts.c.state.in_(("firing", "recovering")),
         alerts.c.kind != "no_data",
     )

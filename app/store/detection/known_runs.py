@@ -2,10 +2,10 @@
 
 import sqlalchemy as sa
 
-from app.store.engine import said
+from app.store.engine import sql_literal
 from app.store.tables import runs
 
 
 def is_known(table: sa.FromClause = runs) -> sa.ColumnElement[bool]:
     """Whether the verdict of a run is not unknown; in the order of the index, which else would not be used."""
-    return table.c.verdict.in_([said("healthy"), said("degraded")])
+    return table.c.verdict.in_([sql_literal("healthy"), sql_literal("degraded")])

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import blocks, insert_one, said
+from app.store.engine import blocks, insert_one, sql_literal
 from app.store.tables import (
     canaries,
     definition_versions,
@@ -198,14 +198,16 @@ def proposals_of(connection: Connection, canary_ids: Collection[int], states_: S
 
 def decide_reanchors(connection: Connection, ids: Collection[int], *, state: str, at: int, by: str | None) -> int:
     """End these proposals, those that still wait for an answer; gives how many that were."""
-    waiting = sa.and_(reanchors.c.id.in_(sorted(set(ids))), reanchors.c.state == said("proposed"))
+    waiting = sa.and_(reanchors.c.id.in_(sorted(set(ids))), reanchors.c.state == sql_literal("proposed"))
     values = {"state": state, "decided_at": at, "decided_by": by}
     return connection.execute(sa.update(reanchors).where(waiting).values(**values)).rowcount
 
 
 def old_diagnoses(connection: Connection, limit: int, *, horizon: int) -> list[int]:
     """Find diagnoses older than `horizon`, but for what still waits for an answer."""
-    waiting = sa.exists().where(reanchors.c.diagnosis_id == diagnoses.c.id, reanchors.c.state == said("proposed"))
+    waiting = sa.exists().where(
+        reanchors.c.diagnosis_id == diagnoses.c.id, reanchors.c.state == sql_literal("proposed")
+    )
     statement = sa.select(diagnoses.c.id).where(diagnoses.c.at < horizon, ~waiting).limit(limit)
     return list(connection.execute(statement).scalars())
 
@@ -224,7 +226,7 @@ def release_deliveries(connection: Connection, run_id: int, now: int) -> int:
     of_run = sa.select(transitions.c.id).where(transitions.c.run_id == run_id)
     waiting = sa.and_(
         deliveries.c.transition_id.in_(of_run),
-        deliveries.c.state == said("pending"),
+        deliveries.c.state == sql_literal("pending"),
         deliveries.c.attempts == 0,
         deliveries.c.next_attempt_at > now,
     )

@@ -7,7 +7,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import blocks, said
+from app.store.engine import blocks, sql_literal
 from app.store.runs.queue import ShardBody
 from app.store.tables import alerts, definitions, latest, runs, shards, suite_versions
 
@@ -51,7 +51,7 @@ def open_alerts(connection: Connection) -> dict[int, OpenAlert]:
     statement = (
         sa.select(*columns, alerts.c.acknowledged_at)
         .join(definitions, definitions.c.id == alerts.c.check_id)
-        .where(alerts.c.state != said("resolved"))
+        .where(alerts.c.state != sql_literal("resolved"))
     )
     return {row.id: OpenAlert(**row._mapping) for row in connection.execute(statement)}  # noqa: SLF001 - public despite its name
 
@@ -80,7 +80,7 @@ def followed_run(connection: Connection, run_id: int) -> FollowedRun | None:
 
 def runs_under_way(connection: Connection, run_ids: Collection[int]) -> set[int]:
     """Give those of these runs that are queued or running."""
-    active = runs.c.status.in_((said("queued"), said("running")))  # ix_runs_active
+    active = runs.c.status.in_((sql_literal("queued"), sql_literal("running")))  # ix_runs_active
     found: set[int] = set()
     for block in blocks(sorted(run_ids)):
         found.update(connection.execute(sa.select(runs.c.id).where(runs.c.id.in_(block), active)).scalars())

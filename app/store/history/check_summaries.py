@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import blocks, said
+from app.store.engine import blocks, sql_literal
 from app.store.runs.results import ENDED, RunRow, layout_names, newest_ended_of_all
 from app.store.tables import definitions, deliveries, latest, runs
 
@@ -66,7 +66,7 @@ def newest_runs(connection: Connection) -> dict[int, Newest]:
 
 def under_way(connection: Connection) -> dict[int, str]:
     """Say of which checks a run is under way: `running` or, where none is yet, `queued`."""
-    active = runs.c.status.in_([said("queued"), said("running")])  # ix_runs_active says it in this order
+    active = runs.c.status.in_([sql_literal("queued"), sql_literal("running")])  # the order of ix_runs_active
     statement = sa.select(runs.c.check_id, runs.c.status).where(active)
     found: dict[int, str] = {}
     for check_id, status in connection.execute(statement):
@@ -94,7 +94,7 @@ def dead_letters(connection: Connection, since: int) -> Mapping[str, int]:
     statement = (
         sa.select(definitions.c.slug, sa.func.count())
         .join(deliveries, deliveries.c.hook_id == definitions.c.id)
-        .where(deliveries.c.state == said("dead"), deliveries.c.created_at >= since)
+        .where(deliveries.c.state == sql_literal("dead"), deliveries.c.created_at >= since)
         .group_by(definitions.c.slug)
     )
     return {row.slug: row[1] for row in connection.execute(statement)}

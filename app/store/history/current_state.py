@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.catalog import suites
-from app.store.engine import blocks, said
+from app.store.engine import blocks, sql_literal
 from app.store.runs import queue, results
 from app.store.runs.results import RunRow
 from app.store.tables import canaries, deliveries, runs, states
@@ -32,12 +32,12 @@ def waiting_runs(connection: Connection, now: int) -> tuple[int, int | None]:
 
 def retrying_deliveries(connection: Connection) -> dict[int, int]:
     """Count the deliveries to come that were attempted `RETRYING_AFTER` times or more, by hook."""
-    return _count(connection, deliveries.c.state == said("pending"), deliveries.c.attempts >= RETRYING_AFTER)
+    return _count(connection, deliveries.c.state == sql_literal("pending"), deliveries.c.attempts >= RETRYING_AFTER)
 
 
 def dead_deliveries(connection: Connection) -> dict[int, int]:
     """Count the deliveries that were given up, by hook."""
-    return _count(connection, deliveries.c.state == said("dead"))
+    return _count(connection, deliveries.c.state == sql_literal("dead"))
 
 
 def _count(connection: Connection, *conditions: sa.ColumnElement[bool]) -> dict[int, int]:

@@ -205,7 +205,7 @@ def list_alerts(connection: Connection, check_id: int, start: int, end: int, *, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class EvidenceRow:
     """What the detector of a check made of one run, without its words."""
 
     at: int
@@ -216,7 +216,7 @@ class Sight:
     open: bool
 
 
-def sights(connection: Connection, check_id: int, start: int, end: int, *, limit: int) -> list[Sight]:
+def evidence_rows(connection: Connection, check_id: int, start: int, end: int, *, limit: int) -> list[EvidenceRow]:
     """Read what the detector made of the newest runs that ended in a period, at most `limit`, oldest first."""
     ended = sa.and_(runs.c.check_id == check_id, runs.c.finished_at.between(start, end))
     columns = [detections.c[name] for name in ("run_id", "evidence", "lost", "worse", "open")]
@@ -227,7 +227,7 @@ def sights(connection: Connection, check_id: int, start: int, end: int, *, limit
         .where(ended)
     )
     rows = connection.execute(statement.order_by(runs.c.finished_at.desc()).limit(limit)).all()
-    return [Sight(**row._mapping) for row in reversed(rows)]  # noqa: SLF001 - as above
+    return [EvidenceRow(**row._mapping) for row in reversed(rows)]  # noqa: SLF001 - as above
 
 
 def _positions(connection: Connection, which: sa.Select[int], name: str) -> list[tuple[int, int]]:

@@ -25,7 +25,7 @@ Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SpanQuery:
     """Whose past is wanted, and what of it."""
 
     version_ids: Sequence[int]
@@ -37,7 +37,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class StateSpans:
     """What N canaries did in R runs, as S spans in which the same held.
 
     `places` (S,) says whose span it is, `starts` and `stops` (S,) which runs it covers, counted along the runs, the
@@ -80,13 +80,13 @@ class Past:
         return sums, counts
 
 
-def read_past(connection: Connection, check_id: int, run_ids: Sequence[int], asked: Asked) -> Past:
+def read_state_spans(connection: Connection, check_id: int, run_ids: Sequence[int], asked: SpanQuery) -> StateSpans:
     """Read what canaries did in these runs of a check, which are in order."""
     ids = np.asarray(run_ids, dtype=np.int64)
     place_of = {version_id: place for place, version_id in enumerate(asked.version_ids)}
     rows = list(_spans(connection, check_id, ids, asked.k, place_of)) if len(ids) else []
     places, first, last, layout, vector = np.array(rows, dtype=np.int64).reshape(-1, 5).T
-    return Past(
+    return StateSpans(
         places=places.astype(np.intp),
         starts=np.searchsorted(ids, first, side="left"),
         stops=np.searchsorted(ids, last, side="right"),
@@ -125,7 +125,7 @@ def _layouts_kept(connection: Connection, k: int) -> set[int]:
     return {layout for layout, yardstick in rows if yardstick.startswith(f"k={k} ")}
 
 
-def _values(connection: Connection, layout: Whole, vector: Whole, asked: Asked) -> Floats:
+def _values(connection: Connection, layout: Whole, vector: Whole, asked: SpanQuery) -> Floats:
     """Read the measures wanted of each span; NaN = its layout lacks it."""
     values = np.full((len(vector), len(asked.names)), np.nan)
     for layout_id in np.unique(layout).tolist():

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.store.engine import insert_new, said, upsert_many
+from app.store.engine import insert_new, sql_literal, upsert_many
 from app.store.row_tables import numbers
 from app.store.tables import definitions, next_runs, runs
 
@@ -53,7 +53,7 @@ class NewRun(NamedTuple):
 
 def list_checks(connection: Connection) -> list[CheckRow]:
     """List the checks in force, a short row each."""
-    completed = runs.c.status.in_([said("finished"), said("partial")])  # ix_runs_completed says it in this order
+    completed = runs.c.status.in_([sql_literal("finished"), sql_literal("partial")])  # the order of ix_runs_completed
     newest = sa.select(sa.func.max(runs.c.finished_at)).where(runs.c.check_id == definitions.c.id, completed)
     statement = (
         sa.select(
@@ -135,7 +135,7 @@ def forget_checks(connection: Connection, check_ids: Sequence[int]) -> None:
     )
 
 
-_QUEUED = sa.exists().where(runs.c.check_id == definitions.c.id, runs.c.status == said("queued"))
+_QUEUED = sa.exists().where(runs.c.check_id == definitions.c.id, runs.c.status == sql_literal("queued"))
 _NEWEST = (
     sa.select(runs.c.scheduled_for)
     .where(runs.c.check_id == definitions.c.id)

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from app.domain.catalog.schedules import CLOCK_SKEW
 from app.store.catalog.definitions import lock_definition
-from app.store.engine import NOW, Moment, insert_new, insert_one, said
+from app.store.engine import NOW, Moment, insert_new, insert_one, sql_literal
 from app.store.tables import definitions, idempotency_keys, runs, shards, suite_versions
 
 _MEMBER_BYTES = 16  # a canary id and a version id, see suites.freeze_suite
@@ -176,8 +176,8 @@ def startable(now: Moment) -> sa.ColumnElement[bool]:
 def _startable(now: Moment) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
     """Give `startable` as two conditions, each a range of one index: due, or written by a clock that was ahead."""
     other = runs.alias()
-    busy = sa.exists().where(other.c.check_id == runs.c.check_id, other.c.status == said("running"))
-    waits = sa.and_(runs.c.status == said("queued"), ~busy)
+    busy = sa.exists().where(other.c.check_id == runs.c.check_id, other.c.status == sql_literal("running"))
+    waits = sa.and_(runs.c.status == sql_literal("queued"), ~busy)
     return sa.and_(waits, runs.c.not_before <= now), sa.and_(waits, runs.c.not_before > now + CLOCK_TOLERANCE)
 
 
@@ -227,7 +227,9 @@ def next_start(connection: Connection, now: int) -> int | None:
     return instant
 
 
-_NEXT_START = sa.select(sa.func.min(runs.c.not_before)).where(runs.c.status == said("queued"), runs.c.not_before > NOW)
+_NEXT_START = sa.select(sa.func.min(runs.c.not_before)).where(
+    runs.c.status == sql_literal("queued"), runs.c.not_before > NOW
+)
 
 
 @cache
@@ -254,7 +256,7 @@ def _claimable(*, reclaim: bool) -> tuple[sa.ColumnElement[bool], ...]:
 
 def _abandoned(now: Moment) -> sa.ColumnElement[bool]:
     lapsed = sa.or_(runs.c.lease_until < now, runs.c.lease_until > now + CLOCK_TOLERANCE)
-    return sa.and_(runs.c.status == said("running"), lapsed)
+    return sa.and_(runs.c.status == sql_literal("running"), lapsed)
 
 
 def renew_lease(connection: Connection, run_id: int, *, owner: str, lease_until: int) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from app.domain.model import Ranking
 from app.domain.runs.run_inputs import RunVersions
 from app.store.detection.known_runs import is_known
-from app.store.engine import blocks, said
+from app.store.engine import blocks, sql_literal
 from app.store.runs.queue import Failure
 from app.store.runs.recording import load_rankings, unpacked_positions
 from app.store.tables import (
@@ -182,7 +182,7 @@ def last_completed(connection: Connection, check_id: int, *, before: int) -> int
 
     Runs that ended later than `before` are left out: the clock that said so was ahead.
     """
-    completed = runs.c.status.in_([said("finished"), said("partial")])  # ix_runs_completed says it in this order
+    completed = runs.c.status.in_([sql_literal("finished"), sql_literal("partial")])  # the order of ix_runs_completed
     statement = sa.select(sa.func.max(runs.c.finished_at)).where(
         runs.c.check_id == check_id, completed, runs.c.finished_at <= before
     )

@@ -121,7 +121,7 @@ def _saved(request: Request, store: Store, vault: Vault, form: Typed, *, stored:
     try:
         revision = revision_of(form) if stored is not None else None
         document = parse_document(SilenceDocument, silence_fields.document(form, slug, _now()))
-        silencing.refuse_strangers(store, document)
+        silencing.refuse_unknown_references(store, document)
         definitions.put(store, vault, silencing.KIND, document, now=_now(), revision=revision, only_new=stored is None)
     except InvalidInputError as error:
         return again(problems=error.problems, status=422)

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 
 from app.api.deps import StoreDep
 from app.services.history import overview
-from app.services.history.overview import VERDICTS, Wish
+from app.services.history.overview import VERDICTS, CheckFilter
 from app.web.banners import banners_of
 from app.web.parameters import refuse_other
 from app.web.rendering import render
@@ -19,7 +19,7 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 Word = Annotated[str, Query(max_length=200)]
 
 
-async def _wish(
+async def _filter(
     q: Word = "",
     suite: Word = "",
     retriever: Word = "",
@@ -27,9 +27,9 @@ async def _wish(
     tag: Word = "",
     verdict: Word = "",
     failing: Word = "",
-) -> Wish:
+) -> CheckFilter:
     refuse_other(verdict, ("", *VERDICTS), "verdict")
-    return Wish(
+    return CheckFilter(
         text=q, suite=suite, retriever=retriever, category=category, tag=tag, verdict=verdict, failing=bool(failing)
     )
 
@@ -38,34 +38,34 @@ async def _wish(
 def show_overview(
     request: Request,
     store: StoreDep,
-    wish: Annotated[Wish, Depends(_wish)],
+    check_filter: Annotated[CheckFilter, Depends(_filter)],
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
 ) -> HTMLResponse:
     """Show every check at a glance, or those somebody looks for."""
-    found = overview.look(store, wish, datetime.now(UTC), page=page)
+    listing = overview.list_checks(store, check_filter, datetime.now(UTC), page=page)
     return render(
         request,
         "history/overview.html",
-        found=found,
-        wish=wish,
+        listing=listing,
+        check_filter=check_filter,
         words=VERDICTS,
-        banners=banners_of(request, overdue=found.overdue > 0, dead=found.dead),
-        here=_address(wish, found.page),
-        before=_address(wish, found.page - 1) if found.page > 1 else "",
-        following=_address(wish, found.page + 1) if found.page < found.pages else "",
+        banners=banners_of(request, overdue=listing.overdue > 0, dead=listing.dead),
+        here=_address(check_filter, listing.page),
+        before=_address(check_filter, listing.page - 1) if listing.page > 1 else "",
+        following=_address(check_filter, listing.page + 1) if listing.page < listing.pages else "",
     )
 
 
-def _address(wish: Wish, page: int) -> str:
+def _address(check_filter: CheckFilter, page: int) -> str:
     """Give the address of a page of what is wished for, as short as it can be."""
     asked = {
-        "q": wish.text,
-        "suite": wish.suite,
-        "retriever": wish.retriever,
-        "category": wish.category,
-        "tag": wish.tag,
-        "verdict": wish.verdict,
-        "failing": "1" if wish.failing else "",
+        "q": check_filter.text,
+        "suite": check_filter.suite,
+        "retriever": check_filter.retriever,
+        "category": check_filter.category,
+        "tag": check_filter.tag,
+        "verdict": check_filter.verdict,
+        "failing": "1" if check_filter.failing else "",
         "page": page if page > 1 else "",
     }
     query = urlencode({name: value for name, value in asked.items() if value})

@@ -11,7 +11,7 @@ from app.api.deps import StoreDep
 from app.domain.comparison.run_diff import Change
 from app.domain.comparison.views import RunOutline
 from app.domain.model import Category, Outcome, Reason, Verdict
-from app.formats.comparison import difference_sentences
+from app.formats.comparison.difference_sentences import difference_sentence
 from app.services.comparison import run_comparison
 from app.services.history import check_details, run_views
 from app.services.history.comparison_candidates import Counterparts, counterparts
@@ -102,9 +102,7 @@ def show_diff(
     found, following = run_comparison.diff(
         store, before, now, changes=SHOWN[show][1], after=after, limit=_PAIRS, version=version or None
     )
-    measures = {
-        name: (measure, difference_sentences.said(name, measure)) for name, measure in found["measures"].items()
-    }
+    measures = {name: (measure, difference_sentence(name, measure)) for name, measure in found["measures"].items()}
     first = [name for name in (*_HEADLINES, found["ordered_by"], "MRR") if name in measures]
     others = counterparts(store, now)
     return render(
