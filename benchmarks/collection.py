@@ -95,7 +95,7 @@ def one_run(store: Store, vault: Vault) -> dict[str, Any]:
         clock=lambda: datetime.now(UTC),
         stopping=lambda: False,
     )
-    return run_views.run(store, str(run_id))
+    return {**run_views.run(store, str(run_id))}
 
 
 def documents(folder: Path, corpus: list[Path], url: str) -> Documents:

@@ -17,6 +17,11 @@ class YamlResponse(PlainTextResponse):
     media_type = "application/yaml"
 
 
+def answers_with(model: Any, *statuses: int) -> Answers:
+    """Describe answers of these statuses as JSON of this type."""
+    return {status: {"description": _MEANINGS[status], "model": model} for status in statuses}
+
+
 def answers(*statuses: int, types: tuple[str, ...] = (JSON_TYPE,)) -> Answers:
     """Describe answers of these statuses: JSON objects, or texts where the media type is another."""
     content = {kind: {"schema": _SCHEMAS.get(kind, {"type": "string"})} for kind in types}

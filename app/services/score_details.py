@@ -6,7 +6,7 @@ They are those of its day or, where another measures version is asked for, those
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from app.domain.runs.evaluation import RELEVANCE
 from app.domain.runs.matching import Match
 from app.domain.runs.measures import MEASURES_VERSION
 from app.domain.runs.run_inputs import RunInputs
+from app.domain.runs.views import RescoringSide, RescoringView
 from app.formats.history import shapes
 from app.services.catalog.run_inputs import load_inputs
 from app.services.catalog.suite_snapshots import load_corrected
@@ -160,7 +161,7 @@ def without_relevance(state: StateRow) -> StateRow:
     return replace(state, top_score=None, reasons=state.reasons & ~RELEVANCE)
 
 
-def rescoring_shape(found: Rescoring, done: int, total: int) -> dict[str, Any]:
+def rescoring_shape(found: Rescoring, done: int, total: int) -> RescoringView:
     """Shape a re-scoring; `before` and `after` sum its runs up, once it has finished."""
     summary = found.summary or {}
     return {
@@ -180,16 +181,22 @@ def rescoring_shape(found: Rescoring, done: int, total: int) -> dict[str, Any]:
     }
 
 
-def _status(found: Rescoring) -> str:
+def _status(found: Rescoring) -> Literal["queued", "running", "finished", "failed"]:
     if found.finished_at is not None:
         return "finished" if found.failure is None else "failed"
     return "queued" if found.claimed_by is None else "running"
 
 
-def _side(told: Mapping[str, float | None] | None) -> dict[str, Any] | None:
-    if told is None:
+def _side(stored: Mapping[str, Any] | None) -> RescoringSide | None:
+    if stored is None:
         return None
-    return {**told, "coverage": shapes.number(told["coverage"]), "health_score": shapes.number(told["health_score"])}
+    return {
+        "runs": stored["runs"],
+        "coverage": shapes.number(stored["coverage"]),
+        "health_score": shapes.number(stored["health_score"]),
+        "degraded": stored["degraded"],
+        "verdicts": stored["verdicts"],
+    }
 
 
 def _degraded(run: RescoredRun) -> dict[int, int]:

@@ -2,12 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import httpx2
 
 from app.config import load_settings
 from app.demo.server import create_demo
+from app.domain.history.run_views import ResultView
 from app.domain.model import Trigger
 from app.formats.catalog.canary_files import read_canary_files
 from app.main import real_probe
@@ -67,7 +67,7 @@ def test_a_loss_of_three_per_cent_of_the_demo_alerts_within_four_runs_and_names_
     }
 
 
-def _quality(result: dict[str, Any]) -> float:
+def _quality(result: ResultView) -> float:
     """NDCG@10 of a canary; one that expects nothing has none, and keeps it."""
     value = result["measures"]["NDCG@10"]
     return 1.0 if value is None else float(value)

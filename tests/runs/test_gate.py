@@ -65,7 +65,7 @@ def documents(text: str) -> Documents:
 
 def measured(probe: FakeProbe, text: str = SUITE + RETRIEVER) -> dict[str, Any]:
     (target,) = choose_targets(documents(text))
-    return measure(target, probe, run_id="run-1", clock=FakeClock())
+    return {**measure(target, probe, run_id="run-1", clock=FakeClock())}
 
 
 # --- against a real retriever --------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def report(probe: FakeProbe, *rules: Mapping[str, Any], before: Mapping[str, Any
         "checks": [{"slug": "c", "suite": "s", "retriever": "r", "schedule": {"every": "5m"}, "rules": list(rules)}],
     }
     (target,) = choose_targets(read_canary_files([("canaries.yaml", yaml.safe_dump(page))], {}, None))
-    return measure(target, probe, run_id="run-1", clock=FakeClock(), before=before)
+    return {**measure(target, probe, run_id="run-1", clock=FakeClock(), before=before)}
 
 
 def said(report: Mapping[str, Any]) -> tuple[str, list[str]]:

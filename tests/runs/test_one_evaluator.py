@@ -254,7 +254,7 @@ def _resumed(world: World) -> int:
 
 def _gate(world: World, case: Case) -> dict[str, Any]:
     (target,) = choose_targets(documents(case.page))
-    return measure(target, world.probe, run_id="gate", clock=FakeClock())
+    return {**measure(target, world.probe, run_id="gate", clock=FakeClock())}
 
 
 def _rescored(world: World, run_id: int) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def _rescored(world: World, run_id: int) -> dict[str, Any]:
     rescoring.claim(world.store, owner="one", now=world.clock(), only=number)
     assert rescoring.carry_on(world.store, number, owner="one", clock=world.clock)
     version = rescoring.show(world.store, number)["measures_version"]
-    return run_views.report(world.store, str(run_id), version=version)
+    return {**run_views.report(world.store, str(run_id), version=version)}
 
 
 def _told(report: Mapping[str, Any]) -> dict[str, Any]:

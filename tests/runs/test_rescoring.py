@@ -34,6 +34,7 @@ from app.store.tables import (
 )
 from tests.conftest import Databases
 from tests.support.fakes import START, Crash, answered, failed, hits
+from tests.support.present import present
 from tests.support.world import CHECK, RETRIEVER, World, canary, page, race, statements
 
 KEYS = ("ant", "bee", "cat")
@@ -73,7 +74,7 @@ def _rescored(world: World, *, since: datetime | None = None, **more: Any) -> di
     rescoring_id = _ask(world, since=since)
     assert _carry_on(world, rescoring_id, **more)
     world.probe.before_batch = lambda _: None
-    return rescoring.show(world.store, rescoring_id)
+    return {**rescoring.show(world.store, rescoring_id)}
 
 
 def _never(_number: int) -> None:
@@ -86,7 +87,7 @@ def _run_ids(world: World) -> list[int]:
 
 
 def _shown(world: World, run_id: int, version: str | None = None) -> dict[str, Any]:
-    return run_views.report(world.store, str(run_id), version=version)
+    return {**run_views.report(world.store, str(run_id), version=version)}
 
 
 def _rows(world: World) -> dict[str, list[tuple[Any, ...]]]:
@@ -400,7 +401,7 @@ def test_asked_again_it_is_the_same_and_takes_in_what_has_come_since(world: Worl
     assert (shown["id"], shown["status"]) == (first["id"], "queued")
     assert shown["progress"] == {"runs_done": 3, "runs_total": 4}
     assert _carry_on(world, again)
-    assert rescoring.show(world.store, again)["after"]["runs"] == 4
+    assert present(rescoring.show(world.store, again)["after"])["runs"] == 4
     assert set(rows["rescored_runs"]) < set(_rows(world)["rescored_runs"])
 
 

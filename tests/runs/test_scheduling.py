@@ -29,7 +29,7 @@ def _tick(world: World) -> bool:
     return world.queue_due() == 1
 
 
-def _runs(world: World) -> list[tuple[str, str, str]]:
+def _runs(world: World) -> list[tuple[str | None, str, str]]:
     listed = run_views.list_runs(world.store, CHECK, before=None, limit=50)
     return [(run["scheduled_for"], run["trigger"], run["status"]) for run in reversed(listed)]
 

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from prometheus_client import CollectorRegistry
 
 from app import metrics
+from app.domain.history.run_views import RunView
 from app.domain.model import Trigger
 from app.services.history import run_views
 from app.store.engine import Store
@@ -234,7 +235,7 @@ def _query(seen: Seen) -> str:
     return str(json.loads(seen.body)["q"])
 
 
-def _runs(world: World, slug: str) -> list[dict[str, Any]]:
+def _runs(world: World, slug: str) -> list[RunView]:
     return run_views.list_runs(world.store, slug, before=None, limit=50)
 
 

@@ -61,7 +61,7 @@ def report(retriever: Mapping[str, Any]) -> dict[str, Any]:
         retriever=parse_document(RetrieverDocument, {"slug": "live", **retriever}),
     )
     probe = RetrieverProbe(retriever_policy(), "coalmine/test")
-    return measure(target, probe, run_id="live-run", clock=FakeClock())
+    return {**measure(target, probe, run_id="live-run", clock=FakeClock())}
 
 
 def asked(retriever: Mapping[str, Any]) -> dict[str, tuple[str, str, tuple[str, ...]]]:

@@ -176,13 +176,13 @@ class World:
 
     def shown(self, run: EndedRun | int) -> dict[str, Any]:
         """Read a run as people do."""
-        return run_views.run(self.store, str(run if isinstance(run, int) else run.id))
+        return {**run_views.run(self.store, str(run if isinstance(run, int) else run.id))}
 
     def results(self, run: EndedRun | int, **filters: Any) -> dict[str, dict[str, Any]]:
         """Read the results of a run by canary key; no key may come twice."""
         found, following = run_views.results(self.store, str(run if isinstance(run, int) else run.id), **filters)
         assert following is None
-        keyed = {result["key"]: result for result in found}
+        keyed: dict[str, dict[str, Any]] = {result["key"]: {**result} for result in found}
         assert len(keyed) == len(found)
         return keyed
 

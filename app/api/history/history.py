@@ -8,14 +8,15 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
-from app.api.answers import answers
+from app.api.answers import answers, answers_with
 from app.api.bodies import OptionalContent
 from app.api.catalog.definitions import Limit, describes, wake
 from app.api.deps import StoreDep, known_parameters, needs
 from app.api.runs.endings import endings_of
-from app.api.schemas import LARGEST_ID, Before, RunRequest, Version, page
+from app.api.schemas import LARGEST_ID, Before, Page, RunRequest, Version, page
 from app.domain.detection.views import EvidenceSeries
 from app.domain.errors import InvalidInputError, Problem
+from app.domain.history.run_views import ReportView, ResultView, RunView
 from app.domain.history.views import CanaryHistory, MeasureSeries
 from app.domain.model import Category, Outcome, Reason, RunStatus, Trigger, Verdict
 from app.formats.history import reports, shapes
@@ -34,11 +35,15 @@ router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_p
 
 
 _FIRST_YEAR, _LAST_YEAR = 1970, 9999
-REPORT_TYPES = ("application/json", "text/markdown", "application/xml", "text/html")
+REPORT_TYPES = ("text/markdown", "application/xml", "text/html")
 Slug = Annotated[str | None, Query(pattern="^[a-z0-9-]{1,64}$")]
 
 
-@router.post("/checks/{slug}/runs", responses=answers(200, 202), openapi_extra=describes(RunRequest, required=False))
+@router.post(
+    "/checks/{slug}/runs",
+    responses=answers_with(RunView, 200, 202),
+    openapi_extra=describes(RunRequest, required=False),
+)
 async def post_run(
     request: Request,
     store: StoreDep,
@@ -74,7 +79,7 @@ async def post_run(
 
 
 @router.get("/checks/{slug}/health")
-def get_health(store: StoreDep, slug: str, version: Version = None) -> dict[str, Any]:
+def get_health(store: StoreDep, slug: str, version: Version = None) -> RunView:
     """Show the newest ended run of a check or, of a re-scoring, the newest run that is in it."""
     return run_views.health(store, slug, version=version)
 
@@ -82,14 +87,14 @@ def get_health(store: StoreDep, slug: str, version: Version = None) -> dict[str,
 @router.get("/checks/{slug}/runs")
 def list_runs(
     store: StoreDep, slug: str, before: Before = None, limit: Limit = 50, version: Version = None
-) -> dict[str, Any]:
+) -> Page[RunView]:
     """List the runs of a check, newest first; of a re-scoring, those that are in it."""
     found = run_views.list_runs(store, slug, before=before, limit=limit + 1, version=version)
-    return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
+    return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
 
 
 @router.get("/runs/{run_id}")
-def get_run(store: StoreDep, run_id: str, version: Version = None) -> dict[str, Any]:
+def get_run(store: StoreDep, run_id: str, version: Version = None) -> RunView:
     """Show a run; while it goes on, with its progress."""
     return run_views.run(store, run_id, version=version)
 
@@ -107,7 +112,7 @@ def list_results(  # noqa: PLR0913 - a parameter for each
     after: Annotated[int, Query(ge=-1, le=LARGEST_ID)] = -1,
     limit: Limit = 100,
     version: Version = None,
-) -> dict[str, Any]:
+) -> Page[ResultView]:
     """List the results of an ended run with their evidence."""
     found, following = run_views.results(
         store,
@@ -121,10 +126,10 @@ def list_results(  # noqa: PLR0913 - a parameter for each
         limit=limit,
         version=version,
     )
-    return page(found, None if following is None else str(following))
+    return Page(items=found, next=None if following is None else str(following))
 
 
-@router.get("/runs/{run_id}/report", responses=answers(200, types=REPORT_TYPES))
+@router.get("/runs/{run_id}/report", response_model=ReportView, responses=answers(200, types=REPORT_TYPES))
 def get_report(
     store: StoreDep,
     run_id: str,
@@ -139,8 +144,7 @@ def get_report(
         return Response(reports.report_junit(report), media_type="application/xml")
     if report_format == "html":
         return HTMLResponse(report_html(report), headers={"content-security-policy": page_policy()})
-    report.pop("results")
-    return JSONResponse(report)
+    return JSONResponse({"run": report["run"], "worst": report["worst"]})
 
 
 @router.get("/checks/{slug}/series")

@@ -1,19 +1,19 @@
 """Re-scorings over REST: ask for history to be judged by the judgments of now, and see how far that is."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 
-from app.api.answers import answers
+from app.api.answers import answers_with
 from app.api.bodies import OptionalContent
 from app.api.catalog.definitions import Limit, describes, wake
 from app.api.deps import StoreDep, known_parameters
 from app.api.runs.endings import endings_of
-from app.api.schemas import Before, RescoringRequest, page
+from app.api.schemas import Before, Page, RescoringRequest
+from app.domain.runs.views import RescoringView
 from app.formats.history.shapes import id_number
 from app.formats.validation_messages import parse_document
 from app.services.history.change_feed import Kind, Topic
@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_p
 
 @router.post(
     "/checks/{slug}/rescorings",
-    responses=answers(200, 202),
+    responses=answers_with(RescoringView, 200, 202),
     openapi_extra=describes(RescoringRequest, required=False),
 )
 async def post_rescoring(request: Request, store: StoreDep, slug: str, body: OptionalContent) -> JSONResponse:
@@ -49,13 +49,13 @@ async def post_rescoring(request: Request, store: StoreDep, slug: str, body: Opt
 
 
 @router.get("/checks/{slug}/rescorings")
-def list_rescorings(store: StoreDep, slug: str, before: Before = None, limit: Limit = 50) -> dict[str, Any]:
+def list_rescorings(store: StoreDep, slug: str, before: Before = None, limit: Limit = 50) -> Page[RescoringView]:
     """List the re-scorings of a check, newest first."""
     found = rescoring.list_all(store, slug, before=before, limit=limit + 1)
-    return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
+    return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
 
 
 @router.get("/rescorings/{rescoring_id}")
-def get_rescoring(store: StoreDep, rescoring_id: str) -> dict[str, Any]:
+def get_rescoring(store: StoreDep, rescoring_id: str) -> RescoringView:
     """Show a re-scoring: how far it is and, once it has finished, its runs before and after."""
     return rescoring.show(store, id_number(rescoring_id, "re-scoring"))

@@ -7,12 +7,26 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, overload
+from typing import Any, Final, overload
 
 from app.domain.errors import NotFoundError
-from app.domain.model import Answer, Canary, Judgment, Outcome, Ranking, Reason, Step, Trigger, Verdict
+from app.domain.history.run_views import HitView, JudgmentView, ReportDocument, ResultView, RunDocument, SliceView
+from app.domain.model import (
+    Answer,
+    Canary,
+    EmbedderChange,
+    Judgment,
+    Outcome,
+    Ranking,
+    Reason,
+    RunStatus,
+    Step,
+    Trigger,
+    Verdict,
+)
 from app.domain.probing.relevance import asks_outside, relevance_of
 from app.domain.probing.retrievers import Scorer
+from app.domain.probing.views import StoredFinding
 from app.domain.runs.evaluation import forbidden_ranks, newest_age
 from app.domain.runs.matching import Match, Prepared, missing
 from app.domain.views import TimeText
@@ -28,6 +42,8 @@ _STARTERS: Mapping[str, str] = {
     Trigger.PAGE: "a button on a page",
 }
 _DIGITS = 6
+WORST: Final = 10
+"""So many canaries a report shows as the worst."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ID = re.compile(r"[0-9]{1,18}")  # fits 64 bits
 
@@ -72,10 +88,11 @@ def numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: number(value) for name, value in values.items()}
 
 
-def slice_shape(part: Mapping[str, Any]) -> dict[str, Any]:
+def slice_shape(part: Mapping[str, Any]) -> SliceView:
     """Shape the aggregates of a category or tag."""
     return {
-        **part,
+        "canaries": part.get("canaries"),
+        "measured": part.get("measured"),
         "health_score": number(part["health_score"]),
         "coverage": number(part["coverage"]),
         "measures": numbers(part["measures"]),
@@ -101,8 +118,8 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
     body: Mapping[str, Any],
     suite_hash: str | None,
     config_hash: str | None,
-    measures_version: Any,
-) -> dict[str, Any]:
+    measures_version: str | None,
+) -> RunDocument:
     """Shape a run. `counts`: canaries by fate; `means`: its numbers by name, those of categories left out or ignored.
 
     `body` is what the row of a run leaves out: `degraded`, `categories`, `tags`, `probes`, `probes_by_step` (those that
@@ -114,17 +131,25 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
         "check": check,
         "suite": suite,
         "retriever": retriever,
-        "trigger": str(trigger),
+        "trigger": Trigger(trigger),
         "index_version": index_version,
-        "status": str(status),
+        "status": RunStatus(status),
         "scheduled_for": time_text(scheduled_for),
         "started_at": time_text(started_at),
         "finished_at": time_text(finished_at),
-        "verdict": None if verdict is None else str(verdict),
+        "verdict": None if verdict is None else Verdict(verdict),
         "reasons": list(reasons),
-        **{name: number(means.get(name)) for name in _OWN},
+        "health_score": number(means.get("health_score")),
+        "coverage": number(means.get("coverage")),
+        "degraded_share": number(means.get("degraded_share")),
         "degraded_queries": [canary["query"] for canary in body.get("degraded", ())],
-        "canaries": {name: counts.get(name) for name in _COUNTS},
+        "canaries": {
+            "total": counts.get("total"),
+            "measured": counts.get("measured"),
+            "failed": counts.get("failed"),
+            "undefined": counts.get("undefined"),
+            "degraded": counts.get("degraded"),
+        },
         "measures": numbers({name: value for name, value in means.items() if name not in _OWN}),
         "categories": {name: slice_shape(part) for name, part in body.get("categories", {}).items()},
         "tags": {name: slice_shape(part) for name, part in body.get("tags", {}).items()},
@@ -134,12 +159,25 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
         "probes": body.get("probes", {}),
         "probes_by_step": body.get("probes_by_step", {}),
         "latency_seconds": body.get("latency_seconds", {"p50": None, "p95": None, "max": None}),
-        "embedder": body.get("embedder"),
+        "embedder": finding_shape(body.get("embedder")),
     }
 
 
 _OWN = ("health_score", "coverage", "degraded_share")
-_COUNTS = ("total", "measured", "failed", "undefined", "degraded")
+
+
+def finding_shape(stored: Mapping[str, Any] | None) -> StoredFinding | None:
+    """Shape what a run found of an embedder; None where there is nothing."""
+    if stored is None:
+        return None
+    return {
+        "outcome": Outcome(stored["outcome"]),
+        "http_status": stored["http_status"],
+        "kind": None if stored["kind"] is None else EmbedderChange(stored["kind"]),
+        "reason": stored["reason"],
+        "dimensions": stored["dimensions"],
+        "pairs": stored["pairs"],
+    }
 
 
 def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
@@ -161,25 +199,25 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
     asked_at: datetime | None = None,
     since_run: str | None = None,
     rbo: float | None = None,
-) -> dict[str, Any]:
+) -> ResultView:
     """Shape one canary's part of a run: with its evidence where its probe measured, else with why it did not.
 
     `asked_at`, when the run started, is what the age of its hits is counted to; `rbo` is the overlap of its ranking
     with the baseline's.
     """
     measured = outcome is Outcome.OK and ranking is not None and match is not None and prepared is not None
-    shape: dict[str, Any] = {
+    shape: ResultView = {
         "key": canary.key,
         "query": canary.query,
-        "category": str(canary.category),
+        "category": canary.category,
         "tags": list(canary.tags),
-        "outcome": str(outcome),
-        "step": str(step),
+        "outcome": outcome,
+        "step": Step(step),
         "http_status": http_status,
         "detail": detail,
         "latency_seconds": number(latency_seconds),
-        "verdict": str(_verdict(measured=measured, reasons=reasons)),
-        "reasons": [str(reason) for reason in reasons] if measured else [],
+        "verdict": _verdict(measured=measured, reasons=reasons),
+        "reasons": list(reasons) if measured else [],
         "top_score": number(top_score) if measured else None,
         "any_match": None,
         "measures": numbers(measures or {}),
@@ -211,7 +249,7 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
 
 def ranking_shape(
     ranking: Ranking, match: Match, judgments: Sequence[Judgment], scorer: Scorer | None
-) -> list[dict[str, Any]]:
+) -> list[HitView]:
     """Shape the hits of a ranking with what each was recognised as."""
     levels = match.levels
     return [
@@ -224,7 +262,7 @@ def ranking_shape(
             "updated": _moment_text(ranking.updated[position]) if ranking.updated is not None else None,
             "relevance": number(_relevance(scorer, ranking, position)) if scorer else None,
             "judgment": judgment_shape(judgments[match.judgment[position]]) if match.judgment[position] >= 0 else None,
-            "level": str(levels[position]) if levels[position] else None,
+            "level": levels[position],
             "grade": match.grade[position] if levels[position] else None,
         }
         for position in range(len(ranking))
@@ -245,10 +283,14 @@ def _moment_text(seconds: float | None) -> str | None:
         return None
 
 
-def judgment_shape(judgment: Judgment) -> dict[str, Any]:
+def judgment_shape(judgment: Judgment) -> JudgmentView:
     """Shape a judgment, leaving out what it does not say."""
-    said = {"id": judgment.id, "document": judgment.document, "text": judgment.text}
-    return {name: value for name, value in said.items() if value is not None} | {"grade": judgment.grade}
+    shape: JudgmentView = {"grade": judgment.grade}
+    if judgment.text is not None:
+        shape = {"text": judgment.text, **shape}
+    if judgment.document is not None:
+        shape = {"document": judgment.document, **shape}
+    return shape if judgment.id is None else {"id": judgment.id, **shape}
 
 
 def failed_probe(answer: Answer) -> dict[str, Any]:
@@ -263,16 +305,16 @@ def failed_probe(answer: Answer) -> dict[str, Any]:
 
 
 def report_shape(
-    run: Mapping[str, Any], results: Sequence[Mapping[str, Any]], *, worst: int = 10, everything: bool = False
-) -> dict[str, Any]:
+    run: RunDocument, results: Sequence[ResultView], *, worst: int = WORST, everything: bool = False
+) -> ReportDocument:
     """Shape a report: the run, its worst canaries, and where wanted all results."""
-    shape: dict[str, Any] = {"run": run, "worst": worst_first(results)[:worst]}
+    shape: ReportDocument = {"run": run, "worst": worst_first(results)[:worst]}
     if everything:
         shape["results"] = list(results)
     return shape
 
 
-def worst_first(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def worst_first(results: Sequence[ResultView]) -> list[ResultView]:
     """List what needs a look: failed probes, then degraded canaries by number of reasons and lowest top score."""
     bad = [result for result in results if result["verdict"] != Verdict.HEALTHY]
     return sorted(

@@ -11,6 +11,7 @@ from typing import Any
 
 from app.domain.errors import NotFoundError
 from app.domain.model import RunStatus
+from app.domain.runs.views import RescoringView
 from app.formats.history import shapes
 from app.services.runs.plans import asked_in
 from app.services.score_details import rescoring_shape
@@ -168,7 +169,7 @@ def _shards(connection: Connection, run_id: int, known: Mapping[int, int]) -> di
     return {**known, **change_feed.new_shards(connection, run_id, known)}
 
 
-def _rescorings(connection: Connection, topics: Collection[Topic]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _rescorings(connection: Connection, topics: Collection[Topic]) -> Iterator[tuple[int, RescoringView]]:
     for topic in topics:
         found = rescoring.find(connection, topic.id) if topic.kind is Kind.RESCORING else None
         if found is not None:

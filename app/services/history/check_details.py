@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from app.domain.catalog.schedules import next_due, spread
+from app.domain.history.run_views import ResultView
 from app.domain.model import Canary, RunStatus, Verdict
 from app.services import lookup, score_details
 from app.services.alerts import alert_evidence, alert_views
@@ -261,7 +262,7 @@ def _degraded(
     return degraded, why.told if why is not None and begun and why.fleet.fallen else None
 
 
-def _failed(store: Store, run_id: str) -> list[dict[str, Any]]:
+def _failed(store: Store, run_id: str) -> list[ResultView]:
     return run_views.results(store, run_id, verdict=Verdict.UNKNOWN, limit=SHOWN_CANARIES)[0]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import ConflictError, NotFoundError
+from app.domain.history.run_views import FullReport, ResultView, RunDocument, RunProgress, RunView
 from app.domain.model import Canary, Outcome, Reason, RunStatus, Verdict
 from app.domain.runs.evaluation import RELEVANCE, Yardstick, pack_reasons, unpack_reasons
 from app.domain.runs.matching import Match
@@ -35,7 +36,7 @@ _BLOCK = 500
 _WORST_FIRST = {Verdict.DEGRADED: 0, Verdict.UNKNOWN: 1, Verdict.HEALTHY: 2}
 
 
-def health(store: Store, slug: str, *, version: str | None = None) -> dict[str, Any]:
+def health(store: Store, slug: str, *, version: str | None = None) -> RunView:
     """Read the newest ended run of a check or, of another measures version, the newest run that is in it.
 
     Raises NotFoundError before the first.
@@ -57,13 +58,13 @@ def health(store: Store, slug: str, *, version: str | None = None) -> dict[str, 
         return {**_run(connection, run, newest[1]), "progress": None}
 
 
-def run(store: Store, run_id: str, *, version: str | None = None) -> dict[str, Any]:
+def run(store: Store, run_id: str, *, version: str | None = None) -> RunView:
     """Read a run in full, by another measures version where one is named."""
     with store.read() as connection:
         return full_run(connection, find_run(connection, run_id), version)
 
 
-def full_run(connection: Connection, row: RunRow, version: str | None = None) -> dict[str, Any]:
+def full_run(connection: Connection, row: RunRow, version: str | None = None) -> RunView:
     """Read a run in full; what its row leaves out is kept for the newest and computed for older ones."""
     row, anew = score_details.in_version(connection, row, version)
     newest = history.latest_body(connection, row.check_id)
@@ -80,7 +81,7 @@ def full_run(connection: Connection, row: RunRow, version: str | None = None) ->
 
 def list_runs(
     store: Store, slug: str, *, before: int | None, limit: int, version: str | None = None, with_queries: bool = True
-) -> list[dict[str, Any]]:
+) -> list[RunView]:
     """List the runs of a check, newest first; of another measures version those that are in it.
 
     What only a single run spells out is left out: tags and how many canaries a category has; without `with_queries`
@@ -95,7 +96,7 @@ def list_runs(
             rows = history.list_runs(connection, check.id, before=before, limit=limit)
         degraded = [row.suite_version_id or 0 for row in rows if row.degraded_positions] if with_queries else []
         asked_of = load_suites(connection, degraded)
-        found = []
+        found: list[RunView] = []
         unsummarised = [row for row in rows if row.probes is None and row.aggregates]
         probes = history.probes_of_runs(connection, [row.id for row in unsummarised])
         older = {row.id: stored_probes(row, *probes[row.id]) for row in unsummarised if row.id in probes}
@@ -135,7 +136,7 @@ def results(  # noqa: PLR0913 - whatever results are filtered by
     limit: int = 100,
     version: str | None = None,
     worst_first: bool = False,
-) -> tuple[list[dict[str, Any]], int | None]:
+) -> tuple[list[ResultView], int | None]:
     """Read results of an ended run in suite order with their evidence, and the position to go on after.
 
     `worst_first` puts degraded results before failed ones and those before healthy ones, each in suite order.
@@ -224,14 +225,14 @@ def _states(connection: Connection, judged: _Judged, positions: Sequence[int]) -
     ]
 
 
-def _shaped(connection: Connection, judged: _Judged, positions: Sequence[int]) -> list[dict[str, Any]]:
+def _shaped(connection: Connection, judged: _Judged, positions: Sequence[int]) -> list[ResultView]:
     """Shape the results at these positions with their evidence."""
     row, inputs = judged.row, judged.inputs
     found = _states(connection, judged, positions)
     rankings = history.read_rankings(connection, [state.ranking_id for state in found if state])
     names = {layout: history.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
     alike = likeness(connection, row, [state for state in found if state], rankings)
-    shaped: list[dict[str, Any]] = []
+    shaped: list[ResultView] = []
     for position, state in zip(positions, found, strict=True):
         canary = inputs.canaries[position]
         failure = judged.failures.get(position, _MEASURED)
@@ -267,12 +268,12 @@ def _shaped(connection: Connection, judged: _Judged, positions: Sequence[int]) -
     return shaped
 
 
-def report(store: Store, run_id: str, *, version: str | None = None) -> dict[str, Any]:
+def report(store: Store, run_id: str, *, version: str | None = None) -> FullReport:
     """Read an ended run with all its results, the worst first among them. Raises ConflictError while it goes on."""
     summary = run(store, run_id, version=version)
     if summary["finished_at"] is None:
         raise ConflictError(f"run '{run_id}' has not ended yet")
-    found: list[dict[str, Any]] = []
+    found: list[ResultView] = []
     with store.read() as connection:
         row = find_run(connection, run_id)
         if row.suite_version_id is not None and row.aggregates:
@@ -280,10 +281,10 @@ def report(store: Store, run_id: str, *, version: str | None = None) -> dict[str
             positions = range(len(judged.inputs.canaries))
             for start in range(0, len(positions), _BLOCK):
                 found += _shaped(connection, judged, positions[start : start + _BLOCK])
-    return shapes.report_shape(summary, found, everything=True)
+    return {"run": summary, "worst": shapes.worst_first(found)[: shapes.WORST], "results": found}
 
 
-def _run(connection: Connection, row: RunRow, body: Mapping[str, Any]) -> dict[str, Any]:
+def _run(connection: Connection, row: RunRow, body: Mapping[str, Any]) -> RunDocument:
     check = _document(connection, row)
     return shapes.run_shape(
         id=str(row.id),
@@ -307,7 +308,7 @@ def _run(connection: Connection, row: RunRow, body: Mapping[str, Any]) -> dict[s
     )
 
 
-def _progress(connection: Connection, row: RunRow) -> dict[str, int | None] | None:
+def _progress(connection: Connection, row: RunRow) -> RunProgress | None:
     """Say how many probes of a run that goes on are on record; None once it ended, or before anything is known."""
     if row.status not in {RunStatus.QUEUED, RunStatus.RUNNING}:
         return None

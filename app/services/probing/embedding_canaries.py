@@ -23,7 +23,7 @@ from app.domain.probing.embeddings import (
     watched_embedder,
 )
 from app.domain.probing.retrievers import Embedder, Retriever
-from app.domain.probing.views import EmbedderReference, EmbedderView, StoredFinding
+from app.domain.probing.views import EmbedderReference, EmbedderView
 from app.formats.history import shapes
 from app.services.catalog.references import require
 from app.store.catalog import definitions
@@ -91,25 +91,12 @@ def show(store: Store, slug: str) -> EmbedderView:
             dimensions=len(next(iter(row.vectors.values()))),
             texts=len(row.vectors),
         ),
-        finding=_finding(row.finding),
+        finding=shapes.finding_shape(row.finding),
         run=_id(row.seen_run),
         at=shapes.time_text(times.get(row.seen_run or 0)),
         since_run=_id(row.since_run),
         since=shapes.time_text(times.get(row.since_run or 0)),
     )
-
-
-def _finding(stored: Mapping[str, Any] | None) -> StoredFinding | None:
-    if stored is None:
-        return None
-    return {
-        "outcome": Outcome(stored["outcome"]),
-        "http_status": stored["http_status"],
-        "kind": None if stored["kind"] is None else EmbedderChange(stored["kind"]),
-        "reason": stored["reason"],
-        "dimensions": stored["dimensions"],
-        "pairs": stored["pairs"],
-    }
 
 
 _UNKNOWN = EmbedderRow(

@@ -16,6 +16,7 @@ from app.domain.alerts.rule_facts import RunFacts
 from app.domain.catalog.suite_floors import SuiteFloors
 from app.domain.comparison.significance import Difference
 from app.domain.errors import InvalidInputError, Problem
+from app.domain.history.run_views import ReportDocument, ResultView
 from app.domain.model import Answer, RunStatus, Trigger
 from app.domain.probing.circuit_breaker import Breaker
 from app.domain.probing.retrievers import Ask, Asking, Probe
@@ -60,7 +61,7 @@ def measure(
     clock: Callable[[], datetime],
     answered: Callable[[int], None] = lambda _: None,
     before: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+) -> ReportDocument:
     """Ask every canary once, judge the answers and give the report with all results.
 
     `answered` hears how many answers came in, as they do. `before` is a report saved earlier, the baseline of `drop`
@@ -252,7 +253,7 @@ def _drops(inputs: RunInputs, scores: RunScores, before: Mapping[str, Any] | Non
 
 def _result(
     inputs: RunInputs, responses: RunResponses, outcome: RunOutcome, position: int, answer: Answer
-) -> dict[str, Any]:
+) -> ResultView:
     result, yardstick, canary = outcome.results.get(position), inputs.yardstick, inputs.canaries[position]
     if result is None:
         return shapes.result_shape(canary, k=yardstick.k, **shapes.failed_probe(answer))

@@ -6,11 +6,12 @@ when the runs ended stays as it is. Judging is sweeping's.
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from app.domain.counts import counted
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.runs.measures import MEASURES_VERSION
+from app.domain.runs.views import RescoringView
 from app.services.catalog.suite_snapshots import freeze_suite
 from app.services.lookup import find_check
 from app.services.runs.rejudging import BATCH_ROWS, Batch, Sweep
@@ -140,14 +141,14 @@ def release(store: Store, *, owner: str) -> None:
         rescoring.release(connection, owner)
 
 
-def show(store: Store, rescoring_id: int) -> dict[str, Any]:
+def show(store: Store, rescoring_id: int) -> RescoringView:
     """Show a re-scoring with its progress. Raises NotFoundError."""
     asked = _asked(store, rescoring_id)
     with store.read() as connection:
         return _shape(connection, asked)
 
 
-def list_all(store: Store, slug: str, *, before: int | None, limit: int) -> list[dict[str, Any]]:
+def list_all(store: Store, slug: str, *, before: int | None, limit: int) -> list[RescoringView]:
     """List the re-scorings of a check, newest first."""
     with store.read() as connection:
         check = find_check(connection, slug)
@@ -225,5 +226,5 @@ def _asked(store: Store, rescoring_id: int) -> Rescoring:
     return found
 
 
-def _shape(connection: Connection, found: Rescoring) -> dict[str, Any]:
+def _shape(connection: Connection, found: Rescoring) -> RescoringView:
     return rescoring_shape(found, *rescoring.progress(connection, found))

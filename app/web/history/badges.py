@@ -83,7 +83,12 @@ def _state(line: CheckLine) -> tuple[str, str]:
 
 def _number(store: Store, slug: str, measure: str) -> float | None:
     run = run_views.health(store, slug)
-    known = {name: run[name] for name in ("health_score", "coverage", "degraded_share")} | run["measures"]
+    known = {
+        "health_score": run["health_score"],
+        "coverage": run["coverage"],
+        "degraded_share": run["degraded_share"],
+        **run["measures"],
+    }
     if measure not in known and run["measures"]:
         message = f"'{shortened(measure)}' is not kept for this check; there are: {', '.join(known)}"
         raise InvalidInputError([Problem(path="measure", message=message)])

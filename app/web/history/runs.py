@@ -1,6 +1,6 @@
 """The pages of a run: its results with their evidence, and what changed since another. They only read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from app.api.deps import StoreDep
 from app.domain.comparison.run_diff import Change
 from app.domain.comparison.views import RunOutline
+from app.domain.history.run_views import RunView
 from app.domain.model import Category, Outcome, Reason, Verdict
 from app.formats.comparison.difference_sentences import difference_sentence
 from app.services.comparison import run_comparison
@@ -125,9 +126,9 @@ def show_diff(
     )
 
 
-def _filters(run: dict[str, Any], wanted: dict[str, str]) -> list[dict[str, Any]]:
+def _filters(run: RunView, wanted: dict[str, str]) -> list[dict[str, Any]]:
     """Lay out what results can be filtered by: name, choices, and what is chosen."""
-    choices = {
+    choices: Mapping[str, Sequence[str]] = {
         "verdict": list(Verdict),
         "category": list(run["categories"]) or list(Category),
         "tag": list(run["tags"]),
