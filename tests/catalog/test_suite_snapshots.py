@@ -185,6 +185,13 @@ def test_what_is_looked_at_costs_the_same_for_a_large_suite(name: str, worlds: l
     assert small.rows == large.rows
 
 
+def test_a_report_reads_in_proportion_to_its_suite(worlds: list[tuple[World, Reads]]) -> None:
+    small, large = (cost(world, reads, partial(run_views.report, world.store, "2")) for world, reads in worlds)
+    assert large.rows / small.rows < 1.1 * LARGE / SMALL
+    assert (small.parsed, large.parsed) == (0, 0)
+    assert large.statements - small.statements <= 10 * LARGE // 500  # results are read so many at a time
+
+
 def test_planning_and_finalising_send_as_many_statements_for_a_large_suite(databases: Databases) -> None:
     counts = []
     for count in (SMALL, LARGE):
