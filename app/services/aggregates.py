@@ -15,7 +15,7 @@ from app.domain.probing.probe_failures import FailedProbe
 from app.domain.runs.evaluation import unpack_reasons
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import RunOutcome
-from app.domain.runs.run_responses import RunResponses
+from app.domain.runs.run_responses import RunResponses, measured_latencies
 from app.store.runs.queue import Failure
 from app.store.runs.results import RunRow
 
@@ -107,11 +107,9 @@ def probe_summary(
 def stored_probes(run: RunRow, latencies: NDArray[np.float16], failures: Mapping[int, Failure]) -> dict[str, Any]:
     """Summarise the stored probes of a run: what a release before did not keep with it."""
     probes = Counter(str(failure.outcome) for failure in failures.values())
-    kept = np.ones(len(latencies), dtype=np.bool_)
-    kept[list(failures)] = False
     if run.measured:
         probes[str(Outcome.OK)] = run.measured
-    return probe_summary(probes, latencies[kept].astype(np.float64).tolist(), failures.values())
+    return probe_summary(probes, measured_latencies(latencies, failures), failures.values())
 
 
 def _slice(part: Slice) -> Mapping[str, Any]:

@@ -7,13 +7,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.domain.model import Answer, Outcome, Ranking, Step
+from app.domain.model import Answer, EmbedderChange, Outcome, Ranking, Step
+from app.domain.runs.run_inputs import RunInputs
+from app.domain.runs.run_outcomes import HistoryFacts, RunOutcome, evaluate, score
+from app.domain.runs.run_responses import responses_of
+from app.domain.runs.suite_snapshot import SuiteSnapshot
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.validation_messages import parse_document
+from app.services.catalog.run_inputs import inputs_of
 from app.services.history import run_views
 from app.services.probing import trying
 from app.services.runs import rescoring
@@ -21,13 +27,13 @@ from app.services.runs.canary_trials import try_canary
 from app.services.runs.gate import choose_targets, measure
 from app.services.runs.plans import SHARD
 from app.store.engine import Store
-from tests.support.fakes import START, FakeClock
+from tests.support.fakes import START, FakeClock, answered, failed, hits
 from tests.support.migrated_files import write_migrated
 from tests.support.world import CHECK, RETRIEVER, World, documents, page
 
 IDS = ("a", "b", "c", "d", "e")
 TEXTS = ("ash birch cedar", "elm fir", None)
-DOCUMENTS = ("file-1", "file-2", None)  # never an expected id: only a run that judges anew says that ids are documents
+DOCUMENTS = ("file-1", "file-2", None)  # never an expected id: what is re-scored does not say that ids are documents
 WHY = "the reranker timed out"
 OUTCOMES = tuple(outcome for outcome in Outcome if outcome not in {Outcome.OK, Outcome.SKIPPED})
 RUN = (
@@ -314,3 +320,72 @@ def _check_trials(world: World, case: Case, told: Mapping[str, Any]) -> None:
         assert [hit["id"] for hit in tried["hits"]] == [hit["id"] for hit in mine["ranking"]]
         if case.scorer["kind"] != "judged":  # which only judgments tell
             assert tried["top_score"] == mine["top_score"]
+
+
+# --- the evaluator alone -------------------------------------------------------------------------------------
+
+
+def _inputs(case: Case) -> RunInputs:
+    page_ = documents(case.page)
+    (suite,), (check,), (retriever,) = page_.suites, page_.checks, page_.retrievers
+    snapshot = SuiteSnapshot.unstored([one.to_domain() for one in suite.canaries or ()])
+    return inputs_of(snapshot, check, retriever.to_domain(), config_hash="")
+
+
+def _all_of(outcome: RunOutcome) -> tuple[Any, ...]:
+    arrays = (outcome.vector, outcome.canary_reasons, outcome.lasting_reasons, outcome.degraded)
+    return outcome.verdict, outcome.reasons, outcome.aggregates, *(array.tobytes() for array in arrays)
+
+
+@settings(max_examples=25)
+@given(case=cases())
+def test_evaluating_changes_nothing_it_is_given(case: Case) -> None:
+    inputs = _inputs(case)
+    responses = responses_of(inputs, list(case.answers.values()), started_at=START)
+    scores = score(inputs, responses)
+    facts = HistoryFacts(regressed=np.arange(case.size), embedder=EmbedderChange.SWAPPED, embedder_reason="swapped")
+    outcome = evaluate(inputs, responses, scores=scores)
+    assert _all_of(evaluate(inputs, responses, facts, scores)) == _all_of(evaluate(inputs, responses, facts))
+    assert (
+        _all_of(evaluate(inputs, responses, scores=scores)) == _all_of(outcome) == _all_of(evaluate(inputs, responses))
+    )
+
+
+PLAIN = Case(
+    kinds=[({"expected_chunks": ["a"]}, answered(hits("a", texts={"a": "ash"})))],
+    size=2,
+    rules=[{"kind": "canary", "canary": "c0"}],
+    scorer={"kind": "judged"},
+)
+
+
+def _evaluated(facts: HistoryFacts, case: Case = PLAIN) -> RunOutcome:
+    inputs = _inputs(case)
+    return evaluate(inputs, responses_of(inputs, list(case.answers.values()), started_at=START), facts)
+
+
+def test_a_canary_an_alarm_names_is_regressed_and_the_rule_on_it_says_so() -> None:
+    outcome = _evaluated(HistoryFacts(regressed=np.array([0])))
+    assert (outcome.verdict, outcome.degraded.tolist(), outcome.aggregates.degraded) == ("degraded", [0], 1)
+    assert outcome.reasons[0] == "canary 'c0' is degraded: regressed (critical)"
+
+
+def test_a_cause_is_a_reason_unless_another_reason_begins_with_its_detail() -> None:
+    cause = "The embedder changed since run 7: it was swapped"
+    assert _evaluated(HistoryFacts(cause=cause, cause_detail="it was swapped")).reasons[-1] == cause
+    regressed = HistoryFacts(regressed=np.array([0]), cause=cause, cause_detail="canary 'c0'")
+    assert cause not in _evaluated(regressed).reasons
+
+
+def test_a_note_is_the_last_reason_of_a_run_that_is_known_and_none_of_one_that_is_unknown() -> None:
+    noted = HistoryFacts(cause="Why", note="the check has no rules")
+    assert _evaluated(noted).reasons[-2:] == ["Why", "the check has no rules"]
+    dead = replace(PLAIN, kinds=[(PLAIN.kinds[0][0], failed(Outcome.TIMEOUT))])
+    assert (_evaluated(noted, dead).verdict, _evaluated(noted, dead).reasons[-1]) == ("unknown", "Why")
+
+
+def test_rules_without_a_history_are_named_only_where_no_detector_follows() -> None:
+    case = replace(PLAIN, rules=[{"kind": "regression"}])
+    told = "rule 'regression' says nothing: it is told from the runs before, and no detector looked at this one"
+    assert told in _evaluated(HistoryFacts(names_silent_rules=True), case).reasons
+    assert told not in _evaluated(HistoryFacts(), case).reasons

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from app.domain.detection import Members
 from app.domain.model import Canary
-from app.domain.probing.retrievers import Retriever
+from app.domain.probing.retrievers import Ask, Retriever
 from app.domain.runs.aggregate_vectors import vector_names
 from app.domain.runs.evaluation import Panel, Yardstick
 from app.domain.runs.rankings import decimals_of
@@ -58,6 +58,11 @@ class RunInputs:
     def watched(self) -> Members:
         """The canaries a detector watches."""
         return self.suite.watched
+
+    @property
+    def asks(self) -> list[Ask]:
+        """The queries of the canaries, as probes are asked them."""
+        return [Ask(position=place, query=one.query, key=one.key) for place, one in enumerate(self.canaries)]
 
     @property
     def decimals(self) -> int:

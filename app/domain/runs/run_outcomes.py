@@ -20,7 +20,7 @@ from app.domain.runs.document_ids import document_ids_remark
 from app.domain.runs.evaluation import Result, Tally, judge, judge_timings, known_reasons
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_responses import RunResponses
-from app.domain.runs.verdicts import remarks, run_verdict, too_little_measured
+from app.domain.runs.verdicts import is_unknown, remarks, run_verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +98,12 @@ def score(inputs: RunInputs, responses: RunResponses, tally: Tally | None = None
     tally.add(results)
     tally.take_over(responses.kept)
     undated = _score_moments(inputs, responses, tally) if responses.started_at is not None else 0
-    panel, failed = inputs.panel, list(responses.failures)
-    expecting = int(panel.expects.sum())
-    unknown = too_little_measured(
-        total=len(panel),
-        measured=len(panel) - len(failed),
-        expecting=expecting,
-        measured_expecting=expecting - int(panel.expects[failed].sum()),
+    expects, failed = inputs.panel.expects, list(responses.failures)
+    unknown = is_unknown(
+        total=len(expects),
+        measured=len(expects) - len(failed),
+        expecting=int(expects.sum()),
+        undefined=int((~expects).sum() - (~expects[failed]).sum()),
     )
     silent = bool(responses.too_few_scored or responses.ended_early)
     return RunScores(tally=tally, results=results, undated=undated, unknown=unknown or silent)

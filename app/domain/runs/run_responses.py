@@ -52,10 +52,7 @@ class RunResponses:
     @property
     def measured_latencies(self) -> list[float]:
         """Seconds of the probes that measured."""
-        measured = np.ones(len(self.latencies), dtype=np.bool_)
-        measured[[position for position in self.failures if position < len(measured)]] = False
-        latencies: list[float] = self.latencies[measured].astype(np.float64).tolist()
-        return latencies
+        return measured_latencies(self.latencies, self.failures.keys())
 
     def outcomes(self, total: int) -> list[Outcome]:
         """Return how the probes of so many canaries ended."""
@@ -63,6 +60,14 @@ class RunResponses:
         for position, failure in self.failures.items():
             outcomes[position] = Outcome(failure.outcome)
         return outcomes
+
+
+def measured_latencies(latencies: NDArray[np.float16], failed: Collection[int]) -> list[float]:
+    """Return the seconds of probes but for those that failed, given by position."""
+    measured = np.ones(len(latencies), dtype=np.bool_)
+    measured[[position for position in failed if position < len(measured)]] = False
+    seconds: list[float] = latencies[measured].astype(np.float64).tolist()
+    return seconds
 
 
 def missing_relevance(

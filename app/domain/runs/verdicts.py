@@ -160,7 +160,13 @@ def run_verdict(
     `too_few_scored`; else degraded when the condition of at least one rule is true on this run; else healthy. What is
     wrong with the embedder is said of unknown runs too: it may be why. `facts`: what the rules look at besides.
     """
-    unmeasured = ended_early or (_why_unknown(aggregates, facts.failure) if is_unknown(aggregates) else None)
+    unknown = is_unknown(
+        total=aggregates.total,
+        measured=aggregates.measured,
+        expecting=aggregates.expecting,
+        undefined=aggregates.undefined,
+    )
+    unmeasured = ended_early or (_why_unknown(aggregates, facts.failure) if unknown else None)
     failed = str(facts.failure) if ended_early is not None and facts.failure is not None else None
     why = [reason for reason in (unmeasured, failed, too_few_scored) if reason is not None]
     if why:
@@ -205,19 +211,12 @@ def remarks(
     ]
 
 
-def is_unknown(aggregates: Aggregates) -> bool:
-    """Whether too little was measured to say anything: under half, or of those that expect something nothing."""
-    return too_little_measured(
-        total=aggregates.total,
-        measured=aggregates.measured,
-        expecting=aggregates.expecting,
-        measured_expecting=aggregates.measured - aggregates.undefined,
-    )
+def is_unknown(*, total: int, measured: int, expecting: int, undefined: int) -> bool:
+    """Whether too little was measured to say anything: under half, or of those that expect something nothing.
 
-
-def too_little_measured(*, total: int, measured: int, expecting: int, measured_expecting: int) -> bool:
-    """Return the same of bare counts; `expecting` are the canaries that expect something."""
-    return total == 0 or 2 * measured < total or (expecting > 0 and not measured_expecting)
+    `undefined` are the measured canaries that expect nothing.
+    """
+    return total == 0 or 2 * measured < total or (expecting > 0 and measured == undefined)
 
 
 def _kept(latency: float | None) -> float | None:

@@ -21,6 +21,7 @@ from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import summarize_failures
 from app.domain.runs.drops import drop_from_json
 from app.domain.runs.evaluation import known_reasons
+from app.domain.runs.run_responses import measured_latencies
 from app.domain.runs.verdicts import NOT_CARRIED_OUT
 from app.services.aggregates import stored_aggregates
 from app.services.detection import detector_reports
@@ -245,9 +246,7 @@ def _warm_up(seen: DetectionRow, *, before: bool = False) -> WarmUp | None:
 
 
 def _latencies(latencies: NDArray[np.float16], failures: Collection[int]) -> dict[str, float | None]:
-    kept = np.ones(len(latencies), dtype=np.bool_)
-    kept[list(failures)] = False
-    return latency_summary(latencies[kept].astype(np.float64).tolist())
+    return latency_summary(measured_latencies(latencies, failures))
 
 
 def _canaries(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from app.domain.runs.drops import Column
 from app.domain.runs.measures import MEASURES_VERSION
 from app.services.catalog.run_inputs import load_yardstick
-from app.services.detection.ending_runs import EndingRun
+from app.services.detection.detectors import EndingRun
 from app.store.catalog import suites
 from app.store.engine import Connection
 from app.store.history.state_spans import SpanQuery, read_state_spans

@@ -4,7 +4,7 @@ Nothing is written. What only the moment knew is taken from what was stored: whi
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 import numpy as np
@@ -53,20 +53,12 @@ def replay_check(
         stored = {row.run_id: row for row in detectors.all_detections(connection, check.id)}
         runs = detectors.frozen_runs(connection, check.id, since=min(stored, default=0))
         runs = [run for run in runs if run.run_id in stored or not stored]
-        trail = _Trail(check_id=check.id, stored=stored, choices=detectors.list_choices(connection, check.id)[::-1])
+        trail = _Trail(stored=stored, choices=detectors.list_choices(connection, check.id)[::-1])
         for block in _blocks(runs):
-            for one in _observed(connection, check.id, block):
-                found.append(trail.follow(connection, one))
+            for inputs, observed in _sightings(connection, check.id, block):
+                found.append(trail.follow(connection, inputs, observed))
                 moved(len(found), len(runs))
     return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Observed:
-    run_id: int
-    inputs: RunInputs
-    gauge: Gauge
-    observation: Observation
 
 
 def _blocks(runs: Sequence[Frozen]) -> Iterator[list[Frozen]]:
@@ -77,19 +69,24 @@ def _blocks(runs: Sequence[Frozen]) -> Iterator[list[Frozen]]:
             yield piece[start : start + _BLOCK]
 
 
-def _observed(connection: Connection, check_id: int, runs: Sequence[Frozen]) -> Iterator[_Observed]:
-    """Read what was observed in runs that worked with the same definitions."""
-    first = runs[0]
-    inputs = load_inputs(connection, first.versions)
+def _sightings(connection: Connection, check_id: int, runs: Sequence[Frozen]) -> Iterator[tuple[RunInputs, Sighting]]:
+    """Read what was observed in runs that worked with the same definitions, whatever people chose by then."""
+    inputs = load_inputs(connection, runs[0].versions)
     gauge = Gauge.of(inputs.yardstick)
     run_ids = [run.run_id for run in runs]
     lost, quality = lost_and_quality(read_state_spans(connection, check_id, run_ids, gauge.span_query(inputs.watched)))
     for place, run_id in enumerate(run_ids):
-        yield _Observed(
-            run_id=run_id,
-            inputs=inputs,
-            gauge=gauge,
-            observation=Observation(lost=lost[place], ndcg=quality[place]),
+        yield (
+            inputs,
+            Sighting(
+                check_id=check_id,
+                run_id=run_id,
+                gauge=gauge,
+                members=inputs.watched,
+                observation=Observation(lost=lost[place], ndcg=quality[place]),
+                close=close_of(inputs.yardstick.rules),
+                choice=None,
+            ),
         )
 
 
@@ -97,27 +94,19 @@ def _observed(connection: Connection, check_id: int, runs: Sequence[Frozen]) -> 
 class _Trail:
     """Where the detector stands, and which runs it has come by."""
 
-    check_id: int
     stored: dict[int, DetectionRow]
     choices: Sequence[ChoiceRow]
     detector: Detector | None = None
     passed: list[int] = field(default_factory=list)
     eligible: list[int] = field(default_factory=list)
 
-    def follow(self, connection: Connection, one: _Observed) -> Retraced:
+    def follow(self, connection: Connection, inputs: RunInputs, observed: Sighting) -> Retraced:
         """Take in the next run."""
-        sighting = Sighting(
-            check_id=self.check_id,
-            run_id=one.run_id,
-            gauge=one.gauge,
-            members=one.inputs.watched,
-            observation=one.observation,
-            close=close_of(one.inputs.yardstick.rules),
-            choice=self._choice(one.run_id),
-        )
+        run_id = observed.run_id
+        sighting = replace(observed, choice=self._choice(run_id))
         step = advance(connection, self.detector, sighting, self._learnable)
-        reading, row = step.reading, self.stored.get(one.run_id)
-        self.passed.append(one.run_id)
+        reading, row = step.reading, self.stored.get(run_id)
+        self.passed.append(run_id)
         if reading.open or reading.change is Change.CLOSED:
             since = self.passed[-reading.since :][0]
             self.eligible = [run_id for run_id in self.eligible if run_id < since]
@@ -126,11 +115,9 @@ class _Trail:
             well = row is None or not row.body.get("alerted")
         self.detector, learned = learn_on(connection, step, sighting, self._learnable, eligible=well)
         if well:
-            self.eligible.append(one.run_id)
-        keys = [one.inputs.canaries[position].key for position in _positions(one.inputs.panel, reading)]
-        return Retraced(
-            run_id=one.run_id, reading=reading, culprits=tuple(keys), learned=learned is not None, stored=row
-        )
+            self.eligible.append(run_id)
+        keys = [inputs.canaries[position].key for position in _positions(inputs.panel, reading)]
+        return Retraced(run_id=run_id, reading=reading, culprits=tuple(keys), learned=learned is not None, stored=row)
 
     def _choice(self, run_id: int) -> ChoiceRow | None:
         """Give the choice in force for a run; where the present was accepted since the last one, begin anew."""

@@ -31,6 +31,7 @@ from app.services.detection import detector_reports, score_drift
 from app.services.detection.baseline_means import Means, means_of_runs, unpack_means
 from app.services.detection.detectors import (
     Detector,
+    EndingRun,
     Gauge,
     Learned,
     Sighting,
@@ -40,7 +41,6 @@ from app.services.detection.detectors import (
     lost_of,
     stored_learnable,
 )
-from app.services.detection.ending_runs import EndingRun
 from app.store.detection import detectors
 from app.store.detection.detectors import ChoiceRow, DetectionRow, DetectorRow
 from app.store.engine import Connection, Store, cached, to_us

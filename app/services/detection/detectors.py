@@ -30,8 +30,9 @@ from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS, learn
 from app.domain.detection.realignment import realign
 from app.domain.detection.views import Action
 from app.domain.model import Rule, RuleKind
-from app.domain.runs.evaluation import Yardstick
+from app.domain.runs.evaluation import Tally, Yardstick
 from app.domain.runs.measures import MEASURES_VERSION, Measure
+from app.domain.runs.run_inputs import RunInputs
 from app.store.detection import detectors
 from app.store.detection.detectors import ChoiceRow
 from app.store.engine import Connection
@@ -152,6 +153,20 @@ class Learned:
 
     baseline: Baseline
     run_ids: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndingRun:
+    """A run that is about to end. Positions count along its canaries."""
+
+    id: int
+    check_id: int
+    inputs: RunInputs
+    tally: Tally
+    """The scores of its canaries."""
+    ranking_ids: Sequence[int | None]
+    """The stored rankings by position; None = not measured."""
+    index_version: str | None
 
 
 Learnable = Callable[[Sighting, int, int | None, int], Sequence[int]]

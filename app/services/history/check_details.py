@@ -79,14 +79,6 @@ class CheckLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What a run asked: its `k`, and each canary by key."""
-
-    k: int
-    canaries: Mapping[str, Canary]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
     """A re-scoring by whose judgments history can be shown."""
 
@@ -107,8 +99,8 @@ class CheckDetail:
     managed_by: str
     source: str | None
     run: Mapping[str, Any] | None
-    asked: Asked | None
-    """What the newest ended run asked; None before the first, and where it could not start."""
+    k: int
+    """That of the newest ended run; of the definition before the first, and where it could not start."""
     degraded: Sequence[Mapping[str, Any]]
     """The worst degraded canaries, at most `SHOWN_CANARIES`: results with `rank_before`, `rank_now`, `diagnosis`."""
     fleet: Mapping[str, Any] | None
@@ -140,6 +132,7 @@ def one_check(store: Store, slug: str, now: datetime, *, version: str | None = N
         check = lookup.find_check(connection, slug)
         versions = [_version(one) for one in rescoring.list_all(connection, check.id, limit=_SHOWN_VERSIONS)]
         line = _line(connection, check, open_alerts(connection).get(check.id, {}), now)
+        k = _k_of(connection, check)
     run = run_views.run(store, line.newest.id) if line.newest else None
     unresolved, explanation = _unresolved(store, slug, run["id"] if run else None)
     degraded, fleet = _degraded(store, run["id"], unresolved, explanation) if run else ([], None)
@@ -149,7 +142,7 @@ def one_check(store: Store, slug: str, now: datetime, *, version: str | None = N
         managed_by=check.managed_by,
         source=check.source,
         run=run,
-        asked=asked_of(store, run["id"]) if run else None,
+        k=k,
         degraded=degraded,
         fleet=fleet,
         failed=_failed(store, run["id"]) if run and run["canaries"]["failed"] else (),
@@ -169,15 +162,18 @@ def versions_of(store: Store, run_id: str) -> list[Version]:
         return [_version(one) for one in there if one.id in mine]
 
 
-def asked_of(store: Store, run_id: str, *, version: str | None = None) -> Asked | None:
-    """Read what a run asked, with the judgments of a measures version; None where it has not started."""
+def canaries_of(store: Store, run_id: str, *, version: str | None = None) -> Mapping[str, Canary]:
+    """Return the canaries of a run by key, with the judgments of a measures version; none where it has not started."""
     with store.read() as connection:
-        row = lookup.find_run(connection, run_id)
-        if row.suite_version_id is None or row.check_version_id is None:
-            return None
-        k = definitions.version_body(connection, row.check_version_id).body["k"]
-        row, anew = score_details.in_version(connection, row, version)
-        return Asked(k=k, canaries=score_details.inputs_of_run(connection, row, anew).suite.by_key)
+        row, anew = score_details.in_version(connection, lookup.find_run(connection, run_id), version)
+        return {} if row.versions is None else score_details.inputs_of_run(connection, row, anew).suite.by_key
+
+
+def _k_of(connection: Connection, check: Definition) -> int:
+    newest = results.newest_ended(connection, check.id)
+    version = newest.check_version_id if newest is not None else None
+    body = check.body if version is None else definitions.version_body(connection, version).body
+    return int(body["k"])
 
 
 def _version(found: Rescoring) -> Version:

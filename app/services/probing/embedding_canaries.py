@@ -36,7 +36,7 @@ _DIGITS = 3  # of cosines: the arithmetic of models repeats itself no better, an
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class EmbedderFinding:
     """What a run found of its retriever's embedder."""
 
     embedder_id: int
@@ -45,7 +45,9 @@ class Watched:
     """JSON: `outcome, http_status, kind, reason, dimensions, pairs`."""
 
 
-def watch(store: Store, embed: Embed, retriever: Retriever, *, run_id: int, now: datetime) -> Watched | None:
+def check_embedder(
+    store: Store, embed: Embed, retriever: Retriever, *, run_id: int, now: datetime
+) -> EmbedderFinding | None:
     """Ask the embedder for its known texts and compare; None where the retriever has no embedder.
 
     The first answer of an embedder becomes its reference. Raises InvalidInputError for one that cannot be asked at
@@ -65,13 +67,13 @@ def watch(store: Store, embed: Embed, retriever: Retriever, *, run_id: int, now:
         if row.learned_run == run_id and found.kind is EmbedderChange.SAME:
             found = replace(found, reason=f"the embedder at {where} was learned by {len(row.vectors)} texts")
         body = _found(found)
-    return Watched(embedder_id=row.id, outcome=embedded.outcome, body=body)
+    return EmbedderFinding(embedder_id=row.id, outcome=embedded.outcome, body=body)
 
 
-def record(connection: Connection, run_id: int, watched: Watched | None) -> None:
+def record(connection: Connection, run_id: int, finding: EmbedderFinding | None) -> None:
     """Keep what a run found, inside the transaction that ends it."""
-    if watched is not None:
-        embedders.save_finding(connection, run_id, watched.embedder_id, watched.body)
+    if finding is not None:
+        embedders.save_finding(connection, run_id, finding.embedder_id, finding.body)
 
 
 def show(store: Store, slug: str) -> EmbedderView:

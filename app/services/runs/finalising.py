@@ -18,10 +18,10 @@ from app.services.alerts import transitions
 from app.services.alerts.rule_facts import detector_facts
 from app.services.detection import detector_step
 from app.services.detection.detector_step import DetectorStep, OvertakenError
-from app.services.detection.ending_runs import EndingRun
+from app.services.detection.detectors import EndingRun
 from app.services.diagnosis.returned_chunks import outdate_returned
 from app.services.probing import embedding_canaries
-from app.services.probing.embedding_canaries import Watched
+from app.services.probing.embedding_canaries import EmbedderFinding
 from app.services.runs import run_causes
 from app.services.runs.plans import Plan
 from app.services.runs.staging import Gathered, gather
@@ -63,7 +63,7 @@ def finalise(
     store: Store,
     plan: Plan,
     answered: Mapping[int, ShardBody],
-    embedder: Watched | None,
+    embedder: EmbedderFinding | None,
     owner: str,
     clock: Callable[[], datetime],
     *,
@@ -84,7 +84,7 @@ def _end(
     plan: Plan,
     gathered: Gathered,
     scores: RunScores,
-    embedder: Watched | None,
+    embedder: EmbedderFinding | None,
     owner: str,
     clock: Callable[[], datetime],
     *,
@@ -227,7 +227,7 @@ def _run_detector(store: Store, plan: Plan, gathered: Gathered, scores: RunScore
     return detector_step.run_detector(store, run)
 
 
-def _facts(detection: DetectorStep | None, embedder: Watched | None) -> HistoryFacts:
+def _facts(detection: DetectorStep | None, embedder: EmbedderFinding | None) -> HistoryFacts:
     change, reason = embedder_finding(embedder.body if embedder is not None else None)
     return HistoryFacts(
         of_rules=detector_facts(detection.row if detection is not None else None),

@@ -19,7 +19,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.domain.history.run_views import ReportDocument, ResultView
 from app.domain.model import Answer, RunStatus, Trigger
 from app.domain.probing.circuit_breaker import Breaker
-from app.domain.probing.retrievers import Ask, Asking, Probe
+from app.domain.probing.retrievers import Asking, Probe
 from app.domain.runs.drops import drops
 from app.domain.runs.evaluation import unpack_reasons
 from app.domain.runs.measures import MEASURES_VERSION
@@ -209,9 +209,7 @@ def _ask(
 ) -> tuple[list[Answer], str | None, bool]:
     """Return the answers by position, why the circuit breaker ended the run if it did, and whether all were asked."""
     asking = Asking(retriever=inputs.retriever, k=inputs.yardstick.fetch_k, run_id=run_id)
-    asks = [
-        Ask(position=position, query=canary.query, key=canary.key) for position, canary in enumerate(inputs.canaries)
-    ]
+    asks = inputs.asks
     breaker = Breaker(limit=asking.retriever.breaker)
     known: dict[int, Answer] = {}
     with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()

@@ -36,7 +36,7 @@ _PAGE = 2_000
 _BLOCK = 1_000
 _MOST_RANKINGS = 4_000
 _KEPT_RESULTS = 50_000
-_KEPT_SHEETS = 8
+_KEPT_TABLES = 8
 _LOST: Final = Failure(outcome=str(Outcome.SKIPPED))
 """Of a canary whose ranking is not there any more."""
 
@@ -69,7 +69,7 @@ class Batch:
 
 
 @dataclass(kw_only=True)
-class _Sheet:
+class _ScoreTable:
     """The results of runs that asked and were judged alike, kept up to date while walking through them."""
 
     inputs: RunInputs
@@ -87,7 +87,7 @@ class _Sheet:
 class Sweep:
     """Judges the runs of a check in the order they ran, by the judgments of a re-scoring.
 
-    What it remembers is bounded: the ranking each canary has, results of recent rankings, and sheets of recent suites.
+    What it keeps is bounded: the ranking each canary has, results of recent rankings, score tables of recent suites.
     """
 
     def __init__(self, store: Store, asked: Rescoring, *, batch_rows: int = BATCH_ROWS) -> None:
@@ -98,8 +98,8 @@ class Sweep:
         self.size = max(1, min(_MOST_RUNS, batch_rows // max(1, canaries)))
         """How many runs to judge at once."""
         self._walk = Walk(store, asked.check_id, page=min(_PAGE, batch_rows))
-        self._sheets: OrderedDict[RunVersions, _Sheet] = OrderedDict()
-        self._sheet: _Sheet | None = None
+        self._tables: OrderedDict[RunVersions, _ScoreTable] = OrderedDict()
+        self._table: _ScoreTable | None = None
         self._judged: OrderedDict[tuple[int, int, int], _Judged] = OrderedDict()
         self._rankings: dict[int, Ranking] = {}
         self._scores: dict[int, list[tuple[int, int, bytes, bytes]]] = {}
@@ -115,23 +115,23 @@ class Sweep:
         for run in runs:
             changed = self._walk.to(run.id)
             try:
-                sheet = self._sheet_of(run)
+                table = self._table_of(run)
             except (UnusableDefinitionError, UnusableSuiteError):  # of documents this release refuses
-                self._sheet = None
+                self._table = None
                 continue
-            sheet.pending |= changed if sheet is self._sheet else sheet.inputs.suite.positions.keys()
-            self._sheet = sheet
-            found.append((self._judged_run(sheet, run), run.finished_at))
+            table.pending |= changed if table is self._table else table.inputs.suite.positions.keys()
+            self._table = table
+            found.append((self._judged_run(table, run), run.finished_at))
         scores = [Scores(layout_id=layout, rows=rows) for layout, rows in self._scores.items()]
         return Batch(runs=found, scores=scores, left_out=len(runs) - len(found))
 
-    def _judged_run(self, sheet: _Sheet, run: LeftRun) -> RescoredRun:
+    def _judged_run(self, table: _ScoreTable, run: LeftRun) -> RescoredRun:
         failures = run.failed
-        self._fill(sheet, failures)
-        responses = _responses(sheet, run, failures)
+        self._fill(table, failures)
+        responses = _responses(table, run, failures)
         change, reason = embedder_finding(run.embedder)
         facts = HistoryFacts(embedder=change, embedder_reason=reason, names_silent_rules=True)
-        outcome = evaluate(sheet.inputs, responses, facts, score(sheet.inputs, responses, sheet.tally))
+        outcome = evaluate(table.inputs, responses, facts, score(table.inputs, responses, table.tally))
         aggregates, degraded = outcome.aggregates, outcome.degraded
         return RescoredRun(
             run_id=run.id,
@@ -145,54 +145,54 @@ class Sweep:
             degraded_positions=degraded.astype("<u4").tobytes() or None,
             degraded_reasons=outcome.canary_reasons[degraded].astype("<u2").tobytes() or None,
             aggregates=outcome.vector.tobytes(),
-            layout_id=sheet.vector_layout_id,
-            scores_layout_id=sheet.layout_id,
+            layout_id=table.vector_layout_id,
+            scores_layout_id=table.layout_id,
         )
 
-    def _fill(self, sheet: _Sheet, failures: Mapping[int, Failure]) -> None:
+    def _fill(self, table: _ScoreTable, failures: Mapping[int, Failure]) -> None:
         """Bring the results of a run's canaries up to date with the rankings they have now.
 
         Where a probe failed, what the canary has is older, perhaps of another retriever, and not judged by this one.
         """
         changed: dict[int, int] = {}
         waiting: set[int] = set()
-        positions = sheet.inputs.suite.positions
-        for canary_id in sheet.pending:
+        positions = table.inputs.suite.positions
+        for canary_id in table.pending:
             position, ranking_id = positions.get(canary_id), self._walk.ranking_of(canary_id)
-            if position is None or ranking_id is None or sheet.ranking_ids.get(position) == ranking_id:
+            if position is None or ranking_id is None or table.ranking_ids.get(position) == ranking_id:
                 continue
             if position in failures:
                 waiting.add(canary_id)
             else:
                 changed[position] = ranking_id
-        sheet.pending = waiting
+        table.pending = waiting
         if not changed:
             return
         places = sorted(changed)
         for start in range(0, len(places), _BLOCK):
-            self._judge(sheet, {place: changed[place] for place in places[start : start + _BLOCK]})
+            self._judge(table, {place: changed[place] for place in places[start : start + _BLOCK]})
 
-    def _judge(self, sheet: _Sheet, changed: Mapping[int, int]) -> None:
+    def _judge(self, table: _ScoreTable, changed: Mapping[int, int]) -> None:
         """Put the results of these rankings, by position, into the tally; those not judged before are judged."""
-        unknown = {place: one for place, one in changed.items() if self._key(sheet, place, one) not in self._judged}
-        aged = {place for place in changed if sheet.inputs.canaries[place].max_age_seconds is not None}
+        unknown = {place: one for place, one in changed.items() if self._key(table, place, one) not in self._judged}
+        aged = {place for place in changed if table.inputs.canaries[place].max_age_seconds is not None}
         self._read_rankings({changed[place] for place in unknown.keys() | aged})
         found = judge(
-            sheet.inputs.yardstick, sheet.inputs.panel, {place: self._rankings[one] for place, one in unknown.items()}
+            table.inputs.yardstick, table.inputs.panel, {place: self._rankings[one] for place, one in unknown.items()}
         )
-        rows = self._scores.setdefault(sheet.layout_id, [])
+        rows = self._scores.setdefault(table.layout_id, [])
         for place, result in found.items():
             vector, reasons = result.vector.tobytes(), pack_reasons(result.reasons)
-            self._judged[self._key(sheet, place, changed[place])] = _Judged(vector, result.top_score, reasons)
-            rows.append((changed[place], sheet.inputs.version_ids[place], result.match.to_bytes(), vector))
-        sheet.tally.take_over({place: self._judged[self._key(sheet, place, one)] for place, one in changed.items()})
-        sheet.aged.update((place, self._rankings[changed[place]]) for place in aged)
-        sheet.ranking_ids.update(changed)
+            self._judged[self._key(table, place, changed[place])] = _Judged(vector, result.top_score, reasons)
+            rows.append((changed[place], table.inputs.version_ids[place], result.match.to_bytes(), vector))
+        table.tally.take_over({place: self._judged[self._key(table, place, one)] for place, one in changed.items()})
+        table.aged.update((place, self._rankings[changed[place]]) for place in aged)
+        table.ranking_ids.update(changed)
         while len(self._judged) > _KEPT_RESULTS:
             self._judged.popitem(last=False)
 
-    def _key(self, sheet: _Sheet, place: int, ranking_id: int) -> tuple[int, int, int]:
-        return ranking_id, sheet.inputs.version_ids[place], sheet.layout_id
+    def _key(self, table: _ScoreTable, place: int, ranking_id: int) -> tuple[int, int, int]:
+        return ranking_id, table.inputs.version_ids[place], table.layout_id
 
     def _read_rankings(self, ranking_ids: Collection[int]) -> None:
         """Have these rankings at hand."""
@@ -203,16 +203,16 @@ class Sweep:
             with self._store.read() as connection:
                 self._rankings |= recording.load_rankings(connection, unread)
 
-    def _sheet_of(self, run: LeftRun) -> _Sheet:
-        """Return the sheet of a run. Raises UnusableDefinitionError and UnusableSuiteError."""
-        sheet = self._sheets.get(run.versions)
-        if sheet is None:
-            sheet = self._sheets[run.versions] = self._new_sheet(run.versions)
-            while len(self._sheets) > _KEPT_SHEETS:
-                self._sheets.popitem(last=False)
-        return sheet
+    def _table_of(self, run: LeftRun) -> _ScoreTable:
+        """Return the table of a run. Raises UnusableDefinitionError and UnusableSuiteError."""
+        table = self._tables.get(run.versions)
+        if table is None:
+            table = self._tables[run.versions] = self._new_table(run.versions)
+            while len(self._tables) > _KEPT_TABLES:
+                self._tables.popitem(last=False)
+        return table
 
-    def _new_sheet(self, versions: RunVersions) -> _Sheet:
+    def _new_table(self, versions: RunVersions) -> _ScoreTable:
         with self._store.read() as connection:
             inputs = load_inputs(connection, versions, judged_by=self._rescoring.suite_version_id)
             inputs.suite.prepare()
@@ -220,7 +220,7 @@ class Sweep:
         with self._store.write() as connection:
             layout_id = recording.layout_id(connection, measures, MEASURES_VERSION, str(inputs.yardstick))
             vector_layout_id = recording.layout_id(connection, inputs.vector_names, MEASURES_VERSION, "")
-        return _Sheet(
+        return _ScoreTable(
             inputs=inputs,
             layout_id=layout_id,
             vector_layout_id=vector_layout_id,
@@ -228,12 +228,12 @@ class Sweep:
         )
 
 
-def _responses(sheet: _Sheet, run: LeftRun, failures: Mapping[int, Failure]) -> RunResponses:
+def _responses(table: _ScoreTable, run: LeftRun, failures: Mapping[int, Failure]) -> RunResponses:
     """Return what came of asking in a run; what no judgment changes is as it was said then."""
-    lost = [place for place in range(len(sheet.inputs.canaries)) if place not in sheet.ranking_ids]
+    lost = [place for place in range(len(table.inputs.canaries)) if place not in table.ranking_ids]
     return RunResponses(
         started_at=from_us(run.started_at),
-        aged=sheet.aged,
+        aged=table.aged,
         latencies=np.frombuffer(run.latencies, dtype=np.float16),
         failures={**dict.fromkeys(lost, _LOST), **failures},
         unscored=run.unscored_at,

@@ -12,9 +12,9 @@ from functools import partial
 from app.domain.errors import ConfigurationError, InvalidInputError
 from app.domain.model import Answer
 from app.domain.probing.embeddings import Embed
-from app.domain.probing.retrievers import Ask, Asking, Probe
+from app.domain.probing.retrievers import Asking, Probe
 from app.services.probing import embedding_canaries
-from app.services.probing.embedding_canaries import Watched
+from app.services.probing.embedding_canaries import EmbedderFinding
 from app.services.runs.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
 from app.services.runs.finalising import fail, finalise
 from app.services.runs.plans import SHARD, NotExecutableError, Plan, Planner
@@ -53,18 +53,18 @@ def execute(
         return fail(store, claimed, owner, str(error), clock)
     answered = _answered_before(store, plan)
     try:
-        watched = _watch_embedder(store, embed, plan, now=clock())
+        embedder = _check_embedder(store, embed, plan, now=clock())
         if not _ask(store, plan, probe, answered, owner=owner, clock=clock, stopping=stopping):
             return None
     except InvalidInputError as error:
         return fail(store, claimed, owner, str(error), clock)
-    return finalise(store, plan, answered, watched, owner, clock, hold=hold)
+    return finalise(store, plan, answered, embedder, owner, clock, hold=hold)
 
 
-def _watch_embedder(store: Store, embed: Embed | None, plan: Plan, *, now: datetime) -> Watched | None:
+def _check_embedder(store: Store, embed: Embed | None, plan: Plan, *, now: datetime) -> EmbedderFinding | None:
     if embed is None:
         return None
-    return embedding_canaries.watch(store, embed, plan.inputs.retriever, run_id=plan.run.id, now=now)
+    return embedding_canaries.check_embedder(store, embed, plan.inputs.retriever, run_id=plan.run.id, now=now)
 
 
 def _ask(
@@ -164,11 +164,7 @@ def _batches(
 
     Ends early when stopping, which leaves out what is not full, and when the breaker opens, which does not.
     """
-    asks = [
-        Ask(position=position, query=canary.query, key=canary.key)
-        for position, canary in enumerate(plan.inputs.canaries)
-        if position // SHARD not in answered
-    ]
+    asks = [ask for ask in plan.inputs.asks if ask.position // SHARD not in answered]
     if not asks:
         return
     left = len(asks)

@@ -44,7 +44,7 @@ def show_check(request: Request, store: StoreDep, slug: str, version: Version = 
     """Show a check: its verdict with reasons, its measures over time, what is degraded and why."""
     now = datetime.now(UTC)
     detail = check_details.one_check(store, slug, now, version=version or None)
-    run, k = detail.run, detail.asked.k if detail.asked else detail.definition["k"]
+    run, k = detail.run, detail.k
     rules = rules_in_force(CheckDocument.model_validate(detail.definition).rules)
     return render(
         request,

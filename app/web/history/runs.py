@@ -76,7 +76,7 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
         "history/run.html",
         run=run,
         results=found,
-        asked=check_details.asked_of(store, run_id, version=version or None),
+        canaries=check_details.canaries_of(store, run_id, version=version or None),
         versions=check_details.versions_of(store, run_id),
         counterparts=counterparts(store, run_id) if run["finished_at"] else None,
         chosen=version,
