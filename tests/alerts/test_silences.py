@@ -703,8 +703,7 @@ def test_a_dead_letter_that_later_news_has_overtaken_stays_dead(world: World) ->
 
 def _why(world: World, rule: str = "threshold-coverage") -> dict[str, Any]:
     told = rule_explanations.explain(world.store, CHECK, now=world.clock())
-    found: dict[str, Any] = next(one for one in told["rules"] if one["rule"] == rule)
-    return found
+    return next({**one} for one in told["rules"] if one["rule"] == rule)
 
 
 def test_why_a_rule_does_not_alert_is_told_from_rows(world: World) -> None:

@@ -14,6 +14,7 @@ from app.services.diagnosis.diagnoses import OnDemand
 from app.services.history import canary_views, retention
 from app.store.engine import Store
 from tests.support.library import API, TEXTS, Diagnosed, shelf
+from tests.support.present import present
 from tests.support.watched import LEARNED, REGRESSION, regressed
 
 GONE = "The expected chunk is gone from the index: asked for its own text, the retriever does not bring it"
@@ -151,7 +152,10 @@ def test_an_alert_tells_over_the_api_who_fell_and_why(sqlite_store: Store) -> No
     (listed,) = setting.world.alerts()
     alert = alert_views.alert(sqlite_store, int(listed["id"]))
     (opened,) = alert["transitions"]
-    assert (alert["since"]["run_id"], opened["fleet"]["headline"]) == (str(bad.id), "1 of 6 (refunds): 1 missing")
+    assert (present(alert["since"])["run_id"], present(opened["fleet"])["headline"]) == (
+        str(bad.id),
+        "1 of 6 (refunds): 1 missing",
+    )
     (named,) = opened["evidence"]["canaries"]
     assert (named["key"], named["cause"], named["cause_reason"]) == ("refunds", "missing", GONE)
 

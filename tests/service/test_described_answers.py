@@ -14,22 +14,13 @@ from tests.support.described_answers import Description, closed, description
 
 UNDESCRIBED: frozenset[str] = frozenset(
     {
-        "GET /v1/alerts",
-        "GET /v1/alerts/{alert_id}",
-        "POST /v1/alerts/{alert_id}/acknowledge",
         "GET /v1/checks",
         "GET /v1/checks/{slug}",
         "PUT /v1/checks/{slug}",
-        "GET /v1/checks/{slug}/alerting",
-        "GET /v1/deliveries",
-        "GET /v1/deliveries/{delivery_id}",
-        "POST /v1/deliveries/{delivery_id}/replay",
         "GET /v1/export",
         "GET /v1/hooks",
         "GET /v1/hooks/{slug}",
         "PUT /v1/hooks/{slug}",
-        "POST /v1/hooks/{slug}/replay",
-        "POST /v1/hooks/{slug}/test",
         "POST /v1/import",
         "GET /v1/retrievers",
         "GET /v1/retrievers/{slug}",

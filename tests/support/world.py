@@ -189,12 +189,12 @@ class World:
     def alerts(self, **filters: Any) -> list[dict[str, Any]]:
         """List alerts, oldest first."""
         wanted = {"check": None, "state": None, "before": None, "limit": 100, **filters}
-        return alert_views.list_alerts(self.store, **wanted)[::-1]
+        return [{**one} for one in alert_views.list_alerts(self.store, **wanted)[::-1]]
 
     def deliveries(self, **filters: Any) -> list[dict[str, Any]]:
         """List deliveries, oldest first."""
         wanted = {"hook": None, "state": None, "before": None, "limit": 100, **filters}
-        return alert_views.list_deliveries(self.store, **wanted)[::-1]
+        return [{**one} for one in alert_views.list_deliveries(self.store, **wanted)[::-1]]
 
     def count(self, *names: str) -> dict[str, int]:
         """Count the rows of these tables, or of all."""

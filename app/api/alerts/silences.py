@@ -10,6 +10,8 @@ from app.api.bodies import Content, OptionalContent
 from app.api.catalog.definitions import After, Limit, definition_shape, describes, named, wake
 from app.api.deps import StoreDep, VaultDep, known_parameters
 from app.api.schemas import AcknowledgeRequest, page
+from app.domain.alerts.views import CheckAlerting
+from app.domain.delivery.views import AlertDetail, HookReplay
 from app.formats.alerts.silence_documents import SilenceDocument
 from app.formats.history import shapes
 from app.formats.validation_messages import parse_document
@@ -61,7 +63,7 @@ def delete_silence(store: StoreDep, request: Request, slug: str) -> None:
 
 
 @router.post("/alerts/{alert_id}/acknowledge", openapi_extra=describes(AcknowledgeRequest, required=False))
-def acknowledge_alert(store: StoreDep, request: Request, alert_id: str, body: OptionalContent) -> dict[str, Any]:
+def acknowledge_alert(store: StoreDep, request: Request, alert_id: str, body: OptionalContent) -> AlertDetail:
     """Say that somebody has seen an open alert: no more reminders, unless it gets worse."""
     request_body = parse_document(AcknowledgeRequest, {} if body is None else body)
     number = shapes.id_number(alert_id, "alert")
@@ -70,17 +72,17 @@ def acknowledge_alert(store: StoreDep, request: Request, alert_id: str, body: Op
 
 
 @router.get("/checks/{slug}/alerting")
-def get_alerting(store: StoreDep, slug: str) -> dict[str, Any]:
+def get_alerting(store: StoreDep, slug: str) -> CheckAlerting:
     """Say of every rule of a check why it alerts or not: what it sees, what is next, and what keeps news back."""
     return rule_explanations.explain(store, slug, now=_now())
 
 
 @router.post("/hooks/{slug}/replay", status_code=202)
-def replay_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
+def replay_hook(store: StoreDep, request: Request, slug: str) -> HookReplay:
     """Put all dead deliveries of a hook back into the outbox, but for those that later news has overtaken."""
     done = dead_letters.replay_all(store, slug, now=_now())
     wake(request)
-    return {"hook": slug, "replayed": done.replayed, "overtaken": done.overtaken}
+    return HookReplay(hook=slug, replayed=done.replayed, overtaken=done.overtaken)
 
 
 def _shown(store: Store, slug: str) -> dict[str, Any]:

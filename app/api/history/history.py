@@ -1,7 +1,7 @@
 """What happened: runs, results, series, alerts and deliveries; and the requests that make something happen."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -13,7 +13,9 @@ from app.api.bodies import OptionalContent
 from app.api.catalog.definitions import Limit, describes, wake
 from app.api.deps import StoreDep, known_parameters, needs
 from app.api.runs.endings import endings_of
-from app.api.schemas import LARGEST_ID, Before, Page, RunRequest, Version, page
+from app.api.schemas import LARGEST_ID, Before, Page, RunRequest, Version
+from app.domain.alerts.views import AlertView
+from app.domain.delivery.views import AlertDetail, DeliveryView
 from app.domain.detection.views import EvidenceSeries
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.history.run_views import ReportView, ResultView, RunView
@@ -208,23 +210,23 @@ def list_alerts(
     incident_id: Annotated[int | None, Query(ge=1, le=LARGEST_ID)] = None,
     before: Before = None,
     limit: Limit = 50,
-) -> dict[str, Any]:
+) -> Page[AlertView]:
     """List alerts with their transitions, newest first."""
     found = alert_views.list_alerts(
         store, check=check, state=state, incident_id=incident_id, before=before, limit=limit + 1
     )
-    return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
+    return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
 
 
 @router.get("/alerts/{alert_id}")
-def get_alert(store: StoreDep, alert_id: str) -> dict[str, Any]:
+def get_alert(store: StoreDep, alert_id: str) -> AlertDetail:
     """Show an alert: what was seen, what changed and why."""
     return alert_views.alert(store, shapes.id_number(alert_id, "alert"))
 
 
 @router.post("/hooks/{slug}/test", status_code=202)
 @needs(Scope.ADMIN)
-def test_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
+def test_hook(store: StoreDep, request: Request, slug: str) -> DeliveryView:
     """Send a test message through the path every alert takes; the delivery tells what became of it."""
     delivery_id = deliveries.send_test(store, slug, now=datetime.now(UTC))
     wake(request)
@@ -238,20 +240,20 @@ def list_deliveries(
     state: Literal["pending", "delivered", "dead", "cancelled"] | None = None,
     before: Before = None,
     limit: Limit = 50,
-) -> dict[str, Any]:
+) -> Page[DeliveryView]:
     """List deliveries with their attempts, newest first."""
     found = alert_views.list_deliveries(store, hook=hook, state=state, before=before, limit=limit + 1)
-    return page(found[:limit], found[limit - 1]["id"] if len(found) > limit else None)
+    return Page(items=found[:limit], next=found[limit - 1]["id"] if len(found) > limit else None)
 
 
 @router.get("/deliveries/{delivery_id}")
-def get_delivery(store: StoreDep, delivery_id: str) -> dict[str, Any]:
+def get_delivery(store: StoreDep, delivery_id: str) -> DeliveryView:
     """Show a delivery with its attempts."""
     return alert_views.delivery(store, shapes.id_number(delivery_id, "delivery"))
 
 
 @router.post("/deliveries/{delivery_id}/replay", status_code=202)
-def replay_delivery(store: StoreDep, request: Request, delivery_id: str) -> dict[str, Any]:
+def replay_delivery(store: StoreDep, request: Request, delivery_id: str) -> DeliveryView:
     """Put a dead delivery back into the outbox."""
     number = shapes.id_number(delivery_id, "delivery")
     deliveries.replay(store, number, now=datetime.now(UTC))

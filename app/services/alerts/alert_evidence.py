@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from app.domain.alerts.canary_changes import ChangedCanaries
+from app.domain.alerts.views import FleetView, SinceView
 from app.domain.catalog.canary_groups import Group
 from app.domain.counts import counted
 from app.domain.diagnosis.common_causes import Fleet, Member, fleet
@@ -71,7 +72,7 @@ class Explanation:
         }
 
     @property
-    def told(self) -> dict[str, Any]:
+    def told(self) -> FleetView:
         """Say it as JSON, without the single canaries."""
         fleet, group = self.fleet, self.fleet.group
         return {
@@ -259,7 +260,7 @@ class Since:
         return f"{text}, {when} index version {self.index_version_before} -> {self.index_version}"
 
     @property
-    def told(self) -> dict[str, Any]:
+    def told(self) -> SinceView:
         """Say it as JSON."""
         return {
             "run_id": str(self.run_id),

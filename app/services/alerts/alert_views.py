@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from app.domain.alerts.alert_state import OPEN
+from app.domain.alerts.alert_state import OPEN, AlertState, TransitionType
 from app.domain.alerts.incidents import TRIGGERS
+from app.domain.alerts.views import AlertFields, AlertView, ExplainedTransition, TransitionView
+from app.domain.delivery.views import AlertDetail, DeliveryView
 from app.domain.errors import NotFoundError
+from app.domain.model import DeliveryState, RuleKind, Severity
 from app.formats.history import shapes
 from app.services.alerts.alert_evidence import Explanation, explain_all, since
 from app.store.alerts import alerts
@@ -47,13 +50,13 @@ def list_alerts(
     before: int | None,
     limit: int,
     incident_id: int | None = None,
-) -> list[dict[str, Any]]:
+) -> list[AlertView]:
     """List alerts, newest first. Raises NotFoundError for a check that never was."""
     asked = AlertQuestion(check=check, states=(state,) if state else (), incident_id=incident_id)
     return find_alerts(store, asked, before=before, limit=limit)
 
 
-def find_alerts(store: Store, asked: AlertQuestion, *, before: int | None, limit: int) -> list[dict[str, Any]]:
+def find_alerts(store: Store, asked: AlertQuestion, *, before: int | None, limit: int) -> list[AlertView]:
     """List the alerts asked for, newest first. Raises NotFoundError for a check that never was."""
     with store.read() as connection:
         found = find_rows(connection, asked, before=before, limit=limit)
@@ -96,7 +99,7 @@ def count_unresolved(store: Store, *, check: str | None = None) -> dict[str, int
     return counts
 
 
-def alert(store: Store, alert_id: int) -> dict[str, Any]:
+def alert(store: Store, alert_id: int) -> AlertDetail:
     """Read an alert with its transitions, and the deliveries of its incident."""
     with store.read() as connection:
         row = alerts.find_alert(connection, alert_id)
@@ -113,16 +116,19 @@ def alert(store: Store, alert_id: int) -> dict[str, Any]:
         found = explain_all(connection, [(run_id, row.first_run) for run_id in asked])
         known: dict[int | None, Explanation | None] = dict(zip(asked, found, strict=True))
         fell = [known.get(one.run_id) if _is_bad(one) else None for one in changes]
-    shape = {**alert_shape(row, changes), "since": None if began is None else began.told}
-    shape["transitions"] = [_explained(one, why) for one, why in zip(shape["transitions"], fell, strict=True)]
-    return {**shape, "deliveries": [_delivery(one, attempts[one.id], behind.get(one.id)) for one in told]}
+    return {
+        **_fields(row),
+        "transitions": [_explained(_transition(one), why) for one, why in zip(changes, fell, strict=True)],
+        "since": None if began is None else began.told,
+        "deliveries": [_delivery(one, attempts[one.id], behind.get(one.id)) for one in told],
+    }
 
 
 def _is_bad(change: TransitionRow) -> bool:
     return change.type in TRIGGERS
 
 
-def _explained(change: Mapping[str, Any], why: Explanation | None) -> dict[str, Any]:
+def _explained(change: TransitionView, why: Explanation | None) -> ExplainedTransition:
     """Add to a transition what its canaries have in common, and why each fell."""
     found = change["evidence"]
     if why is not None and "canaries" in found:
@@ -138,7 +144,7 @@ def list_deliveries(
     before: int | None,
     limit: int,
     alert_id: int | None = None,
-) -> list[dict[str, Any]]:
+) -> list[DeliveryView]:
     """List deliveries, newest first. Raises NotFoundError for a hook that never was."""
     with store.read() as connection:
         hook_id = _definition_id(connection, "hook", hook)
@@ -150,7 +156,7 @@ def list_deliveries(
     return [_delivery(row, attempts[row.id], behind.get(row.id)) for row in found]
 
 
-def delivery(store: Store, delivery_id: int) -> dict[str, Any]:
+def delivery(store: Store, delivery_id: int) -> DeliveryView:
     """Read a delivery with its attempts."""
     with store.read() as connection:
         row = outbox.find_delivery(connection, delivery_id)
@@ -160,7 +166,7 @@ def delivery(store: Store, delivery_id: int) -> dict[str, Any]:
         return _delivery(row, outbox.list_attempts(connection, [delivery_id])[delivery_id], behind.get(delivery_id))
 
 
-def deliveries_by_id(connection: Connection, delivery_ids: Sequence[int]) -> dict[int | None, dict[str, Any]]:
+def deliveries_by_id(connection: Connection, delivery_ids: Sequence[int]) -> dict[int | None, DeliveryView]:
     """Read deliveries with their attempts, by id."""
     rows = [row for one in delivery_ids if (row := outbox.find_delivery(connection, one)) is not None]
     attempts = outbox.list_attempts(connection, [row.id for row in rows])
@@ -168,16 +174,20 @@ def deliveries_by_id(connection: Connection, delivery_ids: Sequence[int]) -> dic
     return {row.id: _delivery(row, attempts[row.id], behind.get(row.id)) for row in rows}
 
 
-def alert_shape(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, Any]:
+def alert_shape(row: AlertRow, changes: Sequence[TransitionRow]) -> AlertView:
     """Shape an alert with its transitions."""
+    return {**_fields(row), "transitions": [_transition(change) for change in changes]}
+
+
+def _fields(row: AlertRow) -> AlertFields:
     return {
         "id": str(row.id),
         "check": row.check,
         "rule": row.rule_key,
-        "kind": row.kind,
+        "kind": RuleKind(row.kind),
         "scope": row.scope,
-        "severity": row.severity,
-        "state": row.state,
+        "severity": Severity(row.severity),
+        "state": AlertState(row.state),
         "opened_at": shapes.time_text(row.opened_at),
         "resolved_at": shapes.time_text(row.resolved_at),
         "acknowledged_at": shapes.time_text(row.acknowledged_at),
@@ -187,19 +197,19 @@ def alert_shape(row: AlertRow, changes: Sequence[TransitionRow]) -> dict[str, An
         "since_run": str(row.first_run) if row.first_run is not None else None,
         "incident_id": str(row.incident_id) if row.incident_id is not None else None,
         "dedupe_key": row.dedupe_key,
-        "transitions": [
-            {
-                "at": shapes.time_text(change.at),
-                "type": change.type,
-                "severity": change.severity,
-                "reason": change.reason,
-                "run_id": str(change.run_id) if change.run_id is not None else None,
-                "suppressed": change.suppressed,
-                "silence": change.silence,
-                "evidence": evidence(change.evidence),
-            }
-            for change in changes
-        ],
+    }
+
+
+def _transition(change: TransitionRow) -> TransitionView:
+    return {
+        "at": shapes.time_text(change.at),
+        "type": TransitionType(change.type),
+        "severity": Severity(change.severity),
+        "reason": change.reason,
+        "run_id": str(change.run_id) if change.run_id is not None else None,
+        "suppressed": change.suppressed,
+        "silence": change.silence,
+        "evidence": evidence(change.evidence),
     }
 
 
@@ -223,14 +233,14 @@ def _on_the_wire(name: str, value: Any) -> Any:
     return shapes.time_text(datetime.fromisoformat(value)) if name in _TIMES and value is not None else value
 
 
-def _delivery(row: DeliveryRow, attempts: Sequence[AttemptRow], behind: int | None) -> dict[str, Any]:
+def _delivery(row: DeliveryRow, attempts: Sequence[AttemptRow], behind: int | None) -> DeliveryView:
     return {
         "id": str(row.id),
         "hook": row.hook,
         "alert_id": str(row.alert_id) if row.alert_id is not None else None,
         "incident_id": str(row.incident_id) if row.incident_id is not None else None,
         "type": row.type,
-        "state": row.state,
+        "state": DeliveryState(row.state),
         "reason": row.reason,
         "created_at": shapes.time_text(row.created_at),
         "next_attempt_at": shapes.time_text(row.next_attempt_at) if row.state == "pending" else None,

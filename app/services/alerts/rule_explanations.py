@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Final
 
 from app.domain.alerts.alert_state import (
     OPEN,
@@ -18,7 +18,8 @@ from app.domain.alerts.alert_state import (
 from app.domain.alerts.incidents import Suppression
 from app.domain.alerts.outlook import outlook
 from app.domain.alerts.silences import Silence, active_until, matches, next_change
-from app.domain.model import Rule, RuleKind, Severity
+from app.domain.alerts.views import CheckAlerting, HookState, RuleExplanation, RuleNews, RuleOutlook, RuleState
+from app.domain.model import Rule, RuleKind, Severity, Verdict
 from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.catalog.documents import CheckDocument
 from app.formats.history import shapes
@@ -33,11 +34,11 @@ from app.store.catalog import definitions
 from app.store.catalog.definitions import Definition
 from app.store.engine import Connection, Store, from_us
 
-UNKNOWN = "unknown"
+UNKNOWN: Final = "unknown"
 """The state of a rule without an alert that has seen no run that says anything about it."""
 
 
-def explain(store: Store, slug: str, *, now: datetime) -> dict[str, Any]:
+def explain(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
     """Say of every rule in force of a check why its alert is where it is. Raises NotFoundError."""
     with store.read() as connection:
         check = require(definitions.find_definition(connection, "check", slug), f"check '{slug}'")
@@ -49,7 +50,7 @@ def explain(store: Store, slug: str, *, now: datetime) -> dict[str, Any]:
         context = notifications.load_context(connection, check, in_progress, now=now, hold=False)
         opened_by = alerts.opening_runs(connection, list(in_progress))
         silences = silencing.in_force(connection)
-        explained = []
+        explained: list[RuleExplanation] = []
         for rule in rules:
             row = rows.get(rule.key)
             alert = as_open(row, opened_by.get(row.id)) if row is not None else None
@@ -57,13 +58,20 @@ def explain(store: Store, slug: str, *, now: datetime) -> dict[str, Any]:
             overdue = _expected(connection, check, now) if rule.kind is RuleKind.NO_DATA else None
             decision = _decided(rule, window, overdue, alert, now)
             known_of = overdue.ever if overdue is not None else any(one.condition.measured for one in window)
-            shape = {**_rule(rule, decision, row, seen=known_of), **_next(rule, window, alert, overdue)}
-            explained.append({**shape, **_told(rule, check, row, context, silences, decision, now)})
+            explained.append(
+                {
+                    **_rule(rule, decision, row, seen=known_of),
+                    **_next(rule, window, alert, overdue),
+                    **_told(rule, check, row, context, silences, decision, now),
+                }
+            )
         return {
             "check": slug,
             "enabled": document.enabled,
             "newest_run": str(seen.newest.id) if seen.newest is not None else None,
-            "verdict": seen.newest.verdict if seen.newest is not None else None,
+            "verdict": Verdict(seen.newest.verdict)
+            if seen.newest is not None and seen.newest.verdict is not None
+            else None,
             "rules": explained,
             "disabled_rules": [str(rule.key) for rule in document.rules if not rule.enabled],
             "hooks": [_hook(connection, name) for name in document.hooks],
@@ -85,7 +93,7 @@ def _decided(
     return decide(rule, window, alert, now) if window else None
 
 
-def _rule(rule: Rule, decision: Decision | None, row: AlertRow | None, *, seen: bool) -> dict[str, Any]:
+def _rule(rule: Rule, decision: Decision | None, row: AlertRow | None, *, seen: bool) -> RuleState:
     """Say what the rule sees and where its alert is; of what it has never `seen` nothing is said to be ok."""
     evidence = decision.evidence if decision is not None else {}
     # What was written when it happened; else what the same runs say now, for nothing is kept of what is well.
@@ -94,8 +102,8 @@ def _rule(rule: Rule, decision: Decision | None, row: AlertRow | None, *, seen: 
         "rule": rule.key,
         "kind": rule.kind,
         "scope": scope_of(rule),
-        "state": row.state if row is not None else str(AlertState.OK) if seen else UNKNOWN,
-        "severity": row.severity if row is not None else None,
+        "state": AlertState(row.state) if row is not None else AlertState.OK if seen else UNKNOWN,
+        "severity": Severity(row.severity) if row is not None else None,
         "alert_id": str(row.id) if row is not None else None,
         "incident_id": str(row.incident_id) if row is not None and row.incident_id is not None else None,
         "opened_at": shapes.time_text(row.opened_at) if row is not None else None,
@@ -112,9 +120,7 @@ def _quiet(rule: Rule, *, seen: bool) -> str:
     return "Runs complete when they should." if seen else "No run has completed yet."
 
 
-def _next(
-    rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, overdue: Overdue | None
-) -> dict[str, Any]:
+def _next(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, overdue: Overdue | None) -> RuleOutlook:
     """Say what would open its alert, or close it."""
     ahead = outlook(rule, window, alert)
     return {
@@ -134,7 +140,7 @@ def _told(
     silences: Sequence[Silence],
     decision: Decision | None,
     now: datetime,
-) -> dict[str, Any]:
+) -> RuleNews:
     """Say what keeps news of it back now, and when people are reminded."""
     severity = Severity(row.severity) if row is not None else decision.severity if decision is not None else None
     about = [
@@ -170,6 +176,6 @@ def _suppression_reason(kept: Suppression | None) -> str | None:
     return None if kept is None else "A silence keeps it back; what still fires when it is over is told then."
 
 
-def _hook(connection: Connection, slug: str) -> dict[str, Any]:
+def _hook(connection: Connection, slug: str) -> HookState:
     hook = definitions.find_definition(connection, "hook", slug)
     return {"slug": slug, "disabled_reason": hook.disabled_reason if hook is not None else None}

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from app.domain.alerts.silences import Silence, active_until, matches
+from app.domain.alerts.views import SilencedAlert
 from app.domain.catalog.schedules import next_due
 from app.domain.model import Severity
 from app.formats.alerts.rule_documents import rules_in_force
@@ -49,7 +50,7 @@ class Preview:
     checks: Sequence[Concerned]
     of: int
     """How many checks there are."""
-    held: Sequence[dict[str, str]]
+    held: Sequence[SilencedAlert]
     """The open alerts it would keep back now: `id, check, rule, severity, state` each."""
     unknown_references: Sequence[str]
     """What it names that is not in force."""

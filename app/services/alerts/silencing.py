@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import lru_cache, partial
 from typing import Any
 
-from app.domain.alerts.alert_state import OPEN
+from app.domain.alerts.alert_state import OPEN, AlertState
 from app.domain.alerts.silences import (
     MOST_IN_FORCE,
     Silence,
@@ -16,6 +16,7 @@ from app.domain.alerts.silences import (
     matches,
     silencing_each,
 )
+from app.domain.alerts.views import SilencedAlert, SilenceState
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Severity
 from app.formats.alerts.silence_documents import SilenceDocument
@@ -76,7 +77,7 @@ def subject_of(check: Definition, rule: str, severity: Severity) -> Subject:
     )
 
 
-def held_back(connection: Connection, silence: Silence) -> list[dict[str, Any]]:
+def held_back(connection: Connection, silence: Silence) -> list[SilencedAlert]:
     """List the open alerts a silence is about: `id, check, rule, severity, state` each."""
     return [shape for subject, shape in _open_alerts(connection) if matches(silence, subject)]
 
@@ -88,13 +89,13 @@ def refuse_unknown_references(store: Store, document: SilenceDocument) -> None:
         raise InvalidInputError([one.problem for one in found])
 
 
-def states(store: Store, rows: Iterable[Definition], now: datetime) -> dict[int, dict[str, Any]]:
+def states(store: Store, rows: Iterable[Definition], now: datetime) -> dict[int, SilenceState]:
     """Say of silences, by id, whether they are on, until when, and which open alerts they keep back."""
     with store.read() as connection:
         return {row.id: shape for row, shape in _states(connection, list(rows), now)}
 
 
-def state(store: Store, slug: str, now: datetime) -> tuple[Definition, dict[str, Any]]:
+def state(store: Store, slug: str, now: datetime) -> tuple[Definition, SilenceState]:
     """Find a silence in force, and say how it stands. Raises NotFoundError."""
     with store.read() as connection:
         row = require(definitions.find_definition(connection, KIND, slug), f"silence '{slug}'")
@@ -128,7 +129,7 @@ def _parsed(stored: _Stored) -> Silence:
     return SilenceDocument.stored(stored.body).to_domain()
 
 
-def _states(connection: Connection, rows: list[Definition], now: datetime) -> list[tuple[Definition, dict[str, Any]]]:
+def _states(connection: Connection, rows: list[Definition], now: datetime) -> list[tuple[Definition, SilenceState]]:
     silences = [as_silence(row) for row in rows]
     untils = [active_until(silence, now) for silence in silences]
     firing = _open_alerts(connection) if any(untils) else []
@@ -137,8 +138,8 @@ def _states(connection: Connection, rows: list[Definition], now: datetime) -> li
 
 
 def _shape(
-    silence: Silence, until: datetime | None, firing: Iterable[tuple[Subject, Mapping[str, Any]]], now: datetime
-) -> dict[str, Any]:
+    silence: Silence, until: datetime | None, firing: Iterable[tuple[Subject, SilencedAlert]], now: datetime
+) -> SilenceState:
     held = [shape for subject, shape in firing if until is not None and matches(silence, subject)]
     return {
         "active": until is not None,
@@ -148,7 +149,7 @@ def _shape(
     }
 
 
-def _open_alerts(connection: Connection) -> list[tuple[Subject, dict[str, Any]]]:
+def _open_alerts(connection: Connection) -> list[tuple[Subject, SilencedAlert]]:
     rows = alerts.list_alerts(connection, AlertFilter(states=[str(state) for state in OPEN]), limit=500)
     checks = {
         check_id: definitions.definition_by_id(connection, check_id) for check_id in {row.check_id for row in rows}
@@ -160,8 +161,8 @@ def _open_alerts(connection: Connection) -> list[tuple[Subject, dict[str, Any]]]
                 "id": str(row.id),
                 "check": row.check,
                 "rule": row.rule_key,
-                "severity": row.severity,
-                "state": row.state,
+                "severity": Severity(row.severity),
+                "state": AlertState(row.state),
             },
         )
         for row in rows

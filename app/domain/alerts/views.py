@@ -1,0 +1,183 @@
+"""What is shown of alerts and silences, and of why rules alert or not."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
+
+from app.domain.alerts.alert_state import AlertState, TransitionType
+from app.domain.model import RuleKind, Severity, Verdict
+from app.domain.views import TimeText
+
+
+class TransitionView(TypedDict):
+    """A change of an alert."""
+
+    at: TimeText
+    type: TransitionType
+    severity: Severity
+    reason: str
+    run_id: str | None
+    suppressed: str | None
+    """What kept the news of it back."""
+    silence: str | None
+    evidence: Mapping[str, Any]
+    """What was seen; each kind of rule has evidence of its own."""
+
+
+class AlertFields(TypedDict):
+    """An alert without its transitions."""
+
+    id: str
+    check: str
+    rule: str
+    kind: RuleKind
+    scope: str
+    severity: Severity
+    state: AlertState
+    opened_at: TimeText | None
+    resolved_at: TimeText | None
+    acknowledged_at: TimeText | None
+    acknowledged_by: str | None
+    reason: str
+    evidence: Mapping[str, Any]
+    since_run: str | None
+    incident_id: str | None
+    dedupe_key: str
+
+
+class AlertView(AlertFields):
+    """An alert with its transitions, the oldest first."""
+
+    transitions: Sequence[TransitionView]
+
+
+class FleetGroup(TypedDict):
+    """What canaries that fell have in common."""
+
+    kind: str
+    name: str
+
+
+class FleetView(TypedDict):
+    """How many canaries fell together, and what may have caused it."""
+
+    shape: str
+    headline: str
+    sentence: str
+    group: FleetGroup | None
+    fallen: int
+    of: int
+    expected_by_chance: float | None
+    """How many of the group would have fallen if they had nothing in common."""
+    causes: Mapping[str, int]
+    """How many fell for which cause."""
+    cause: Mapping[str, Any] | None
+    """The one cause that explains the whole run, where there is one."""
+
+
+class SinceView(TypedDict):
+    """The first run that was not well, and the change of the index version it may have come with."""
+
+    run_id: str
+    index_version: str | None
+    index_version_before: str | None
+    runs_after: int | None
+    """How many runs after that change."""
+    text: str
+
+
+class ExplainedTransition(TransitionView):
+    """A change of an alert with what the canaries that fell have in common."""
+
+    fleet: FleetView | None
+
+
+class SilencedAlert(TypedDict):
+    """An open alert that a silence is about."""
+
+    id: str
+    check: str
+    rule: str
+    severity: Severity
+    state: AlertState
+
+
+class SilenceState(TypedDict):
+    """How a silence stands."""
+
+    active: bool
+    until: TimeText | None
+    next_change: TimeText | None
+    holds_back: Sequence[SilencedAlert]
+    """Which open alerts it keeps back now."""
+
+
+class SilenceOutlook(TypedDict):
+    """A silence that a rule is under, or will be."""
+
+    slug: str
+    active: bool
+    until: TimeText | None
+    next_change: TimeText | None
+
+
+class RuleState(TypedDict):
+    """What a rule sees, and where its alert is."""
+
+    rule: str
+    kind: RuleKind
+    scope: str
+    state: AlertState | Literal["unknown"]
+    """`unknown`: no run says anything about it yet."""
+    severity: Severity | None
+    alert_id: str | None
+    incident_id: str | None
+    opened_at: TimeText | None
+    acknowledged_at: TimeText | None
+    acknowledged_by: str | None
+    reason: str
+    evidence: Mapping[str, Any]
+
+
+class RuleOutlook(TypedDict):
+    """What would open the alert of a rule, or close it."""
+
+    to_open: str | None
+    to_close: str | None
+    bad_runs_to_open: int | None
+    good_runs_to_close: int | None
+    deadline: TimeText | None
+
+
+class RuleNews(TypedDict):
+    """What keeps the news of a rule back, and when people are reminded."""
+
+    held_back: str | None
+    held_back_reason: str | None
+    silences: Sequence[SilenceOutlook]
+    next_reminder_at: TimeText | None
+
+
+class RuleExplanation(RuleState, RuleOutlook, RuleNews):
+    """Why a rule alerts or not."""
+
+
+class HookState(TypedDict):
+    """Whether a hook of a check is delivered to."""
+
+    slug: str
+    disabled_reason: str | None
+
+
+class CheckAlerting(TypedDict):
+    """Why the rules of a check alert or not."""
+
+    check: str
+    enabled: bool
+    newest_run: str | None
+    verdict: Verdict | None
+    rules: Sequence[RuleExplanation]
+    disabled_rules: Sequence[str]
+    hooks: Sequence[HookState]
+    remind: str | None

@@ -1,0 +1,55 @@
+"""What is shown of deliveries, and of alerts with who was told of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from typing_extensions import TypedDict
+
+from app.domain.alerts.views import AlertFields, ExplainedTransition, SinceView
+from app.domain.model import DeliveryState
+from app.domain.views import TimeText
+
+
+class AttemptView(TypedDict):
+    """An attempt to deliver."""
+
+    at: TimeText
+    http_status: int | None
+    error: str | None
+    detail: str | None
+    latency_seconds: float | None
+
+
+class DeliveryView(TypedDict):
+    """One message to one hook, with its attempts."""
+
+    id: str
+    hook: str
+    alert_id: str | None
+    incident_id: str | None
+    type: str
+    state: DeliveryState
+    reason: str | None
+    created_at: TimeText
+    next_attempt_at: TimeText | None
+    waits_for: str | None
+    """The delivery that has to be made first."""
+    attempts: Sequence[AttemptView]
+
+
+class AlertDetail(AlertFields):
+    """An alert with its transitions explained, and the deliveries of its incident."""
+
+    transitions: Sequence[ExplainedTransition]
+    since: SinceView | None
+    deliveries: Sequence[DeliveryView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookReplay:
+    """What became of the dead deliveries of a hook."""
+
+    hook: str
+    replayed: int
+    overtaken: int
+    """Those that later news has overtaken."""
