@@ -28,13 +28,13 @@ def reason_of(reading: Reading, why: Why, *, watched: int, settings: Settings) -
     """Write the sentence of a reading."""
     failing = _failing(reading, watched)
     good = counted(reading.good, "good run")
-    since = f"for {counted(reading.since, 'run')} by now" if reading.since > 1 else "since this run"
+    since = f"for {counted(reading.since, 'run')}" if reading.since > 1 else "since this run"
     sentences = {
         Why.QUIET: lambda: _evidence(reading, settings),
         Why.EVIDENCE: lambda: f"{_evidence(reading, settings)}, {since}{_named(reading)}",
         Why.STRIKES: lambda: _struck(reading),
         Why.TAIL: lambda: _newly(reading),
-        Why.STANDS: lambda: f"not as before the alarm, {since}{_named(reading)}",
+        Why.STANDS: lambda: f"still worse than before the alarm, {since}{_named(reading)}",
         Why.RECOVERING: lambda: f"{good} in a row, {settings.close} close the alarm",
         Why.CLOSED: lambda: f"{good} in a row end the alarm of {counted(reading.since, 'run')}",
     }
@@ -97,7 +97,7 @@ def _named(reading: Reading) -> str:
         lost = [one.signal for one in reading.culprits].count(Signal.LOST)
         worse = len(reading.culprits) - lost
         told = [f"{count} {name}" for count, name in ((lost, "lost"), (worse, "worse")) if count]
-        parts.append(f"{counted(len(reading.culprits), 'canary')} to blame ({', '.join(told)})")
+        parts.append(f"changed: {counted(len(reading.culprits), 'canary')} ({', '.join(told)})")
     groups = [name for name in reading.groups if not name.startswith(_DOCUMENT)]
     if groups:
         more = len(groups) - _MOST_GROUPS
