@@ -80,15 +80,19 @@ def lines(text: str) -> list[str]:
     return [part.strip() for part in text.replace(",", "\n").splitlines() if part.strip()]
 
 
-def pairs(path: str, text: str) -> dict[str, str]:
+def pairs(path: str, text: str, separator: str = ": ") -> dict[str, str]:
     """Read `name: value`, one per line. Raises InvalidInputError; values are not quoted, they may be secrets."""
     found: dict[str, str] = {}
     for place, line in enumerate(text.splitlines(), 1):
-        name, colon, value = line.partition(":")
+        name, parted, value = line.partition(separator.strip())
         if not line.strip():
             continue
-        if not colon or not name.strip():
-            raise InvalidInputError([Problem(path=path, message=f"line {place} is not of the form name: value")])
+        if not parted or not name.strip():
+            raise InvalidInputError(
+                [Problem(path=path, message=f"line {place} is not of the form name{separator}value")]
+            )
+        if name.strip() in found:
+            raise InvalidInputError([Problem(path=path, message=f"line {place} repeats a name")])
         found[name.strip()] = value.strip()
     return found
 

@@ -19,6 +19,7 @@ from app.domain.catalog.schedules import EPOCH, parse_schedule
 from app.domain.model import Severity
 from app.formats.fields import Document, Flag, Place, RuleKey, Slug, Text, complaint, complaints, repeated
 from app.formats.schedule_documents import Cron, WindowLength, Zone, duration_of
+from app.formats.widgets import Control, Widget
 
 _STORED: Final = object()
 """The context in which what was accepted once is read again."""
@@ -39,13 +40,33 @@ def _moment(value: Any) -> str:
 
 Moment = Annotated[str, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
 
+_TICKS: Final = Widget(control=Control.TICKS)
+
 
 class WindowDocument(Document):
     """A time that comes back: it begins with every instant of a cron and lasts for a while."""
 
-    cron: Cron
-    timezone: Zone = "UTC"
-    duration: WindowLength
+    cron: Annotated[
+        Cron,
+        Field(
+            title="Cron expression",
+            description="Minute, hour, day, month, weekday: 0 2 * * 6 is Saturdays at 02:00, 30 1 * * * every night at "
+            "01:30.",
+        ),
+        Widget(placeholder="0 2 * * 6", mono=True),
+    ]
+    timezone: Annotated[
+        Zone,
+        Field(
+            title="Time zone", description="Time zone of the times, such as Europe/Berlin; a window follows its DST."
+        ),
+        Widget(),
+    ] = "UTC"
+    duration: Annotated[
+        WindowLength,
+        Field(title="Duration", description="How long each window lasts, such as 90m or 4h; at most 31 days."),
+        Widget(placeholder="4h", length=16),
+    ]
 
     @model_validator(mode="after")
     def _is_over_now_and_then(self, info: ValidationInfo) -> Self:
@@ -63,20 +84,39 @@ class WindowDocument(Document):
 class SilenceDocument(Document):
     """What is not told, and when. Every list that is not empty has to name the alert."""
 
-    slug: Slug
-    reason: Annotated[Text, StringConstraints(max_length=1000)] | None = None
-    checks: Annotated[tuple[Slug, ...], Field(max_length=100)] = ()
-    suites: Annotated[tuple[Slug, ...], Field(max_length=100)] = ()
-    retrievers: Annotated[tuple[Slug, ...], Field(max_length=100)] = ()
-    rules: Annotated[tuple[RuleKey, ...], Field(max_length=100)] = ()
-    severities: Annotated[tuple[Severity, ...], Field(max_length=2)] = ()
-    all: Flag = False
-    """Said instead of a list where every alert is meant."""
-    starts: Moment | None = None
-    """Not said, it is on from the moment it is saved."""
-    ends: Moment | None = None
-    window: WindowDocument | None = None
-    """Instead of `starts` and `ends`."""
+    slug: Annotated[
+        Slug,
+        Field(title="Name", description="Lower-case letters, digits and hyphens."),
+        Widget(placeholder="index-rebuild", length=64),
+    ]
+    reason: Annotated[
+        Annotated[Text, StringConstraints(max_length=1000)] | None,
+        Field(title="Reason", description="Who does what, and until when."),
+        Widget(),
+    ] = None
+    checks: Annotated[tuple[Slug, ...], Field(title="Checks", max_length=100), _TICKS] = ()
+    suites: Annotated[tuple[Slug, ...], Field(title="Suites", max_length=100), _TICKS] = ()
+    retrievers: Annotated[tuple[Slug, ...], Field(title="Retrievers", max_length=100), _TICKS] = ()
+    rules: Annotated[
+        tuple[RuleKey, ...],
+        Field(
+            title="Rules",
+            description="Keys of rules, such as threshold-coverage, one per line; empty is every rule.",
+            max_length=100,
+        ),
+        Widget(control=Control.AREA, lines=2, mono=True),
+    ] = ()
+    severities: Annotated[tuple[Severity, ...], Field(title="Severities", max_length=2), _TICKS] = ()
+    all: Annotated[Flag, Field(title="All alerts", description="Every alert, instead of the lists."), Widget()] = False
+    starts: Annotated[
+        Moment | None,
+        Field(title="Start", description="Empty is the time of saving."),
+        Widget(control=Control.MOMENT, length=19),
+    ] = None
+    ends: Annotated[Moment | None, Field(title="End"), Widget(control=Control.MOMENT, length=19)] = None
+    window: Annotated[
+        WindowDocument | None, Field(title="Window", description="A recurring time, instead of a start and an end.")
+    ] = None
 
     @classmethod
     def stored(cls, body: Mapping[str, Any]) -> Self:

@@ -74,7 +74,10 @@ def _with_variables(schema: Any) -> Any:
         key: value if key in {"default", "enum", "const"} else _with_variables(value) for key, value in schema.items()
     }
     scalar = schema.get("type") in {"integer", "number", "boolean"} or "enum" in schema or "pattern" in schema
-    return {"anyOf": [inner, _VARIABLE]} if scalar and not isinstance(schema.get("type"), dict) else inner
+    if not scalar or isinstance(schema.get("type"), dict):
+        return inner
+    about = {key: inner.pop(key) for key in ("title", "description") if key in inner}
+    return {**about, "anyOf": [inner, _VARIABLE]}
 
 
 def schema_text() -> str:

@@ -1,21 +1,31 @@
 """A silence as a form has it, and back: what it is about, and when, in a time zone of the writer's choice."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from app.domain.catalog.schedules import parse_schedule
 from app.domain.errors import InvalidInputError, Problem
+from app.formats.alerts.silence_documents import SilenceDocument, WindowDocument
 from app.formats.schedule_documents import duration_of
-from app.web.forms import Typed, lines
+from app.formats.widgets import Control
+from app.web.document_forms import FormField, body_of, form_fields, texts_of
+from app.web.forms import Typed
 
 MOST_FIELDS: Final = 700
-LISTS: Final = ("checks", "suites", "retrievers", "severities")
-"""What is ticked."""
-SHOWN: Final = frozenset(
-    {"slug", "reason", *LISTS, "rules", "all", "when", "starts", "for", "ends", "timezone", "cron", "duration"}
-)
+_WINDOW: Final = "window."
+FIELDS: Final[Mapping[str, FormField]] = {
+    path.removeprefix(_WINDOW): replace(one, name=path.removeprefix(_WINDOW))
+    for path, one in form_fields(SilenceDocument).items()
+}
+"""Fields of the document by name; those of its window stand beside the others, whose time zone is the same."""
+_PLAIN: Final = {name: one for name, one in FIELDS.items() if name in ("reason", "all", "rules")} | {
+    name: one for name, one in FIELDS.items() if one.control is Control.TICKS
+}
+"""Fields that are read as they stand; times are read in the zone beside them."""
+SHOWN: Final = frozenset({*FIELDS, "when", "for"})
 """The fields there are."""
 ONCE, WINDOW = "once", "window"
 LENGTHS: Final[Mapping[str, str]] = {
@@ -49,19 +59,9 @@ _LOCAL: Final = "%Y-%m-%dT%H:%M"
 def typed(body: Mapping[str, Any]) -> Typed:
     """Give a stored silence as a form would hold it, its times in UTC."""
     window = body["window"] or {}
-    texts = {
-        "slug": body["slug"],
-        "reason": body["reason"] or "",
-        "rules": "\n".join(body["rules"]),
-        "all": "on" if body["all"] else "",
-        "when": WINDOW if window else ONCE,
-        "starts": _local(body["starts"]),
-        "ends": _local(body["ends"]),
-        "timezone": window.get("timezone", "UTC"),
-        "cron": window.get("cron", ""),
-        "duration": window.get("duration", ""),
-    }
-    return Typed(texts=texts, many={name: tuple(body[name]) for name in LISTS})
+    form = texts_of(FIELDS, {"timezone": "UTC", **body, **window})
+    times = {name: _local(body[name]) for name in ("starts", "ends")}
+    return replace(form, texts={**form.texts, **times, "when": WINDOW if window else ONCE})
 
 
 def document(form: Typed, slug: str, now: datetime) -> dict[str, Any]:
@@ -69,9 +69,7 @@ def document(form: Typed, slug: str, now: datetime) -> dict[str, Any]:
 
     Raises InvalidInputError for times that are none, or of which nothing is left.
     """
-    found: dict[str, Any] = {"slug": slug, "reason": form.stripped("reason") or None, "all": bool(form.get("all"))}
-    found |= {name: list(form.all(name)) for name in LISTS}
-    found["rules"] = lines(form.get("rules"))
+    found = {"slug": slug, **body_of(_PLAIN, form)}
     if form.get("when") == WINDOW:
         return found | {"window": _window(form)}
     starts, ends = _times(form, now)
@@ -80,24 +78,28 @@ def document(form: Typed, slug: str, now: datetime) -> dict[str, Any]:
 
 def field_of(path: str) -> str:
     """Give the field of the form that a path in the document is about."""
-    return path.removeprefix("window.") if path.startswith("window.") else path
+    return path.removeprefix(_WINDOW)
 
 
 def about(body: Mapping[str, Any]) -> str:
     """Say in words which alerts a silence keeps back."""
     if body["all"]:
         return "every alert"
-    names = (*LISTS[:3], "rules", "severities")
+    names = ("checks", "suites", "retrievers", "rules", "severities")
     told = [f"{name[:-1] if len(body[name]) == 1 else name} {', '.join(body[name])}" for name in names if body[name]]
     return "; ".join(one.replace("severitie ", "severity ") for one in told)
 
 
 def _window(form: Typed) -> dict[str, Any]:
-    texts = {name: form.stripped(name) for name in ("cron", "timezone", "duration")}
-    missing = [Problem(path=name, message="say it") for name in ("cron", "duration") if not texts[name]]
+    fields = {name: FIELDS[name] for name in WindowDocument.model_fields}
+    missing = [
+        Problem(path=name, message="say it")
+        for name, one in fields.items()
+        if one.is_required and not form.stripped(name)
+    ]
     if missing:
         raise InvalidInputError(missing)
-    return {name: text for name, text in texts.items() if text}
+    return body_of(fields, form)
 
 
 def _times(form: Typed, now: datetime) -> tuple[datetime | None, datetime]:

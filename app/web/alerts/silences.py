@@ -173,6 +173,7 @@ def _form(
         saving=status != 200,  # noqa: PLR2004 - a preview is no failure
         preview=preview,
         offered=_offered(store, form),
+        fields=silence_fields.FIELDS,
         lengths=silence_fields.LENGTHS,
         zones=silence_fields.ZONES,
     )

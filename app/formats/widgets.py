@@ -1,0 +1,48 @@
+"""How people fill in a field of a document: what a form needs beside the field's type, title and description.
+
+It stands at the field: `Annotated[..., Field(title="Reason", description="..."), Widget(...)]`. Forms are made of it by
+`app.web.document_forms`; a field without one is in no form.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Control(StrEnum):
+    """The control of a form that holds a field."""
+
+    TEXT = "text"
+    AREA = "area"
+    CHOICE = "choice"
+    TICK = "tick"
+    TICKS = "ticks"
+    ROWS = "rows"
+    MOMENT = "datetime-local"
+    PASSWORD = "password"  # noqa: S105 - the name of a control
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widget:
+    """How a field is filled in; several stand at a field that means another thing in another kind of document."""
+
+    control: Control | None = None
+    """None = what the type suggests."""
+    placeholder: str = ""
+    length: int = 2048
+    """Most characters of the input, where the type has no bound of its own."""
+    lines: int = 1
+    """Height of a text area."""
+    mono: bool = False
+    separator: str = ": "
+    """Between name and value, where the field is a mapping."""
+    choices: Mapping[str, str] | None = None
+    """Values with the words people read."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of the document it is for; none = all."""
+    title: str = ""
+    """Label in these kinds, instead of the field's title."""
+    hint: str = ""
+    """Hint in these kinds, instead of the field's description."""
+    secret: bool = False
+    """Whether the value is a secret: it is never filled in, and kept where nothing is typed."""

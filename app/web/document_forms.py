@@ -1,0 +1,257 @@
+"""Forms of documents: the fields a type of document has, texts of a stored document, and the document of texts.
+
+Label, hint, control and secrecy stand at the field of the document (`app.formats.widgets`), its bounds are its type's.
+What a form has beside its document is that form's own module.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Literal, get_args, get_origin
+
+from pydantic import BeforeValidator, StringConstraints
+from pydantic.fields import FieldInfo
+
+from app.formats.fields import Document, format_duration, seconds_of
+from app.formats.widgets import Control, Widget
+from app.web.forms import Typed, lines, number, pairs
+
+_TICKED: Final = "yes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormField:
+    """A field of a form, as templates and the reading of what was typed need it."""
+
+    name: str
+    """Path in the document."""
+    label: str
+    hint: str
+    control: Control
+    widget: Widget
+    type: "_Type"
+    length: int
+    choices: Mapping[str, str]
+    is_required: bool
+    is_cleared: bool
+    """Whether an empty field is null; it is else the default."""
+    rows: Mapping[str, "FormField"] = field(default_factory=dict)
+    """Fields of an entry, where the field is a list of documents."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Type:
+    """What the annotation of a field says of its values."""
+
+    shape: type
+    """str, float (any number), bool, tuple, dict or a document."""
+    item: type = str
+    """Of an entry of a list or a value of a mapping."""
+    is_nullable: bool = False
+    is_duration: bool = False
+    length: int | None = None
+    choices: tuple[str, ...] = ()
+
+
+def form_fields(model: type[Document], *, kind: str = "", prefix: str = "") -> dict[str, FormField]:
+    """Fields of a form by path, in the order of the document; those of documents inside by their paths in it."""
+    found: dict[str, FormField] = {}
+    for attribute, info in model.model_fields.items():
+        path = prefix + (info.alias or attribute)
+        kind_type = _type_of(info)
+        if issubclass(kind_type.shape, Document):
+            found |= form_fields(kind_type.shape, kind=kind, prefix=f"{path}.")
+        widget = _widget(info, kind)
+        if widget is not None:
+            found[path] = _field(path, info, kind_type, widget)
+    return found
+
+
+def labels(fields: Mapping[str, FormField]) -> dict[str, str]:
+    """Labels of fields by path."""
+    return {path: one.label for path, one in fields.items()}
+
+
+def texts_of(fields: Mapping[str, FormField], body: Mapping[str, Any]) -> Typed:
+    """Texts of a form that is filled from a stored document; secrets are left empty."""
+    texts: dict[str, str] = {}
+    many: dict[str, tuple[str, ...]] = {}
+    for path, one in fields.items():
+        value = _at(body, path)
+        if one.control is Control.TICKS:
+            many[one.name] = tuple(map(str, value or ()))
+        elif one.control is Control.ROWS:
+            texts |= rows_texts(one, value or ())
+        else:
+            texts[one.name] = "" if one.widget.secret else _text(one, value)
+    return Typed(texts=texts, many=many)
+
+
+def body_of(fields: Mapping[str, FormField], typed: Typed, *, keeps_secrets: bool = False) -> dict[str, Any]:
+    """JSON of a document as it was typed, for the document to validate; an empty field is left to its default.
+
+    `keeps_secrets`: null, which keeps the stored one, for a secret nobody typed. Raises InvalidInputError for a mapping
+    whose lines are no pairs.
+    """
+    body: dict[str, Any] = {}
+    for path, one in fields.items():
+        value = _value(one, typed)
+        is_empty = value in ("", [], {})
+        if is_empty and ((one.widget.secret and keeps_secrets) or one.is_cleared):
+            value = None
+        elif is_empty and not one.is_required:
+            continue
+        holder = body
+        *around, key = path.split(".")
+        for part in around:
+            holder = holder.setdefault(part, {})
+        holder[key] = value
+    return body
+
+
+def rows_texts(one: FormField, entries: Any) -> dict[str, str]:
+    """Texts of numbered rows."""
+    return {
+        f"{one.name}[{place}].{name}": _text(inner, entry[name])
+        for place, entry in enumerate(entries)
+        for name, inner in one.rows.items()
+        if entry.get(name) is not None
+    }
+
+
+def rows_of(one: FormField, typed: Typed) -> list[dict[str, str]]:
+    """Rows that have a text, in their order. A choice is no text: its first value is sent by an empty row too."""
+    wanted = {name for name, inner in one.rows.items() if inner.control is not Control.CHOICE}
+    places = {
+        int(place)
+        for name in typed.texts
+        if name.startswith(f"{one.name}[")
+        for place, _, key in [name.removeprefix(f"{one.name}[").partition("].")]
+        if key in wanted and place.isdecimal() and place.isascii() and len(place) <= _PLACE and typed.stripped(name)
+    }
+    return [
+        {name: text for name in one.rows if (text := typed.stripped(f"{one.name}[{place}].{name}"))}
+        for place in sorted(places)
+    ]
+
+
+_PLACE = 4
+
+
+def _value(one: FormField, typed: Typed) -> Any:
+    item = number if one.type.item is float else str
+    if one.control is Control.TICK:
+        return bool(typed.get(one.name))
+    if one.control is Control.TICKS:
+        return list(typed.all(one.name))
+    if one.control is Control.ROWS:
+        return [body_of(one.rows, Typed(texts=row)) for row in rows_of(one, typed)]
+    if one.type.shape is tuple:
+        return [item(entry) for entry in lines(typed.get(one.name))]
+    if one.type.shape is dict:
+        found = pairs(one.name, typed.get(one.name), one.widget.separator)
+        return {name: item(value) for name, value in found.items()}
+    text = typed.stripped(one.name)
+    return number(text) if one.type.shape is float else text
+
+
+def _text(one: FormField, value: Any) -> str:
+    if value is None or value is False:
+        return ""
+    if value is True:
+        return _TICKED
+    if isinstance(value, Mapping):
+        return "\n".join(f"{name}{one.widget.separator}{_number(entry)}" for name, entry in value.items())
+    if isinstance(value, list | tuple):
+        return ("\n" if one.control is Control.AREA else ", ").join(map(str, value))
+    return format_duration(value) if one.type.is_duration else _number(value)
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _at(body: Mapping[str, Any], path: str) -> Any:
+    value: Any = body
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def _widget(info: FieldInfo, kind: str) -> Widget | None:
+    """Return the widget of a field in a kind of document; None where it is in no form of that kind."""
+    widgets = [one for one in info.metadata if isinstance(one, Widget)]
+    return next((one for one in widgets if not one.kinds or kind in one.kinds), None)
+
+
+def _field(path: str, info: FieldInfo, kind_type: _Type, widget: Widget) -> FormField:
+    rows = form_fields(kind_type.item) if issubclass(kind_type.item, Document) else {}
+    choices = widget.choices or {one: one.replace("_", " ") for one in kind_type.choices}
+    return FormField(
+        name=path,
+        label=widget.title or info.title or path,
+        hint=widget.hint or info.description or "",
+        control=Control.PASSWORD if widget.secret else widget.control or _control(kind_type, choices, rows),
+        widget=widget,
+        type=kind_type,
+        length=kind_type.length or widget.length,
+        choices=choices,
+        is_required=info.is_required(),
+        is_cleared=kind_type.is_nullable and info.get_default(call_default_factory=False) is not None,
+        rows=rows,
+    )
+
+
+def _control(kind_type: _Type, choices: Mapping[str, str], rows: Mapping[str, FormField]) -> Control:
+    if rows:
+        return Control.ROWS
+    if kind_type.shape is bool:
+        return Control.TICK
+    if kind_type.shape is dict:
+        return Control.AREA
+    return Control.CHOICE if choices and kind_type.shape is str else Control.TEXT
+
+
+def _type_of(info: FieldInfo) -> _Type:
+    parts = list(_parts(info.annotation))
+    marks = [*info.metadata, *(mark for _, around in parts for mark in around)]
+    plain = [one for one, _ in parts if one is not type(None)]
+    shape = plain[0]
+    inside = [one for one, _ in _parts(get_args(shape)[-1])] if get_origin(shape) is dict else []
+    if get_origin(shape) is tuple:
+        inside = [one for one, _ in _parts(get_args(shape)[0])]
+    lengths = (one.max_length for one in marks if isinstance(one, StringConstraints))
+    return _Type(
+        shape=_shape(shape),
+        item=_shape(inside[0]) if inside else str,
+        is_nullable=len(plain) < len(parts),
+        is_duration=any(isinstance(one, BeforeValidator) and one.func is seconds_of for one in marks),
+        length=next((one for one in lengths if one is not None), None),
+        choices=_choices(shape),
+    )
+
+
+def _parts(annotation: Any, around: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Yield the types an annotation is made of, each with what is said beside it; lists and mappings stay whole."""
+    if hasattr(annotation, "__metadata__"):
+        yield from _parts(annotation.__origin__, (*around, *annotation.__metadata__))
+    elif get_origin(annotation) in (None, tuple, dict, Literal):
+        yield annotation, around
+    else:
+        for one in get_args(annotation):
+            yield from _parts(one, around)
+
+
+def _shape(annotation: Any) -> type:
+    plain = get_origin(annotation) or annotation
+    if plain in (int, float):
+        return float
+    if plain in (tuple, dict, bool) or (isinstance(plain, type) and issubclass(plain, Document)):
+        return plain  # type: ignore[no-any-return]
+    return str
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    if get_origin(annotation) is Literal:
+        return tuple(map(str, get_args(annotation)))
+    return tuple(map(str, annotation)) if isinstance(annotation, type) and issubclass(annotation, StrEnum) else ()

@@ -1,0 +1,56 @@
+"""Forms of documents: labels and hints as the JSON Schema has them, and bodies that come back as they were stored."""
+
+from typing import Any
+
+import pytest
+
+from app.formats.catalog.documents import SilenceDocument
+from app.formats.catalog.schema import canary_file_schema
+from app.formats.fields import Document
+from app.web.alerts import silence_fields
+from app.web.document_forms import body_of, form_fields, texts_of
+
+DOCUMENTS: dict[type[Document], str] = {SilenceDocument: ""}
+"""Documents that have a form, each with a kind of it."""
+SILENCE = {
+    "slug": "nights",
+    "reason": "index rebuild",
+    "checks": ["watch", "other"],
+    "rules": ["threshold-coverage", "latency-p95"],
+    "severities": ["warning"],
+    "window": {"cron": "0 2 * * *", "timezone": "Europe/Berlin", "duration": "4h"},
+}
+
+
+@pytest.mark.parametrize("model", DOCUMENTS)
+def test_a_form_has_the_labels_and_hints_of_the_schema(model: type[Document]) -> None:
+    definitions = canary_file_schema()["$defs"]
+    for path, one in form_fields(model, kind=DOCUMENTS[model]).items():
+        assert 1 <= len(one.label.split()) <= 3, path
+        described = _described(definitions, model.__name__, path)
+        if not one.widget.title:
+            assert described["title"] == one.label, path
+        if not one.widget.hint:
+            assert described.get("description", "") == one.hint, path
+
+
+@pytest.mark.parametrize(("model", "stored"), [(SilenceDocument, SILENCE)])
+def test_a_stored_document_comes_back_from_its_form(model: type[Document], stored: dict[str, Any]) -> None:
+    document = model.model_validate(stored)
+    fields = form_fields(model, kind=str(stored.get("kind", "")))
+    assert model.model_validate(body_of(fields, texts_of(fields, document.data()))) == document
+
+
+def test_every_field_of_the_form_of_a_silence_stands_at_the_document() -> None:
+    assert {"when", "for"} == silence_fields.SHOWN - silence_fields.FIELDS.keys()
+    assert silence_fields.FIELDS["reason"].length == 1000, "the bound is that of the type"
+
+
+def _described(definitions: dict[str, Any], name: str, path: str) -> dict[str, Any]:
+    """Find what the schema says of the field at a path."""
+    first, _, rest = path.partition(".")
+    found: dict[str, Any] = definitions[name]["properties"][first]
+    if not rest:
+        return found
+    (reference,) = [one["$ref"] for one in found.get("anyOf", [found]) if "$ref" in one]
+    return _described(definitions, reference.rpartition("/")[2], rest)
