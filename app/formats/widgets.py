@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pydantic import BaseModel
+
 
 class Control(StrEnum):
     """The control of a form that holds a field."""
@@ -46,3 +48,12 @@ class Widget:
     """Hint in these kinds, instead of the field's description."""
     secret: bool = False
     """Whether the value is a secret: it is never filled in, and kept where nothing is typed."""
+
+
+def widgets_of(model: type[BaseModel], kind: str = "") -> dict[str, Widget]:
+    """Return the widgets of the fields that documents of a kind have, by wire name."""
+    return {
+        info.alias or name: widget
+        for name, info in model.model_fields.items()
+        for widget in [one for one in info.metadata if isinstance(one, Widget) and (not one.kinds or kind in one.kinds)]
+    }

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, StringConstraints
 from pydantic.fields import FieldInfo
 
 from app.formats.fields import Document, format_duration, seconds_of
-from app.formats.widgets import Control, Widget
+from app.formats.widgets import Control, Widget, widgets_of
 from app.web.forms import Typed, lines, number, pairs
 
 _TICKED: Final = "yes"
@@ -56,14 +56,15 @@ class _Type:
 def form_fields(model: type[Document], *, kind: str = "", prefix: str = "") -> dict[str, FormField]:
     """Fields of a form by path, in the order of the document; those of documents inside by their paths in it."""
     found: dict[str, FormField] = {}
+    widgets = widgets_of(model, kind)
     for attribute, info in model.model_fields.items():
-        path = prefix + (info.alias or attribute)
+        name = info.alias or attribute
+        path = prefix + name
         kind_type = _type_of(info)
         if issubclass(kind_type.shape, Document):
             found |= form_fields(kind_type.shape, kind=kind, prefix=f"{path}.")
-        widget = _widget(info, kind)
-        if widget is not None:
-            found[path] = _field(path, info, kind_type, widget)
+        if name in widgets:
+            found[path] = _field(path, info, kind_type, widgets[name])
     return found
 
 
@@ -176,12 +177,6 @@ def _at(body: Mapping[str, Any], path: str) -> Any:
     for part in path.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
-
-
-def _widget(info: FieldInfo, kind: str) -> Widget | None:
-    """Return the widget of a field in a kind of document; None where it is in no form of that kind."""
-    widgets = [one for one in info.metadata if isinstance(one, Widget)]
-    return next((one for one in widgets if not one.kinds or kind in one.kinds), None)
 
 
 def _field(path: str, info: FieldInfo, kind_type: _Type, widget: Widget) -> FormField:

@@ -4,14 +4,16 @@ from typing import Any
 
 import pytest
 
-from app.formats.catalog.documents import SilenceDocument
+from app.domain.delivery.hooks import HookKind
+from app.formats.catalog.documents import HookDocument, SilenceDocument
 from app.formats.catalog.schema import canary_file_schema
+from app.formats.delivery.hook_documents import HOOK_SECRETS
 from app.formats.fields import Document
 from app.web.alerts import silence_fields
 from app.web.document_forms import body_of, form_fields, texts_of
 
-DOCUMENTS: dict[type[Document], str] = {SilenceDocument: ""}
-"""Documents that have a form, each with a kind of it."""
+FORMS: list[tuple[type[Document], str]] = [(SilenceDocument, ""), *((HookDocument, kind) for kind in HookKind)]
+"""Documents that have a form, with their kinds."""
 SILENCE = {
     "slug": "nights",
     "reason": "index rebuild",
@@ -20,12 +22,22 @@ SILENCE = {
     "severities": ["warning"],
     "window": {"cron": "0 2 * * *", "timezone": "Europe/Berlin", "duration": "4h"},
 }
+MAIL = {
+    "slug": "ops",
+    "kind": "email",
+    "host": "smtp.example.org",
+    "port": 2525,
+    "tls": "implicit",
+    "from": "coalmine@example.org",
+    "to": ["ops@example.org", "night@example.org"],
+    "timeout": 12.5,
+}
 
 
-@pytest.mark.parametrize("model", DOCUMENTS)
-def test_a_form_has_the_labels_and_hints_of_the_schema(model: type[Document]) -> None:
+@pytest.mark.parametrize(("model", "kind"), FORMS)
+def test_a_form_has_the_labels_and_hints_of_the_schema(model: type[Document], kind: str) -> None:
     definitions = canary_file_schema()["$defs"]
-    for path, one in form_fields(model, kind=DOCUMENTS[model]).items():
+    for path, one in form_fields(model, kind=kind).items():
         assert 1 <= len(one.label.split()) <= 3, path
         described = _described(definitions, model.__name__, path)
         if not one.widget.title:
@@ -34,7 +46,7 @@ def test_a_form_has_the_labels_and_hints_of_the_schema(model: type[Document]) ->
             assert described.get("description", "") == one.hint, path
 
 
-@pytest.mark.parametrize(("model", "stored"), [(SilenceDocument, SILENCE)])
+@pytest.mark.parametrize(("model", "stored"), [(SilenceDocument, SILENCE), (HookDocument, MAIL)])
 def test_a_stored_document_comes_back_from_its_form(model: type[Document], stored: dict[str, Any]) -> None:
     document = model.model_validate(stored)
     fields = form_fields(model, kind=str(stored.get("kind", "")))
@@ -44,6 +56,20 @@ def test_a_stored_document_comes_back_from_its_form(model: type[Document], store
 def test_every_field_of_the_form_of_a_silence_stands_at_the_document() -> None:
     assert {"when", "for"} == silence_fields.SHOWN - silence_fields.FIELDS.keys()
     assert silence_fields.FIELDS["reason"].length == 1000, "the bound is that of the type"
+
+
+@pytest.mark.parametrize("kind", HookKind)
+def test_a_form_of_a_hook_has_the_fields_of_its_kind_and_one_secret_that_is_never_filled_in(kind: str) -> None:
+    fields = form_fields(HookDocument, kind=kind)
+    refused = {rule["if"]["properties"]["kind"]["const"]: rule["then"]["properties"] for rule in _kinds_of_hooks()}
+    assert not fields.keys() & refused[kind].keys()
+    assert [path for path, one in fields.items() if one.control == "password"] == [HOOK_SECRETS[kind]]
+    assert texts_of(fields, {HOOK_SECRETS[kind]: "value"}).texts[HOOK_SECRETS[kind]] == ""
+
+
+def _kinds_of_hooks() -> list[dict[str, Any]]:
+    rules: list[dict[str, Any]] = HookDocument.model_json_schema()["allOf"]
+    return rules
 
 
 def _described(definitions: dict[str, Any], name: str, path: str) -> dict[str, Any]:

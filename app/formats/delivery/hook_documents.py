@@ -4,6 +4,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -30,31 +31,21 @@ from app.formats.fields import (
     complaints,
     refuse_unbuilt,
 )
+from app.formats.widgets import Control, Widget, widgets_of
 
 HOOK_KINDS: Final = tuple(map(str, HookKind))
-HOOK_SECRETS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        HookKind.WEBHOOK: "secret",
-        HookKind.SLACK: "url",
-        HookKind.PAGERDUTY: "routing_key",
-        HookKind.ALERTMANAGER: "password",
-        HookKind.EMAIL: "password",
-        HookKind.APPRISE: "url",
-    }
-)
-"""The one field of each kind whose value is a secret. Whoever has the URL of Slack or Apprise may speak there."""
-HOOK_TEXTS: Final = ("secret", "url", "routing_key", "password")
-"""The keys of a hook that a file may stand for."""
 PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
 
-_FIELDS: Mapping[str, tuple[str, ...]] = {
-    HookKind.WEBHOOK: ("url", "secret"),
-    HookKind.SLACK: ("url",),
-    HookKind.PAGERDUTY: ("routing_key", "url"),
-    HookKind.ALERTMANAGER: ("url", "username", "password", "labels"),
-    HookKind.EMAIL: ("host", "port", "tls", "username", "password", "from", "to"),
-    HookKind.APPRISE: ("url",),
+_MEANINGS: Final = {
+    HookKind.WEBHOOK: "a signed POST of JSON to any address",
+    HookKind.SLACK: "a message in a channel",
+    HookKind.PAGERDUTY: "an incident that somebody is called for",
+    HookKind.ALERTMANAGER: "an alert among those of Prometheus, grouped and routed there",
+    HookKind.EMAIL: "a mail through your own server",
+    HookKind.APPRISE: "any of the services Apprise knows",
 }
+_TLS_NAMES: Final = {MailTls.STARTTLS: "STARTTLS", MailTls.IMPLICIT: "implicit TLS", MailTls.NONE: "none"}
+_COMMON: Final = ("slug", "kind", "timeout")
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     HookKind.WEBHOOK: ("url",),
     HookKind.SLACK: ("url",),
@@ -148,7 +139,15 @@ def _refuse_strangers(schema: dict[str, Any]) -> None:
 
 
 def _belongs(name: str, kind: str) -> bool:
-    return name in ("slug", "kind", "timeout", *_FIELDS[kind])
+    return name in _names(kind)
+
+
+@cache
+def _names(kind: str) -> tuple[str, ...]:
+    return tuple(widgets_of(HookDocument, kind))
+
+
+_TIMEOUT: Final = Widget(placeholder="15s")
 
 
 class HookDocument(Document):
@@ -156,26 +155,113 @@ class HookDocument(Document):
 
     model_config = ConfigDict(json_schema_extra=_refuse_strangers)
 
-    slug: Slug
-    kind: Annotated[str, BeforeValidator(_hook_kind), WithJsonSchema({"enum": list(HOOK_KINDS)})]
-    url: Annotated[str, StringConstraints(max_length=2048)] | None = Field(default=None, repr=False)
-    """Of slack and apprise a secret: write-only. Of pagerduty None = PagerDuty's own, in the USA."""
-    secret: Annotated[str, AfterValidator(_secret)] | None = Field(default=None, repr=False)
-    """Write-only. None = messages go unsigned."""
-    routing_key: Annotated[str, AfterValidator(_routing_key)] | None = Field(default=None, repr=False)
-    """Write-only."""
-    username: Name | None = None
-    password: Annotated[str, AfterValidator(_password)] | None = Field(default=None, repr=False)
-    """Write-only."""
-    labels: Annotated[dict[str, Name], AfterValidator(_labels)] = Field(default_factory=dict, max_length=20)
-    """Added to every alert, for example for routing."""
-    host: Annotated[str, AfterValidator(_host)] | None = None
-    port: Annotated[Whole, Field(ge=1, le=65535)] | None = None
-    """None = 587, 465 or 25, as `tls` says."""
-    tls: Literal["starttls", "implicit", "none"] = "starttls"
-    sender: MailAddress | None = Field(default=None, alias="from")
-    to: Annotated[tuple[MailAddress, ...], Field(max_length=50)] = ()
-    timeout: Seconds = 15.0
+    slug: Annotated[
+        Slug,
+        Field(title="Name", description="Lower-case letters, digits and hyphens; checks refer to it, and it is final."),
+        Widget(placeholder="ops", length=64),
+    ]
+    kind: Annotated[
+        str,
+        BeforeValidator(_hook_kind),
+        WithJsonSchema({"enum": list(HOOK_KINDS)}),
+        Field(title="Kind"),
+        Widget(choices=_MEANINGS),
+    ]
+    to: Annotated[
+        tuple[MailAddress, ...],
+        Field(title="To", description="One address per line.", max_length=50),
+        Widget(kinds=(HookKind.EMAIL,), control=Control.AREA, lines=3, mono=True, placeholder="ops@example.org"),
+    ] = ()
+    sender: Annotated[
+        MailAddress | None, Field(title="From"), Widget(kinds=(HookKind.EMAIL,), placeholder="coalmine@example.org")
+    ] = Field(default=None, alias="from")
+    host: Annotated[
+        Annotated[str, AfterValidator(_host)] | None,
+        Field(title="Mail server"),
+        Widget(kinds=(HookKind.EMAIL,), placeholder="smtp.example.org"),
+    ] = None
+    port: Annotated[
+        Annotated[Whole, Field(ge=1, le=65535)] | None,
+        Field(title="Port", description="Empty is 587, 465 or 25, depending on the encryption."),
+        Widget(kinds=(HookKind.EMAIL,)),
+    ] = None
+    tls: Annotated[
+        Literal["starttls", "implicit", "none"],
+        Field(title="Encryption"),
+        Widget(kinds=(HookKind.EMAIL,), choices=_TLS_NAMES),
+    ] = "starttls"
+    routing_key: Annotated[
+        Annotated[str, AfterValidator(_routing_key)] | None,
+        Field(title="Integration key", description="Key of the Events API v2: 32 letters and digits.", repr=False),
+        Widget(kinds=(HookKind.PAGERDUTY,), secret=True),
+    ] = None
+    url: Annotated[
+        Annotated[str, StringConstraints(max_length=2048)] | None,
+        Field(title="Address", description="Address of the receiver; of slack and apprise a secret.", repr=False),
+        Widget(
+            kinds=(HookKind.WEBHOOK,),
+            hint="Receives one POST of JSON per notification.",
+            placeholder="https://example.org/hook",
+        ),
+        Widget(
+            kinds=(HookKind.SLACK,),
+            title="Incoming webhook URL",
+            hint="Stored as a secret, as whoever has it may write to the channel.",
+            secret=True,
+        ),
+        Widget(
+            kinds=(HookKind.PAGERDUTY,),
+            hint="Empty is PagerDuty's own in the USA; in the EU it is https://events.eu.pagerduty.com/v2/enqueue.",
+        ),
+        Widget(
+            kinds=(HookKind.ALERTMANAGER,),
+            hint="Base address of Alertmanager, without the path of its API.",
+            placeholder="http://alertmanager:9093",
+        ),
+        Widget(
+            kinds=(HookKind.APPRISE,),
+            title="Apprise URL",
+            hint="Such as ntfy://topic; stored as a secret, as it often holds a token (needs the extra apprise).",
+            secret=True,
+        ),
+    ] = None
+    secret: Annotated[
+        Annotated[str, AfterValidator(_secret)] | None,
+        Field(
+            title="Signing secret",
+            description="Signs each message (Standard Webhooks): whsec_ and base64 of 24 to 64 bytes; without one, "
+            "messages are not signed.",
+            repr=False,
+        ),
+        Widget(kinds=(HookKind.WEBHOOK,), secret=True),
+    ] = None
+    username: Annotated[
+        Name | None,
+        Field(title="Username", description="Only where the server requires authentication."),
+        Widget(kinds=(HookKind.ALERTMANAGER, HookKind.EMAIL)),
+    ] = None
+    password: Annotated[
+        Annotated[str, AfterValidator(_password)] | None,
+        Field(title="Password", repr=False),
+        Widget(kinds=(HookKind.ALERTMANAGER, HookKind.EMAIL), secret=True),
+    ] = None
+    labels: Annotated[
+        dict[str, Name],
+        AfterValidator(_labels),
+        Field(title="Labels", description="Added to every alert, for example for routing."),
+        Widget(
+            kinds=(HookKind.ALERTMANAGER,),
+            hint="One name=value per line, added to every alert, for example for routing.",
+            control=Control.AREA,
+            lines=3,
+            mono=True,
+            separator="=",
+            placeholder="team=search",
+        ),
+    ] = Field(default_factory=dict, max_length=20)
+    timeout: Annotated[
+        Seconds, Field(title="Timeout", description="Longest wait for the receiver, such as 15s."), _TIMEOUT
+    ] = 15.0
 
     def data(self) -> dict[str, Any]:
         """Return the document as JSON values under its wire names: the fields of its kind, defaults written out."""
@@ -193,11 +279,12 @@ class HookDocument(Document):
         for field_name in sorted(self.model_fields_set):
             name = "from" if field_name == "sender" else field_name
             if not _belongs(name, kind):
-                yield (name,), f"is nothing that a hook of kind '{kind}' has; it has: {', '.join(_FIELDS[kind])}"
+                others = [one for one in _names(kind) if one not in _COMMON]
+                yield (name,), f"is nothing that a hook of kind '{kind}' has; it has: {', '.join(others)}"
         for name in _REQUIRED[kind]:
             if not getattr(self, "sender" if name == "from" else name):
                 yield (name,), f"the key '{name}' is missing"
-        if self.url is not None and "url" in _FIELDS[kind]:
+        if self.url is not None and "url" in _names(kind):
             yield from _url_problems(kind, self.url)
         if (self.username is None) != (self.password is None):
             yield ("username" if self.username is None else "password",), "username and password belong together"
@@ -225,6 +312,16 @@ class HookDocument(Document):
         tls = MailTls(self.tls)
         port = self.port or _PORTS[tls]
         return Mail(host=self.host, port=port, tls=tls, sender=self.sender, recipients=self.to)
+
+
+HOOK_SECRETS: Final[Mapping[str, str]] = MappingProxyType(
+    {kind: name for kind in HookKind for name, widget in widgets_of(HookDocument, kind).items() if widget.secret}
+)
+"""The one field of each kind whose value is a secret. Whoever has the URL of Slack or Apprise may speak there."""
+HOOK_TEXTS: Final = tuple(dict.fromkeys(HOOK_SECRETS.values()))
+"""The keys of a hook that a file may stand for."""
+OPTIONAL_SECRETS: Final = frozenset(kind for kind, name in HOOK_SECRETS.items() if name not in _REQUIRED[kind])
+"""Kinds that do without a secret."""
 
 
 def _url_problems(kind: str, url: str) -> Iterator[tuple[Place, str]]:

@@ -17,7 +17,7 @@ from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, P
 from app.domain.model import DeliveryState
 from app.formats.catalog.documents import HookDocument
 from app.formats.catalog.secret_fields import secret_names
-from app.formats.delivery.hook_documents import HOOK_KINDS, HOOK_SECRETS
+from app.formats.delivery.hook_documents import HOOK_KINDS, OPTIONAL_SECRETS
 from app.formats.history import shapes
 from app.services.alerts import alert_views
 from app.services.catalog import definitions
@@ -28,6 +28,7 @@ from app.services.delivery import dead_letters, deliveries, hook_views
 from app.store.engine import Store
 from app.web import alert_words
 from app.web.delivery import hook_fields
+from app.web.document_forms import FormField
 from app.web.forms import Typed, beside, is_partial, opened_with, read_form, revision_of
 from app.web.parameters import refuse_other
 from app.web.rendering import render
@@ -200,7 +201,7 @@ def _hook(
         status=status,
         line=line,
         hook=line.definition,
-        fields=[one for one in hook_fields.FIELDS[line.definition.body["kind"]] if one.type != "password"],
+        fields=[one for one in _own_fields(line.definition.body["kind"]) if not one.widget.secret],
         secrets=secret_names(line.definition.body) if line.definition.secrets is not None else [],
         meaning=hook_fields.KINDS[line.definition.body["kind"]],
         recent=recent,
@@ -239,7 +240,7 @@ def _form(
     problems: tuple[Problem, ...] = (),
     status: int = 200,
 ) -> HTMLResponse:
-    shown = {"slug", *(one.name for one in hook_fields.FIELDS.get(kind, ()))}
+    shown = hook_fields.fields(kind).keys()
     wrong = beside(problems, shown)
     return render(
         request,
@@ -247,10 +248,10 @@ def _form(
         status=200 if is_partial(request) else status,
         kinds=hook_fields.KINDS,
         kind=kind,
-        fields=hook_fields.FIELDS.get(kind, ()),
-        secret=HOOK_SECRETS.get(kind),
+        name=hook_fields.fields(kind)["slug"],
+        fields=_own_fields(kind),
         addresses=hook_fields.ADDRESSES,
-        optional=kind in hook_fields.OPTIONAL_SECRETS,
+        optional=kind in OPTIONAL_SECRETS,
         has_secret=stored is not None and stored.secrets is not None,
         stored=stored,
         from_file=stored is not None and stored.managed_by == FILE,
@@ -260,6 +261,11 @@ def _form(
         any_problem=bool(problems),
         warnings=_warnings(request, form, kind),
     )
+
+
+def _own_fields(kind: str) -> list[FormField]:
+    """Fields of a kind, besides what names a hook."""
+    return [one for path, one in hook_fields.fields(kind).items() if path not in ("slug", "kind")]
 
 
 def _warnings(request: Request, form: Typed, kind: str) -> list[str]:
