@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
 from app.api.catalog.definitions import DOCUMENTS
+from app.api.catalog.views import shown_schemas, with_references
 from app.api.deps import EXEMPT, SESSION_COOKIE
 
 _COMPONENTS = "#/components/schemas/"
@@ -69,7 +70,10 @@ def _completed(description: dict[str, Any]) -> dict[str, Any]:
     for name in _REPLACED:
         schemas.pop(name, None)
     schemas["Problem"] = _PROBLEM
-    components["schemas"] = dict(sorted(schemas.items()))
+    for name, schema in shown_schemas().items():
+        schemas.setdefault(name, schema)
+    components["schemas"] = dict(sorted(with_references(schemas).items()))
+    description["paths"] = with_references(description["paths"])
     components["securitySchemes"] = _SECURITY_SCHEMES
     description["security"] = [{name: []} for name in _SECURITY_SCHEMES]
     for path, methods in description["paths"].items():

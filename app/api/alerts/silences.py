@@ -5,11 +5,12 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.api.answers import PUT
+from app.api.answers import answers_with
 from app.api.bodies import Content, OptionalContent
 from app.api.catalog.definitions import After, Limit, definition_shape, describes, named, wake
+from app.api.catalog.views import SilenceView
 from app.api.deps import StoreDep, VaultDep, known_parameters
-from app.api.schemas import AcknowledgeRequest, page
+from app.api.schemas import AcknowledgeRequest, Page
 from app.domain.alerts.views import CheckAlerting
 from app.domain.delivery.views import AlertDetail, HookReplay
 from app.formats.alerts.silence_documents import SilenceDocument
@@ -27,24 +28,24 @@ _STATE = frozenset({"active", "until", "next_change", "holds_back"})
 
 
 @router.get("/silences")
-def list_silences(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+def list_silences(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[SilenceView]:
     """List the silences, each with whether it is on now, and what it holds back."""
     rows = definitions.list_all(store, silencing.KIND, after=after, limit=limit + 1)
     states = silencing.states(store, rows[:limit], _now())
     items = [{**definition_shape(row), **states[row.id]} for row in rows[:limit]]
-    return page(items, rows[limit - 1].slug if len(rows) > limit else None)
+    return Page(items=items, next=rows[limit - 1].slug if len(rows) > limit else None)
 
 
 @router.get("/silences/{slug}")
-def get_silence(store: StoreDep, slug: str) -> dict[str, Any]:
+def get_silence(store: StoreDep, slug: str) -> SilenceView:
     """Show a silence: whether it is on now and until when, when that changes, and which open alerts it holds back."""
     return _shown(store, slug)
 
 
-@router.put("/silences/{slug}", responses=PUT, openapi_extra=describes(SilenceDocument))
+@router.put("/silences/{slug}", responses=answers_with(SilenceView, 201), openapi_extra=describes(SilenceDocument))
 def put_silence(
     store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
-) -> dict[str, Any]:
+) -> SilenceView:
     """Create or change a silence or maintenance window. Delivery waits, evaluation goes on."""
     given = {name: value for name, value in named(body, "slug", slug).items() if name not in _STATE}
     document = parse_document(SilenceDocument, given)

@@ -1,23 +1,24 @@
 """What should be: retrievers, checks and hooks; suites have their own module. PUT upserts by slug, DELETE archives."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from app.api.answers import PUT
+from app.api.answers import answers_with
 from app.api.bodies import Content
+from app.api.catalog.views import CheckView, HookView, RetrieverView
 from app.api.deps import StoreDep, VaultDep, known_parameters, needs
 from app.api.schemas import (
     AcknowledgeRequest,
     BaselineRequest,
+    Page,
     ReanchorRequest,
     RescoringRequest,
     RunRequest,
     TryRequest,
-    page,
 )
+from app.domain.catalog.views import DefinitionFields, Ownership
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.canary_files import CanaryFile
 from app.formats.catalog.documents import (
@@ -34,6 +35,7 @@ from app.formats.fields import Document
 from app.formats.history import shapes
 from app.services.catalog import api_keys, definitions, inline_checks
 from app.services.catalog.api_keys import Identity, Scope
+from app.services.catalog.references import FILE
 from app.services.delivery import hook_views
 from app.services.delivery.hook_views import hook_warnings, notes_on_hooks
 from app.store.catalog.definitions import Definition
@@ -122,20 +124,22 @@ _CHECK_BODY: dict[str, Any] = {
 
 
 @router.get("/retrievers")
-def list_retrievers(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+def list_retrievers(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[RetrieverView]:
     """List the retrievers in force; header values are never shown."""
     return listed(definitions.list_all(store, "retriever", after=after, limit=limit + 1), limit)
 
 
 @router.get("/retrievers/{slug}")
-def get_retriever(store: StoreDep, slug: str) -> dict[str, Any]:
+def get_retriever(store: StoreDep, slug: str) -> RetrieverView:
     """Show a retriever; header values are never shown."""
     return definition_shape(definitions.find(store, "retriever", slug))
 
 
-@router.put("/retrievers/{slug}", responses=PUT, openapi_extra=describes(RetrieverDocument))
+@router.put(
+    "/retrievers/{slug}", responses=answers_with(RetrieverView, 201), openapi_extra=describes(RetrieverDocument)
+)
 @needs(Scope.ADMIN)
-def put_retriever(store: StoreDep, vault: VaultDep, response: Response, slug: str, body: Content) -> dict[str, Any]:
+def put_retriever(store: StoreDep, vault: VaultDep, response: Response, slug: str, body: Content) -> RetrieverView:
     """Create or change a retriever. A header value of null keeps the one that is stored."""
     return _put(store, vault, "retriever", RetrieverDocument, slug, body, response)
 
@@ -151,21 +155,25 @@ def delete_retriever(store: StoreDep, slug: str) -> None:
 
 
 @router.get("/checks")
-def list_checks(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+def list_checks(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[CheckView]:
     """List the checks in force."""
     return listed(definitions.list_all(store, "check", after=after, limit=limit + 1), limit)
 
 
 @router.get("/checks/{slug}")
-def get_check(store: StoreDep, slug: str) -> dict[str, Any]:
+def get_check(store: StoreDep, slug: str) -> CheckView:
     """Show a check."""
     return definition_shape(definitions.find(store, "check", slug))
 
 
-@router.put("/checks/{slug}", responses=PUT, openapi_extra=_CHECK_BODY)
+@router.put(
+    "/checks/{slug}",
+    responses=answers_with(CheckView, 201),
+    openapi_extra=_CHECK_BODY,
+)
 def put_check(
     store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
-) -> dict[str, Any]:
+) -> CheckView:
     """Create or change a check; with its suite, retriever or hooks, where they are written out instead of named.
 
     Everything is put in force in one transaction, or nothing. A part without a slug has the check's. Retrievers and
@@ -203,14 +211,14 @@ def delete_check(store: StoreDep, request: Request, slug: str) -> None:
 
 
 @router.get("/hooks")
-def list_hooks(store: StoreDep, request: Request, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+def list_hooks(store: StoreDep, request: Request, after: After = "", limit: Limit = 50) -> Page[HookView]:
     """List the hooks in force; secrets are never shown, and paths of webhooks' addresses to scope admin alone."""
     found = definitions.list_all(store, "hook", after=after, limit=limit + 1)
     return listed([hook_views.as_seen(hook, for_readers=only_reads(request)) for hook in found], limit)
 
 
 @router.get("/hooks/{slug}")
-def get_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
+def get_hook(store: StoreDep, request: Request, slug: str) -> HookView:
     """Show a hook; its secret is never shown, and the path of a webhook's address to scope admin alone.
 
     `warnings` says where it may not reach its address, and the setting that lets it.
@@ -220,11 +228,15 @@ def get_hook(store: StoreDep, request: Request, slug: str) -> dict[str, Any]:
     return {**shown, "warnings": hook_warnings(request.app.state.hook_policy, shown)}
 
 
-@router.put("/hooks/{slug}", responses=PUT, openapi_extra=describes(HookDocument))
+@router.put(
+    "/hooks/{slug}",
+    responses=answers_with(HookView, 201),
+    openapi_extra=describes(HookDocument),
+)
 @needs(Scope.ADMIN)
 def put_hook(
     store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
-) -> dict[str, Any]:
+) -> HookView:
     """Create or change a hook. A secret of null keeps the one that is stored.
 
     `warnings` says where it may not reach the address it was given, or that its name leads to now, and the setting
@@ -285,26 +297,30 @@ def without_read_only(body: Any) -> Any:
     return {key: body[key] for key in body if key not in _READ_ONLY} if isinstance(body, dict) else body
 
 
-def listed(found: list[Definition], limit: int) -> dict[str, Any]:
+def listed(found: list[Definition], limit: int) -> Page[dict[str, Any]]:
     """Shape a page of definitions, of which one more than the limit was read."""
-    return page([definition_shape(row) for row in found[:limit]], found[limit - 1].slug if len(found) > limit else None)
+    items = [definition_shape(row) for row in found[:limit]]
+    return Page(items=items, next=found[limit - 1].slug if len(found) > limit else None)
 
 
 def definition_shape(row: Definition) -> dict[str, Any]:
     """Shape a definition as everybody sees it, secrets left out."""
+    return {**public_json(row.body, secrets_set=row.secrets is not None), **definition_fields(row)}
+
+
+def definition_fields(row: Definition) -> DefinitionFields:
+    """Shape what answers add to the document of a definition."""
     return {
-        **public_json(row.body, secrets_set=row.secrets is not None),
         **ownership(row),
-        "hash": row.hash,
         "disabled_reason": row.disabled_reason,
         "created_at": shapes.time_text(row.created_at),
         "updated_at": shapes.time_text(row.updated_at),
     }
 
 
-def ownership(row: Definition | CanaryRow) -> Mapping[str, Any]:
+def ownership(row: Definition | CanaryRow) -> Ownership:
     """Say who manages a definition or canary, and where it is written."""
-    return {"managed_by": row.managed_by, "source": row.source}
+    return {"managed_by": "file" if row.managed_by == FILE else "api", "source": row.source, "hash": row.hash}
 
 
 def _now() -> datetime:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from io import StringIO
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request
@@ -15,6 +15,7 @@ from app.api.bodies import Content
 from app.api.catalog.definitions import describes, only_reads, wake
 from app.api.deps import StoreDep, VaultDep, known_parameters, needs
 from app.api.schemas import SuiteFiles
+from app.domain.catalog.views import ExportedFiles, ImportOutcome
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.canary_export import write_canary_file
 from app.formats.catalog.canary_files import CanaryFile, Documents, read_canary_files
@@ -36,7 +37,7 @@ Form = Literal["coalmine", "trec", "beir", "csv", "quepid", "rre", "jsonl"]
 Named = Annotated[str | None, Query(max_length=64)]
 
 
-@router.post("/import", openapi_extra=describes(CanaryFile), response_model=dict[str, Any])
+@router.post("/import", openapi_extra=describes(CanaryFile), response_model=ImportOutcome)
 @needs(Scope.ADMIN)
 def import_documents(  # noqa: PLR0913 - a parameter for each
     store: StoreDep,
@@ -90,7 +91,7 @@ def _notes_on_hooks(request: Request, wanted: Documents) -> list[str]:
     return [f"hook {slug}: {note}" for slug, note in found]
 
 
-@router.get("/export", response_class=YamlResponse, responses=answers(200))
+@router.get("/export", response_model=ExportedFiles, responses=answers(200, types=(YamlResponse.media_type,)))
 def export_documents(
     store: StoreDep, request: Request, *, form: Annotated[Form, Query(alias="format")] = "coalmine", suite: Named = None
 ) -> Response:

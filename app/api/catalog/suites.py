@@ -5,25 +5,27 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, Response
 
-from app.api.answers import PUT
+from app.api.answers import answers_with
 from app.api.bodies import Content
 from app.api.catalog.definitions import (
     After,
     Limit,
-    definition_shape,
+    definition_fields,
     describes,
-    listed,
     named,
     ownership,
     reference,
     without_read_only,
 )
+from app.api.catalog.views import CanaryView
 from app.api.deps import StoreDep, known_parameters
-from app.api.schemas import page
+from app.api.schemas import Page
+from app.domain.catalog.views import SavedCanaries, SuiteDetail, SuiteView
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 from app.formats.catalog.warnings import why_nothing_is_expected
 from app.formats.validation_messages import parse_document
 from app.services.catalog import canary_keys, definitions, suite_power
+from app.store.catalog.definitions import Definition
 from app.store.catalog.suites import CanaryRow
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
@@ -46,19 +48,25 @@ _CANARIES_BODY: dict[str, Any] = {
 
 
 @router.get("/suites")
-def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> dict[str, Any]:
+def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[SuiteView]:
     """List the suites in force."""
-    return listed(definitions.list_suites(store, after=after, limit=limit + 1), limit)
+    rows = definitions.list_suites(store, after=after, limit=limit + 1)
+    items = [_suite(row) for row in rows[:limit]]
+    return Page(items=items, next=rows[limit - 1].slug if len(rows) > limit else None)
 
 
 @router.get("/suites/{suite}")
-def get_suite(store: StoreDep, suite: str) -> dict[str, Any]:
+def get_suite(store: StoreDep, suite: str) -> SuiteDetail:
     """Show a suite, how many canaries it has and what damage they can see."""
-    return {**definition_shape(definitions.find_suite(store, suite)), **suite_power.of_suite(store, suite)}
+    return {**_suite(definitions.find_suite(store, suite)), **suite_power.of_suite(store, suite)}
 
 
-@router.put("/suites/{suite}", responses=PUT, openapi_extra=describes(SuiteDocument))
-def put_suite(store: StoreDep, response: Response, suite: str, body: Content) -> dict[str, Any]:
+@router.put(
+    "/suites/{suite}",
+    responses=answers_with(SuiteDetail, 201),
+    openapi_extra=describes(SuiteDocument),
+)
+def put_suite(store: StoreDep, response: Response, suite: str, body: Content) -> SuiteDetail:
     """Create or change a suite. `canaries`, where given, replace the API-managed ones; missing ones are archived."""
     given = named(body, "slug", suite)
     if isinstance(given.get("canaries"), list):
@@ -66,7 +74,7 @@ def put_suite(store: StoreDep, response: Response, suite: str, body: Content) ->
     document = parse_document(SuiteDocument, given)
     saved, created = definitions.put_suite(store, document, now=datetime.now(UTC))
     response.status_code = 201 if created else 200
-    return {**definition_shape(saved), **suite_power.of_suite(store, suite)}
+    return {**_suite(saved), **suite_power.of_suite(store, suite)}
 
 
 @router.delete("/suites/{suite}", status_code=204)
@@ -76,14 +84,17 @@ def delete_suite(store: StoreDep, suite: str) -> None:
 
 
 @router.get("/suites/{suite}/canaries")
-def list_canaries(store: StoreDep, suite: str, after: After = "", limit: Limit = 100) -> dict[str, Any]:
+def list_canaries(store: StoreDep, suite: str, after: After = "", limit: Limit = 100) -> Page[CanaryView]:
     """List the canaries of a suite in their order."""
     rows = definitions.list_canaries(store, suite, after=after, limit=limit + 1)
-    return page([_canary(row) for row in rows[:limit]], rows[limit - 1].key if len(rows) > limit else None)
+    items = [_canary(row) for row in rows[:limit]]
+    return Page(items=items, next=rows[limit - 1].key if len(rows) > limit else None)
 
 
-@router.post("/suites/{suite}/canaries", responses=PUT, openapi_extra=_CANARIES_BODY)
-def post_canaries(store: StoreDep, response: Response, suite: str, body: Content) -> dict[str, Any]:
+@router.post(
+    "/suites/{suite}/canaries", responses=answers_with(CanaryView | SavedCanaries, 201), openapi_extra=_CANARIES_BODY
+)
+def post_canaries(store: StoreDep, response: Response, suite: str, body: Content) -> CanaryView | SavedCanaries:
     """Create or change one canary, or a list of them, all or none; the suite is made where there is none.
 
     A canary without a key has one made of its query, so that the same query is the same canary: sent again it changes
@@ -102,13 +113,15 @@ def post_canaries(store: StoreDep, response: Response, suite: str, body: Content
 
 
 @router.get("/suites/{suite}/canaries/{key}")
-def get_canary(store: StoreDep, suite: str, key: str) -> dict[str, Any]:
+def get_canary(store: StoreDep, suite: str, key: str) -> CanaryView:
     """Show a canary."""
     return _canary(definitions.find_canary(store, suite, key))
 
 
-@router.put("/suites/{suite}/canaries/{key}", responses=PUT, openapi_extra=describes(CanaryDocument))
-def put_canary(store: StoreDep, response: Response, suite: str, key: str, body: Content) -> dict[str, Any]:
+@router.put(
+    "/suites/{suite}/canaries/{key}", responses=answers_with(CanaryView, 201), openapi_extra=describes(CanaryDocument)
+)
+def put_canary(store: StoreDep, response: Response, suite: str, key: str, body: Content) -> CanaryView:
     """Create or change a canary."""
     document = parse_document(CanaryDocument, named(body, "key", key))
     saved = definitions.put_canaries(store, suite, [document], now=datetime.now(UTC))
@@ -122,6 +135,10 @@ def delete_canary(store: StoreDep, suite: str, key: str) -> None:
     definitions.archive_canary(store, suite, key, now=datetime.now(UTC))
 
 
+def _suite(row: Definition) -> SuiteView:
+    return {"slug": row.slug, **definition_fields(row)}
+
+
 def _canary(row: CanaryRow) -> dict[str, Any]:
     warning = why_nothing_is_expected(CanaryDocument.model_validate(row.body))
-    return {**row.body, **ownership(row), "hash": row.hash, "warnings": [] if warning is None else [warning]}
+    return {**row.body, **ownership(row), "warnings": [] if warning is None else [warning]}

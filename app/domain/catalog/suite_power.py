@@ -7,8 +7,9 @@ N = 3/f (the rule of three); and what befalls one topic is seen by the canaries 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from app.domain.catalog.views import ReachView
 from app.domain.counts import counted
 from app.domain.model import DEFAULT_CATEGORY, Canary
 
@@ -54,7 +55,7 @@ class Reach:
         """The topics with fewer than three canaries."""
         return tuple(topic for topic in self.topics if topic.thin)
 
-    def body(self) -> dict[str, Any]:
+    def body(self) -> ReachView:
         """Give it as JSON."""
         fraction = self.smallest_fraction
         return {

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.domain.catalog.suite_power import Reach, coverage_note, reach
+from app.domain.catalog.views import CountedReach, SuiteReach
 from app.domain.model import MAX_GRADE, Canary, Category, Judgment
 from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.catalog.canary_files import Documents
@@ -33,7 +34,7 @@ def notes_on_plan(store: Store, wanted: Documents, *, managed_by: str) -> list[s
     return [note for note in notes if note is not None]
 
 
-def of_suite(store: Store, slug: str) -> dict[str, Any]:
+def of_suite(store: Store, slug: str) -> CountedReach:
     """Read what damage a suite in force can see: `reach` and, where thin, `coverage_note`. Raises NotFoundError."""
     with store.read() as connection:
         row = require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
@@ -41,7 +42,7 @@ def of_suite(store: Store, slug: str) -> dict[str, Any]:
     return {"canary_count": len(suite.members), **shape(slug, suite.reach)}
 
 
-def shape(slug: str, found: Reach) -> dict[str, Any]:
+def shape(slug: str, found: Reach) -> SuiteReach:
     """Shape what damage a suite can see."""
     return {"coverage_note": coverage_note(slug, found), "reach": found.body()}
 
