@@ -1,6 +1,5 @@
 """Wire-only shapes: what requests carry besides the documents, and the page object of lists."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
@@ -107,7 +106,7 @@ ViewT = TypeVar("ViewT")
 class Page(Generic[ViewT]):
     """A page of a list: `next` goes into `after` of the next request; null at the end."""
 
-    items: Sequence[ViewT]
+    items: list[ViewT]
     next: str | None
 
 

@@ -1,4 +1,8 @@
-"""What the views of all areas share."""
+"""What the views of all areas share.
+
+Views hold `list` and `dict`, not the abstract types: pydantic writes those by calls into Python, which takes 45 ms for
+500 results instead of 10.
+"""
 
 from typing import TypeAlias
 

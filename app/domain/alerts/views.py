@@ -1,6 +1,5 @@
 """What is shown of alerts and silences, and of why rules alert or not."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from typing_extensions import TypedDict
@@ -21,7 +20,7 @@ class TransitionView(TypedDict):
     suppressed: str | None
     """What kept the news of it back."""
     silence: str | None
-    evidence: Mapping[str, Any]
+    evidence: dict[str, Any]
     """What was seen; each kind of rule has evidence of its own."""
 
 
@@ -40,7 +39,7 @@ class AlertFields(TypedDict):
     acknowledged_at: TimeText | None
     acknowledged_by: str | None
     reason: str
-    evidence: Mapping[str, Any]
+    evidence: dict[str, Any]
     since_run: str | None
     incident_id: str | None
     dedupe_key: str
@@ -49,7 +48,7 @@ class AlertFields(TypedDict):
 class AlertView(AlertFields):
     """An alert with its transitions, the oldest first."""
 
-    transitions: Sequence[TransitionView]
+    transitions: list[TransitionView]
 
 
 class FleetGroup(TypedDict):
@@ -70,9 +69,9 @@ class FleetView(TypedDict):
     of: int
     expected_by_chance: float | None
     """How many of the group would have fallen if they had nothing in common."""
-    causes: Mapping[str, int]
+    causes: dict[str, int]
     """How many fell for which cause."""
-    cause: Mapping[str, Any] | None
+    cause: dict[str, Any] | None
     """The one cause that explains the whole run, where there is one."""
 
 
@@ -109,7 +108,7 @@ class SilenceState(TypedDict):
     active: bool
     until: TimeText | None
     next_change: TimeText | None
-    holds_back: Sequence[SilencedAlert]
+    holds_back: list[SilencedAlert]
     """Which open alerts it keeps back now."""
 
 
@@ -137,7 +136,7 @@ class RuleState(TypedDict):
     acknowledged_at: TimeText | None
     acknowledged_by: str | None
     reason: str
-    evidence: Mapping[str, Any]
+    evidence: dict[str, Any]
 
 
 class RuleOutlook(TypedDict):
@@ -155,7 +154,7 @@ class RuleNews(TypedDict):
 
     held_back: str | None
     held_back_reason: str | None
-    silences: Sequence[SilenceOutlook]
+    silences: list[SilenceOutlook]
     next_reminder_at: TimeText | None
 
 
@@ -177,7 +176,7 @@ class CheckAlerting(TypedDict):
     enabled: bool
     newest_run: str | None
     verdict: Verdict | None
-    rules: Sequence[RuleExplanation]
-    disabled_rules: Sequence[str]
-    hooks: Sequence[HookState]
+    rules: list[RuleExplanation]
+    disabled_rules: list[str]
+    hooks: list[HookState]
     remind: str | None

@@ -1,6 +1,5 @@
 """What is shown of the catalog besides the documents people wrote: who manages them, and what they are worth."""
 
-from collections.abc import Mapping, Sequence
 from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -28,29 +27,29 @@ class DefinitionFields(Ownership):
 class RetrieverFields(DefinitionFields):
     """What answers add to a retriever."""
 
-    secrets_set: Sequence[str]
+    secrets_set: list[str]
     """Which secrets it has; they are never shown."""
 
 
 class CheckFields(DefinitionFields):
     """What answers add to a check."""
 
-    warnings: NotRequired[Sequence[str]]
+    warnings: NotRequired[list[str]]
     """Which of the hooks written out in it may not be reached."""
 
 
 class HookFields(DefinitionFields):
     """What answers add to a hook."""
 
-    secrets_set: NotRequired[Sequence[str]]
-    warnings: NotRequired[Sequence[str]]
+    secrets_set: NotRequired[list[str]]
+    warnings: NotRequired[list[str]]
     """Where it may not reach its address, and the setting that lets it; not said in lists."""
 
 
 class CanaryFields(Ownership):
     """What answers add to a canary."""
 
-    warnings: Sequence[str]
+    warnings: list[str]
     given: NotRequired[int]
     """Of a POST: how many canaries were sent."""
     changed: NotRequired[int]
@@ -77,7 +76,7 @@ class ReachView(TypedDict):
     canaries: int
     """Those that expect something."""
     smallest_fraction: float | None
-    thin_topics: Sequence[ThinTopic]
+    thin_topics: list[ThinTopic]
 
 
 class SuiteReach(TypedDict):
@@ -102,7 +101,7 @@ class SavedCanaries(TypedDict):
 
     given: int
     changed: int
-    keys: Sequence[str]
+    keys: list[str]
 
 
 class PlannedChange(TypedDict):
@@ -111,7 +110,7 @@ class PlannedChange(TypedDict):
     kind: str
     name: str
     action: str
-    fields: Sequence[str]
+    fields: list[str]
     note: str | None
 
 
@@ -128,13 +127,13 @@ class ImportOutcome(TypedDict):
     """What an import changed, or would change."""
 
     applied: bool
-    changes: Sequence[PlannedChange]
-    notes: Sequence[str]
-    warnings: Sequence[ImportNote]
+    changes: list[PlannedChange]
+    notes: list[str]
+    warnings: list[ImportNote]
 
 
 class ExportedFiles(TypedDict):
     """A suite as the files of another tool, and what these cannot hold."""
 
-    files: Mapping[str, str]
-    notes: Sequence[str]
+    files: dict[str, str]
+    notes: list[str]

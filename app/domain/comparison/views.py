@@ -1,7 +1,5 @@
 """What is shown of two runs held against each other."""
 
-from collections.abc import Mapping, Sequence
-
 from typing_extensions import TypedDict
 
 from app.domain.comparison.run_diff import Change
@@ -61,11 +59,11 @@ class SideResult(TypedDict):
 
     verdict: Verdict
     outcome: Outcome
-    reasons: Sequence[Reason]
+    reasons: list[Reason]
     rank: int | None
     """Of the first expected chunk."""
     top_score: float | None
-    measures: Mapping[str, float | None]
+    measures: dict[str, float | None]
 
 
 class CanaryDifference(TypedDict):
@@ -74,7 +72,7 @@ class CanaryDifference(TypedDict):
     key: str
     query: str
     category: Category
-    tags: Sequence[str]
+    tags: list[str]
     change: Change
     difference: float | None
     """Of the measure canaries are ordered by."""
@@ -90,14 +88,14 @@ class RunDiff(TypedDict):
     before: RunOutline
     now: RunOutline
     comparable: bool
-    differences: Sequence[str]
+    differences: list[str]
     """What differs about how the two came about, in sentences."""
-    changes: Mapping[Change, int]
+    changes: dict[Change, int]
     """How many canaries changed in which way."""
-    measures: Mapping[str, MeasureDifference]
-    categories: Mapping[str, CategoryDifference]
+    measures: dict[str, MeasureDifference]
+    categories: dict[str, CategoryDifference]
     ordered_by: str
-    items: Sequence[CanaryDifference]
+    items: list[CanaryDifference]
 
 
 class RunDiffPage(RunDiff):

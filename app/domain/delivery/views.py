@@ -1,6 +1,5 @@
 """What is shown of deliveries, and of alerts with who was told of them."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from typing_extensions import TypedDict
@@ -34,15 +33,15 @@ class DeliveryView(TypedDict):
     next_attempt_at: TimeText | None
     waits_for: str | None
     """The delivery that has to be made first."""
-    attempts: Sequence[AttemptView]
+    attempts: list[AttemptView]
 
 
 class AlertDetail(AlertFields):
     """An alert with its transitions explained, and the deliveries of its incident."""
 
-    transitions: Sequence[ExplainedTransition]
+    transitions: list[ExplainedTransition]
     since: SinceView | None
-    deliveries: Sequence[DeliveryView]
+    deliveries: list[DeliveryView]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,5 @@
 """What is shown of baselines, detectors and evidence of harm; parts that a run stores are typed as they are stored."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, NotRequired
@@ -68,7 +67,7 @@ class StoredCulprits(TypedDict):
     """How many canaries the detector named, and the strongest of them."""
 
     total: int
-    named: Sequence[StoredCulprit]
+    named: list[StoredCulprit]
 
 
 class StoredDrift(TypedDict):
@@ -87,7 +86,7 @@ class DetectorView:
 
     run: str
     evidence: float | None
-    scopes: Mapping[str, float]
+    scopes: dict[str, float]
     """What the evidence is the average of."""
     threshold: float
     """An alarm is raised at so much evidence."""
@@ -97,10 +96,10 @@ class DetectorView:
     reason: str | None
     lost: int | None
     worse: int | None
-    usual: Sequence[int] | None
+    usual: list[int] | None
     """The 99 % quantiles of `lost` and `worse`."""
     unknown: int
-    groups: Sequence[str]
+    groups: list[str]
     culprits: StoredCulprits
     drift: StoredDrift | None
 
@@ -120,7 +119,7 @@ class BaselineView:
     waits: str | None
     """Why nothing is learned at the moment."""
     detector: DetectorView | None
-    choices: Sequence[BaselineChoice]
+    choices: list[BaselineChoice]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +181,7 @@ class SuggestedRules:
     note: str | None
     revision: int
     managed_by: str
-    rules: Sequence[SuggestedRule]
+    rules: list[SuggestedRule]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +206,7 @@ EvidenceSeries = TypedDict(
         "to": TimeText,
         "since": TimeText,
         "threshold": float,
-        "points": Sequence[EvidencePoint],
+        "points": list[EvidencePoint],
     },
 )
 """The evidence of harm a detector had after each run, against the line it alarms at."""

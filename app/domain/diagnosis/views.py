@@ -3,7 +3,6 @@
 A quality report and a decision may come from another service too, so they are typed as the documents they are there.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -14,7 +13,7 @@ from app.domain.diagnosis.quality.evidence import Mark
 from app.domain.model import Cause
 from app.domain.views import TimeText
 
-Numbers: TypeAlias = Mapping[str, int | float | None]
+Numbers: TypeAlias = dict[str, int | float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +33,9 @@ class DiagnosisView:
     """Whether it was still so when asked again; None = nothing could be asked."""
     rank_before: int | None
     rank_now: int | None
-    evidence: Mapping[str, Any]
+    evidence: dict[str, Any]
     """What speaks for the cause; each cause has evidence of its own."""
-    reanchors: Sequence[str]
+    reanchors: list[str]
     """Proposals that wait for an answer, by id."""
 
 
@@ -73,9 +72,9 @@ class ReanchorView(ReanchorOutcome):
     managed_by: str | None
     source: str | None
     judgment: StoredJudgment
-    proposals: Sequence[StoredJudgment]
+    proposals: list[StoredJudgment]
     old_text: str | None
-    new_texts: Sequence[str] | None
+    new_texts: list[str] | None
     similarity: float | None
     created_at: TimeText
     decided_at: TimeText | None
@@ -86,7 +85,7 @@ class FilePatch(TypedDict):
     """What is to be committed for the canaries of one file: a diff, or its canaries anew where it cannot be read."""
 
     file: str | None
-    canaries: Sequence[str]
+    canaries: list[str]
     diff: str | None
     yaml: str
 
@@ -94,12 +93,12 @@ class FilePatch(TypedDict):
 class ReanchorDecision(TypedDict):
     """What became of the proposals somebody decided about."""
 
-    accepted: Sequence[ReanchorOutcome]
-    rejected: Sequence[ReanchorOutcome]
-    outdated: Sequence[ReanchorOutcome]
-    to_commit: Sequence[ReanchorOutcome]
-    unchanged: Sequence[ReanchorOutcome]
-    patches: Sequence[FilePatch]
+    accepted: list[ReanchorOutcome]
+    rejected: list[ReanchorOutcome]
+    outdated: list[ReanchorOutcome]
+    to_commit: list[ReanchorOutcome]
+    unchanged: list[ReanchorOutcome]
+    patches: list[FilePatch]
 
 
 class QualityExample(TypedDict):
@@ -114,8 +113,8 @@ class QualityExample(TypedDict):
 class QualityHistogram(TypedDict):
     """How many of each kind fall between two edges and the next, the last edge included."""
 
-    edges: Sequence[float | None]
-    counts: Mapping[str, Sequence[int]]
+    edges: list[float | None]
+    counts: dict[str, list[int]]
 
 
 class QualitySection(TypedDict):
@@ -125,8 +124,8 @@ class QualitySection(TypedDict):
     verdict: Mark
     reason: str
     numbers: Numbers
-    groups: Mapping[str, Numbers]
-    examples: Sequence[QualityExample]
+    groups: dict[str, Numbers]
+    examples: list[QualityExample]
     advice: str | None
     histogram: QualityHistogram | None
 
@@ -154,5 +153,5 @@ class QualityReport(TypedDict):
     fetch_k: int
     canaries: CanariesLookedAt
     chunks: ChunksLookedAt
-    notes: Sequence[str]
-    sections: Sequence[QualitySection]
+    notes: list[str]
+    sections: list[QualitySection]

@@ -3,7 +3,6 @@
 They are typed as documents: reports are saved to files, and read back to be compared with.
 """
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
@@ -30,7 +29,7 @@ class SliceView(TypedDict):
     measured: int | None
     health_score: float | None
     coverage: float | None
-    measures: Mapping[str, float | None]
+    measures: dict[str, float | None]
 
 
 class LatencyView(TypedDict):
@@ -55,22 +54,22 @@ class RunDocument(TypedDict):
     started_at: TimeText | None
     finished_at: TimeText | None
     verdict: Verdict | None
-    reasons: Sequence[str]
+    reasons: list[str]
     """Why the verdict is what it is, in sentences."""
     health_score: float | None
     coverage: float | None
     degraded_share: float | None
-    degraded_queries: Sequence[str]
+    degraded_queries: list[str]
     canaries: RunCounts
-    measures: Mapping[str, float | None]
-    categories: Mapping[str, SliceView]
-    tags: Mapping[str, SliceView]
+    measures: dict[str, float | None]
+    categories: dict[str, SliceView]
+    tags: dict[str, SliceView]
     suite_hash: str | None
     config_hash: str | None
     measures_version: str | None
-    probes: Mapping[str, int]
+    probes: dict[str, int]
     """How many probes ended in which outcome."""
-    probes_by_step: Mapping[str, Mapping[str, int]]
+    probes_by_step: dict[str, dict[str, int]]
     """Those that failed elsewhere than at the retriever."""
     latency_seconds: LatencyView
     embedder: StoredFinding | None
@@ -119,29 +118,29 @@ class ResultView(TypedDict):
     key: str
     query: str
     category: Category
-    tags: Sequence[str]
+    tags: list[str]
     outcome: Outcome
     step: Step
     http_status: int | None
     detail: str | None
     latency_seconds: float | None
     verdict: Verdict
-    reasons: Sequence[Reason]
+    reasons: list[Reason]
     top_score: float | None
     any_match: bool | None
-    measures: Mapping[str, float | None]
-    ranking: Sequence[HitView]
-    missing: Sequence[JudgmentView]
+    measures: dict[str, float | None]
+    ranking: list[HitView]
+    missing: list[JudgmentView]
     k: int
     min_relevance_score: float | None
     max_relevance_score: float | None
-    floors: Mapping[str, float]
+    floors: dict[str, float]
     expect_empty: bool
     forbidden_chunks: int
     max_age_seconds: float | None
     max_latency_seconds: float | None
     age_seconds: float | None
-    forbidden_ranks: Sequence[int]
+    forbidden_ranks: list[int]
     since_run: str | None
     """Since which run this state holds."""
     rbo: float | None
@@ -152,9 +151,9 @@ class ReportDocument(TypedDict):
     """A run with its worst canaries, and where wanted all results."""
 
     run: RunDocument
-    worst: Sequence[ResultView]
-    results: NotRequired[Sequence[ResultView]]
-    comparison: NotRequired[Mapping[str, Any]]
+    worst: list[ResultView]
+    results: NotRequired[list[ResultView]]
+    comparison: NotRequired[dict[str, Any]]
     """With a report saved before, where the gate was given one."""
 
 
@@ -162,10 +161,10 @@ class ReportView(TypedDict):
     """A run of a check with its worst canaries."""
 
     run: RunView
-    worst: Sequence[ResultView]
+    worst: list[ResultView]
 
 
 class FullReport(ReportView):
     """The same with all results."""
 
-    results: Sequence[ResultView]
+    results: list[ResultView]

@@ -1,6 +1,5 @@
 """What is shown of the past: charts of a measure, and the states canaries went through."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from typing_extensions import TypedDict
@@ -69,12 +68,12 @@ MeasureSeries = TypedDict(
         "from": TimeText,
         "to": TimeText,
         "seconds": int | None,
-        "points": Sequence[SeriesPoint],
-        "marks": Sequence[IndexMark],
-        "gaps": Sequence[SeriesGap],
+        "points": list[SeriesPoint],
+        "marks": list[IndexMark],
+        "gaps": list[SeriesGap],
         "usual": NormalRange | None,
-        "lines": Sequence[BoundLine],
-        "alerts": Sequence[SeriesAlert],
+        "lines": list[BoundLine],
+        "alerts": list[SeriesAlert],
     },
 )
 """A measure of a check over time; `seconds` is what a point covers, None where it is a single run."""
@@ -83,14 +82,14 @@ CanaryState = TypedDict(
     "CanaryState",
     {
         "verdict": Verdict,
-        "reasons": Sequence[Reason],
+        "reasons": list[Reason],
         "first_run": str,
         "from": TimeText | None,
         "last_run": str | None,
         "until": TimeText | None,
         "top_score": float | None,
-        "measures": Mapping[str, float | None],
-        "ranking": Sequence[str],
+        "measures": dict[str, float | None],
+        "ranking": list[str],
     },
 )
 """What held for a canary from one run to another; `last_run` is None while it still holds."""
@@ -102,4 +101,4 @@ class CanaryHistory:
 
     check: str
     key: str
-    items: Sequence[CanaryState]
+    items: list[CanaryState]

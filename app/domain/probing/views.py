@@ -1,6 +1,5 @@
 """What is shown of retrievers that were tried, and of their embedders."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from typing_extensions import TypedDict
@@ -15,7 +14,7 @@ class TrialRequest(TypedDict):
 
     method: str
     url: str
-    headers: Mapping[str, str]
+    headers: dict[str, str]
     body: str | None
     cut: bool
     """Only the beginning of the body is shown."""
@@ -25,7 +24,7 @@ class TrialResponse(TypedDict):
     """What came back, secrets masked."""
 
     status: int | None
-    headers: Mapping[str, str]
+    headers: dict[str, str]
     body: str
     bytes: int
     cut: bool
@@ -53,10 +52,10 @@ class TrialScorer(TypedDict):
 class MappingSuggestion(TypedDict):
     """A mapping that would find hits in the answer."""
 
-    response: Mapping[str, str | None]
-    scorer: Mapping[str, str] | None
+    response: dict[str, str | None]
+    scorer: dict[str, str] | None
     hits: int
-    reasons: Mapping[str, str]
+    reasons: dict[str, str]
     yaml: str
 
 
@@ -73,14 +72,14 @@ class TrialView(TypedDict):
     index_version: str | None
     request: TrialRequest | None
     response: TrialResponse | None
-    hits: Sequence[TrialHit]
+    hits: list[TrialHit]
     returned: int | None
     scorer: TrialScorer
     top_score: float | None
     unscored: str | None
     """Why relevance is not known."""
-    remarks: Sequence[str]
-    suggestions: Sequence[MappingSuggestion]
+    remarks: list[str]
+    suggestions: list[MappingSuggestion]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +110,7 @@ class StoredFinding(TypedDict):
     kind: EmbedderChange | None
     reason: str
     dimensions: int | None
-    pairs: Sequence[StoredPair]
+    pairs: list[StoredPair]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,5 @@
 """What is shown of re-scorings."""
 
-from collections.abc import Mapping
 from typing import Literal
 
 from typing_extensions import TypedDict
@@ -22,7 +21,7 @@ class RescoringSide(TypedDict):
     coverage: float | None
     health_score: float | None
     degraded: int
-    verdicts: Mapping[str, int]
+    verdicts: dict[str, int]
 
 
 class RescoringView(TypedDict):
