@@ -46,7 +46,7 @@ def diff(
     data_dir: DataDir = None,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 when something would change.")] = False,
 ) -> None:
-    """Show what `apply` would change, changing nothing.
+    """Show what `apply` would change.
 
     Exit code 0 whether or not something would change, but for --exit-code; 2: unusable input.
     """
@@ -56,7 +56,7 @@ def diff(
 
 @app.command(epilog=examples("coalmine apply canaries", "coalmine apply canaries --server https://coalmine.example"))
 def apply(paths: Paths, *, server: ServerUrl = None, data_dir: DataDir = None) -> None:
-    """Put canary files in force, all of them or none; what they no longer hold is archived.
+    """Apply canary files in one transaction; definitions no longer in them are archived.
 
     With --server the objects are managed by the API afterwards, and nothing of others is archived.
     """
@@ -82,7 +82,7 @@ def export(
     server: ServerUrl = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Write everything in force as a canary file; secrets become ${VARIABLES} to be set.
+    """Write all definitions as one canary file; secrets become ${VARIABLES}.
 
     With --to one suite is written as another tool's files; what these cannot hold is said.
     """
@@ -106,7 +106,7 @@ def export(
 
 @app.command(epilog=examples("COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine migrate"))
 def migrate(*, data_dir: DataDir = None) -> None:
-    """Bring the database to the schema of this release; `serve` does it by itself on SQLite.
+    """Migrate the database to this release's schema; on SQLite `serve` does it at start.
 
     Where there is no database file of SQLite yet, an empty one is made and said to be new.
     """

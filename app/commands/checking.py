@@ -65,7 +65,7 @@ def check(
     ] = False,
     slug: Annotated[str | None, typer.Option("--check", metavar="SLUG", help="Only this check of the files.")] = None,
 ) -> None:
-    """Ask every canary once and judge the answers, without a server or a database.
+    """Run every canary once and judge the answers, without a server or a database.
 
     Exit code 0: healthy, 1: degraded, 2: unusable input, 3: the retriever could not be measured. It follows the rules
     of the check; without any, coverage must be at least 0.9 or, with --baseline, not more than 0.05 below that of the

@@ -60,7 +60,7 @@ def import_suite(  # noqa: PLR0913 - options of a command
     server: ServerUrl = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Make a suite of another tool's queries and judgments: all of it or, with file and line, none.
+    """Import a suite from another tool's queries and judgments, all of it or nothing.
 
     What the files hold and a suite cannot is said. The canaries are managed by the API afterwards; with --to they
     become a canary file to keep with the code.

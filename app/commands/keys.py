@@ -20,7 +20,7 @@ def create(
     name: Annotated[str, typer.Option(help="Whose key it is, for the list.")] = "unnamed",
     data_dir: DataDir = None,
 ) -> None:
-    """Create an API key and show it, for the only time, on stdout."""
+    """Create an API key and show it once, on stdout."""
     with opened(data_dir, create=True) as (_, store):
         key = api_keys.create_key(store, name=name, scope=scope, now=now())
     typer.echo(key)

@@ -21,7 +21,7 @@ def quality(
     server: ServerUrl = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Go through the checklist of retrieval quality for a check, from stored answers: the retriever is not asked.
+    """Report the retrieval quality of a check from stored answers.
 
     Chunks, embeddings, recall, precision, vocabulary, chunk boundaries, slow drift: where to look, with examples; what
     was not measured is unknown.

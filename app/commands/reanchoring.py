@@ -39,7 +39,7 @@ def reanchor(
     server: ServerUrl = None,
     data_dir: DataDir = None,
 ) -> None:
-    """List what is proposed for judgments whose chunks were renamed, or accept and reject it.
+    """List, accept or reject new judgments proposed for renamed chunks.
 
     Canaries that a file owns are not changed: the patch to commit is written to stdout, where the file cannot be read
     the canaries as they would be.

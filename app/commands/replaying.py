@@ -74,7 +74,7 @@ def replay_(
     form: Annotated[Format, typer.Option("--format", help="How to write what came of it.")] = Format.TABLE,
     data_dir: DataDir = None,
 ) -> None:
-    """Lead the detector over past runs, and say when it raises an alarm and whom it names.
+    """Run the detector over recorded runs, and print its alarms and the canaries they name.
 
     It takes the path that live runs take, and changes nothing. Runs of a file are numbered from the first one after
     its healthy part, which is the baseline: `KEY/base/lost` and `KEY/base/ndcg`, then `KEY/after/lost` and

@@ -38,7 +38,7 @@ def rescore(
     server: ServerUrl = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Judge past runs by the judgments in force now, from stored rankings: the retriever is not asked.
+    """Re-score past runs by the current judgments, from stored rankings.
 
     The numbers of the day stay as they are. The new ones are a measures version of their own, which the API gives with
     ?measures_version=. Run again, it takes in the runs that have ended since.

@@ -33,7 +33,7 @@ def rotate(
     new_key: Annotated[bool, typer.Option("--new-key", help="Make up a new key for the generated secret.key.")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Encrypt every stored secret anew under the first of several keys; afterwards that one alone is needed.
+    """Re-encrypt every stored secret under the first of several keys; afterwards only that key is needed.
 
     With COALMINE_SECRET_KEY: give every service "new,old" and restart it, rotate, then leave "new" alone. With the
     generated key file: stop the service, and rotate with --new-key; on PostgreSQL rotate once more, without it, when

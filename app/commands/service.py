@@ -45,7 +45,7 @@ def serve(
     with_demo: Annotated[bool, typer.Option("--with-demo", help="Also run the demo, on the port after.")] = False,
     log_requests: Annotated[bool, typer.Option("--log-requests", help="Log every HTTP request.")] = False,
 ) -> None:
-    """Serve the API, the pages and the metrics, and work.
+    """Run the API, the web pages, the metrics and, by default, a worker.
 
     Settings come from COALMINE_... variables; flags win.
     """
@@ -78,7 +78,7 @@ def serve(
 
 @app.command(epilog=examples("COALMINE_DATABASE_URL=postgresql://user@db/coalmine coalmine work"))
 def work() -> None:
-    """Work without serving: runs and deliveries. As many as wanted may share one PostgreSQL database."""
+    """Run a worker without the API; any number may share one PostgreSQL database."""
     settings = load_settings(os.environ)
     if settings.embedded:
         raise ConfigurationError(
@@ -121,7 +121,7 @@ def demo(
     chunk_characters: Annotated[int | None, typer.Option(min=1, help="Cut texts into chunks this long.")] = None,
     until_stdin_ends: Annotated[bool, typer.Option("--until-stdin-ends", hidden=True)] = False,
 ) -> None:
-    """Serve the demo retriever alone: BM25 over a bundled corpus, and POST /fault to break it."""
+    """Run the demo retriever alone: BM25 over a bundled corpus; POST /fault breaks it."""
     from app.demo.corpus import CorpusError  # noqa: PLC0415 - brings SciPy along, which no other command needs
     from app.demo.server import run_demo  # noqa: PLC0415 - the same
 

@@ -65,7 +65,7 @@ def try_(  # noqa: PLR0913 - options of a command
     server: ServerUrl = None,
     form: Annotated[Format, typer.Option("--format", help="What is written to stdout.")] = Format.TEXT,
 ) -> None:
-    """Ask a retriever one query: show the request, the raw answer, and the hits the mapping finds in it.
+    """Send a retriever one query and show request, raw answer and mapped hits.
 
     Where it finds none, or not all that is mapped, mappings that do are suggested as YAML to paste. Of the files only
     the retrievers are looked at. Secrets are masked. Exit code 0: answered, 2:

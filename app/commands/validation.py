@@ -16,7 +16,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command(epilog=examples("coalmine validate canaries"))
 def validate(paths: Paths) -> None:
-    """Say everything that is wrong with canary files, each with file and line."""
+    """List all errors in canary files, each with file and line."""
     documents = read_files(paths, sends=False)
     terminal.show_documents(documents)
     terminal.warn(warnings_of(documents))

@@ -227,7 +227,7 @@ def test_an_alert_says_what_closes_it_and_counts_down(firing: Site) -> None:
     assert _section(after, "next").startswith("Status 1 more good run would close it.")
     assert "recovering" in _section(after, "title")
     firing.world.run()
-    assert "it is over" in _section(firing.page("/alerts/1"), "next")
+    assert "Resolved." in _section(firing.page("/alerts/1"), "next")
 
 
 def test_degraded_canaries_are_told_with_their_ranks_and_lead_to_their_pages(firing: Site) -> None:
@@ -437,7 +437,7 @@ def test_a_key_that_may_only_read_sees_the_buttons_disabled_and_acknowledges_not
 
 
 def test_silencing_an_alert_begins_with_a_form_that_says_exactly_that(firing: Site) -> None:
-    (link,) = [one for one in firing.page("/alerts/1").all("a") if one.text == "Silence this"]
+    (link,) = [one for one in firing.page("/alerts/1").all("a") if one.text == "Silence alert"]
     asked = parse_qs(urlsplit(link.get("href")).query)
     assert (asked["checks"], asked["rules"]) == (["watch"], ["threshold-coverage"])
     form = firing.page(link.get("href"))

@@ -65,7 +65,7 @@ def test_asking_why_of_what_was_changed_since_is_refused_on_the_page(sqlite_stor
 
 def test_what_is_ticked_is_accepted_and_the_canary_expects_the_new_chunk(sqlite_store: Store) -> None:
     site = _site(sqlite_store, KEY)
-    assert "Look at what took their place" in site.page(CHECK).text
+    assert "Review the replacements" in site.page(CHECK).text
     (box,) = site.page(f"{CHECK}/reanchors").all("input", name="proposal")
     shown = page(site.client().post(f"{CHECK}/reanchors", data={"proposal": box.get("value"), "answer": "accept"}))
     assert "1 judgment replaced" in shown.one("div", role="status").text

@@ -64,8 +64,8 @@ def _rows(shown: Page) -> dict[str, str]:
 
 def test_without_silences_the_page_says_what_they_are_for(pages: Site) -> None:
     shown = pages.page("/silences")
-    assert "Nothing is silenced" in shown.text
-    assert "what still fires when it is over is told then" in shown.text
+    assert "No silences" in shown.text
+    assert "what still fires at its end is notified then" in shown.text
 
 
 def test_silences_are_shown_by_whether_they_are_on_coming_or_over(pages: Site) -> None:
@@ -159,7 +159,7 @@ def test_what_cannot_be_told_yet_is_said_in_the_preview_without_a_failure(pages:
     assert "It cannot be told yet: Cron expression: " in " ".join(_section(shown, "preview-title").split())
     assert shown.one("span", id="wrong-cron").text
     assert not shown.all("div", role="alert")
-    assert "Tick what it is about" in pages.page("/new-silence").text
+    assert "Tick a scope" in pages.page("/new-silence").text
 
 
 def test_a_silence_for_a_while_begins_at_once_and_ends_by_itself(pages: Site) -> None:

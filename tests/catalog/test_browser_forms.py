@@ -30,11 +30,11 @@ def test_a_refused_hook_form_keeps_the_secret_in_the_browser_and_out_of_every_re
         page.get_by_label("Name", exact=True).fill("Ops!")
         page.get_by_label("Address", exact=True).fill("https://example.org/hook")
         page.get_by_label("Signing secret").fill(MADE_UP)
-        page.get_by_role("button", name="Make this hook").click()
+        page.get_by_role("button", name="Create hook").click()
         expect(page.locator("#wrong-slug")).to_contain_text("lower-case letters")
         expect(page.get_by_label("Signing secret")).to_have_value(MADE_UP)
         page.get_by_label("Name", exact=True).fill("ops")
-        page.get_by_role("button", name="Make this hook").click()
+        page.get_by_role("button", name="Create hook").click()
         page.wait_for_url("**/hooks/ops?saved=yes")
         assert bodies
         assert not [body for body in bodies if MADE_UP in body]
@@ -59,7 +59,7 @@ def test_a_generated_signing_secret_is_shown_once_and_taken(chromium: Browser, s
         )
         page.get_by_label("Name", exact=True).fill("ops")
         page.get_by_label("Address", exact=True).fill("https://example.org/hook")
-        page.get_by_role("button", name="Make this hook").click()
+        page.get_by_role("button", name="Create hook").click()
         page.wait_for_url("**/hooks/ops?saved=yes")
     assert definitions.stored_secrets(sqlite_store, bench.world.vault, "hook", "ops")["secret"] == made
 
@@ -87,8 +87,8 @@ def test_a_name_is_made_as_its_title_is_typed_until_somebody_types_one(chromium:
 
         page = tab.open("/new-check")
         name = page.get_by_label("Name", exact=True)
-        made = f"{page.get_by_label('Suite').input_value()}-{page.get_by_label('Retriever').input_value()}"
-        expect(name).to_have_value(made)  # one suite and one retriever are chosen from the start
+        made = [page.get_by_label(label, exact=True).input_value() for label in ("Suite", "Retriever")]
+        expect(name).to_have_value("-".join(made))  # one suite and one retriever are chosen from the start
 
 
 def test_two_questions_of_the_same_words_get_keys_of_their_own(chromium: Browser, sqlite_store: Store) -> None:
@@ -115,7 +115,7 @@ def test_a_private_address_is_told_while_it_is_typed_with_the_setting(chromium: 
         expect(page.locator("#reach .banner")).to_have_count(0)
         address.fill("http://[::1]/")
         expect(page.locator("#reach")).to_contain_text("COALMINE_HOOK_ALLOW=::1")
-        page.get_by_role("button", name="Make this hook").click()
+        page.get_by_role("button", name="Create hook").click()
         page.wait_for_url("**/hooks/ops?saved=yes")
         expect(page.locator(".banner.warning")).to_contain_text("COALMINE_HOOK_ALLOW=::1")
 

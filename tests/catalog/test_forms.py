@@ -74,8 +74,8 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
             {**CHECK, "rule.coverage": "yes", "rule.coverage.warning": "90%", "rule.coverage.critical": "85"},
             "It was not saved:",
             {
-                "Coverage is too low, Warning below": "write 0.9 for 90%",
-                "Coverage is too low, Critical below": "must be at most 1; write 0.85 for 85%",
+                "Coverage threshold, Warning below": "write 0.9 for 90%",
+                "Coverage threshold, Critical below": "must be at most 1; write 0.85 for 85%",
             },
         ),
         (
@@ -91,8 +91,8 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
             },
             "It cannot be written yet:",
             {
-                "Coverage is too low, Warning below": "write 0.9 for 0,9",
-                "Answers take too long, Warning above": "is not a duration",
+                "Coverage threshold, Warning below": "write 0.9 for 0,9",
+                "Latency threshold, Warning above": "is not a duration",
                 "Rules as YAML, number 1, kind": "did you mean 'drop'? Built are: threshold",
             },
         ),
@@ -100,15 +100,15 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
             "/new-check",
             {**CHECK, "rule.coverage": "yes", "rule.coverage.warning": "1", "rule.coverage.bad": "4"},
             "It was not saved:",
-            {"Coverage is too low, Bad runs": "must not ask for 4 bad runs of 3"},
+            {"Coverage threshold, Bad runs": "must not ask for 4 bad runs of 3"},
         ),
         (
             "/suites/suite/add",
             {"query": "", "key": "a", "min_relevance_score": "80 %", "floors": "MRR: x", "do": "save"},
             "It was not saved:",
             {
-                "The question": "",
-                "Least relevance of the first hit": "write 0.8 for 80 %",
+                "Query": "",
+                "Minimum relevance of the first hit": "write 0.8 for 80 %",
                 "Floors of measures, MRR": "",
             },
         ),
@@ -119,7 +119,12 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
             "This cannot be used yet:",
             {"Name": "'my-docs'"},
         ),
-        ("/suites/suite/add", {"query": "?", "do": "find"}, "It was not asked:", {"Find them by asking": "choose"}),
+        (
+            "/suites/suite/add",
+            {"query": "?", "do": "find"},
+            "It was not asked:",
+            {"Find them with a retriever": "choose"},
+        ),
         (
             "/new-retriever",
             {**TAKES, "slug": "", "url": "x", "timeout": "x", "auth.kind": "bearer", "do": "save"},
@@ -224,7 +229,7 @@ def _labels(shown: Page) -> set[str]:
 
 def test_a_new_check_has_the_only_hook_ticked_and_a_hook_is_made_without_leaving_the_form(pages: Site) -> None:
     link = pages.page("/new-check").one("a", href="/new-hook")
-    assert (link.get("target"), link.text) == ("_blank", "Make another hook")
+    assert (link.get("target"), link.text) == ("_blank", "Add another hook")
     assert _ticked_hooks(pages.page("/new-check")) == {"ops": True}
     hook = {"kind": "webhook", "url": "https://ops.example.com/"}
     assert pages.client().put("/v1/hooks/night", json=hook).status_code == 201
@@ -249,7 +254,7 @@ def test_a_preset_without_a_vendor_links_to_no_reference(pages: Site) -> None:
 
 
 def test_the_form_of_a_check_tells_of_the_guard_beside_the_detector(pages: Site) -> None:
-    assert "stands a rule guard until it has a baseline" in pages.page("/new-check").text
+    assert "Until the detector has a baseline, the rule guard compares coverage" in pages.page("/new-check").text
 
 
 def test_a_canary_links_to_its_form_or_says_where_it_is_changed(pages: Site) -> None:

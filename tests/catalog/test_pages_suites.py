@@ -123,14 +123,14 @@ def test_a_verdict_of_an_earlier_version_of_a_canary_is_not_told_of_the_one_in_f
     tagged = {**canary("bee"), "tags": ["insects"], "category": "procedural"}
     pages.world.apply(canary_page([{**canary("ant"), **ANT, "expected_chunks": ["noise"]}, tagged, negative]))
     assert _stands(pages) == {
-        "ant": "degraded by what it expected before",
+        "ant": "degraded judged by earlier expectations",
         "bee": "healthy",  # neither tags nor the name of a category judge
         "none": "degraded",
     }
     pages.world.apply(canary_page([canary("ant"), {**tagged, "category": "negative"}, negative]))
-    assert _stands(pages)["bee"] == "healthy by what it expected before"
+    assert _stands(pages)["bee"] == "healthy judged by earlier expectations"
     pages.world.apply(canary_page([{**canary("ant"), "query": "Who is strong?"}, tagged, negative]))
-    assert _stands(pages)["ant"] == "unknown asks something new: not asked yet"
+    assert _stands(pages)["ant"] == "unknown query changed, not run yet"
     assert "1 canary of 3" in pages.page("/suites/suite?state=unknown").text
     pages.world.probe.answers["Who is strong?"] = answered(hits("doc-ant"))
     pages.world.run()

@@ -127,12 +127,12 @@ def test_a_chart_says_in_words_what_is_drawn_in_it(chromium: Browser, history: S
         shown = tab.open(_whole(history))
         _drawn(shown, "34 points. Click one for its run")
         key = " ".join(shown.locator("#chart-key li").all_inner_texts())
-        assert "usual for coverage: 1.000, ever the same, as 98 % of the baseline's 20 runs" in key
+        assert "baseline for coverage: 1.000 (20 runs)" in key
         assert "rule threshold-coverage: warning below 0.9" in key
         assert "rule threshold-coverage: critical below 0.5" in key
-        assert "nothing known: 3 runs measured nothing to speak of" in key
+        assert "no data: 3 runs measured too little" in key
         assert "2 alerts, from opened to resolved" in key
-        assert "2 index versions came" in key
+        assert "2 new index versions" in key
         happened = shown.locator("#chart-happened li").all_text_contents()
         for told in ("index version alpha-1", "index version beta-2", "alert threshold-coverage opened", "resolved"):
             assert any(told in one for one in happened), told

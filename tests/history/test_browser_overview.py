@@ -74,7 +74,7 @@ def test_checks_are_filtered_by_keyboard_and_the_address_can_be_shared(chromium:
         expect(shown.get_by_role("radio", name="degraded")).to_be_hidden()  # there is none to choose
 
         shared = tab.open("/?verdict=degraded&q=invo")
-        expect(shared.get_by_role("heading", name="No check is like that")).to_be_visible()
+        expect(shared.get_by_role("heading", name="No matching checks")).to_be_visible()
         expect(shared.get_by_role("radio", name="degraded")).to_be_checked()
         shared.locator("#show-all").click()
         expect(_slugs(shared)).to_have_text(["novel", "billing"])
@@ -84,12 +84,12 @@ def test_going_back_shows_what_was_there(chromium: Browser, address: str) -> Non
     with opened(chromium, address) as tab:
         shown = tab.open("/")
         shown.locator("details.filter > summary").click()
-        shown.get_by_label("Suite").select_option("books")
+        shown.get_by_label("Suite", exact=True).select_option("books")
         expect(shown).to_have_url(f"{address}/?suite=books")
         expect(shown.locator("#check-billing")).to_have_count(0)
         shown.go_back()
         expect(shown.locator("#check-billing")).to_be_visible()
-        expect(shown.get_by_label("Suite")).to_have_value("")
+        expect(shown.get_by_label("Suite", exact=True)).to_have_value("")
 
 
 def test_filters_work_on_a_phone_without_scripts(chromium: Browser, address: str) -> None:

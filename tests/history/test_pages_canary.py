@@ -25,6 +25,8 @@ CHECK = "/checks/watch"
 ANT = f"{CHECK}/canaries/ant"
 KEY = shelf()[0]["key"]
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+ASKING = {"Try now", "Diagnose (about 7 requests)"}
+"""Buttons that send requests to the retriever."""
 
 
 @pytest.fixture
@@ -126,8 +128,8 @@ def test_tags_and_a_category_that_judge_nothing_are_no_change_of_what_is_expecte
 def test_another_query_is_not_compared_with_the_old_answers(pages: Site) -> None:
     pages.world.apply(definitions([{**canary("ant"), "query": "which insects"}, canary("bee")]))
     shown = pages.page(ANT)
-    assert "asks something new" in shown.text
-    assert "rankings of another query tell nothing" in section(shown, "rankings").text
+    assert "query changed" in shown.text
+    assert "No run has sent the current query yet." in section(shown, "rankings").text
     assert not shown.all("article")
 
 
@@ -136,7 +138,7 @@ def test_what_was_never_asked_says_so(sqlite_store: Store) -> None:
     pages.world.apply(definitions([canary("ant")]))
     shown = pages.page(ANT)
     assert "not measured yet" in shown.text
-    assert "None yet" in section(shown, "timeline").text
+    assert "No states yet" in section(shown, "timeline").text
     assert not shown.all("svg", class_="band")
 
 
@@ -146,8 +148,8 @@ def test_a_probe_that_failed_makes_it_unknown_and_never_healthy(pages: Site) -> 
     pages.world.run()
     shown = pages.page(ANT)
     assert "unknown" in shown.all("section", class_="headline")[0].text
-    assert "The last 2 probes brought no measurement: timeout, after 5 s, since run 4" in shown.text
-    assert "The newest answer" in section(shown, "side-now").text
+    assert "The last 2 probes failed: timeout, after 5 s, since run 4" in shown.text
+    assert "Latest run" in section(shown, "side-now").text
     assert [one.get("class") for one in shown.all("a", class_="stretch")][-1] == "stretch unknown"
 
 
@@ -167,24 +169,22 @@ def test_an_archived_canary_keeps_its_page_and_is_asked_no_more(pages: Site) -> 
     pages.world.apply(definitions([canary("bee")]))
     shown = pages.page(ANT)
     assert "archived" in shown.all("section", class_="headline")[0].text
-    assert [("disabled" in one.attributes) for one in shown.all("button") if one.text in {"Try now", "Ask why"}] == [
-        True
-    ] * 2
+    assert [("disabled" in one.attributes) for one in shown.all("button") if one.text in ASKING] == [True] * 2
     assert pages.client().post(f"{ANT}/try").status_code == 409
-    assert "check watch asked it in every run" in shown.text
+    assert "sent in every run of watch" in shown.text
 
 
 def test_of_a_canary_that_was_archived_before_any_run_no_run_is_promised(pages: Site) -> None:
     pages.world.apply(definitions([canary("bee"), canary("cow")]))
-    assert "It was never measured. The next run asks it" in pages.page("/checks/watch/canaries/cow").text
+    assert "Not measured yet. The next run sends it" in pages.page("/checks/watch/canaries/cow").text
     pages.world.apply(definitions([canary("bee")]))
-    assert "It was never measured, and nobody asks it any more." in pages.page("/checks/watch/canaries/cow").text
+    assert "Never measured, and no check uses it any more." in pages.page("/checks/watch/canaries/cow").text
 
 
 def test_a_key_that_may_only_read_is_offered_nothing_that_writes(pages: Site) -> None:
     client = pages.signed_in(pages.key(Scope.READ))
     shown = page(client.get(ANT))
-    assert all("disabled" in one.attributes for one in shown.all("button") if one.text in {"Try now", "Ask why"})
+    assert all("disabled" in one.attributes for one in shown.all("button") if one.text in ASKING)
     assert not shown.all("button", value="accept")
     assert client.post(f"{ANT}/try", data={"csrf": csrf(client)}).status_code == 403
     assert pages.world.probe.asked[-1][0] == "3"
@@ -278,7 +278,7 @@ def test_the_evidence_is_a_row_for_each_question(sqlite_store: Store) -> None:
     setting.run()
     shown = Site(world=setting.world, probe=setting.library).page(f"{CHECK}/canaries/{KEY}")
     rows = [one.text for one in shown.all("tr")]
-    assert any(row.startswith("When last healthy what it was like rank 1 ") for row in rows)
+    assert any(row.startswith("Last healthy run what it was like rank 1 ") for row in rows)
     assert any(row.startswith("The query again, 3 does it stay like this? not in the answer") for row in rows)
     assert any(
         row.startswith("The expected text as the query, 1 is it in the index at all? not in the answer") for row in rows
@@ -298,7 +298,7 @@ def test_a_cause_of_before_is_not_told_as_the_present_one(sqlite_store: Store) -
     setting.library.chunks[KEY] = setting.library.chunks.pop(f"{KEY}@2")
     setting.run()
     told = section(pages.page(f"{CHECK}/canaries/{KEY}"), "diagnosis").text
-    assert told.startswith("The last diagnosis")
+    assert told.startswith("Last diagnosis")
     assert ("It is healthy by now" in told, "Look at what is proposed" in told) == (True, False)
     setting.library.dead = Outcome.TIMEOUT
     setting.run()
@@ -316,7 +316,7 @@ def test_every_cause_has_advice_and_what_was_not_answered_is_no_rank() -> None:
     }
     rows = [(one.asked, one.rank) for one in diagnosis_sentences.probed(evidence)]
     assert rows == [
-        ("When last healthy", "rank 1"),
+        ("Last healthy run", "rank 1"),
         ("In the run", "unknown"),
         ("The query again, 1", "rank 2"),
         ("The query again, 2 times", "not answered"),
@@ -430,5 +430,5 @@ def test_a_query_as_long_as_a_letter_is_shown_short_and_whole_where_asked_for(sq
     assert len(shown.one("h1").text) <= 160
     whole = shown.one("details", class_="whole")
     assert "open" not in whole.attributes
-    assert whole.text == f"The whole query: {len(LONG):,} characters {LONG}"
+    assert whole.text == f"Full query: {len(LONG):,} characters {LONG}"
     assert not pages.page(ANT).all("details", class_="whole")

@@ -78,7 +78,7 @@ def _rows(shown: Page, heading: str) -> dict[str, list[str]]:
 def test_a_healthy_check_says_so(healthy: Site) -> None:
     shown = healthy.page(CHECK)
     assert shown.one("h1").text == "watch"
-    assert "No rule of this check has anything to say about the newest run." in shown.text
+    assert "No rule is violated in the latest run." in shown.text
     assert "every measured canary found what it should" in shown.text
     assert "No alert is open." in shown.text
     assert "canaries.yaml:1" in _section(shown, "definition")
@@ -91,14 +91,14 @@ def test_a_healthy_check_admits_canaries_below_their_own_limits(healthy: Site) -
     healthy.world.run()
     shown = healthy.page(CHECK).text
     assert "Healthy by the rules; 1 of 4 canaries are below their own limits." in shown
-    assert "No rule of this check has anything to say" not in shown
+    assert "No rule is violated" not in shown
 
 
 def test_before_the_first_run_the_page_says_what_a_check_is_and_what_to_do(pages: Site) -> None:
     pages.world.apply(canary_page(CANARIES))
     shown = pages.page(CHECK)
-    assert "The first run has not ended yet." in shown.text
-    assert "“Run now” asks them at once." in shown.text
+    assert "No run has ended yet." in shown.text
+    assert "“Run now” sends them at once." in shown.text
     assert not shown.all("div", id="chart")
     assert not shown.all("div", id="evidence")
     assert not shown.all("a", href=f"{CHECK}/quality")
@@ -175,7 +175,7 @@ def test_why_it_did_and_did_not_alert_is_said_of_every_rule(degraded: Site) -> N
     assert "It resolves after 2 good runs in a row" in told["threshold-coverage"]
     assert "0 of 4 probes failed" in told["probe_errors"]
     assert "2 more bad runs in a row would open it" in told["probe_errors"]
-    assert "News go to ops" in _section(shown, "alerts")
+    assert "Notifications are sent to ops" in _section(shown, "alerts")
 
 
 def test_of_a_fault_of_many_the_page_says_what_they_have_in_common(degraded: Site) -> None:
@@ -188,7 +188,7 @@ def test_resolved_alerts_stay_readable(degraded: Site) -> None:
         degraded.world.run()
     shown = degraded.page(CHECK)
     assert "No alert is open." in shown.text
-    assert "Resolved lately: 1" in shown.text
+    assert "Recently resolved: 1" in shown.text
     assert "4 of 4" not in _section(shown, "alerts")
 
 
@@ -196,7 +196,7 @@ def test_a_check_without_hooks_says_that_nobody_is_told(pages: Site) -> None:
     pages.world.apply(canary_page([canary("a")], hooks=[]))
     pages.world.run()
     shown = pages.page(CHECK)
-    assert "Nobody is told of any alert: the check has no hook." in _section(shown, "alerts")
+    assert "No notifications: the check has no hook." in _section(shown, "alerts")
     assert "none, so nobody is told" in _section(shown, "definition")
 
 
@@ -228,9 +228,9 @@ def test_a_baseline_that_was_learned_is_said_with_its_runs_and_evidence(pages: S
 
 def test_who_may_only_read_is_not_offered_to_accept_the_present(healthy: Site) -> None:
     reader = healthy.signed_in(healthy.key(Scope.READ))
-    assert "Begin anew from here" not in page(reader.get(CHECK)).text
+    assert "Reset baseline" not in page(reader.get(CHECK)).text
     writer = healthy.signed_in(healthy.key(Scope.WRITE))
-    assert "Begin anew from here" in page(writer.get(CHECK)).text
+    assert "Reset baseline" in page(writer.get(CHECK)).text
 
 
 def test_a_choice_that_waits_for_the_next_run_is_said(healthy: Site) -> None:

@@ -124,7 +124,7 @@ def test_what_was_chosen_stands_in_the_form_and_in_the_address_it_follows(pages:
     assert [one.get("value") for one in shown.all("option") if "selected" in one.attributes] == ["invoices", "gone"]
     assert "checked" in shown.one("input", name="failing").attributes
     assert shown.one("div", id="found").get("hx-get") == "/?q=b&suite=invoices&tag=gone&failing=1"
-    assert "No check is like that" in shown.text
+    assert "No matching checks" in shown.text
 
 
 def test_a_form_without_scripts_filters_as_well(pages: Site) -> None:

@@ -112,8 +112,8 @@ def test_asking_why_tells_how_far_it_is_and_then_the_cause(chromium: Browser, se
     site = Site(world=setting.world, probe=slow)
     with served(site.app()) as address, opened(chromium, address) as tab:
         page = tab.open(CANARY)
-        expect(page.get_by_text("Nobody has asked yet why")).to_be_visible()
-        button = page.get_by_role("button", name="Ask why")
+        expect(page.get_by_text("Not diagnosed yet.")).to_be_visible()
+        button = page.get_by_role("button", name="Diagnose (about 7 requests)")
         button.click()
         said, bar = page.locator("#asking [role=status]"), page.locator("#asking progress")
         expect(said).to_have_text("Asking 1 of 8…")
@@ -132,9 +132,9 @@ def test_asking_why_of_what_was_changed_says_so_and_can_be_asked_again(chromium:
     with served(site.app()) as address, opened(chromium, address) as tab:
         page = tab.open(CANARY)
         setting.apply([{**one, "min_relevance_score": 0.1} for one in shelf()], owner=API)
-        page.get_by_role("button", name="Ask why").click()
+        page.get_by_role("button", name="Diagnose (about 7 requests)").click()
         expect(page.locator("#asking [role=status]")).to_contain_text("run the check, then ask again")
-        expect(page.get_by_role("button", name="Ask why")).to_be_enabled()
+        expect(page.get_by_role("button", name="Diagnose (about 7 requests)")).to_be_enabled()
 
 
 def test_a_renamed_chunk_is_read_on_both_sides_and_accepted(chromium: Browser, setting: Diagnosed) -> None:
@@ -149,7 +149,7 @@ def test_a_renamed_chunk_is_read_on_both_sides_and_accepted(chromium: Browser, s
         every.uncheck()
         expect(page.get_by_label(f"The proposal for {KEY}")).not_to_be_checked()
         every.check()
-        page.get_by_role("button", name="Accept what is ticked").click()
+        page.get_by_role("button", name="Accept ticked").click()
         expect(page.locator("[role=status]").first).to_contain_text("1 judgment replaced")
         expect(page.locator("section[aria-labelledby=decided]")).to_contain_text("accepted")
 
@@ -162,7 +162,7 @@ def test_the_patch_of_a_file_can_be_saved(chromium: Browser, sqlite_store: Store
     site = Site(world=setting.world, probe=setting.library)
     with served(site.app()) as address, opened(chromium, address) as tab:
         page = tab.open(f"{CHECK}/reanchors")
-        page.get_by_role("button", name="Accept what is ticked").click()
+        page.get_by_role("button", name="Accept ticked").click()
         with page.expect_download() as saving:
             page.get_by_role("button", name="Download").click()
         assert saving.value.suggested_filename == "canaries.yaml"
@@ -192,11 +192,11 @@ def test_two_runs_are_picked_compared_and_narrowed_to_what_got_worse(chromium: B
     with served(site.app()) as address, opened(chromium, address) as tab:
         page = tab.open("/runs/2")
         page.get_by_role("link", name="since the run before, 1").click()
-        expect(page.locator("h1")).to_have_text("What changed between two runs")
+        expect(page.locator("h1")).to_have_text("Run comparison")
         page.get_by_role("link", name="got worse 1").click()
         expect(page.locator("section[aria-labelledby=canaries] tbody tr")).to_have_count(1)
         expect(page.locator("section[aria-labelledby=canaries] tbody tr")).to_contain_text("not found")
-        page.get_by_text("Compare others").click()
+        page.get_by_text("Other runs").click()
         page.get_by_label("Before").select_option("2")
         page.get_by_role("button", name="Compare").click()
         page.wait_for_url(f"{address}/runs/2/diff/2")

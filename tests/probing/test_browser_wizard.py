@@ -54,7 +54,7 @@ def node(*parts: str | int) -> str:
 def test_a_newcomer_gets_from_nothing_to_a_healthy_run(chromium: Browser, tmp_path: Path, retriever: Peer) -> None:
     with coalmine(tmp_path) as (url, _), opened(chromium, url) as tab:
         page = tab.open("/retrievers")
-        page.get_by_role("link", name="Define the first one").click()
+        page.get_by_role("link", name="Connect a retriever").click()
         page.get_by_role("link", name="generic").click()
         page.get_by_label("Name", exact=True).fill("docs")
         page.get_by_label("URL", exact=True).fill(f"{retriever.url}/ask")
@@ -78,15 +78,15 @@ def test_a_newcomer_gets_from_nothing_to_a_healthy_run(chromium: Browser, tmp_pa
 
         page.get_by_role("link", name="A suite of canaries").click()
         page.get_by_label("Name").fill("mine")
-        page.get_by_role("button", name="Make it").click()
-        page.get_by_role("link", name="Add the first one").click()
+        page.get_by_role("button", name="Create suite").click()
+        page.get_by_role("link", name="Add the first canary").click()
         page.get_by_label("What would somebody ask?").fill("How long are logs kept?")
-        page.get_by_role("button", name="Ask the question").click()
+        page.get_by_role("button", name="Send query").click()
         page.get_by_label("Expect run-logs").check()
         page.get_by_role("button", name="Save the canary").click()
         expect(page.get_by_role("status").first).to_contain_text("how-long-are-logs-kept")
 
-        page.get_by_role("link", name="Put it to a retriever").click()
+        page.get_by_role("link", name="New check").click()
         page.get_by_role("button", name="Save the check").click()
         page.wait_for_url("**/checks/mine-docs")
         expect(page.locator(".headline.healthy")).to_be_visible(timeout=60_000)  # shown by itself, as there was no run
@@ -99,10 +99,10 @@ def test_a_least_relevance_is_taken_over_without_losing_what_was_found(chromium:
     with served(bench.app()) as url, opened(chromium, url) as tab:
         page = tab.open("/suites/suite/add")
         page.get_by_label("What would somebody ask?").fill("How long?")
-        page.get_by_role("button", name="Ask the question").click()
+        page.get_by_role("button", name="Send query").click()
         page.get_by_label("Expect c1").check()
-        page.get_by_role("button", name="Make the least 0.32").click()
-        expect(page.get_by_label("Least relevance of the first hit")).to_have_value("0.32")
+        page.get_by_role("button", name="Set the minimum to 0.32").click()
+        expect(page.get_by_label("Minimum relevance of the first hit")).to_have_value("0.32")
         expect(page.get_by_label("Expect c1")).to_be_checked()
 
 
@@ -125,7 +125,7 @@ def test_the_token_of_a_refused_form_stays_in_no_address(chromium: Browser, sqli
     with served(bench.app()) as url, opened(chromium, url, expected=("status of 409",)) as tab:
         page = tab.open("/suites")
         page.get_by_label("Name").fill("suite")
-        page.get_by_role("button", name="Make it").click()
+        page.get_by_role("button", name="Create suite").click()
         expect(page.get_by_role("main")).to_contain_text("there is a suite 'suite' already")
         expect(page).to_have_url(f"{url}/suites")
         page.goto(page.url)

@@ -39,5 +39,5 @@ def test_a_rescoring_is_followed_from_its_button_to_what_it_changed(chromium: Br
         )
         assert ended
         expect(shown.get_by_role("row", name="Coverage, mean")).to_have_text(re.compile(r"0\.500\s*1\.000"))
-        shown.get_by_role("link", name="Look at watch by it").click()
+        shown.get_by_role("link", name="Show watch re-scored").click()
         expect(shown).to_have_url(re.compile(r"/checks/watch\?measures_version="))

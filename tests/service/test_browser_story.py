@@ -39,7 +39,7 @@ def test_a_degradation_is_seen_explained_and_mended_in_the_browser_alone(chromiu
         tab.open(f"{CHECK}/canaries/splunk")
         expect(_verdict(page)).to_have_text("degraded")
         with page.expect_event("load"):  # once it is told, the page is shown anew
-            page.get_by_role("button", name="Ask why").click()
+            page.get_by_role("button", name="Diagnose (about 7 requests)").click()
         expect(page.get_by_role("heading", name="Cause")).to_be_visible()
         expect(page.get_by_role("main")).to_contain_text("rechunked")
 
@@ -58,8 +58,8 @@ def test_a_degradation_is_seen_explained_and_mended_in_the_browser_alone(chromiu
 
         # The new cut is what is normal from now on, and who said so, and why, is kept.
         tab.open(f"{CHECK}/canaries/splunk")
-        page.get_by_text("Accept the present as normal").click()
-        page.get_by_label("Why", exact=True).fill("cut anew on purpose")
+        page.get_by_text("Accept current state as baseline").click()
+        page.get_by_label("Note", exact=True).fill("cut anew on purpose")
         page.get_by_role("button", name="Accept for all of").click()
         expect(page).to_have_url(re.compile(f"{CHECK}#detector"))
         page.get_by_text("Chosen by people: 1 choice").click()

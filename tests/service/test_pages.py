@@ -52,7 +52,7 @@ def degraded(healthy: Site) -> Site:
 
 def test_an_empty_overview_tells_a_newcomer_what_to_do_first(pages: Site) -> None:
     shown = pages.page("/")
-    assert "No check is defined yet" in shown.text
+    assert "No checks yet" in shown.text
     assert "coalmine apply canaries/" in shown.text
     assert "README.md, section “Your own retriever in five minutes”" in shown.text
     assert shown.all("a", href="/docs")
@@ -112,7 +112,7 @@ def test_a_healthy_check_admits_canaries_below_their_own_limits(healthy: Site) -
     assert "healthy by the rules; 1 of 4 canaries are below their own limits" in _rows(healthy.page("/"))["watch"]
     shown = healthy.page("/checks/watch").text
     assert "Healthy by the rules; 1 of 4 canaries are below their own limits." in shown
-    assert "No rule of this check has anything to say" not in shown
+    assert "No rule is violated" not in shown
 
 
 def test_an_unknown_run_shows_why_probes_failed(healthy: Site) -> None:
@@ -188,7 +188,7 @@ def test_a_run_under_way_says_so(pages: Site) -> None:
 
 def test_an_archived_check_keeps_its_page(healthy: Site) -> None:
     healthy.world.apply()
-    assert "No check is defined yet" in healthy.page("/").text
+    assert "No checks yet" in healthy.page("/").text
     shown = healthy.page("/checks/watch")
     assert "This check is archived" in shown.text
     assert not shown.all("button", id="run-now")

@@ -166,7 +166,7 @@ def make_a_hook(page: Page, reader: Reader) -> None:
     page.get_by_label("Name", exact=True).fill("ops")
     page.get_by_label("Address", exact=True).fill(f"http://127.0.0.1:{reader.hook}/")
     button(page, "Generate a secret")
-    button(page, "Make this hook")
+    button(page, "Create hook")
     expect(page.get_by_role("heading", name="ops", exact=True)).to_be_visible()
 
 
@@ -182,7 +182,7 @@ def import_questions(page: Page, reader: Reader) -> None:
 
 def make_the_check(page: Page, _reader: Reader) -> None:
     page.goto(page.url + "suites/handbook")
-    link(page, "Put it to a retriever")
+    link(page, "New check")
     page.get_by_role("checkbox", name="ops").check()
     button(page, "Save the check")
 

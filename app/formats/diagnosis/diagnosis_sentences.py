@@ -34,7 +34,7 @@ def probed(evidence: Mapping[str, Any]) -> list[Probed]:
         return []
     rows = [
         Probed(
-            asked="When last healthy",
+            asked="Last healthy run",
             why="what it was like",
             rank=_rank(ranks["before"], known=returned["before"] is not None),
             returned=returned["before"],

@@ -42,7 +42,7 @@ class Retraced:
 def replay_check(
     store: Store, slug: str, *, moved: Callable[[int, int], None] = lambda _done, _total: None
 ) -> list[Retraced]:
-    """Lead the detector of a check over its stored runs, oldest first; `moved` hears how many are done, of how many.
+    """Run the detector of a check over its stored runs, oldest first; `moved` is called with (done, total).
 
     It begins with the first run that is still there and that a detector has seen, or where none has with the first
     that measured anything. Where older runs have been pruned it therefore warms up anew. Raises NotFoundError.

@@ -10,16 +10,16 @@ from app.web.forms import Typed, lines, number, pairs
 
 MOST_ROWS = 200
 LABELS: Mapping[str, str] = {
-    "query": "The question",
+    "query": "Query",
     "key": "Key",
     "category": "Category",
     "tags": "Tags",
-    "retriever": "Find them by asking",
+    "retriever": "Find them with a retriever",
     "expected_chunks": "Expected chunk",
-    "min_relevance_score": "Least relevance of the first hit",
-    "max_relevance_score": "Most relevance, of a negative canary",
-    "max_latency": "Longest time for an answer",
-    "max_age": "Oldest newest hit",
+    "min_relevance_score": "Minimum relevance of the first hit",
+    "max_relevance_score": "Maximum relevance of a negative canary",
+    "max_latency": "Maximum latency",
+    "max_age": "Maximum age of the newest hit",
     "floors": "Floors of measures",
     "expect_empty": "Nothing may be returned at all",
     "forbidden_chunks": "Forbidden chunk",

@@ -45,7 +45,7 @@ SCORES_ARE: Final = "“Scores are”"
 ON_NO_SCALE: Final = "not on a scale: judgments alone tell"
 _LOWER_MINIMUM: Final = (
     f"choose another scale under {SCORES_ARE}, or “{ON_NO_SCALE}”, or lower the canaries' "
-    "“Least relevance of the first hit”"
+    "“Minimum relevance of the first hit”"
 )
 _OUTSIDE: Mapping[Any, str] = {ScorerKind.EMBEDDING: "the embedder", ScorerKind.RERANK: "the reranker"}
 """Who measures relevance where it is not read off the retriever's scores."""

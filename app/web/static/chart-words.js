@@ -12,8 +12,8 @@ window.plots.words = (() => {
   const pointAt = (line, at) => known(line).find((one) => plots.seconds(one.at) === at);
   const within = (at) => ({ from, to }) => plots.seconds(from) < at && at < plots.seconds(to);
   const gapText = (gap) => {
-    const runs = gap.runs ? `${gap.runs} ${gap.runs === 1 ? "run" : "runs"} measured nothing to speak of` : "runs measured nothing to speak of";
-    const why = { not_measured: runs, no_runs: "no run ended" }[gap.why] || "nothing is known any more";
+    const runs = gap.runs ? `${gap.runs} ${gap.runs === 1 ? "run" : "runs"} measured too little` : "runs measured too little";
+    const why = { not_measured: runs, no_runs: "no run ended" }[gap.why] || "older than the retention";
     return `${why} from ${plots.short.format(Date.parse(gap.from))} to ${plots.short.format(Date.parse(gap.to))}`;
   };
 
@@ -30,12 +30,12 @@ window.plots.words = (() => {
     }
     const gap = found.length ? null : shown.lines[0].gaps.find(within(at));
     if (!found.length && !gap) return null;
-    const texts = [{ text: gap ? "Nothing known" : plots.told(at), strong: true }, ...found];
+    const texts = [{ text: gap ? "No data" : plots.told(at), strong: true }, ...found];
     if (gap) texts.push({ text: gapText(gap) });
     for (const runs of new Set(found.map((one) => one.runs))) texts.push({ text: runs });
     const reach = (drawn.scales.x.max - drawn.scales.x.min) / 120;
     for (const mark of shown.lines[0].marks) {
-      if (Math.abs(plots.seconds(mark.at) - at) < reach) texts.push({ text: `index version ${mark.index_version.slice(0, 60)} came` });
+      if (Math.abs(plots.seconds(mark.at) - at) < reach) texts.push({ text: `new index version ${mark.index_version.slice(0, 60)}` });
     }
     for (const alert of shown.lines[0].alerts) {
       const [from, to] = [plots.seconds(alert.opened_at), alert.resolved_at ? plots.seconds(alert.resolved_at) : Infinity];
@@ -57,27 +57,27 @@ window.plots.words = (() => {
       one.prepend(swatch);
       items.push(one);
     };
-    if (spread) item("spread", "lowest to highest of the runs that were joined");
+    if (spread) item("spread", "minimum to maximum of the averaged runs");
     for (const { usual, label, ink } of lines.length <= 2 ? lines : []) {
       if (!usual) continue;
       const name = lines.length > 1 ? ` for ${label}` : "";
-      const values = usual.low === usual.high ? `${plots.score(usual.low)}, ever the same` : `${plots.score(usual.low)} to ${plots.score(usual.high)}`;
-      item("usual", `usual${name}: ${values}, as 98 % of the baseline's ${usual.runs} runs`, ink);
+      const values = usual.low === usual.high ? plots.score(usual.low) : `${plots.score(usual.low)} to ${plots.score(usual.high)}, 98 % of runs`;
+      item("usual", `baseline${name}: ${values} (${usual.runs} runs)`, ink);
     }
     for (const bound of lines.flatMap((one) => one.lines)) {
       const where = bound.by ? `a drop by ${bound.by}, to ${plots.score(bound.value)}` : `${bound.bad} ${bound.value}`;
       item(`bound ${bound.severity}`, `rule ${spoken(bound.rule)}: ${bound.severity} ${where}`);
     }
-    if (first.gaps.length) item("gap", `nothing known: ${first.gaps.length === 1 ? gapText(first.gaps[0]) : `${first.gaps.length} stretches, ${gapText(first.gaps.at(-1))} the last`}`);
+    if (first.gaps.length) item("gap", `no data: ${first.gaps.length === 1 ? gapText(first.gaps[0]) : `${first.gaps.length} stretches, ${gapText(first.gaps.at(-1))} the last`}`);
     if (first.alerts.length) item("alert", `${first.alerts.length} ${first.alerts.length === 1 ? "alert" : "alerts"}, from opened to resolved; critical ones are filled`);
     const unnamed = marks.placed.filter(({ lane }) => lane < 0).length;
-    if (first.marks.length) item("mark", `${first.marks.length === 1 ? "an index version" : `${first.marks.length} index versions`} came${unnamed ? `; ${unnamed === 1 ? "1 finds no room for its name" : `${unnamed} find no room for their names`}, the list below has all` : ""}`);
+    if (first.marks.length) item("mark", `${first.marks.length === 1 ? "new index version" : `${first.marks.length} new index versions`}${unnamed ? `; ${unnamed === 1 ? "1 without a label" : `${unnamed} without a label`}, all in the list below` : ""}`);
     key.replaceChildren(...items);
     happened(first, list);
     const note = count
       ? `${points}${first.points.some(({ runs }) => runs > 1) ? ", most the mean of several runs. Click one or drag to look closer." : ". Click one for its run, drag to look closer."}`
       : "Nothing was measured in this period.";
-    const name = `Chart of ${lines.map(({ label }) => label).join(" and ")}, ${points}. Arrow keys go from point to point, Enter opens its run. The table below says the same.`;
+    const name = `Chart of ${lines.map(({ label }) => label).join(" and ")}, ${points}. Arrow keys go from point to point, Enter opens its run. The table below has the same data.`;
     return { note, name };
   };
 

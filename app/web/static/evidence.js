@@ -81,15 +81,15 @@
     note.textContent = !points.length
       ? "No run in this period."
       : !top
-        ? "The detector was still learning what is usual, so there is no evidence yet."
+        ? "The detector is still learning, so there is no evidence yet."
         : `Greatest evidence ${written(top.evidence)}, after run ${top.run}; ${over ? `${over} of ${learned.length} points are over the line` : "never over the line"}.`;
     host.setAttribute("aria-label", `Chart of the evidence of harm. ${note.textContent}`);
   };
 
   const described = ({ at, run, runs, evidence, lost, worse, open }) => [
     { text: plots.told(plots.seconds(at)), strong: true },
-    { text: evidence == null ? "still learning what is usual" : `evidence ${written(evidence)}${open ? ", an alarm stands" : ""}` },
-    { text: `${lost} lost, ${worse} worse than usual` },
+    { text: evidence == null ? "learning" : `evidence ${written(evidence)}${open ? ", an alarm stands" : ""}` },
+    { text: `${lost} lost, ${worse} worse` },
     { text: runs > 1 ? `run ${run}, the worst of ${runs} runs` : `run ${run}` },
   ];
 
