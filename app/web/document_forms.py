@@ -4,7 +4,7 @@ Label, hint, control and secrecy stand at the field of the document (`app.format
 What a form has beside its document is that form's own module.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Literal, get_args, get_origin
@@ -17,6 +17,9 @@ from app.formats.widgets import Control, Widget, widgets_of
 from app.web.forms import Typed, lines, number, pairs
 
 _TICKED: Final = "yes"
+_MOST_ROWS: Final = 200
+_PLACE: Final = 4
+"""Most digits of the place of a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +113,11 @@ def body_of(fields: Mapping[str, FormField], typed: Typed, *, keeps_secrets: boo
     return body
 
 
-def rows_texts(one: FormField, entries: Any) -> dict[str, str]:
-    """Texts of numbered rows."""
+def rows_texts(one: FormField, entries: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Texts of numbered rows, the first 200 of them."""
     return {
         f"{one.name}[{place}].{name}": _text(inner, entry[name])
-        for place, entry in enumerate(entries)
+        for place, entry in enumerate(entries[:_MOST_ROWS])
         for name, inner in one.rows.items()
         if entry.get(name) is not None
     }
@@ -134,9 +137,6 @@ def rows_of(one: FormField, typed: Typed) -> list[dict[str, str]]:
         {name: text for name in one.rows if (text := typed.stripped(f"{one.name}[{place}].{name}"))}
         for place in sorted(places)
     ]
-
-
-_PLACE = 4
 
 
 def _value(one: FormField, typed: Typed) -> Any:

@@ -80,7 +80,7 @@ def test_a_newcomer_gets_from_nothing_to_a_healthy_run(chromium: Browser, tmp_pa
         page.get_by_label("Name").fill("mine")
         page.get_by_role("button", name="Create suite").click()
         page.get_by_role("link", name="Add the first canary").click()
-        page.get_by_label("What would somebody ask?").fill("How long are logs kept?")
+        page.get_by_label("Query", exact=True).fill("How long are logs kept?")
         page.get_by_role("button", name="Send query").click()
         page.get_by_label("Expect run-logs").check()
         page.get_by_role("button", name="Save the canary").click()
@@ -98,7 +98,7 @@ def test_a_least_relevance_is_taken_over_without_losing_what_was_found(chromium:
     bench.world.apply(canary_page([canary("a")]))
     with served(bench.app()) as url, opened(chromium, url) as tab:
         page = tab.open("/suites/suite/add")
-        page.get_by_label("What would somebody ask?").fill("How long?")
+        page.get_by_label("Query", exact=True).fill("How long?")
         page.get_by_role("button", name="Send query").click()
         page.get_by_label("Expect c1").check()
         page.get_by_role("button", name="Set the minimum to 0.32").click()

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import (
     AliasChoices,
@@ -36,6 +36,7 @@ from app.formats.fields import (
 )
 from app.formats.probing.retriever_documents import RetrieverDocument
 from app.formats.schedule_documents import MaxAge, MaxLatency
+from app.formats.widgets import Control, Widget
 
 _KEY = re.compile(CANARY_KEY)
 _KEY_WORDS = 48
@@ -100,9 +101,13 @@ def _or_text(schema: dict[str, Any]) -> None:
 class ChunkDocument(Document, json_schema_extra=_or_text):
     """A chunk by id, document or text; a bare text is its id."""
 
-    id: Name | None = None
-    document: Name | None = None
-    text: Annotated[Text, StringConstraints(max_length=20_000)] | None = None
+    id: Annotated[Name | None, Field(title="Id"), Widget(placeholder="id", mono=True)] = None
+    document: Annotated[Name | None, Field(title="Document"), Widget(placeholder="document", mono=True)] = None
+    text: Annotated[
+        Annotated[Text, StringConstraints(max_length=20_000)] | None,
+        Field(title="Text"),
+        Widget(control=Control.AREA, lines=2, placeholder="text"),
+    ] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -129,10 +134,15 @@ class ChunkDocument(Document, json_schema_extra=_or_text):
         return Judgment(id=self.id, document=self.document, text=self.text)
 
 
+_GRADES: Final = {"1": "1 relevant", "2": "2 good", "3": "3 perfect", "0": "0 known irrelevant"}
+
+
 class JudgmentDocument(ChunkDocument):
     """An expected chunk and how good it is, 0 (known irrelevant) to 3 (perfect)."""
 
-    grade: Annotated[Whole, Field(ge=0, le=MAX_GRADE)] = 1
+    grade: Annotated[
+        Whole, Field(title="Grade", ge=0, le=MAX_GRADE), Widget(control=Control.CHOICE, choices=_GRADES)
+    ] = 1
 
     def to_domain(self) -> Judgment:
         """Return the value the domain works with."""
@@ -153,6 +163,14 @@ _OneOrMany = BeforeValidator(_listed)
 """Lets a single chunk stand for a list of one."""
 
 Tag = Annotated[Text, StringConstraints(max_length=64)]
+_CATEGORIES: Final = {
+    Category.SIMPLE_FACTUAL: "simple factual: one question, one passage",
+    Category.COMPLEX_FACTUAL: "complex factual: a condition, a consequence, several passages",
+    Category.PROCEDURAL: "procedural: how something is done",
+    Category.ENTITY_CENTRIC: "entity centric: about one person, product or place",
+    Category.COMPARATIVE: "comparative: what differs from what",
+    Category.NEGATIVE: "negative: no good answer exists, and none may look good",
+}
 
 
 class CanaryDocument(Document):
@@ -166,30 +184,67 @@ class CanaryDocument(Document):
     Freshness, where the retriever's response maps `updated`: `max_age: 2d`. Speed: `max_latency: 800ms`.
     """
 
-    key: CanaryKey
-    query: Annotated[Text, StringConstraints(max_length=8_000)]
-    expected_chunks: Annotated[tuple[JudgmentDocument, ...], Field(max_length=5_000), _OneOrMany] = Field(
+    key: Annotated[
+        CanaryKey, Field(title="Key", description="Permanent name within the suite."), Widget(length=128, mono=True)
+    ]
+    query: Annotated[Text, StringConstraints(max_length=8_000), Field(title="Query"), Widget()]
+    expected_chunks: Annotated[
+        tuple[JudgmentDocument, ...], Field(title="Expected chunks", max_length=5_000), _OneOrMany, Widget()
+    ] = Field(
         default=(),
         validation_alias=AliasChoices("expected_chunks", "expected_top_chunks"),
         json_schema_extra=_or_one,
     )
-    forbidden_chunks: Annotated[tuple[ChunkDocument, ...], Field(max_length=1_000), _OneOrMany] = Field(
-        default=(), json_schema_extra=_or_one
-    )
-    min_relevance_score: Share = DEFAULT_MIN_RELEVANCE
-    max_relevance_score: Share = 0.5
-    floors: Annotated[dict[Annotated[str, StringConstraints(max_length=64)], Share], Field(max_length=20)] = Field(
+    forbidden_chunks: Annotated[
+        tuple[ChunkDocument, ...], Field(title="Forbidden chunks", max_length=1_000), _OneOrMany, Widget()
+    ] = Field(default=(), json_schema_extra=_or_one)
+    min_relevance_score: Annotated[
+        Share,
+        Field(title="Minimum relevance of the first hit", description="0 to 1; default 0.5."),
+        Widget(placeholder="0.5", length=8),
+    ] = DEFAULT_MIN_RELEVANCE
+    max_relevance_score: Annotated[
+        Share,
+        Field(title="Maximum relevance of a negative canary", description="0 to 1; default 0.5."),
+        Widget(placeholder="0.5", length=8),
+    ] = 0.5
+    floors: Annotated[
+        dict[Annotated[str, StringConstraints(max_length=64)], Share],
+        Field(title="Floors of measures", description="Minimum per measure, for example NDCG@10: 0.8.", max_length=20),
+        Widget(
+            hint="Measure: minimum value, one per line, for example NDCG@10: 0.8.",
+            control=Control.AREA,
+            lines=2,
+            mono=True,
+        ),
+    ] = Field(
         default_factory=dict,
         json_schema_extra={"default": {}},  # a default of {} would be copied deeply, each time
     )
-    expect_empty: Flag = False
-    """Whether every hit is one too many."""
-    max_age: MaxAge | None = None
-    """Seconds since the newest of the top k hits was last changed, at most."""
-    max_latency: MaxLatency | None = None
-    """Seconds an answer may take."""
-    category: Category = DEFAULT_CATEGORY
-    tags: Annotated[tuple[Tag, ...], Field(max_length=20)] = ()
+    expect_empty: Annotated[
+        Flag,
+        Field(title="Empty result", description="No hit may be returned, for example to somebody without access."),
+        Widget(),
+    ] = False
+    max_age: Annotated[
+        MaxAge | None,
+        Field(
+            title="Maximum age of the newest hit",
+            description="Seconds or a duration such as 2d; the retriever has to map when chunks changed.",
+        ),
+        Widget(length=12),
+    ] = None
+    max_latency: Annotated[
+        MaxLatency | None,
+        Field(title="Maximum latency", description="Seconds or a duration such as 800ms."),
+        Widget(length=12),
+    ] = None
+    category: Annotated[Category, Field(title="Category"), Widget(choices=_CATEGORIES)] = DEFAULT_CATEGORY
+    tags: Annotated[
+        tuple[Tag, ...],
+        Field(title="Tags", description="Groups of the canary, such as billing, headline.", max_length=20),
+        Widget(),
+    ] = ()
 
     @field_validator("expected_chunks", "forbidden_chunks")
     @classmethod

@@ -30,20 +30,13 @@ from app.services.probing import trying
 from app.store.catalog.suites import CanaryRow
 from app.store.engine import Store
 from app.web.catalog import canary_fields
+from app.web.catalog.canary_fields import FIELDS
+from app.web.document_forms import body_of, rows_of, texts_of
 from app.web.forms import Typed, beside, named, number, opened_with, read_form, revision_of
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
-GRADES = (("1", "1 relevant"), ("2", "2 good"), ("3", "3 perfect"), ("0", "0 known irrelevant"))
-CATEGORIES: Mapping[str, str] = {
-    "simple_factual": "one question, one passage",
-    "complex_factual": "a condition, a consequence, several passages",
-    "procedural": "how something is done",
-    "entity_centric": "about one person, product or place",
-    "comparative": "what differs from what",
-    "negative": "no good answer exists, and none may look good",
-}
 _REFUSED: Mapping[str, str] = {
     "find": "It was not asked:",
     "yaml": "It cannot be written yet:",
@@ -152,7 +145,7 @@ def _work(request: Request, store: Store, vault: Vault, suite: str, key: str | N
             desk = Desk(suite=suite, row=row, typed=typed, trial=_found(request, store, vault, typed))
         elif wish == "yaml":
             desk = Desk(suite=suite, row=row, typed=typed, yaml=_yaml(store, suite, row, typed))
-        elif wish in {"expected_chunks", "forbidden_chunks"}:
+        elif wish in canary_fields.CHUNKS:
             desk = Desk(suite=suite, row=row, typed=typed, spare={wish: 3})
     except InvalidInputError as error:
         desk, status = Desk(suite=suite, row=row, typed=typed, problems=error.problems), 422
@@ -173,7 +166,7 @@ def _save(store: Store, suite: str, row: CanaryRow | None, typed: Typed) -> str:
 
 
 def _document(store: Store, suite: str, row: CanaryRow | None, typed: Typed) -> CanaryDocument:
-    body = canary_fields.body_of(typed)
+    body = body_of(FIELDS, typed)
     if row is not None:
         return parse_document(CanaryDocument, {**body, "key": row.key})
     if body["key"] in {"", derived_key(body["query"], {})}:  # the page has it made as the question is typed
@@ -225,8 +218,7 @@ def _saved(suite: str, key: str, typed: Typed, *, another: bool) -> Response:
 def _page(request: Request, store: Store, desk: Desk, *, saved: str = "", status: int = 200) -> HTMLResponse:
     wanted = desk.spare or {}
     counts = {
-        prefix: len(canary_fields.rows_of(desk.typed, prefix)) + wanted.get(prefix, 1)
-        for prefix in ("expected_chunks", "forbidden_chunks")
+        prefix: len(rows_of(FIELDS[prefix], desk.typed)) + wanted.get(prefix, 1) for prefix in canary_fields.CHUNKS
     }
     return render(
         request,
@@ -243,10 +235,7 @@ def _page(request: Request, store: Store, desk: Desk, *, saved: str = "", status
         too_low=_too_low(desk),
         yaml=desk.yaml,
         counts=counts,
-        grades=GRADES,
-        categories=[
-            (str(one), f"{str(one).replace('_', ' ')}: {CATEGORIES.get(str(one), '')}".rstrip(": ")) for one in Category
-        ],
+        fields=FIELDS,
         retrievers=[one.slug for one in definitions.list_all(store, "retriever")],
         known=set(_expected_ids(desk.typed)),
         saved=saved,
@@ -265,15 +254,15 @@ def _too_low(desk: Desk) -> TooLow | None:
 
 
 def _typed(row: CanaryRow) -> Typed:
-    typed = Typed(texts={**canary_fields.texts_of(row.body), "keep_text": "yes"})
+    typed = Typed(texts={**texts_of(FIELDS, row.body).texts, "keep_text": "yes"})
     return opened_with(typed, row.version_id)
 
 
 def _places(typed: Typed, counts: Mapping[str, int]) -> set[str]:
     """Name what problems can stand beside: fields, rows of chunks, and the lists of them."""
     rows = {f"{prefix}[{place}]" for prefix, count in counts.items() for place in range(count)}
-    return {*typed.texts, *rows, *counts, "floors", "tags"}
+    return {*typed.texts, *rows, *FIELDS}
 
 
 def _expected_ids(typed: Typed) -> list[str]:
-    return [row.get("id", "") for row in canary_fields.rows_of(typed, "expected_chunks")]
+    return [row.get("id", "") for row in rows_of(FIELDS["expected_chunks"], typed)]
