@@ -17,6 +17,7 @@ from pydantic import (
 
 from app.domain.catalog.schedules import Schedule, parse_schedule
 from app.formats.fields import Document, complaint, format_duration, refuse_seconds, seconds_of, seconds_within
+from app.formats.widgets import Widget
 
 
 def duration_text(least: float, most: float) -> BeforeValidator:
@@ -92,10 +93,23 @@ MaxLatency = Annotated[
 class ScheduleDocument(Document):
     """When a check runs: `{every: 5m}`, or `{cron: "*/5 * * * *", timezone: Europe/Berlin}`."""
 
-    every: Interval | None = None
-    cron: Cron | None = None
-    timezone: Annotated[Zone | None, Field(validate_default=True)] = None
-    """Of a cron; filled with UTC when it is not said."""
+    every: Annotated[
+        Interval | None, Field(title="Interval", description="Such as 5m, 1h or 1d."), Widget(length=20)
+    ] = None
+    cron: Annotated[
+        Cron | None,
+        Field(title="Cron expression", description="Such as */5 8-18 * * mon-fri."),
+        Widget(mono=True),
+    ] = None
+    timezone: Annotated[
+        Zone | None,
+        Field(
+            title="Time zone",
+            description="Time zone of the cron expression, such as Europe/Berlin; default UTC.",
+            validate_default=True,
+        ),
+        Widget(placeholder="UTC"),
+    ] = None
 
     @field_validator("timezone")
     @classmethod

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.domain.delivery.hooks import HookKind
-from app.formats.catalog.documents import CanaryDocument, HookDocument, SilenceDocument
+from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, SilenceDocument
 from app.formats.catalog.schema import canary_file_schema
 from app.formats.delivery.hook_documents import HOOK_SECRETS
 from app.formats.fields import Document
@@ -15,6 +15,7 @@ from app.web.document_forms import body_of, form_fields, texts_of
 FORMS: list[tuple[type[Document], str]] = [
     (SilenceDocument, ""),
     (CanaryDocument, ""),
+    (CheckDocument, ""),
     *((HookDocument, kind) for kind in HookKind),
 ]
 """Documents that have a form, with their kinds."""
@@ -48,6 +49,18 @@ CANARY = {
     "category": "procedural",
     "tags": ["billing", "headline"],
 }
+CHECK = {
+    "slug": "watch",
+    "suite": "suite",
+    "retriever": "search",
+    "schedule": {"cron": "0 2 * * *", "timezone": "Europe/Berlin"},
+    "k": 3,
+    "fetch_k": 20,
+    "cutoffs": [1, 3],
+    "hooks": ["ops", "night"],
+    "remind": None,
+    "enabled": False,
+}
 
 
 @pytest.mark.parametrize(("model", "kind"), FORMS)
@@ -63,7 +76,8 @@ def test_a_form_has_the_labels_and_hints_of_the_schema(model: type[Document], ki
 
 
 @pytest.mark.parametrize(
-    ("model", "stored"), [(SilenceDocument, SILENCE), (HookDocument, MAIL), (CanaryDocument, CANARY)]
+    ("model", "stored"),
+    [(SilenceDocument, SILENCE), (HookDocument, MAIL), (CanaryDocument, CANARY), (CheckDocument, CHECK)],
 )
 def test_a_stored_document_comes_back_from_its_form(model: type[Document], stored: dict[str, Any]) -> None:
     document = model.model_validate(stored)

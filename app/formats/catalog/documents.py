@@ -20,6 +20,7 @@ from app.formats.delivery.hook_documents import HookDocument
 from app.formats.fields import Document, Flag, Slug, Whole, complaint, complaints, repeated, suggestion
 from app.formats.probing.retriever_documents import RetrieverDocument
 from app.formats.schedule_documents import RemindAfter, ScheduleDocument, duration_of
+from app.formats.widgets import Control, Widget
 
 __all__ = [
     "CanaryDocument",
@@ -47,21 +48,49 @@ MOST_CANARY_METRICS = 200
 class CheckDocument(Document):
     """A suite put to a retriever on a schedule, with rules, and hooks for the news."""
 
-    slug: Slug
-    suite: Slug
-    retriever: Slug
-    schedule: ScheduleDocument
-    k: Cutoff = 5
-    fetch_k: _FetchK = Field(default=None, validate_default=True)
-    """How many hits to ask for; filled with max(k, 10) when it is not said."""
-    cutoffs: Annotated[tuple[Cutoff, ...], Field(min_length=1, max_length=20)] = CUTOFFS
-    rules: Annotated[tuple[RuleDocument, ...], Field(max_length=100)] = ()
-    hooks: Annotated[tuple[Slug, ...], Field(max_length=20)] = ()
-    remind: RemindAfter | None = "1d"
-    """How long after the last word of it people are reminded of an alert that fires; null = never."""
-    enabled: Flag = True
-    canary_metrics: Annotated[Whole, Field(ge=0, le=MOST_CANARY_METRICS)] = 0
-    """How many canaries, the first of the suite, have Prometheus series of their own; 0 = none."""
+    slug: Annotated[Slug, Field(title="Name", description="Lower-case letters, digits and hyphens."), Widget(length=64)]
+    suite: Annotated[Slug, Field(title="Suite"), Widget()]
+    retriever: Annotated[Slug, Field(title="Retriever"), Widget()]
+    schedule: Annotated[ScheduleDocument, Field(title="Schedule")]
+    k: Annotated[Cutoff, Field(title="Top", description="Number of hits that count as found."), Widget(length=4)] = 5
+    fetch_k: Annotated[
+        _FetchK,
+        Field(
+            title="Hits requested",
+            description="More than top k shows the new rank of lost chunks; default max(k, 10).",
+            validate_default=True,
+        ),
+        Widget(placeholder="max(top, 10)", length=5),
+    ] = None  # type: ignore[assignment]  # filled by the validator below
+    cutoffs: Annotated[
+        tuple[Cutoff, ...],
+        Field(title="Cutoffs of the measures", min_length=1, max_length=20),
+        Widget(placeholder="1, 3, 5, 10, 20", length=200),
+    ] = CUTOFFS
+    rules: Annotated[tuple[RuleDocument, ...], Field(title="Rules", max_length=100)] = ()
+    hooks: Annotated[
+        tuple[Slug, ...],
+        Field(title="Notifications", description="Hooks that alerts are sent to.", max_length=20),
+        Widget(control=Control.TICKS),
+    ] = ()
+    remind: Annotated[
+        RemindAfter | None,
+        Field(
+            title="Remind after",
+            description="Time without news after which an open alert is sent again, such as 1d or 4h; empty is never.",
+        ),
+        Widget(length=12),
+    ] = "1d"
+    enabled: Annotated[Flag, Field(title="Enabled", description="Runs on its schedule."), Widget()] = True
+    canary_metrics: Annotated[
+        Whole,
+        Field(
+            title="Canary metrics",
+            description="Number of canaries, the first of the suite, with Prometheus series of their own.",
+            ge=0,
+            le=MOST_CANARY_METRICS,
+        ),
+    ] = 0
 
     @field_validator("fetch_k", mode="before")
     @classmethod

@@ -119,9 +119,7 @@ def _document(definition: Definition | None, typed: Typed) -> CheckDocument:
 
 
 def _typed(definition: Definition) -> Typed:
-    texts = check_fields.texts_of(definition.body)
-    typed = Typed(texts=texts, many={"hooks": tuple(definition.body["hooks"])})
-    return opened_with(typed, definition.revision)
+    return opened_with(check_fields.typed_of(definition.body), definition.revision)
 
 
 def _page(
@@ -147,6 +145,7 @@ def _page(
         problems=named(placed, check_fields.LABELS),
         refused=refused or ("It cannot be written yet:" if typed.get("do") == "yaml" else "It was not saved:"),
         wrong=_wrong(typed, placed),
+        fields=check_fields.FIELDS,
         suites=[one.definition.slug for one in suites],
         thin={one.definition.slug: one.note.partition("; ")[0] for one in suites if one.note},
         retrievers=[one.slug for one in definitions.list_all(store, "retriever")],
@@ -157,6 +156,4 @@ def _page(
 
 def _wrong(typed: Typed, problems: Iterable[Problem]) -> dict[str, list[str]]:
     """Sort what is wrong, with rules placed where the form has them, by field."""
-    fields = {*typed.texts, "rules", "hooks", "rule.coverage", "rule.latency", "rule.regression", "schedule.cron"}
-    fields |= {"schedule.timezone", "fetch_k", "cutoffs", "remind"}
-    return beside(problems, fields)
+    return beside(problems, {*typed.texts, *check_fields.FIELDS, "schedule", "rules", *check_fields.RULES})

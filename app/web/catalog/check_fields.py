@@ -1,24 +1,29 @@
-"""A check as a form has it, and back: the rules most people want as fields, all others as YAML beside them."""
+"""A check as a form has it, and back: the rules most people want as fields, all others as YAML beside them.
+
+The fields of the document are made by `app.web.document_forms`. Rules and the choice between interval and cron are this
+form's own, as the document has a list of rules of any kind, and no field that says which schedule is meant.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from app.domain.alerts.rules import ALWAYS, is_silent_about_quality
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import RuleKind
 from app.formats.alerts.rule_documents import RuleDocument
 from app.formats.alerts.rule_yaml import read_rules, rules_yaml
-from app.web.forms import Typed, lines, number
+from app.formats.catalog.documents import CheckDocument
+from app.web.document_forms import FormField, form_fields, labels, texts_of
+from app.web.document_forms import body_of as document_body
+from app.web.forms import Typed, number
 
 COVERAGE, LATENCY, DETECTOR = "coverage", "latency", "regression"
-DEFAULTS: Mapping[str, str] = {
+FIELDS: Final[Mapping[str, FormField]] = form_fields(CheckDocument)
+_OF_RULES: Final[Mapping[str, str]] = {
     "schedule": "every",
     "schedule.every": "5m",
-    "k": "5",
-    "enabled": "yes",
-    "remind": "1d",
     "rule.coverage.warning": "0.95",
     "rule.coverage.critical": "0.9",
     "rule.coverage.bad": "2",
@@ -29,16 +34,14 @@ DEFAULTS: Mapping[str, str] = {
     "rule.latency.critical": "",
     "now": "yes",
 }
+DEFAULTS: Final[Mapping[str, str]] = {
+    **texts_of(FIELDS, {name: CheckDocument.model_fields[name].default for name in ("k", "remind", "enabled")}).texts,
+    **_OF_RULES,
+}
 """What the form of a new check begins with: two bad runs of three open, as a single bad run may be chance."""
-LABELS: Mapping[str, str] = {
-    "slug": "Name",
-    "suite": "Suite",
-    "retriever": "Retriever",
-    "k": "Top",
-    "schedule": "Schedule",
-    "schedule.every": "Interval",
-    "schedule.cron": "Cron expression",
-    "schedule.timezone": "Time zone",
+LABELS: Final[Mapping[str, str]] = {
+    **labels(FIELDS),
+    "schedule": str(CheckDocument.model_fields["schedule"].title),
     "rule.regression": "Regression detector",
     "rule.coverage": "Coverage threshold",
     "rule.coverage.warning": "Coverage threshold, Warning below",
@@ -51,12 +54,9 @@ LABELS: Mapping[str, str] = {
     "rule.latency.open": "Latency threshold, Bad runs",
     "rule.latency.close": "Latency threshold, Good runs to close",
     "rules": "Rules as YAML",
-    "hooks": "Notifications",
-    "remind": "Remind after",
-    "fetch_k": "Hits requested",
-    "cutoffs": "Cutoffs of the measures",
 }
 """What people see the fields called."""
+_SHOWN: Final = frozenset({"schedule", "rules", *FIELDS})
 _LONGEST_SLUG = 64
 _PLAIN = {
     COVERAGE: {"kind", "measure", "warning", "critical", "open", "close"},
@@ -67,27 +67,19 @@ _KEYS = {COVERAGE: "threshold-coverage", LATENCY: "latency-p95", DETECTOR: "regr
 _RULE = re.compile(r"^rules\[([0-9]{1,9})\](.*?)(\.below|\.above)?$")
 _NOT_ABOUT_QUALITY = {*ALWAYS, RuleKind.GUARD}
 _NO_DETECTOR = {"kind": RuleKind.REGRESSION, "enabled": False}
+RULES: Final = frozenset(f"rule.{name}" for name in _KEYS)
+"""Groups of fields that hold a rule each."""
 _SIDE = {COVERAGE: "below", LATENCY: "above"}
 
 
-def texts_of(body: Mapping[str, Any]) -> dict[str, str]:
+def typed_of(body: Mapping[str, Any]) -> Typed:
     """Fill the fields of a form from a check's body."""
-    schedule = body["schedule"]
-    cron = schedule.get("cron") is not None
+    fetch_k = None if body["fetch_k"] == max(body["k"], 10) else body["fetch_k"]
+    typed = texts_of(FIELDS, {**body, "fetch_k": fetch_k})
     texts = {
-        **{name: text for name, text in DEFAULTS.items() if name.count(".") > 1},
-        "slug": str(body["slug"]),
-        "suite": str(body["suite"]),
-        "retriever": str(body["retriever"]),
-        "schedule": "cron" if cron else "every",
-        "schedule.every": str(schedule.get("every") or ""),
-        "schedule.cron": str(schedule.get("cron") or ""),
-        "schedule.timezone": str(schedule.get("timezone") or ""),
-        "k": str(body["k"]),
-        "fetch_k": "" if body["fetch_k"] == max(body["k"], 10) else str(body["fetch_k"]),
-        "cutoffs": ", ".join(map(str, body["cutoffs"])),
-        "remind": str(body["remind"] or ""),
-        "enabled": "yes" if body["enabled"] else "",
+        **{name: text for name, text in _OF_RULES.items() if name.count(".") > 1},
+        **typed.texts,
+        "schedule": "every" if body["schedule"].get("cron") is None else "cron",
     }
     others = []
     rules = [RuleDocument.model_validate(one) for one in body["rules"]]
@@ -102,29 +94,20 @@ def texts_of(body: Mapping[str, Any]) -> dict[str, str]:
             texts |= _bounds(name, rule)
         elif rule.model_dump(exclude_defaults=True, exclude={"key"}) != _NO_DETECTOR or not alone:
             others.append(rule)
-    return {**texts, "rules": rules_yaml(others)}
+    return replace(typed, texts={**texts, "rules": rules_yaml(others)})
 
 
 def body_of(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, Any]:
     """Make the body of a check of what was typed. Raises InvalidInputError for rules that are no YAML."""
-    suite, retriever = typed.stripped("suite"), typed.stripped("retriever")
-    slug = str(stored["slug"]) if stored else typed.stripped("slug")
-    body: dict[str, Any] = dict(stored or {})
-    body |= {
-        "slug": slug or f"{suite}-{retriever}"[:_LONGEST_SLUG].strip("-"),
-        "suite": suite,
-        "retriever": retriever,
+    kept = {name: value for name, value in (stored or {}).items() if name not in _SHOWN}
+    body = {**kept, **document_body({path: one for path, one in FIELDS.items() if "." not in path}, typed)}
+    made = f"{body['suite']}-{body['retriever']}"[:_LONGEST_SLUG].strip("-")
+    return {
+        **body,
+        "slug": str(stored["slug"]) if stored else body["slug"] or made,
         "schedule": _schedule(typed),
-        "k": number(typed.get("k")),
-        "fetch_k": number(typed.get("fetch_k")) if typed.stripped("fetch_k") else None,
-        "hooks": list(typed.all("hooks")),
-        "remind": typed.stripped("remind") or None,
-        "enabled": bool(typed.get("enabled")),
         "rules": _rules(typed, read_rules(typed.get("rules")), stored),
     }
-    if typed.stripped("cutoffs"):
-        body["cutoffs"] = [number(one) for one in lines(typed.get("cutoffs"))]
-    return body
 
 
 def placed(typed: Typed, stored: Mapping[str, Any] | None, problems: Iterable[Problem]) -> list[Problem]:
