@@ -1,6 +1,7 @@
 """A retriever as a form has it, and back: every field named by its path in the document. Secrets are never filled in.
 
-What a form has no field for stays as it is stored; what is wrong with a value is for the document to say.
+What a form has no field for stays as it is stored; what is wrong with a value is for the document to say. The wizard's
+fields are its own and not made by `app.web.document_forms`: a preset and an answer decide which there are.
 """
 
 import json

@@ -21,6 +21,7 @@ from app.services.probing import mapping_steps
 from app.services.probing.trying import LOWER_MINIMUM, Read, suggested_shapes
 from app.store.catalog.definitions import Definition
 from app.store.engine import Store
+from app.web.document_forms import form_fields
 from app.web.forms import Typed, number
 from app.web.probing import retriever_fields
 
@@ -45,7 +46,7 @@ SCORES_ARE: Final = "“Scores are”"
 ON_NO_SCALE: Final = "not on a scale: judgments alone tell"
 _LOWER_MINIMUM: Final = (
     f"choose another scale under {SCORES_ARE}, or “{ON_NO_SCALE}”, or lower the canaries' "
-    "“Minimum relevance of the first hit”"
+    f"“{form_fields(CanaryDocument)['min_relevance_score'].label}”"
 )
 _OUTSIDE: Mapping[Any, str] = {ScorerKind.EMBEDDING: "the embedder", ScorerKind.RERANK: "the reranker"}
 """Who measures relevance where it is not read off the retriever's scores."""
