@@ -108,8 +108,3 @@ class Page(Generic[ViewT]):
 
     items: list[ViewT]
     next: str | None
-
-
-def page(items: list[Any], following: str | None) -> dict[str, Any]:
-    """Shape a page of a list: `next` goes into `after` of the next request; null at the end."""
-    return {"items": items, "next": following}
