@@ -52,7 +52,7 @@ def duration_text(span: timedelta) -> str:
     seconds = max(int(span.total_seconds()), 1)
     if seconds < _MINUTE:
         return f"{seconds} s"
-    minutes = seconds // _MINUTE
+    minutes = (seconds + _MINUTE // 2) // _MINUTE
     days, hours = divmod(minutes // 60, 24)
     parts = [(days, "d"), (hours, "h"), (minutes % 60, "min")]
     return " ".join([f"{count} {unit}" for count, unit in parts if count][:2])

@@ -175,7 +175,7 @@ def _side(side: Mapping[str, float], kind: str) -> str:
 def pace(rule: Mapping[str, Any], kind: str) -> str:
     """Say how many runs open and close an alert of a rule."""
     if kind == "regression":
-        return f"The detector counts runs itself; {counted(rule['close'], 'good run')} in a row end its alarm."
+        return "The detector decides itself when its alarm begins and ends."
     bad, of, close = rule["open"]["bad"], rule["open"]["of"], rule["close"]
     opens = "at once" if of == 1 else f"on {bad} bad of {counted(of, 'run')}"
     return f"It opens {opens} and closes after {counted(close, 'good run')}{' in a row' if close > 1 else ''}."

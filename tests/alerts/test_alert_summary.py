@@ -244,3 +244,4 @@ def test_numbers_are_written_as_people_read_them() -> None:
     assert [seconds_text(number) for number in (0.061, 0.8, 1.3125, 30.0)] == ["61 ms", "800 ms", "1.31 s", "30 s"]
     spans = [timedelta(seconds=40), timedelta(minutes=42), timedelta(hours=3, minutes=5), timedelta(days=2, hours=4)]
     assert [duration_text(span) for span in spans] == ["40 s", "42 min", "3 h 5 min", "2 d 4 h"]
+    assert duration_text(timedelta(seconds=112)) == "2 min"

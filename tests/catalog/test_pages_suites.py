@@ -525,6 +525,8 @@ def test_an_import_shows_the_query_of_each_canary_beside_its_key(pages: Site) ->
     assert len(rows) == 2
     assert "How long are logs kept?" in rows[0]
     assert "Who may see them?" in rows[1]
+    assert ["run_logs" in row for row in rows] == [True, False]
+    assert ["access" in row for row in rows] == [False, True]
 
 
 def test_an_import_keeps_its_files_on_an_error_and_takes_them_without_an_upload(pages: Site) -> None:

@@ -261,6 +261,8 @@ def test_a_scale_that_is_pointed_at_is_chosen_where_good_answers_reach_what_cana
     assert "the scores look like distances" in shown.one("p", class_="said").text
     assert "less relevant than most canaries ask" in shown.one("p", class_="said").text
     assert not shown.all("ul", class_="remarks")
+    barely = page(empty.client().post(NEW, data={**typed, **point, "answer": FAR.replace("1.3", "0.9")}))
+    assert chosen(barely, "scorer") == "judged"  # other questions' good answers are farther away
     near = page(empty.client().post(NEW, data={**typed, **point, "answer": FAR.replace("1.3", "0.3")}))
     assert chosen(near, "scorer") == "distance"
 

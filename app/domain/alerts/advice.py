@@ -19,8 +19,9 @@ CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
     Cause.VOCABULARY_MISMATCH: "Improve retrieval for such queries, or correct what the canaries expect.",
     Cause.DUPLICATES: "Remove the copies from the index, and find out which ingestion job brought them.",
     Cause.UNSTABLE: "Look at the search parameters of the vector index (ef, nprobe) and at replicas that differ.",
-    Cause.LOW_RELEVANCE: "Set min_relevance_score for what the scores of this retriever mean, or declare their scale; "
-    "if good answers scored higher before, find out what was changed.",
+    Cause.LOW_RELEVANCE: "If good answers scored higher before, find out what changed. If they did not, the scores are "
+    "on no such scale: set “Scores are” of the retriever to “not on a scale” (in files scorer: {kind: judged}), or lower "
+    "min_relevance_score of the canaries.",
     Cause.OUTRANKED: "Compare the rankings: what came in above may answer as well, and then the canary may expect it.",
 }
 """By cause, what somebody can do now."""

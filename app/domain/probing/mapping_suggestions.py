@@ -288,12 +288,12 @@ def _tells_apart(value: Any) -> bool:
 
 
 def fitting_scale(path: str, scores: Sequence[float]) -> Scale | None:
-    """Say what scale scores look like, unless the first hit would be less relevant on it than most canaries ask.
+    """Say what scale scores look like, unless a good answer would hardly be as relevant on it as most canaries ask.
 
-    None = no scale is to be suggested: every canary would be degraded by it, though its answer may be right.
+    None = no scale is to be suggested: canaries would be degraded by it, though their answers may be right.
     """
     scale = likely_scale(path, scores)
-    return scale if scale is not None and on_scale(scale, scores[0]) >= DEFAULT_MIN_RELEVANCE else None
+    return scale if scale is not None and on_scale(scale, scores[0]) >= DEFAULT_MIN_RELEVANCE + _SPREAD else None
 
 
 def likely_scale(path: str, scores: Sequence[float]) -> Scale | None:
@@ -333,6 +333,7 @@ _PAIR = 2
 _DEPTH, _WIDTH, _ITEMS, _FIELDS, _KEY = 8, 200, 200, 200, 200
 _EFFORT, _PLACE = 200_000, 100  # in values; what there is to do at a place without any is worth so many
 _WORTH_TELLING = 0.4
+_SPREAD = 0.15  # in relevance: one answer was seen, and good answers to other questions score lower
 _LISTED = "[]"  # the name of a place in a list
 _WORTH = {"text": 3.0, "id": 2.0, "score": 2.0, "document": 0.5, "updated": 0.2}
 _CONTAINERS = frozenset(

@@ -18,6 +18,7 @@ from app.api.csrf import LONGEST_FIELD, read_form_data, takes_form
 from app.api.deps import StoreDep, VaultDep, needs
 from app.api.schemas import SuiteFiles
 from app.domain.errors import ConflictError, InvalidInputError, Problem
+from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.warnings import text_of, warnings_of
 from app.formats.validation_messages import parse_document
@@ -103,12 +104,12 @@ def _imported(request: Request, store: Store, vault: Vault, typed: Typed, upload
     warned = [text_of(warning) for warning in warnings_of(wanted)]
     thin = suite_power.notes_on_plan(store, wanted, managed_by=API)
     plan = {"changes": changes[:_SHOWN_CHANGES], "total": len(changes), "notes": [*warned, *notes, *thin]}
-    return _page(request, typed, staged, plan={**plan, "queries": _queries(wanted)})
+    return _page(request, typed, staged, plan={**plan, "canaries": _canaries(wanted)})
 
 
-def _queries(wanted: Documents) -> dict[str, str]:
-    """Give the queries of canaries by `suite/key`, as changes name them."""
-    return {f"{suite.slug}/{one.key}": one.query for suite in wanted.suites for one in suite.canaries or ()}
+def _canaries(wanted: Documents) -> dict[str, CanaryDocument]:
+    """Return canaries by `suite/key`, as changes name them."""
+    return {f"{suite.slug}/{one.key}": one for suite in wanted.suites for one in suite.canaries or ()}
 
 
 def _planned(typed: Typed) -> Typed:

@@ -147,7 +147,7 @@ def _guesses_scale(sheet: Sheet) -> bool:
     if not scale:
         return False
     sheet.fill({"scorer": scale if fits else str(ScorerKind.JUDGED)})
-    unfit = f", on which the first hit is less relevant than most canaries ask, so {SCORES_ARE} is “{ON_NO_SCALE}”"
+    unfit = f", on which good answers may be less relevant than most canaries ask, so {SCORES_ARE} is “{ON_NO_SCALE}”"
     sheet.told = f"{sheet.told.rstrip('.')}; the scores look like {SCALES[scale]}{'' if fits else unfit}."
     return True
 
