@@ -20,8 +20,8 @@ CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
     Cause.DUPLICATES: "Remove the copies from the index, and find out which ingestion job brought them.",
     Cause.UNSTABLE: "Look at the search parameters of the vector index (ef, nprobe) and at replicas that differ.",
     Cause.LOW_RELEVANCE: "If good answers scored higher before, find out what changed. If they did not, the scores are "
-    "on no such scale: set “Scores are” of the retriever to “not on a scale” (in files scorer: {kind: judged}), or lower "
-    "min_relevance_score of the canaries.",
+    "on no such scale: set “Scores are” of the retriever to “not on a scale” (in files scorer: {kind: judged}), or "
+    "lower min_relevance_score of the canaries.",
     Cause.OUTRANKED: "Compare the rankings: what came in above may answer as well, and then the canary may expect it.",
 }
 """By cause, what somebody can do now."""
