@@ -49,6 +49,8 @@ def test_news_says_who_fell_of_what_and_since_when(store: Store) -> None:
             "rank_before": 1,
             "rank_now": None,
             "lower": [{"id": "refunds", "document": None, "rank_before": 1, "rank_now": None}],
+            "lost": ["refunds"],
+            "lost_total": 1,
             "cause": "missing",
             "cause_reason": GONE,
             "persistent": True,
