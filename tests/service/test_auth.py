@@ -69,6 +69,7 @@ ROUTES: dict[tuple[str, str], tuple[Scope | None, str, Any]] = {
     ("GET", "/hooks/{slug}"): (READ, "/hooks/ops", None),
     ("GET", "/new-hook"): (READ, "/new-hook", None),
     ("POST", "/new-hook"): (ADMIN, "/new-hook", Form({"kind": "webhook", "slug": "newly", "url": HOOK["url"]})),
+    ("POST", "/new-hook/address"): (ADMIN, "/new-hook/address", Form({"kind": "webhook", "url": HOOK["url"]})),
     ("GET", "/hooks/{slug}/edit"): (READ, "/hooks/ops/edit", None),
     ("POST", "/hooks/{slug}/edit"): (ADMIN, "/hooks/spare/edit", Form({"url": HOOK["url"]})),
     ("POST", "/hooks/{slug}/archive"): (ADMIN, "/hooks/spare/archive", None),
