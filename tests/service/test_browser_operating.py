@@ -222,7 +222,7 @@ def test_a_hook_made_in_another_tab_can_be_chosen_in_a_form_that_keeps_what_was_
         page.get_by_label("Name").fill("typed")
         page.get_by_label("ops").uncheck()
         with page.expect_popup() as popup:
-            page.get_by_role("link", name="Make another hook").click()
+            page.get_by_role("link", name="Add another hook").click()
         popup.value.request.put(
             f"{address}/v1/hooks/night", data={"kind": "webhook", "url": "https://ops.example.com/"}
         )
