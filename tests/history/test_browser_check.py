@@ -153,7 +153,7 @@ def test_no_line_is_drawn_through_what_nobody_measured(chromium: Browser, histor
         assert not _ink_at(shown, moment)
         assert _ink_at(shown, (inside - timedelta(minutes=5)).isoformat())
         shown.mouse.move(*_over(shown, moment))
-        expect(shown.locator("#chart .plot-tip")).to_contain_text("3 runs measured nothing to speak of")
+        expect(shown.locator("#chart .plot-tip")).to_contain_text("3 runs measured too little")
 
 
 def test_measures_and_ranges_are_chosen_by_keyboard_and_stand_in_the_address(
@@ -281,7 +281,7 @@ def test_the_table_says_what_the_series_says(chromium: Browser, history: Served)
             (point.first_run, f"{point.mean:.3f}") for point in found["points"]
         ]
         gaps = shown.locator("#chart-table tr.gap").all_text_contents()
-        assert sum("3 runs measured nothing to speak of" in one for one in gaps) == 1
+        assert sum("3 runs measured too little" in one for one in gaps) == 1
 
 
 def test_a_period_without_runs_says_so_and_a_period_of_none_asks_for_one(chromium: Browser, history: Served) -> None:
