@@ -17,7 +17,7 @@ from app.formats.widgets import Control, Widget, widgets_of
 from app.web.forms import Typed, lines, number, pairs
 
 _TICKED: Final = "yes"
-_MOST_ROWS: Final = 200
+MOST_ROWS: Final = 200
 _PLACE: Final = 4
 """Most digits of the place of a row."""
 
@@ -117,7 +117,7 @@ def rows_texts(one: FormField, entries: Sequence[Mapping[str, Any]]) -> dict[str
     """Texts of numbered rows, the first 200 of them."""
     return {
         f"{one.name}[{place}].{name}": _text(inner, entry[name])
-        for place, entry in enumerate(entries[:_MOST_ROWS])
+        for place, entry in enumerate(entries[:MOST_ROWS])
         for name, inner in one.rows.items()
         if entry.get(name) is not None
     }

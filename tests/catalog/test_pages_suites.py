@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from app.domain.model import Outcome
+from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.catalog.canary_files import read_canary_files
+from app.formats.validation_messages import parse_document
 from app.services.catalog import definitions
 from app.services.catalog.api_keys import Scope
 from app.store.engine import Store
@@ -357,6 +359,17 @@ def test_a_canary_of_a_file_is_shown_and_written_for_the_file(pages: Site) -> No
     assert "is managed by canaries.yaml:1" in sent(pages, path, 409, **form, do="save").text
     assert "is managed by canaries.yaml:1" in sent(pages, f"{path}/archive", 409).text
     assert "is managed by canaries.yaml:1" in sent(pages, "/suites/suite/archive", 409).text
+    assert pages.world.dump() == before
+
+
+def test_a_canary_of_more_chunks_than_its_form_holds_is_not_saved_without_them(pages: Site) -> None:
+    document = parse_document(CanaryDocument, canary("long", expected_chunks=[{"id": f"c{at}"} for at in range(201)]))
+    definitions.put_canary(pages.world.store, "mine", document, now=pages.world.clock(), over=None)
+    path, before = "/suites/mine/canaries/long", pages.world.dump()
+    shown = pages.page(path)
+    assert "201 chunks, and this form holds 200" in shown.text
+    refused = sent(pages, path, 422, **fields_of(shown), do="save")
+    assert "change it in an exported canary file, or over the API" in refused.text
     assert pages.world.dump() == before
 
 

@@ -31,7 +31,7 @@ from app.store.catalog.suites import CanaryRow
 from app.store.engine import Store
 from app.web.catalog import canary_fields
 from app.web.catalog.canary_fields import FIELDS
-from app.web.document_forms import body_of, rows_of, texts_of
+from app.web.document_forms import MOST_ROWS, body_of, rows_of, texts_of
 from app.web.forms import Typed, beside, named, number, opened_with, read_form, revision_of
 from app.web.rendering import render
 
@@ -95,7 +95,7 @@ def show_canary(request: Request, store: StoreDep, suite: str, key: str) -> HTML
     """Show the form of a canary as it is in force."""
     row = definitions.find_canary(store, suite, key)
     typed = _typed(row)
-    return _page(request, store, Desk(suite=suite, row=row, typed=typed))
+    return _page(request, store, Desk(suite=suite, row=row, typed=typed, problems=tuple(_too_many_rows(row))))
 
 
 @router.post("/suites/{suite}/canaries/{key}")
@@ -168,11 +168,25 @@ def _save(store: Store, suite: str, row: CanaryRow | None, typed: Typed) -> str:
 def _document(store: Store, suite: str, row: CanaryRow | None, typed: Typed) -> CanaryDocument:
     body = body_of(FIELDS, typed)
     if row is not None:
+        problems = _too_many_rows(row)
+        if problems:
+            raise InvalidInputError(problems)
         return parse_document(CanaryDocument, {**body, "key": row.key})
     if body["key"] in {"", derived_key(body["query"], {})}:  # the page has it made as the question is typed
         del body["key"]
         (body,) = canary_keys.give_keys(store, suite, [body])
     return parse_document(CanaryDocument, body)
+
+
+def _too_many_rows(row: CanaryRow) -> list[Problem]:
+    """List the fields with more rows than the form holds: saved by it, a canary would lose those not shown."""
+    counts = {name: len(row.body[name]) for name in canary_fields.CHUNKS}
+    advice = "change it in an exported canary file, or over the API"
+    return [
+        Problem(path=name, message=f"{count:,} chunks, and this form holds {MOST_ROWS}: {advice}")
+        for name, count in counts.items()
+        if count > MOST_ROWS
+    ]
 
 
 def _yaml(store: Store, suite: str, row: CanaryRow | None, typed: Typed) -> str:
