@@ -15,22 +15,21 @@ from fastapi.sse import format_sse_event
 from starlette.types import Receive, Scope, Send
 
 from app.domain.errors import CoalmineError
+from app.services.probing.questioning import ReportProgress
 
 MEDIA_TYPE = "text/event-stream"
 
-Told = Callable[[int, int], None]
-
 
 class ProgressEvents(Response):
-    """Does work in a thread of its own and sends how far it is; whoever goes away meanwhile does not end it.
+    """Does work in a thread of its own and sends its progress; a browser that disconnects does not stop the work.
 
-    `progress` {done, of} as it comes, then `ended`, or for what may go wrong `refused` {detail}. A stream of its own
-    would take a second request, which need not reach the replica at work.
+    `progress` {done, of} as it comes, then `ended`, or for what may go wrong `refused` {detail}. They are sent in this
+    answer because a second request could reach another replica.
     """
 
     media_type = MEDIA_TYPE
 
-    def __init__(self, work: Callable[[Told], Callable[[], object]], limiter: CapacityLimiter) -> None:
+    def __init__(self, work: Callable[[ReportProgress], Callable[[], object]], limiter: CapacityLimiter) -> None:
         super().__init__()
         del self.headers["content-length"]  # nobody knows
         self.headers["cache-control"] = "no-cache"
@@ -41,20 +40,20 @@ class ProgressEvents(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
         """Answer with the events as they come."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        events, told = anyio.create_memory_object_stream[bytes](math.inf)
-        async with anyio.create_task_group() as group, told:
+        events, received = anyio.create_memory_object_stream[bytes](math.inf)
+        async with anyio.create_task_group() as group, received:
             group.start_soon(self._carry_out, events)
-            async for event in told:
+            async for event in received:
                 await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
     async def _carry_out(self, events: ObjectSendStream[bytes]) -> None:
-        def tell(done: int, of: int) -> None:
+        def report(done: int, of: int) -> None:
             anyio.from_thread.run(events.send, _event("progress", done=done, of=of))
 
         async with events:
             try:
-                await anyio.to_thread.run_sync(self._work(tell), limiter=self._limiter)
+                await anyio.to_thread.run_sync(self._work(report), limiter=self._limiter)
             except CoalmineError as error:
                 await events.send(_event("refused", detail=str(error)))
             else:

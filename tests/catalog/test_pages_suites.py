@@ -125,12 +125,12 @@ def test_a_verdict_of_an_earlier_version_of_a_canary_is_not_told_of_the_one_in_f
     tagged = {**canary("bee"), "tags": ["insects"], "category": "procedural"}
     pages.world.apply(canary_page([{**canary("ant"), **ANT, "expected_chunks": ["noise"]}, tagged, negative]))
     assert _stands(pages) == {
-        "ant": "degraded judged by earlier expectations",
+        "ant": "degraded expectations changed, not run yet",
         "bee": "healthy",  # neither tags nor the name of a category judge
         "none": "degraded",
     }
     pages.world.apply(canary_page([canary("ant"), {**tagged, "category": "negative"}, negative]))
-    assert _stands(pages)["bee"] == "healthy judged by earlier expectations"
+    assert _stands(pages)["bee"] == "healthy expectations changed, not run yet"
     pages.world.apply(canary_page([{**canary("ant"), "query": "Who is strong?"}, tagged, negative]))
     assert _stands(pages)["ant"] == "unknown query changed, not run yet"
     assert "1 canary of 3" in pages.page("/suites/suite?state=unknown").text
@@ -187,7 +187,7 @@ def test_that_the_next_run_asks_a_saved_canary_is_said_where_runs_come_by_themse
         return pages.page(f"/suites/{suite}?saved=bee").all("p", role="status")[0].text
 
     assert told("suite") == "Canary bee is saved; the next run asks it."
-    assert told("mine") == "Canary bee is saved; no check asks this suite yet: make one."
+    assert told("mine") == "Canary bee is saved; no check uses this suite yet: make one."
     check = {"suite": "mine", "retriever": "search", "schedule": {"every": "5m"}, "enabled": False}
     assert pages.client().put("/v1/checks/paused", json=check).status_code == 201
     assert "its check does not run by itself, so the next run somebody starts asks it" in told("mine")

@@ -63,7 +63,7 @@ def test_results_are_filtered_by_whatever_is_chosen(pages: Site) -> None:
         shown = pages.page(f"/runs/3?{asked}")
         assert tuple(shown_keys(shown)) == found, asked
         told = shown.all("p", role="status")
-        assert any("No result like that" in one.text for one in told) is (not found), asked
+        assert any("No results match" in one.text for one in told) is (not found), asked
         chosen = [one.get("value") for one in shown.all("option") if "selected" in one.attributes]
         assert asked.partition("&")[0].partition("=")[2] in chosen, "the choice is kept"
 
@@ -167,7 +167,7 @@ def test_a_diff_says_why_runs_cannot_be_compared_strictly(pages: Site) -> None:
     pages.world.apply(page([canary(key) for key in KEYS], k=3, rules=[COVERAGE]))
     pages.world.run()
     shown = pages.page("/runs/2/diff/4")
-    assert "They cannot be compared strictly" in shown.text
+    assert "Not directly comparable" in shown.text
     assert "K is 5 and 3" in shown.text
 
 

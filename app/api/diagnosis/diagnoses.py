@@ -11,7 +11,7 @@ from app.api.deps import StoreDep, known_parameters
 from app.domain.diagnosis.views import DiagnosisView
 from app.services.diagnosis import diagnoses
 from app.services.diagnosis.diagnoses import OnDemand
-from app.services.probing.questioning import Told
+from app.services.probing.questioning import ReportProgress
 from app.services.runs.plans import Planner
 
 router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(known_parameters)])
@@ -33,7 +33,7 @@ async def post_diagnosis(request: Request, slug: str, key: str) -> DiagnosisView
 
 
 def asking(
-    request: Request, slug: str, key: str, *, told: Told = lambda _answered, _of: None
+    request: Request, slug: str, key: str, *, told: ReportProgress = lambda _answered, _of: None
 ) -> Callable[[], DiagnosisView]:
     """Give what asks about a canary in the name of whoever sent the request, to be called in a thread of its own."""
     state = request.app.state

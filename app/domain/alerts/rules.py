@@ -1,4 +1,4 @@
-"""Rules: what one says about a single run, which a check has by default, and the keys by which they are known.
+"""Rules: how one rule judges one run, which rules a check has by default, and their keys.
 
 How many runs it takes to open or close an alert is decided in alerting.
 """
@@ -33,8 +33,8 @@ COVERAGE: Final = "coverage"
 DEGRADED_SHARE: Final = "degraded_share"
 """Degraded canaries over measured ones."""
 ANSWERED_RATIO: Final = "answered_ratio"
-"""Of the measured negative canaries of which it can be told, those answered with confidence or, where nothing may be
-returned, at all; an entry of the category `negative` alone."""
+"""Share of negative canaries that got a confident answer or, where nothing may be returned, any hit at all. Canaries of
+which this is not known are left out. An entry of the category `negative` alone."""
 
 GATE_COVERAGE: Final = 0.9
 """Least coverage of a single run of a check without rules, where there is nothing to compare it with."""

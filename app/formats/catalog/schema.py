@@ -1,6 +1,6 @@
 """The JSON Schema of canary files, for editors and other people's checks. The readers do not use it.
 
-`python -m app.formats.schema` writes it beside this module; a test holds the file against the documents.
+`python -m app.formats.catalog.schema` writes it to `app/formats/`; a test holds the file against the documents.
 """
 
 import json

@@ -28,7 +28,7 @@ from app.services.diagnosis.bulk_reanchoring import diagnose_renamed
 from app.services.diagnosis.cases import Subject, subject, worth_asking
 from app.services.diagnosis.returned_chunks import outdate_overtaken
 from app.services.lookup import find_check
-from app.services.probing.questioning import Budget, Told, put_questions
+from app.services.probing.questioning import Budget, ReportProgress, put_questions
 from app.services.runs.plans import NotExecutableError, Planner
 from app.services.runs.run_causes import renaming_cause
 from app.services.runs.runs import EndedRun
@@ -151,7 +151,7 @@ class OnDemand:
         *,
         by: str,
         clock: Callable[[], datetime],
-        told: Told = lambda _answered, _of: None,
+        told: ReportProgress = lambda _answered, _of: None,
     ) -> DiagnosisView:
         """Ask the retriever now why a canary is as it was in the newest run; stores and gives the diagnosis.
 
@@ -170,7 +170,7 @@ class OnDemand:
 
 
 def _on_demand(
-    planner: Planner, probe: Probe, slug: str, key: str, *, by: str, clock: Callable[[], datetime], told: Told
+    planner: Planner, probe: Probe, slug: str, key: str, *, by: str, clock: Callable[[], datetime], told: ReportProgress
 ) -> DiagnosisView:
     store = planner.store
     with store.read() as connection:
@@ -245,7 +245,7 @@ def _ask(
     *,
     run_id: str,
     anyway: bool = False,
-    told: Told = lambda _answered, _of: None,
+    told: ReportProgress = lambda _answered, _of: None,
 ) -> list[tuple[Subject, Diagnosis]]:
     """Ask about these canaries; those of which too little was learned to tell are left out, unless `anyway`."""
     asked = [questions(one.case) for one in subjects]

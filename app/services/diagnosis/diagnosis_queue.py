@@ -1,7 +1,7 @@
-"""The runs whose degraded canaries wait to be asked about, so that no run ever waits for a diagnosis.
+"""The queue of runs whose degraded canaries are to be diagnosed, so that no run ever waits for a diagnosis.
 
-Bounded in number and in time: where the news could not wait until it is a run's turn, it goes out at once without
-causes, and the canaries are asked about after a run to come. One diagnosis at a time for each retriever.
+Bounded in number and in time: notifications that could not wait for a run's turn are sent at once without causes, and
+the canaries are diagnosed after a later run. One diagnosis at a time for each retriever.
 """
 
 import logging
@@ -34,7 +34,7 @@ class _Waiting:
 
 @dataclass(slots=True, kw_only=True)
 class Diagnoses:
-    """What several threads take their work from, and give it to."""
+    """Runs that wait for a diagnosis, shared by the worker's threads."""
 
     planner: Planner
     probe: Probe

@@ -43,7 +43,7 @@ class _Put:
     question: Question
 
 
-Told = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Hears how many questions are answered, of how many; at first none."""
 
 
@@ -54,7 +54,7 @@ def put_questions(
     budget: Budget,
     *,
     run_id: str,
-    told: Told = lambda _answered, _of: None,
+    told: ReportProgress = lambda _answered, _of: None,
 ) -> list[list[Answer | None]]:
     """Ask every canary's questions, given with its key; None = there was no time left for it, or no point.
 
