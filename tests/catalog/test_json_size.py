@@ -19,7 +19,7 @@ from app.formats.catalog.secret_fields import content_hash
 from app.formats.json_size import JsonLimits, excess_of
 from app.formats.validation_messages import parse_document
 from app.formats.yaml_source import NodeBudget
-from app.services.catalog import applying, changes
+from app.services.catalog import applying, suite_plans
 from app.services.catalog.references import API
 from app.services.catalog.vault import Vault
 from app.store.engine import Store
@@ -168,7 +168,7 @@ def test_nobody_waits_for_the_writer_while_canaries_are_made_ready(
         return content_hash(document)
 
     suite = SuiteDocument.model_validate({"slug": "s", "canaries": [{"key": "a", "query": "?"}]})
-    monkeypatch.setattr(changes, "content_hash", watched)
+    monkeypatch.setattr(suite_plans, "content_hash", watched)
     applying.apply(sqlite_store, Vault("a key for this test"), Documents(suites=(suite,)), managed_by=API, now=START)
     impatient.close()
     assert hashed.is_set()

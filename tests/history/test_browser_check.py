@@ -329,7 +329,7 @@ def test_before_the_first_run_there_is_no_chart_and_no_error(chromium: Browser, 
     with served(pages.app()) as address, opened(chromium, address) as tab:
         shown = tab.open(CHECK)
         assert shown.locator("#chart").count() == 0
-        assert "The first run has not ended yet." in shown.inner_text("main")
+        assert "No run has ended yet." in shown.inner_text("main")
         shown = tab.open(f"{CHECK}/quality")
         assert "no run of this check has asked its retriever anything" in shown.inner_text("main")
 

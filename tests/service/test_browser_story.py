@@ -62,7 +62,7 @@ def test_a_degradation_is_seen_explained_and_mended_in_the_browser_alone(chromiu
         page.get_by_label("Note", exact=True).fill("cut anew on purpose")
         page.get_by_role("button", name="Accept for all of").click()
         expect(page).to_have_url(re.compile(f"{CHECK}#detector"))
-        page.get_by_text("Chosen by people: 1 choice").click()
+        page.get_by_text("Manual baselines: 1 choice").click()
         expect(page.get_by_role("main")).to_contain_text("new normal accepted")
         expect(page.get_by_role("main")).to_contain_text("cut anew on purpose")
 
