@@ -366,6 +366,10 @@ ANYTHING = st.recursive(
 @example(
     answer={key: {"ids": [], "texts": texts} for key, texts in (("x", []), ("y", [0]), ("z", [PROSE[0]]))}, query=""
 )
+@example(  # a text in one hit, and something else of that name in another
+    answer=[{"id": 1, "meta": {"text": PROSE[0]}}, {"id": 2, "meta": {"text": []}}, {"id": 3, "meta": {"text": {}}}],
+    query="",
+)
 @given(answer=ANYTHING, query=st.sampled_from(["", "logs", PROSE[0]]))
 def test_every_suggestion_reads_hits_whatever_the_answer(answer: Any, query: str) -> None:
     found = suggest(answer, query=query)

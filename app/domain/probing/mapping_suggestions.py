@@ -211,11 +211,14 @@ def _columns(node: dict[str, Any], parts: tuple[Part, ...]) -> Iterator[_Place]:
 
 
 def _fields(items: Sequence[Mapping[str, Any]]) -> list[Field]:
-    """Lay out the fields of objects, those within objects too, as columns."""
+    """Lay out the fields of objects, those within objects too, as columns; not those that are a branch in some."""
     columns: dict[tuple[Part, ...], dict[int, Any]] = {}
+    branches = set()
     for index, item in enumerate(items):
         for parts, value in _leaves(item, (), _DEPTH):
-            if parts in columns or len(columns) < _FIELDS:
+            if value is _BRANCH:
+                branches.add(parts)
+            elif parts in columns or len(columns) < _FIELDS:
                 columns.setdefault(parts, {})[index] = value
     return [
         Field(
@@ -225,22 +228,26 @@ def _fields(items: Sequence[Mapping[str, Any]]) -> list[Field]:
             text_alone=any(isinstance(part, int) for part in parts[:-1]),
         )
         for parts, values in columns.items()
+        if parts not in branches
     ]
 
 
 def _leaves(item: Mapping[str, Any], parts: tuple[Part, ...], depth: int) -> Iterator[tuple[tuple[Part, ...], Any]]:
+    """Yield the paths and values of the leaves within an object; objects and lists on the way are `_BRANCH`."""
     for key, value in _items(item):
         where = (*parts, key)
+        if not isinstance(value, dict | list) or text_of(value) is not None:
+            yield where, value
+            continue
+        yield where, _BRANCH
         if isinstance(value, dict):
             if depth > 1:
                 yield from _leaves(value, where, depth - 1)
-        elif not isinstance(value, list) or text_of(value) is not None:
-            yield where, value
         elif value and isinstance(value[0], str):
             yield (*where, 0), value[0]
         elif value and isinstance(value[0], dict) and depth > 1:
             inner = _leaves(value[0], (*where, 0), depth - 1)
-            yield from ((place, leaf) for place, leaf in inner if isinstance(leaf, str))
+            yield from ((place, leaf) for place, leaf in inner if isinstance(leaf, str) or leaf is _BRANCH)
 
 
 def _items(node: Mapping[str, ValueT]) -> list[tuple[str, ValueT]]:
@@ -334,6 +341,7 @@ _DEPTH, _WIDTH, _ITEMS, _FIELDS, _KEY = 8, 200, 200, 200, 200
 _EFFORT, _PLACE = 200_000, 100  # in values; what there is to do at a place without any is worth so many
 _WORTH_TELLING = 0.4
 _SPREAD = 0.15  # in relevance: one answer was seen, and good answers to other questions score lower
+_BRANCH = object()  # stands for the value of a field with fields or places of its own, which no mapping reads as one
 _LISTED = "[]"  # the name of a place in a list
 _WORTH = {"text": 3.0, "id": 2.0, "score": 2.0, "document": 0.5, "updated": 0.2}
 _CONTAINERS = frozenset(
