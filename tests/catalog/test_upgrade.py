@@ -151,6 +151,7 @@ def test_one_changed_canary_is_the_only_change_after_an_upgrade(
     assert (change.name, change.action, change.fields) == ("handbook/soc2-report", "update", ("min_relevance_score",))
 
 
+@pytest.mark.systems
 def test_every_page_and_every_json_opens_after_an_upgrade(opened: Service) -> None:
     client = TestClient(create_app(opened), base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
     found = _crawl(client)

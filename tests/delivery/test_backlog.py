@@ -177,6 +177,7 @@ def test_a_crash_while_it_is_brought_forward_loses_nothing(world: World) -> None
     assert [state for _, state in _states(world)] == ["delivered", "delivered"]
 
 
+@pytest.mark.systems
 def test_what_somebody_else_holds_is_passed_over_not_waited_for(postgresql_store: Store) -> None:
     world = World(store=postgresql_store)
     world.apply(_page())

@@ -18,7 +18,7 @@ from app.worker import Engine, Worker
 from tests.support.living import until
 from tests.support.world import HOOK, LINKS, World, canary, page
 
-pytestmark = pytest.mark.databases
+pytestmark = [pytest.mark.databases, pytest.mark.systems]
 
 HUNG = 40
 

@@ -28,6 +28,8 @@ from tests.support.living import until
 from tests.support.receivers import talking
 from tests.support.world import COVERAGE, HOOK, World, canary, page
 
+pytestmark = pytest.mark.systems
+
 Talk = Callable[[Any, threading.Event], None]
 send = Sender(policy=hook_policy(parse_allow("127.0.0.1")))
 AT_ONCE = {**COVERAGE, "open": {"bad": 1, "of": 1}, "close": 1}

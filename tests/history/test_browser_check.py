@@ -334,6 +334,7 @@ def test_before_the_first_run_there_is_no_chart_and_no_error(chromium: Browser, 
         assert "no run of this check has asked its retriever anything" in shown.inner_text("main")
 
 
+@pytest.mark.systems
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_with_every_fold_open_the_page_is_usable_by_all_and_fits_a_phone(
     chromium: Browser, history: Served, scheme: str

@@ -164,6 +164,7 @@ def test_where_nothing_is_old_nothing_is_written(world: World) -> None:
     assert "BEGIN IMMEDIATE" not in sent
 
 
+@pytest.mark.systems
 def test_many_rankings_are_looked_through_slice_by_slice_and_all_that_is_unused_goes(world: World) -> None:
     _day_by_day(world, 20)
     world.clock.now = START + timedelta(days=19, hours=12)

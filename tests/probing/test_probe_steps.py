@@ -143,6 +143,7 @@ def test_the_scale_of_a_reranker_is_not_that_of_the_retrievers_own_scores() -> N
 # --- a scorer that hangs -------------------------------------------------------------------------------------
 
 
+@pytest.mark.systems
 def test_a_reranker_that_hangs_is_left_alone_and_does_not_keep_the_run_from_stopping() -> None:
     with peer(HANG) as reranker, peer(lambda _: reply(HITS)) as server:
         endpoint = replace(embedder_at(reranker.url).endpoint, timeout_seconds=0.5)

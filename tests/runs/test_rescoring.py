@@ -356,6 +356,7 @@ def test_a_ranking_of_another_retriever_is_not_judged_by_the_scale_of_a_later_on
 # --- crashes, repetition, others -----------------------------------------------------------------------------
 
 
+@pytest.mark.systems
 @pytest.mark.databases
 @pytest.mark.parametrize("crash_at", range(1, 9))
 def test_a_crash_in_the_middle_costs_nothing(crash_at: int, world: World) -> None:

@@ -113,6 +113,7 @@ def shell(commands: str, folder: Path, **environment: str) -> None:
 # --- backup and restore --------------------------------------------------------------------------------------
 
 
+@pytest.mark.systems
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_backup_of_a_service_at_work_restores_history_alerts_keys_and_secrets(
     dialect: str, databases: Databases, retriever: Peer, tmp_path: Path

@@ -89,6 +89,7 @@ def address(sqlite_store: Store) -> Iterator[str]:
         yield found
 
 
+@pytest.mark.systems
 @pytest.mark.parametrize(("viewport", "colours"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
 def test_every_page_can_be_used_by_everybody(
     chromium: Browser, address: str, viewport: dict[str, int], colours: str
@@ -134,6 +135,7 @@ def _is_dark(shown: Page) -> bool:
     return opacity > 0 and max(colours) < 100  # what is transparent shows the white of the canvas
 
 
+@pytest.mark.systems
 @pytest.mark.parametrize(("viewport", "colours"), [(DESKTOP, "dark"), (PHONE, "light")], ids=["desktop", "phone"])
 def test_an_empty_service_and_its_refusals_can_be_read_by_everybody_too(
     chromium: Browser, sqlite_store: Store, viewport: dict[str, int], colours: str

@@ -60,6 +60,7 @@ def canaries(tmp_path: Path) -> Path:
 # --- processes -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.systems
 def test_serve_with_the_demo_soon_has_a_healthy_run_and_stops_cleanly_on_sigterm(tmp_path: Path) -> None:
     port = free_ports()
     arguments = ("--port", port, "--with-demo", "--data-dir", tmp_path / "data", "--canaries", CANARIES)
@@ -82,6 +83,7 @@ def test_serve_with_the_demo_soon_has_a_healthy_run_and_stops_cleanly_on_sigterm
     assert broken.endswith(f"http://127.0.0.1:{port + 1}/fault")
 
 
+@pytest.mark.systems
 def test_logs_as_json_are_one_event_a_line_and_ctrl_c_is_a_clean_end(tmp_path: Path) -> None:
     port = free_ports()
     arguments = ("--port", port, "--data-dir", tmp_path / "data", "--log-requests")
@@ -100,6 +102,7 @@ def test_logs_as_json_are_one_event_a_line_and_ctrl_c_is_a_clean_end(tmp_path: P
     assert (request["method"], request["path"], request["status"]) == ("GET", "/livez", 200)
 
 
+@pytest.mark.systems
 def test_a_worker_works_on_postgresql_without_serving(databases: Databases, canaries: Path, tmp_path: Path) -> None:
     settings = {
         "COALMINE_DATABASE_URL": databases.postgresql(),
@@ -115,6 +118,7 @@ def test_a_worker_works_on_postgresql_without_serving(databases: Databases, cana
     assert process.said.endswith("Stopped.\n")
 
 
+@pytest.mark.systems
 def test_the_demo_ends_with_whoever_started_it(tmp_path: Path) -> None:
     port = free_ports()
     with started(tmp_path, "demo", "--port", port, "--until-stdin-ends") as process:

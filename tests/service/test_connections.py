@@ -36,7 +36,7 @@ from tests.support.living import until
 from tests.support.processes import free_ports
 from tests.support.world import CHECK, LINKS, RETRIEVER, World, canary, page
 
-pytestmark = pytest.mark.databases
+pytestmark = [pytest.mark.databases, pytest.mark.systems]
 
 ROOT = Path(__file__).parents[2]
 HITS = b'{"hits": [{"id": "doc-ant", "score": 0.9}]}'

@@ -56,6 +56,7 @@ def test_no_template_and_no_script_writes_the_token_into_an_address() -> None:
         assert not re.search(r"[?&]csrf|csrf=|csrf \| urlencode|searchParams.*csrf", path.read_text()), path.name
 
 
+@pytest.mark.systems
 def test_no_page_of_a_session_links_to_its_token(pages: Site) -> None:
     client = pages.signed_in(pages.key(Scope.ADMIN))
     token = csrf(client)
@@ -74,6 +75,7 @@ def test_no_page_of_a_session_links_to_its_token(pages: Site) -> None:
         assert token not in shown.text, address
 
 
+@pytest.mark.systems
 def test_a_form_with_the_token_in_its_address_is_refused_wherever_it_goes(pages: Site) -> None:
     client = pages.signed_in(pages.key(Scope.ADMIN))
     token = csrf(client)

@@ -35,6 +35,8 @@ from tests.support.living import until
 from tests.support.mcp_peers import Tool, result
 from tests.support.processes import ROOT, free_ports, started
 
+pytestmark = pytest.mark.systems
+
 GOOD = reply(b'{"results": [{"id": "doc-alpha", "text": "a text that was retrieved"}]}')
 ACCEPTED = reply(b"")
 CLAIMED = ClaimedRun(id=812, check_id=1, check="watch", trigger="update", resumed=False, started_at=0)
