@@ -366,6 +366,10 @@ ANYTHING = st.recursive(
 @example(
     answer={key: {"ids": [], "texts": texts} for key, texts in (("x", []), ("y", [0]), ("z", [PROSE[0]]))}, query=""
 )
+@example(
+    answer=[{"id": 1, "text": None, "meta": ["a"]}, {"id": 0, "text": None, "meta": [{"id": None, "text": None}]}],
+    query="",
+)
 @example(  # a text in one hit, and something else of that name in another
     answer=[{"id": 1, "meta": {"text": PROSE[0]}}, {"id": 2, "meta": {"text": []}}, {"id": 3, "meta": {"text": {}}}],
     query="",

@@ -236,6 +236,8 @@ def _leaves(item: Mapping[str, Any], parts: tuple[Part, ...], depth: int) -> Ite
     """Yield the paths and values of the leaves within an object; objects and lists on the way are `_BRANCH`."""
     for key, value in _items(item):
         where = (*parts, key)
+        if isinstance(value, list) and value and isinstance(value[0], dict | list):
+            yield (*where, 0), _BRANCH
         if not isinstance(value, dict | list) or text_of(value) is not None:
             yield where, value
             continue
