@@ -147,6 +147,16 @@ def _suite_in_force(connection: Connection, check: Definition) -> Definition | N
 
 def _freeze(connection: Connection, run: results.RunRow, now: datetime) -> RunVersions:
     check = definitions.definition_by_id(connection, run.check_id)
+    try:
+        return _freeze_versions(connection, run, check, now)
+    except NotExecutableError:
+        # On PostgreSQL each statement sees what was committed before it: what the check named then may be gone by now.
+        if definitions.definition_by_id(connection, run.check_id).version_id == check.version_id:
+            raise
+        return _freeze(connection, run, now)
+
+
+def _freeze_versions(connection: Connection, run: results.RunRow, check: Definition, now: datetime) -> RunVersions:
     if check.archived_at is not None:
         raise NotExecutableError(f"check '{check.slug}' is archived: {NOT_CARRIED_OUT}")
     if not check.body["enabled"] and (run.trigger == Trigger.SCHEDULE or run.created_at < check.updated_at):
