@@ -147,13 +147,17 @@ def _suite_in_force(connection: Connection, check: Definition) -> Definition | N
 
 def _freeze(connection: Connection, run: results.RunRow, now: datetime) -> RunVersions:
     check = definitions.definition_by_id(connection, run.check_id)
+    found: RunVersions | NotExecutableError
     try:
-        return _freeze_versions(connection, run, check, now)
-    except NotExecutableError:
-        # On PostgreSQL each statement sees what was committed before it: what the check named then may be gone by now.
-        if definitions.definition_by_id(connection, run.check_id).version_id == check.version_id:
-            raise
+        found = _freeze_versions(connection, run, check, now)
+    except NotExecutableError as error:
+        found = error
+    # On PostgreSQL each statement sees what was committed before it, so the suite may be one the check has just left.
+    if definitions.definition_by_id(connection, run.check_id).version_id != check.version_id:
         return _freeze(connection, run, now)
+    if isinstance(found, NotExecutableError):
+        raise found
+    return found
 
 
 def _freeze_versions(connection: Connection, run: results.RunRow, check: Definition, now: datetime) -> RunVersions:
