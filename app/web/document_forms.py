@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from app.formats.fields import Document, format_duration, seconds_of
 from app.formats.widgets import Control, Widget, widgets_of
-from app.web.forms import Typed, lines, number, pairs
+from app.web.forms import Form, parse_list, parse_number, parse_pairs
 
 _TICKED: Final = "yes"
 MOST_ROWS: Final = 200
@@ -76,22 +76,22 @@ def labels(fields: Mapping[str, FormField]) -> dict[str, str]:
     return {path: one.label for path, one in fields.items()}
 
 
-def texts_of(fields: Mapping[str, FormField], body: Mapping[str, Any]) -> Typed:
+def texts_of(fields: Mapping[str, FormField], body: Mapping[str, Any]) -> Form:
     """Texts of a form that is filled from a stored document; secrets are left empty."""
     texts: dict[str, str] = {}
-    many: dict[str, tuple[str, ...]] = {}
+    lists: dict[str, tuple[str, ...]] = {}
     for path, one in fields.items():
         value = _at(body, path)
         if one.control is Control.TICKS:
-            many[one.name] = tuple(map(str, value or ()))
+            lists[one.name] = tuple(map(str, value or ()))
         elif one.control is Control.ROWS:
             texts |= rows_texts(one, value or ())
         else:
             texts[one.name] = "" if one.widget.secret else _text(one, value)
-    return Typed(texts=texts, many=many)
+    return Form(texts=texts, lists=lists)
 
 
-def body_of(fields: Mapping[str, FormField], typed: Typed, *, keeps_secrets: bool = False) -> dict[str, Any]:
+def body_of(fields: Mapping[str, FormField], typed: Form, *, keeps_secrets: bool = False) -> dict[str, Any]:
     """JSON of a document as it was typed, for the document to validate; an empty field is left to its default.
 
     `keeps_secrets`: null, which keeps the stored one, for a secret nobody typed. Raises InvalidInputError for a mapping
@@ -123,7 +123,7 @@ def rows_texts(one: FormField, entries: Sequence[Mapping[str, Any]]) -> dict[str
     }
 
 
-def rows_of(one: FormField, typed: Typed) -> list[dict[str, str]]:
+def rows_of(one: FormField, typed: Form) -> list[dict[str, str]]:
     """Rows that have a text, in their order. A choice is no text: its first value is sent by an empty row too."""
     wanted = {name for name, inner in one.rows.items() if inner.control is not Control.CHOICE}
     places = {
@@ -139,21 +139,21 @@ def rows_of(one: FormField, typed: Typed) -> list[dict[str, str]]:
     ]
 
 
-def _value(one: FormField, typed: Typed) -> Any:
-    item = number if one.type.item is float else str
+def _value(one: FormField, typed: Form) -> Any:
+    item = parse_number if one.type.item is float else str
     if one.control is Control.TICK:
         return bool(typed.get(one.name))
     if one.control is Control.TICKS:
         return list(typed.all(one.name))
     if one.control is Control.ROWS:
-        return [body_of(one.rows, Typed(texts=row)) for row in rows_of(one, typed)]
+        return [body_of(one.rows, Form(texts=row)) for row in rows_of(one, typed)]
     if one.type.shape is tuple:
-        return [item(entry) for entry in lines(typed.get(one.name))]
+        return [item(entry) for entry in parse_list(typed.get(one.name))]
     if one.type.shape is dict:
-        found = pairs(one.name, typed.get(one.name), one.widget.separator)
+        found = parse_pairs(one.name, typed.get(one.name), one.widget.separator)
         return {name: item(value) for name, value in found.items()}
     text = typed.stripped(one.name)
-    return number(text) if one.type.shape is float else text
+    return parse_number(text) if one.type.shape is float else text
 
 
 def _text(one: FormField, value: Any) -> str:

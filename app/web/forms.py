@@ -1,4 +1,4 @@
-"""Forms as they were typed: texts by name, and what is wrong with them, by the labels people see and beside the fields.
+"""Texts of a submitted form by field name, and its problems under the labels and at the fields people see.
 
 A field is named by its path in the document it becomes (`auth.token`, `expected_chunks[0].id`), as problems are.
 """
@@ -16,56 +16,57 @@ from app.api.csrf import CSRF_FIELD, read_form_data
 from app.domain.errors import InvalidInputError, Problem
 from app.services.catalog.api_keys import Scope
 
-_LONGEST_NUMBER = 18
-_OF_SEVERAL = frozenset({"rules", "cutoffs", "floors", "options", "request.json", "request.query"})
+_MAX_DIGITS = 18
+_COMPOUND_FIELDS = frozenset({"rules", "cutoffs", "floors", "options", "request.json", "request.query"})
 _ENTRY = re.compile(r"\[([0-9]{1,9})\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Typed:
-    """What a form holds."""
+class Form:
+    """Texts of a form by field name."""
 
     texts: Mapping[str, str] = field(default_factory=dict)
-    many: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Every value of a name that may come several times."""
 
-    def get(self, name: str, otherwise: str = "") -> str:
-        """Give a text as it was typed."""
-        return self.texts.get(name, otherwise)
+    def get(self, name: str, default: str = "") -> str:
+        """Text of a field."""
+        return self.texts.get(name, default)
 
     def stripped(self, name: str) -> str:
-        """Give a text without the white space around it."""
+        """Text of a field without the white space around it."""
         return self.texts.get(name, "").strip()
 
     def all(self, name: str) -> tuple[str, ...]:
-        """Give every value of a name."""
-        return self.many.get(name, ())
+        """Every value of a field."""
+        return self.lists.get(name, ())
 
 
-async def read_form(request: Request) -> Typed:
-    """Return the texts of a form, without the token of the session."""
-    return typed_texts(await read_form_data(request))
+async def read_form(request: Request) -> Form:
+    """Texts of the form of a request, without the CSRF token."""
+    return form_texts(await read_form_data(request))
 
 
-def typed_texts(form: FormData) -> Typed:
-    """Return the texts of a form, without its files and without the token of the session."""
-    return typed((name, value) for name, value in form.multi_items() if isinstance(value, str) and name != CSRF_FIELD)
+def form_texts(form: FormData) -> Form:
+    """Texts of parsed form data, without files and the CSRF token."""
+    fields = form.multi_items()
+    return read_fields((name, value) for name, value in fields if isinstance(value, str) and name != CSRF_FIELD)
 
 
-def typed(pairs: Iterable[tuple[str, str]]) -> Typed:
-    """Gather what was typed, in one pass: whoever sends it chooses how much there is."""
+def read_fields(pairs: Iterable[tuple[str, str]]) -> Form:
+    """Form made of (name, value) pairs in one pass, as the sender chooses how many there are."""
     texts: dict[str, str] = {}
-    many: dict[str, list[str]] = defaultdict(list)
+    lists: dict[str, list[str]] = defaultdict(list)
     for name, value in pairs:
         texts[name] = value
-        many[name].append(value)
-    return Typed(texts=texts, many={name: tuple(values) for name, values in many.items()})
+        lists[name].append(value)
+    return Form(texts=texts, lists={name: tuple(values) for name, values in lists.items()})
 
 
-def number(text: str) -> Any:
-    """Read what was typed into a field of numbers; what is none stays text, for the document to complain about."""
+def parse_number(text: str) -> Any:
+    """Return the number a text stands for; any other text stays, for the document to refuse."""
     plain = text.strip()
-    if len(plain) > _LONGEST_NUMBER or not plain.isascii():
+    if len(plain) > _MAX_DIGITS or not plain.isascii():
         return plain
     for kind in (int, float):
         try:
@@ -75,14 +76,14 @@ def number(text: str) -> Any:
     return plain
 
 
-def lines(text: str) -> list[str]:
-    """Read one entry per line, or several between commas."""
+def parse_list(text: str) -> list[str]:
+    """Entries of a text, one per line or separated by commas."""
     return [part.strip() for part in text.replace(",", "\n").splitlines() if part.strip()]
 
 
-def pairs(path: str, text: str, separator: str = ": ") -> dict[str, str]:
-    """Read `name: value`, one per line. Raises InvalidInputError; values are not quoted, they may be secrets."""
-    found: dict[str, str] = {}
+def parse_pairs(path: str, text: str, separator: str = ": ") -> dict[str, str]:
+    """Values by name, of lines `name: value`. Raises InvalidInputError; values are not quoted, they may be secrets."""
+    values: dict[str, str] = {}
     for place, line in enumerate(text.splitlines(), 1):
         name, parted, value = line.partition(separator.strip())
         if not line.strip():
@@ -91,64 +92,62 @@ def pairs(path: str, text: str, separator: str = ": ") -> dict[str, str]:
             raise InvalidInputError(
                 [Problem(path=path, message=f"line {place} is not of the form name{separator}value")]
             )
-        if name.strip() in found:
+        if name.strip() in values:
             raise InvalidInputError([Problem(path=path, message=f"line {place} repeats a name")])
-        found[name.strip()] = value.strip()
-    return found
+        values[name.strip()] = value.strip()
+    return values
 
 
-def beside(problems: Iterable[Problem], fields: Collection[str] = ()) -> dict[str, list[str]]:
-    """Sort what is wrong by the field it is about: the innermost of these fields that holds its place.
+def problems_by_field(problems: Iterable[Problem], fields: Collection[str] = ()) -> dict[str, list[str]]:
+    """Messages by the innermost of these fields that holds the path of the problem.
 
-    Of a field that holds several things it is said which is meant.
+    In a field of several things the message begins with the place of the one it is about.
     """
-    found: dict[str, list[str]] = defaultdict(list)
+    by_field: dict[str, list[str]] = defaultdict(list)
     for problem in problems:
         path = problem.path or ""
-        field_around = next((around for around in _around(path) if around in fields), path)
-        inside = _inside(path, field_around) if field_around in _OF_SEVERAL else []
-        found[field_around].append(f"{', '.join(inside)}: {problem.message}" if inside else problem.message)
-    return dict(found)
+        holder = next((one for one in _enclosing_paths(path) if one in fields), path)
+        inside = _place_in_field(path, holder) if holder in _COMPOUND_FIELDS else []
+        by_field[holder].append(f"{', '.join(inside)}: {problem.message}" if inside else problem.message)
+    return dict(by_field)
 
 
-def named(problems: Iterable[Problem], labels: Mapping[str, str]) -> tuple[Problem, ...]:
-    """Say where problems are by the labels people see: that of the innermost field around, and the place in it."""
+def label_problems(problems: Iterable[Problem], labels: Mapping[str, str]) -> tuple[Problem, ...]:
+    """Problems whose path is the label of the innermost field around it, and the place in that field."""
     return tuple(
-        problem if problem.path is None else replace(problem, path=_name(problem.path, labels)) for problem in problems
+        problem if problem.path is None else replace(problem, path=_labelled_path(problem.path, labels))
+        for problem in problems
     )
 
 
-def _name(path: str, labels: Mapping[str, str]) -> str:
-    field_around = next((around for around in _around(path) if around in labels), None)
-    if field_around is None:
+def _labelled_path(path: str, labels: Mapping[str, str]) -> str:
+    holder = next((around for around in _enclosing_paths(path) if around in labels), None)
+    if holder is None:
         return path
-    return ", ".join([labels[field_around], *_inside(path, field_around)])
+    return ", ".join([labels[holder], *_place_in_field(path, holder)])
 
 
-def _inside(path: str, field_around: str) -> list[str]:
-    """Say where in a field a place is, in words from the outside in."""
-    inside = _ENTRY.sub(lambda entry: f".number {int(entry[1]) + 1}", path[len(field_around) :])
+def _place_in_field(path: str, holder: str) -> list[str]:
+    """Place within a field, in words from the outside in."""
+    inside = _ENTRY.sub(lambda entry: f".number {int(entry[1]) + 1}", path[len(holder) :])
     return [part for part in inside.split(".") if part]
 
 
-def opened_with(form: Typed, revision: int) -> Typed:
-    """Say in a form which version of a thing it is filled from, for `revision_of` to read when it comes back."""
+def with_revision(form: Form, revision: int) -> Form:
+    """Form with the revision of the object it was filled from, for `read_revision` when it comes back."""
     return replace(form, texts={**form.texts, "revision": str(revision)})
 
 
-def revision_of(form: Typed) -> int:
-    """Read which version of a thing a form was opened with: what came since is not to be saved over.
-
-    Raises InvalidInputError where the form does not say.
-    """
+def read_revision(form: Form) -> int:
+    """Revision a form was filled from: a newer one must not be overwritten. Raises InvalidInputError for none."""
     text = form.stripped("revision")
-    if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER):
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
         raise InvalidInputError([Problem(message="the form is incomplete; load the page again")])
     return int(text)
 
 
-def may(request: Request, scope: Scope) -> bool:
-    """Whether whoever asks has a scope."""
+def has_scope(request: Request, scope: Scope) -> bool:
+    """Whether the caller has a scope."""
     return bool(request.state.identity.scope.includes(scope))
 
 
@@ -157,7 +156,7 @@ def is_partial(request: Request) -> bool:
     return request.headers.get("hx-request") == "true"
 
 
-def _around(path: str) -> Iterator[str]:
+def _enclosing_paths(path: str) -> Iterator[str]:
     yield path
     for place in range(len(path) - 1, 0, -1):
         if path[place] in ".[":

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.errors import Problem
 from app.store.engine import Store
-from app.web.forms import Typed, beside, named, typed
+from app.web.forms import Form, label_problems, problems_by_field, read_fields
 from app.web.wording import joined
 from tests.probing.test_pages_wizard import fields_of
 from tests.support.html_pages import Element, Page
@@ -31,18 +31,20 @@ def pages(sqlite_store: Store) -> Site:
 
 def test_what_was_typed_is_gathered_in_one_pass_with_every_value_of_a_name() -> None:
     pairs = iter([("check", "a"), ("slug", "night"), ("check", "b")])
-    assert typed(pairs) == Typed(texts={"check": "b", "slug": "night"}, many={"check": ("a", "b"), "slug": ("night",)})
+    assert read_fields(pairs) == Form(
+        texts={"check": "b", "slug": "night"}, lists={"check": ("a", "b"), "slug": ("night",)}
+    )
 
 
 def test_a_place_nobody_sees_a_label_of_is_named_as_it_is() -> None:
     problems = (Problem(path="rules[0].by", message="a"), Problem(path="other", message="b"), Problem(message="c"))
-    told = [str(one) for one in named(problems, {"rules": "Rules"})]
+    told = [str(one) for one in label_problems(problems, {"rules": "Rules"})]
     assert told == ["Rules, number 1, by: a", "other: b", "c"]
 
 
 def test_beside_a_field_of_several_things_it_is_said_which_is_meant() -> None:
     found = {"rules[1].critical.by": "a", "floors.MRR": "b", "rule.coverage.open": "c", "rules": "d", "k": "e"}
-    wrong = beside(
+    wrong = problems_by_field(
         (Problem(path=path, message=told) for path, told in found.items()), {"rules", "floors", "rule.coverage"}
     )
     assert wrong == {

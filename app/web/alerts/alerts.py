@@ -25,7 +25,7 @@ from app.services.alerts.alert_views import AlertQuestion
 from app.services.catalog import definitions
 from app.store.engine import Store
 from app.web import alert_words
-from app.web.forms import beside, read_form
+from app.web.forms import problems_by_field, read_form
 from app.web.parameters import other_than
 from app.web.rendering import render
 
@@ -143,7 +143,7 @@ def _acknowledged(request: Request, store: Store, alert_id: str, note: str) -> R
         said = parse_document(AcknowledgeRequest, {"note": note.strip() or None})
         acknowledging.acknowledge(store, number, by=request.state.identity.name, note=said.note, now=_now())
     except InvalidInputError as error:
-        return again(problems=beside(error.problems), status=422)
+        return again(problems=problems_by_field(error.problems), status=422)
     except ConflictError as error:
         return again(refused=str(error), status=409)
     wake(request)

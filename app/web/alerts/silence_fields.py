@@ -12,7 +12,7 @@ from app.formats.alerts.silence_documents import SilenceDocument, WindowDocument
 from app.formats.schedule_documents import duration_of
 from app.formats.widgets import Control
 from app.web.document_forms import FormField, body_of, form_fields, texts_of
-from app.web.forms import Typed
+from app.web.forms import Form
 
 MOST_FIELDS: Final = 700
 _WINDOW: Final = "window."
@@ -56,7 +56,7 @@ ZONES: Final = (
 _LOCAL: Final = "%Y-%m-%dT%H:%M"
 
 
-def typed(body: Mapping[str, Any]) -> Typed:
+def typed(body: Mapping[str, Any]) -> Form:
     """Give a stored silence as a form would hold it, its times in UTC."""
     window = body["window"] or {}
     form = texts_of(FIELDS, {"timezone": "UTC", **body, **window})
@@ -64,7 +64,7 @@ def typed(body: Mapping[str, Any]) -> Typed:
     return replace(form, texts={**form.texts, **times, "when": WINDOW if window else ONCE})
 
 
-def document(form: Typed, slug: str, now: datetime) -> dict[str, Any]:
+def document(form: Form, slug: str, now: datetime) -> dict[str, Any]:
     """Give what a form says, ready to be read as a document.
 
     Raises InvalidInputError for times that are none, or of which nothing is left.
@@ -90,7 +90,7 @@ def about(body: Mapping[str, Any]) -> str:
     return "; ".join(one.replace("severitie ", "severity ") for one in told)
 
 
-def _window(form: Typed) -> dict[str, Any]:
+def _window(form: Form) -> dict[str, Any]:
     fields = {name: FIELDS[name] for name in WindowDocument.model_fields}
     missing = [
         Problem(path=name, message="say it")
@@ -102,7 +102,7 @@ def _window(form: Typed) -> dict[str, Any]:
     return body_of(fields, form)
 
 
-def _times(form: Typed, now: datetime) -> tuple[datetime | None, datetime]:
+def _times(form: Form, now: datetime) -> tuple[datetime | None, datetime]:
     zone = _zone(form.stripped("timezone") or "UTC")
     starts = _moment(form, "starts", zone)
     ends = _moment(form, "ends", zone)
@@ -123,7 +123,7 @@ def _zone(name: str) -> ZoneInfo:
         raise InvalidInputError([Problem(path="timezone", message=str(error))]) from None
 
 
-def _moment(form: Typed, name: str, zone: ZoneInfo) -> datetime | None:
+def _moment(form: Form, name: str, zone: ZoneInfo) -> datetime | None:
     text = form.stripped(name)
     if not text:
         return None

@@ -26,7 +26,7 @@ from app.services.catalog.vault import Vault
 from app.store.catalog.definitions import Definition
 from app.store.engine import Store
 from app.web.alerts import silence_fields
-from app.web.forms import Typed, beside, opened_with, read_form, revision_of, typed
+from app.web.forms import Form, problems_by_field, read_fields, read_form, read_revision, with_revision
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -94,7 +94,7 @@ def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     stored = definitions.find(store, silencing.KIND, slug)
     form = _asked(request) if request.query_params else silence_fields.typed(stored.body)
     if not {"preview", "revision"} & form.texts.keys():  # else it was open already, and is as old as it was
-        form = opened_with(form, stored.revision)
+        form = with_revision(form, stored.revision)
     return _looked_at(request, store, form, stored=stored)
 
 
@@ -115,11 +115,11 @@ def end_silence(request: Request, store: StoreDep, slug: str) -> Response:
     return RedirectResponse("/silences", status_code=303)
 
 
-def _saved(request: Request, store: Store, vault: Vault, form: Typed, *, stored: Definition | None) -> Response:
+def _saved(request: Request, store: Store, vault: Vault, form: Form, *, stored: Definition | None) -> Response:
     slug = stored.slug if stored is not None else form.stripped("slug")
     again = partial(_form, request, store, form, stored=stored)
     try:
-        revision = revision_of(form) if stored is not None else None
+        revision = read_revision(form) if stored is not None else None
         document = parse_document(SilenceDocument, silence_fields.document(form, slug, _now()))
         silencing.refuse_unknown_references(store, document)
         definitions.put(store, vault, silencing.KIND, document, now=_now(), revision=revision, only_new=stored is None)
@@ -132,14 +132,14 @@ def _saved(request: Request, store: Store, vault: Vault, form: Typed, *, stored:
     return RedirectResponse(f"/silences/{quote(slug)}", status_code=303)
 
 
-def _asked(request: Request) -> Typed:
+def _asked(request: Request) -> Form:
     """Read the form from an address."""
-    asked = typed(request.query_params.multi_items())
+    asked = read_fields(request.query_params.multi_items())
     fresh = {} if "preview" in asked.texts or "when" in asked.texts else _FRESH
-    return Typed(texts={**fresh, **asked.texts}, many=asked.many)
+    return Form(texts={**fresh, **asked.texts}, lists=asked.lists)
 
 
-def _looked_at(request: Request, store: Store, form: Typed, *, stored: Definition | None) -> HTMLResponse:
+def _looked_at(request: Request, store: Store, form: Form, *, stored: Definition | None) -> HTMLResponse:
     """Show the form with a preview of what it says by now; only who asked for one hears what is wrong."""
     slug = stored.slug if stored is not None else form.stripped("slug") or "new"
     try:
@@ -152,7 +152,7 @@ def _looked_at(request: Request, store: Store, form: Typed, *, stored: Definitio
 def _form(
     request: Request,
     store: Store,
-    form: Typed,
+    form: Form,
     *,
     stored: Definition | None,
     problems: tuple[Problem, ...] = (),
@@ -160,7 +160,7 @@ def _form(
     status: int = 200,
 ) -> HTMLResponse:
     renamed = [Problem(path=silence_fields.field_of(one.path or ""), message=one.message) for one in problems]
-    wrong = beside(renamed, silence_fields.SHOWN)
+    wrong = problems_by_field(renamed, silence_fields.SHOWN)
     return render(
         request,
         "alerts/silence_form.html",
@@ -179,7 +179,7 @@ def _form(
     )
 
 
-def _offered(store: Store, form: Typed) -> dict[str, list[str]]:
+def _offered(store: Store, form: Form) -> dict[str, list[str]]:
     """List what can be ticked: what is in force, and what is ticked already."""
     kinds = {"checks": "check", "suites": "suite", "retrievers": "retriever"}
     found = {name: [row.slug for row in definitions.list_all(store, kind)] for name, kind in kinds.items()}

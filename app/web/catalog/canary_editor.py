@@ -32,7 +32,7 @@ from app.store.engine import Store
 from app.web.catalog import canary_fields
 from app.web.catalog.canary_fields import FIELDS
 from app.web.document_forms import MOST_ROWS, body_of, rows_of, texts_of
-from app.web.forms import Typed, beside, named, number, opened_with, read_form, revision_of
+from app.web.forms import Form, label_problems, parse_number, problems_by_field, read_form, read_revision, with_revision
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -57,7 +57,7 @@ class Desk:
 
     suite: str
     row: CanaryRow | None
-    typed: Typed
+    typed: Form
     problems: tuple[Problem, ...] = ()
     trial: Mapping[str, Any] | None = None
     yaml: str = ""
@@ -78,7 +78,7 @@ class TooLow:
 def show_new(request: Request, store: StoreDep, suite: str, retriever: Word = "", saved: Word = "") -> HTMLResponse:
     """Show the form of a new canary."""
     definitions.find(store, "suite", suite)
-    typed = Typed(texts={"retriever": retriever, "keep_text": "yes"})
+    typed = Form(texts={"retriever": retriever, "keep_text": "yes"})
     return _page(request, store, Desk(suite=suite, row=None, typed=typed), saved=saved)
 
 
@@ -121,13 +121,13 @@ def archive_canary(request: Request, store: StoreDep, suite: str, key: str) -> R
     return RedirectResponse(f"/suites/{quote(suite)}", status_code=303)
 
 
-async def _worked(request: Request, store: Store, vault: Vault, suite: str, key: str | None, typed: Typed) -> Response:
+async def _worked(request: Request, store: Store, vault: Vault, suite: str, key: str | None, typed: Form) -> Response:
     """Work in a thread; only who asks a retriever waits while others are asked, who saves never does."""
     limiter = TRIES if typed.get("do") == "find" else None
     return await anyio.to_thread.run_sync(_work, request, store, vault, suite, key, typed, limiter=limiter)
 
 
-def _work(request: Request, store: Store, vault: Vault, suite: str, key: str | None, typed: Typed) -> Response:
+def _work(request: Request, store: Store, vault: Vault, suite: str, key: str | None, typed: Form) -> Response:
     definitions.find(store, "suite", suite)
     row = definitions.find_canary(store, suite, key) if key is not None else None
     typed = _with_ticked(canary_fields.straightened(typed))
@@ -155,17 +155,17 @@ def _work(request: Request, store: Store, vault: Vault, suite: str, key: str | N
     return _page(request, store, desk, status=status)
 
 
-def _save(store: Store, suite: str, row: CanaryRow | None, typed: Typed) -> str:
+def _save(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> str:
     """Put a canary in force as the API would; gives its key."""
     if row is not None:
         refuse_file_managed_canary(row, suite)
     document = _document(store, suite, row, typed)
-    over = revision_of(typed) if row is not None else None
+    over = read_revision(typed) if row is not None else None
     definitions.put_canary(store, suite, document, now=datetime.now(UTC), over=over)
     return document.key
 
 
-def _document(store: Store, suite: str, row: CanaryRow | None, typed: Typed) -> CanaryDocument:
+def _document(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> CanaryDocument:
     body = body_of(FIELDS, typed)
     if row is not None:
         problems = _too_many_rows(row)
@@ -189,13 +189,13 @@ def _too_many_rows(row: CanaryRow) -> list[Problem]:
     ]
 
 
-def _yaml(store: Store, suite: str, row: CanaryRow | None, typed: Typed) -> str:
+def _yaml(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> str:
     """Write a canary as a canary file has it."""
     document = _document(store, suite, row, typed)
     return write_canary_file(Documents(suites=(SuiteDocument(slug=suite, canaries=(document,)),)))
 
 
-def _found(request: Request, store: Store, vault: Vault, typed: Typed) -> TrialView:
+def _found(request: Request, store: Store, vault: Vault, typed: Form) -> TrialView:
     """Ask a retriever the question of the form."""
     slug, query = typed.stripped("retriever"), typed.stripped("query")
     problems = [Problem(path="retriever", message="choose who is asked")] if not slug else []
@@ -209,7 +209,7 @@ def _found(request: Request, store: Store, vault: Vault, typed: Typed) -> TrialV
     return trying.try_retriever(request.app.state.probe, document, query, k=_FOUND, run_id=f"try-{uuid4().hex}")
 
 
-def _with_ticked(typed: Typed) -> Typed:
+def _with_ticked(typed: Form) -> Form:
     """Expect the hits that are ticked: by their id and, so that a renamed chunk is recognised, by their text."""
     chunks: list[dict[str, Any]] = []
     for place in typed.all("found"):
@@ -224,7 +224,7 @@ def _with_ticked(typed: Typed) -> Typed:
     return canary_fields.with_chunks(typed, chunks) if chunks else typed
 
 
-def _saved(suite: str, key: str, typed: Typed, *, another: bool) -> Response:
+def _saved(suite: str, key: str, typed: Form, *, another: bool) -> Response:
     more = f"/add?retriever={quote(typed.stripped('retriever'))}&" if another else "?"
     return RedirectResponse(f"/suites/{quote(suite)}{more}saved={quote(key)}", status_code=303)
 
@@ -242,8 +242,8 @@ def _page(request: Request, store: Store, desk: Desk, *, saved: str = "", status
         row=desk.row,
         of_file=desk.row is not None and desk.row.managed_by == FILE,
         typed=desk.typed,
-        problems=named(desk.problems, canary_fields.LABELS),
-        wrong=beside(desk.problems, _places(desk.typed, counts)),
+        problems=label_problems(desk.problems, canary_fields.LABELS),
+        wrong=problems_by_field(desk.problems, _places(desk.typed, counts)),
         refused=_REFUSED.get(desk.typed.get("do"), "It was not saved:"),
         trial=desk.trial,
         too_low=_too_low(desk),
@@ -259,7 +259,7 @@ def _page(request: Request, store: Store, desk: Desk, *, saved: str = "", status
 def _too_low(desk: Desk) -> TooLow | None:
     """Compare the relevance of what was found with the least that is typed; None where it is enough, or is unknown."""
     relevance = desk.trial["top_score"] if desk.trial is not None and desk.trial["hits"] else None
-    least = number(desk.typed.stripped("min_relevance_score") or str(_LEAST))
+    least = parse_number(desk.typed.stripped("min_relevance_score") or str(_LEAST))
     if relevance is None or not isinstance(least, int | float) or desk.typed.get("category") == Category.NEGATIVE:
         return None
     if relevance >= least or desk.typed.get("expect_empty"):
@@ -267,16 +267,16 @@ def _too_low(desk: Desk) -> TooLow | None:
     return TooLow(relevance=relevance, least=least, offered=f"{max(_OF_WHAT_CAME * relevance, 0.0):.2g}")
 
 
-def _typed(row: CanaryRow) -> Typed:
-    typed = Typed(texts={**texts_of(FIELDS, row.body).texts, "keep_text": "yes"})
-    return opened_with(typed, row.version_id)
+def _typed(row: CanaryRow) -> Form:
+    typed = Form(texts={**texts_of(FIELDS, row.body).texts, "keep_text": "yes"})
+    return with_revision(typed, row.version_id)
 
 
-def _places(typed: Typed, counts: Mapping[str, int]) -> set[str]:
+def _places(typed: Form, counts: Mapping[str, int]) -> set[str]:
     """Name what problems can stand beside: fields, rows of chunks, and the lists of them."""
     rows = {f"{prefix}[{place}]" for prefix, count in counts.items() for place in range(count)}
     return {*typed.texts, *rows, *FIELDS}
 
 
-def _expected_ids(typed: Typed) -> list[str]:
+def _expected_ids(typed: Form) -> list[str]:
     return [row.get("id", "") for row in rows_of(FIELDS["expected_chunks"], typed)]

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from app.formats.catalog.canary_documents import CanaryDocument, ChunkDocument
 from app.web.document_forms import FormField, form_fields, labels, rows_of, rows_texts
-from app.web.forms import Typed
+from app.web.forms import Form
 
 FIELDS: Final[Mapping[str, FormField]] = form_fields(CanaryDocument)
 LABELS: Final[Mapping[str, str]] = {**labels(FIELDS), "retriever": "Find them with a retriever"}
@@ -15,7 +15,7 @@ CHUNKS: Final = ("expected_chunks", "forbidden_chunks")
 _IDENTITY: Final = tuple(ChunkDocument.model_fields)
 
 
-def straightened(typed: Typed) -> Typed:
+def straightened(typed: Form) -> Form:
     """Give the form with its rows as the document has them: those that say something, numbered anew."""
     texts = {
         name: text
@@ -24,10 +24,10 @@ def straightened(typed: Typed) -> Typed:
     }
     for prefix in CHUNKS:
         texts |= rows_texts(FIELDS[prefix], rows_of(FIELDS[prefix], typed))
-    return Typed(texts=texts, many=typed.many)
+    return Form(texts=texts, lists=typed.lists)
 
 
-def with_chunks(typed: Typed, chunks: Iterable[Mapping[str, Any]]) -> Typed:
+def with_chunks(typed: Form, chunks: Iterable[Mapping[str, Any]]) -> Form:
     """Add chunks to those expected, but for those that are there already."""
     rows = rows_of(FIELDS["expected_chunks"], typed)
     known = {tuple(row.get(name) for name in _IDENTITY) for row in rows}
@@ -37,4 +37,4 @@ def with_chunks(typed: Typed, chunks: Iterable[Mapping[str, Any]]) -> Typed:
         for chunk in chunks
         if tuple(chunk.get(name) for name in _IDENTITY) not in known and chunk.get("id") not in ids
     ]
-    return Typed(texts={**typed.texts, **rows_texts(FIELDS["expected_chunks"], [*rows, *added])}, many=typed.many)
+    return Form(texts={**typed.texts, **rows_texts(FIELDS["expected_chunks"], [*rows, *added])}, lists=typed.lists)

@@ -26,7 +26,7 @@ from app.services.runs import scheduling
 from app.store.catalog.definitions import Definition
 from app.store.engine import Store
 from app.web.catalog import check_fields
-from app.web.forms import Typed, beside, named, opened_with, read_form, revision_of
+from app.web.forms import Form, label_problems, problems_by_field, read_form, read_revision, with_revision
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -39,7 +39,7 @@ def show_new(request: Request, store: StoreDep, suite: Word = "", retriever: Wor
     """Show the form of a new check, with what suits most."""
     hooks = tuple(one.slug for one in definitions.list_all(store, "hook"))
     texts = {**check_fields.DEFAULTS, "suite": suite, "retriever": retriever}
-    typed = Typed(texts=texts, many={"hooks": hooks if len(hooks) == 1 else ()})
+    typed = Form(texts=texts, lists={"hooks": hooks if len(hooks) == 1 else ()})
     return _page(request, store, None, typed)
 
 
@@ -78,7 +78,7 @@ def archive_check(request: Request, store: StoreDep, slug: str) -> Response:
     return RedirectResponse("/", status_code=303)
 
 
-def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed: Typed) -> Response:
+def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed: Form) -> Response:
     definition = definitions.find(store, "check", slug) if slug is not None else None
     try:
         document = _document(definition, typed)
@@ -98,17 +98,17 @@ def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed:
     return RedirectResponse(f"/checks/{quote(document.slug)}", status_code=303)
 
 
-def _save(store: Store, vault: Vault, definition: Definition | None, document: CheckDocument, typed: Typed) -> None:
+def _save(store: Store, vault: Vault, definition: Definition | None, document: CheckDocument, typed: Form) -> None:
     """Put a check in force: a new one over none there is, a changed one over what the form was opened with."""
     put = partial(definitions.put, store, vault, "check", document, now=datetime.now(UTC))
     if definition is None:
         put(only_new=True)
     else:
         refuse_file_managed(definition)
-        put(revision=revision_of(typed))
+        put(revision=read_revision(typed))
 
 
-def _document(definition: Definition | None, typed: Typed) -> CheckDocument:
+def _document(definition: Definition | None, typed: Form) -> CheckDocument:
     body = check_fields.body_of(typed, definition.body if definition is not None else None)
     problems = [
         Problem(path=kind, message="choose one, or make one first") for kind in ("suite", "retriever") if not body[kind]
@@ -118,15 +118,15 @@ def _document(definition: Definition | None, typed: Typed) -> CheckDocument:
     return parse_document(CheckDocument, body)
 
 
-def _typed(definition: Definition) -> Typed:
-    return opened_with(check_fields.typed_of(definition.body), definition.revision)
+def _typed(definition: Definition) -> Form:
+    return with_revision(check_fields.typed_of(definition.body), definition.revision)
 
 
 def _page(
     request: Request,
     store: Store,
     definition: Definition | None,
-    typed: Typed,
+    typed: Form,
     *,
     problems: tuple[Problem, ...] = (),
     refused: str = "",
@@ -142,7 +142,7 @@ def _page(
         definition=definition,
         of_file=definition is not None and definition.managed_by == FILE,
         typed=typed,
-        problems=named(placed, check_fields.LABELS),
+        problems=label_problems(placed, check_fields.LABELS),
         refused=refused or ("It cannot be written yet:" if typed.get("do") == "yaml" else "It was not saved:"),
         wrong=_wrong(typed, placed),
         fields=check_fields.FIELDS,
@@ -154,6 +154,6 @@ def _page(
     )
 
 
-def _wrong(typed: Typed, problems: Iterable[Problem]) -> dict[str, list[str]]:
+def _wrong(typed: Form, problems: Iterable[Problem]) -> dict[str, list[str]]:
     """Sort what is wrong, with rules placed where the form has them, by field."""
-    return beside(problems, {*typed.texts, *check_fields.FIELDS, "schedule", "rules", *check_fields.RULES})
+    return problems_by_field(problems, {*typed.texts, *check_fields.FIELDS, "schedule", "rules", *check_fields.RULES})

@@ -17,7 +17,7 @@ from app.formats.alerts.rule_yaml import read_rules, rules_yaml
 from app.formats.catalog.documents import CheckDocument
 from app.web.document_forms import FormField, form_fields, labels, texts_of
 from app.web.document_forms import body_of as document_body
-from app.web.forms import Typed, number
+from app.web.forms import Form, parse_number
 
 COVERAGE, LATENCY, DETECTOR = "coverage", "latency", "regression"
 FIELDS: Final[Mapping[str, FormField]] = form_fields(CheckDocument)
@@ -72,7 +72,7 @@ RULES: Final = frozenset(f"rule.{name}" for name in _KEYS)
 _SIDE = {COVERAGE: "below", LATENCY: "above"}
 
 
-def typed_of(body: Mapping[str, Any]) -> Typed:
+def typed_of(body: Mapping[str, Any]) -> Form:
     """Fill the fields of a form from a check's body."""
     fetch_k = None if body["fetch_k"] == max(body["k"], 10) else body["fetch_k"]
     typed = texts_of(FIELDS, {**body, "fetch_k": fetch_k})
@@ -97,7 +97,7 @@ def typed_of(body: Mapping[str, Any]) -> Typed:
     return replace(typed, texts={**texts, "rules": rules_yaml(others)})
 
 
-def body_of(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, Any]:
+def body_of(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any]:
     """Make the body of a check of what was typed. Raises InvalidInputError for rules that are no YAML."""
     kept = {name: value for name, value in (stored or {}).items() if name not in _SHOWN}
     body = {**kept, **document_body({path: one for path, one in FIELDS.items() if "." not in path}, typed)}
@@ -110,7 +110,7 @@ def body_of(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def placed(typed: Typed, stored: Mapping[str, Any] | None, problems: Iterable[Problem]) -> list[Problem]:
+def placed(typed: Form, stored: Mapping[str, Any] | None, problems: Iterable[Problem]) -> list[Problem]:
     """Put what is wrong with rules where the form has them: those with fields of their own, and the rest in YAML.
 
     `rules[0]` is, for example, the one on coverage, and `rules[2]` the first of the YAML.
@@ -135,14 +135,14 @@ def _place(rule: re.Match[str], chosen: Sequence[str]) -> str:
     return f"rules[{place - len(chosen)}]{inside}{side}"
 
 
-def _schedule(typed: Typed) -> dict[str, Any]:
+def _schedule(typed: Form) -> dict[str, Any]:
     if typed.get("schedule") == "cron":
         zone = typed.stripped("schedule.timezone")
         return {"cron": typed.stripped("schedule.cron"), **({"timezone": zone} if zone else {})}
     return {"every": typed.stripped("schedule.every")}
 
 
-def _chosen(typed: Typed, others: Sequence[Any], stored: Mapping[str, Any] | None) -> list[str]:
+def _chosen(typed: Form, others: Sequence[Any], stored: Mapping[str, Any] | None) -> list[str]:
     """Names of the ticked fields that write a rule, in the order of these rules.
 
     The detector is the default where nothing else is watched: its tick writes none unless it was written out before.
@@ -153,7 +153,7 @@ def _chosen(typed: Typed, others: Sequence[Any], stored: Mapping[str, Any] | Non
     return [] if is_default else chosen
 
 
-def _rules(typed: Typed, others: Sequence[Any], stored: Mapping[str, Any] | None) -> list[Any]:
+def _rules(typed: Form, others: Sequence[Any], stored: Mapping[str, Any] | None) -> list[Any]:
     """Rules of a check: those of the fields, then `others`.
 
     Without a rule on what is found a check has the detector by default, so an empty tick has to be written down.
@@ -174,15 +174,15 @@ def _are_silent_about_quality(rules: Sequence[Any]) -> bool:
     return all(isinstance(one, Mapping) and one.get("kind") in _NOT_ABOUT_QUALITY for one in rules)
 
 
-def _written(typed: Typed, name: str) -> dict[str, Any]:
+def _written(typed: Form, name: str) -> dict[str, Any]:
     at = f"rule.{name}"
     rule: dict[str, Any] = {
-        bound: {_SIDE[name]: number(typed.get(f"{at}.{bound}"))}
+        bound: {_SIDE[name]: parse_number(typed.get(f"{at}.{bound}"))}
         for bound in ("warning", "critical")
         if typed.stripped(f"{at}.{bound}")
     }
-    opens = {part: number(typed.get(f"{at}.{part}")) for part in ("bad", "of") if typed.stripped(f"{at}.{part}")}
-    close = {"close": number(typed.get(f"{at}.close"))} if typed.stripped(f"{at}.close") else {}
+    opens = {part: parse_number(typed.get(f"{at}.{part}")) for part in ("bad", "of") if typed.stripped(f"{at}.{part}")}
+    close = {"close": parse_number(typed.get(f"{at}.close"))} if typed.stripped(f"{at}.close") else {}
     return {**rule, **({"open": opens} if opens else {}), **close}
 
 

@@ -28,7 +28,7 @@ from app.services.catalog.references import API
 from app.services.catalog.vault import Vault
 from app.store.engine import Store
 from app.web.catalog.suites import FORMS
-from app.web.forms import Typed, beside, named, typed_texts
+from app.web.forms import Form, form_texts, label_problems, problems_by_field
 from app.web.parameters import refuse_other
 from app.web.rendering import render
 
@@ -70,7 +70,7 @@ Word = Annotated[str, Query(max_length=64)]
 @router.get("/import")
 def show_import(request: Request, suite: Word = "") -> HTMLResponse:
     """Show the form."""
-    return _page(request, Typed(texts={"suite": suite, "format": "csv"}), ())
+    return _page(request, Form(texts={"suite": suite, "format": "csv"}), ())
 
 
 @router.post("/import")
@@ -82,10 +82,10 @@ async def import_files(request: Request, store: StoreDep, vault: VaultDep) -> Re
     uploads = [one for one in form.getlist("files") if isinstance(one, UploadFile) and one.filename]
     read = [(str(one.filename), await one.read()) for one in uploads]
     await form.close()
-    return await anyio.to_thread.run_sync(partial(_imported, request, store, vault, typed_texts(form), read))
+    return await anyio.to_thread.run_sync(partial(_imported, request, store, vault, form_texts(form), read))
 
 
-def _imported(request: Request, store: Store, vault: Vault, typed: Typed, uploads: list[tuple[str, bytes]]) -> Response:
+def _imported(request: Request, store: Store, vault: Vault, typed: Form, uploads: list[tuple[str, bytes]]) -> Response:
     staged, problems = _staged(typed, uploads)
     files = {one.name: one.text for one in staged}
     if problems:
@@ -112,15 +112,15 @@ def _canaries(wanted: Documents) -> dict[str, CanaryDocument]:
     return {f"{suite.slug}/{one.key}": one for suite in wanted.suites for one in suite.canaries or ()}
 
 
-def _planned(typed: Typed) -> Typed:
+def _planned(typed: Form) -> Form:
     """Give the form as it was when the plan was shown: nothing else is put in force, whatever was typed since."""
     if typed.get("do") != "apply":
         return typed
     said = {name: typed.get(f"planned.{name}") for name in ("format", "suite", "as_documents", "grades")}
-    return Typed(texts={**typed.texts, **said}, many=typed.many)
+    return Form(texts={**typed.texts, **said}, lists=typed.lists)
 
 
-def _staged(typed: Typed, uploads: list[tuple[str, bytes]]) -> tuple[list[Staged], list[Problem]]:
+def _staged(typed: Form, uploads: list[tuple[str, bytes]]) -> tuple[list[Staged], list[Problem]]:
     """Gather the files of a form and what is wrong with them: those uploaded, else those kept in it, and the text.
 
     A plan is put in force with what it was shown for, so there only what the form carries counts.
@@ -149,7 +149,7 @@ def _staged(typed: Typed, uploads: list[tuple[str, bytes]]) -> tuple[list[Staged
     return list(found.values()), problems
 
 
-def _kept(typed: Typed) -> list[Staged]:
+def _kept(typed: Form) -> list[Staged]:
     """Give the files that the form carries: a browser cannot fill in again which files were chosen.
 
     It sends the line breaks of a form's texts as CRLF, whatever they were.
@@ -166,7 +166,7 @@ def _kept(typed: Typed) -> list[Staged]:
     ]
 
 
-def _wanted(store: Store, typed: Typed, files: Mapping[str, str]) -> tuple[Documents, tuple[str, ...]]:
+def _wanted(store: Store, typed: Form, files: Mapping[str, str]) -> tuple[Documents, tuple[str, ...]]:
     form = typed.get("format")
     refuse_other(form, FORMS, "format")
     if form == "coalmine":
@@ -197,14 +197,14 @@ def _carried(staged: Sequence[Staged], *, planned: bool) -> list[Staged]:
 
 def _page(
     request: Request,
-    typed: Typed,
+    typed: Form,
     staged: Sequence[Staged],
     *,
     plan: Mapping[str, Any] | None = None,
     problems: tuple[Problem, ...] = (),
     status: int = 200,
 ) -> HTMLResponse:
-    wrong = beside(problems)
+    wrong = problems_by_field(problems)
     return render(
         request,
         "catalog/import.html",
@@ -212,7 +212,7 @@ def _page(
         typed=typed,
         staged=_carried(staged, planned=plan is not None),
         plan=plan,
-        problems=named(problems, _LABELS),
+        problems=label_problems(problems, _LABELS),
         wrong=wrong,
         forms_known=FORMS,
     )

@@ -25,7 +25,7 @@ from app.services.catalog import definitions, exporting
 from app.services.history import suite_views
 from app.services.history.suite_views import Filter
 from app.store.engine import Store
-from app.web.forms import Typed, beside, read_form
+from app.web.forms import Form, problems_by_field, read_form
 from app.web.parameters import refuse_other
 from app.web.rendering import render
 
@@ -47,7 +47,7 @@ Word = Annotated[str, Query(max_length=200)]
 @router.get("/suites")
 def show_suites(request: Request, store: StoreDep) -> HTMLResponse:
     """Show every suite with what it is too thin to see."""
-    return _list(request, store, Typed())
+    return _list(request, store, Form())
 
 
 @router.post("/suites")
@@ -101,7 +101,7 @@ def _file(name: str, kind: str, content: bytes) -> Response:
     return Response(content, media_type=kind, headers={"content-disposition": f'attachment; filename="{safe}"'})
 
 
-def _created(request: Request, store: Store, typed: Typed) -> Response:
+def _created(request: Request, store: Store, typed: Form) -> Response:
     slug = typed.stripped("slug")
     try:
         document = parse_document(SuiteDocument, {"slug": slug})
@@ -114,7 +114,7 @@ def _created(request: Request, store: Store, typed: Typed) -> Response:
 
 
 def _list(
-    request: Request, store: Store, typed: Typed, *, problems: tuple[Problem, ...] = (), status: int = 200
+    request: Request, store: Store, typed: Form, *, problems: tuple[Problem, ...] = (), status: int = 200
 ) -> HTMLResponse:
     return render(
         request,
@@ -123,7 +123,7 @@ def _list(
         status=status,
         suites=suite_views.all_suites(store),
         typed=typed,
-        wrong=beside(problems),
+        wrong=problems_by_field(problems),
     )
 
 

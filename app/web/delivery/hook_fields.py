@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from app.formats.delivery.hook_documents import HookDocument
 from app.web.document_forms import FormField, body_of, form_fields, texts_of
-from app.web.forms import Typed
+from app.web.forms import Form
 
 MOST_FIELDS: Final = 20
 ADDRESSES: Final = frozenset({"url", "host"})
@@ -23,12 +23,12 @@ def fields(kind: str) -> Mapping[str, FormField]:
     return form_fields(HookDocument, kind=kind)
 
 
-def typed(body: Mapping[str, Any]) -> Typed:
+def typed(body: Mapping[str, Any]) -> Form:
     """Give a stored hook as a form would hold it."""
     return texts_of(fields(body["kind"]), body)
 
 
-def document(form: Typed, kind: str, slug: str, stored: Mapping[str, Any] | None) -> dict[str, Any]:
+def document(form: Form, kind: str, slug: str, stored: Mapping[str, Any] | None) -> dict[str, Any]:
     """Give what a form says, ready to be read as a document; null for a secret that is to stay as it is stored.
 
     Raises InvalidInputError for what cannot be written down at all.
@@ -36,7 +36,7 @@ def document(form: Typed, kind: str, slug: str, stored: Mapping[str, Any] | None
     return {**body_of(fields(kind), form, keeps_secrets=_keeps(form, kind, stored)), "slug": slug, "kind": kind}
 
 
-def _keeps(form: Typed, kind: str, stored: Mapping[str, Any] | None) -> bool:
+def _keeps(form: Form, kind: str, stored: Mapping[str, Any] | None) -> bool:
     """Whether a secret nobody typed is the stored one; a password is none without its user."""
     if stored is None or stored["kind"] != kind or form.get(FORGET):
         return False

@@ -29,7 +29,7 @@ from app.store.engine import Store
 from app.web import alert_words
 from app.web.delivery import hook_fields
 from app.web.document_forms import FormField
-from app.web.forms import Typed, beside, is_partial, opened_with, read_form, revision_of
+from app.web.forms import Form, is_partial, problems_by_field, read_form, read_revision, with_revision
 from app.web.parameters import refuse_other
 from app.web.rendering import render
 
@@ -94,7 +94,7 @@ def show_new(request: Request, kind: str = "") -> HTMLResponse:
     """Show the form of a hook to be made; first of what kind it is to be."""
     if kind:
         refuse_other(kind, HOOK_KINDS, "kind")
-    return _form(request, Typed(texts={"kind": kind}), kind=kind)
+    return _form(request, Form(texts={"kind": kind}), kind=kind)
 
 
 @router.post("/new-hook/address")
@@ -120,7 +120,7 @@ def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show the form of a hook as it is stored; its secret is not in it."""
     found = definitions.find(store, hook_views.KIND, slug)
     stored = hook_views.as_seen(found, for_readers=only_reads(request))
-    form = opened_with(hook_fields.typed(stored.body), stored.revision)
+    form = with_revision(hook_fields.typed(stored.body), stored.revision)
     return _form(request, form, kind=stored.body["kind"], stored=stored)
 
 
@@ -144,7 +144,7 @@ def archive_hook(request: Request, store: StoreDep, slug: str) -> Response:
     return RedirectResponse("/hooks", status_code=303)
 
 
-def _made(request: Request, store: Store, vault: Vault, form: Typed) -> Response:
+def _made(request: Request, store: Store, vault: Vault, form: Form) -> Response:
     kind, slug = form.stripped("kind"), form.stripped("slug")
     try:
         refuse_other(kind, HOOK_KINDS, "kind")
@@ -158,12 +158,12 @@ def _made(request: Request, store: Store, vault: Vault, form: Typed) -> Response
     return _saved(request, slug)
 
 
-def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Typed) -> Response:
+def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Form) -> Response:
     stored = definitions.find(store, hook_views.KIND, slug)
     again = partial(_form, request, form, kind=stored.body["kind"], stored=stored)
     try:
         body = hook_fields.document(form, stored.body["kind"], slug, stored.body)
-        seen = revision_of(form)
+        seen = read_revision(form)
         definitions.save(store, vault, hook_views.KIND, HookDocument, body, now=_now(), revision=seen)
     except InvalidInputError as error:
         return again(problems=error.problems, status=422)
@@ -233,7 +233,7 @@ def _test(store: Store, slug: str, test: str) -> Mapping[str, Any]:
 
 def _form(
     request: Request,
-    form: Typed,
+    form: Form,
     *,
     kind: str,
     stored: Any = None,
@@ -241,7 +241,7 @@ def _form(
     status: int = 200,
 ) -> HTMLResponse:
     shown = hook_fields.fields(kind).keys()
-    wrong = beside(problems, shown)
+    wrong = problems_by_field(problems, shown)
     return render(
         request,
         "delivery/hook_form.html",
@@ -268,7 +268,7 @@ def _own_fields(kind: str) -> list[FormField]:
     return [one for path, one in hook_fields.fields(kind).items() if path not in ("slug", "kind")]
 
 
-def _warnings(request: Request, form: Typed, kind: str) -> list[str]:
+def _warnings(request: Request, form: Form, kind: str) -> list[str]:
     """Say why a hook could not reach the address that is typed, where that is no name; see `hook_warnings`."""
     hook = {"kind": kind, "url": form.stripped("url"), "host": form.stripped("host")}
     return hook_views.hook_warnings(request.app.state.hook_policy, hook)

@@ -27,7 +27,7 @@ from app.services.history import canary_views
 from app.services.history.canary_views import CanaryDetail
 from app.services.runs import canary_trials
 from app.store.engine import Store
-from app.web.forms import number, read_form, revision_of
+from app.web.forms import parse_number, read_form, read_revision
 from app.web.history.timelines import band
 from app.web.progress_events import MEDIA_TYPE, ProgressEvents
 from app.web.rendering import render
@@ -98,8 +98,12 @@ async def choose_baseline(request: Request, store: StoreDep, slug: str) -> Respo
 async def adopt_rule(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> Response:
     """Add a suggested bound to the rules of a check."""
     typed = await read_form(request)
-    rule = {"kind": "threshold", "measure": typed.get("measure"), "critical": {"below": number(typed.get("below"))}}
-    adopt = partial(suggested_rules.adopt, store, vault, slug, rule, revision=revision_of(typed))
+    rule = {
+        "kind": "threshold",
+        "measure": typed.get("measure"),
+        "critical": {"below": parse_number(typed.get("below"))},
+    }
+    adopt = partial(suggested_rules.adopt, store, vault, slug, rule, revision=read_revision(typed))
     await anyio.to_thread.run_sync(partial(adopt, now=datetime.now(UTC)))
     return RedirectResponse(f"/checks/{quote(slug)}#definition", status_code=303)
 

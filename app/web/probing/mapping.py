@@ -37,7 +37,16 @@ from app.services.catalog.vault import Vault
 from app.services.probing import mapping_steps, trying
 from app.store.catalog.definitions import Definition
 from app.store.engine import Store
-from app.web.forms import Typed, beside, is_partial, may, named, opened_with, read_form, revision_of
+from app.web.forms import (
+    Form,
+    has_scope,
+    is_partial,
+    label_problems,
+    problems_by_field,
+    read_form,
+    read_revision,
+    with_revision,
+)
 from app.web.probing import retriever_fields
 from app.web.probing.wizard_state import DEFAULT_K, LABELS, ON_NO_SCALE, SCALES, Sheet, canary_of, k_of, read_sheet
 from app.web.rendering import render
@@ -65,7 +74,7 @@ def show_new(request: Request, store: StoreDep, preset: Annotated[str, Query(max
     if not preset:
         return render(request, "probing/presets.html", presets=list(PRESETS.values()))
     texts = retriever_fields.texts_of(retriever_fields.empty(preset))
-    sheet = Sheet(definition=None, typed=Typed(texts={**texts, "k": DEFAULT_K, "pointing": "hits"}))
+    sheet = Sheet(definition=None, typed=Form(texts={**texts, "k": DEFAULT_K, "pointing": "hits"}))
     return _page(request, store, sheet)
 
 
@@ -81,8 +90,8 @@ async def work_on_new(request: Request, store: StoreDep, vault: VaultDep) -> Res
 def show_mapping(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show the wizard with a retriever as it is in force."""
     definition = definitions.find(store, "retriever", slug)
-    typed = Typed(texts={**retriever_fields.texts_of(definition.body), "k": DEFAULT_K})
-    return _page(request, store, Sheet(definition=definition, typed=opened_with(typed, definition.revision)))
+    typed = Form(texts={**retriever_fields.texts_of(definition.body), "k": DEFAULT_K})
+    return _page(request, store, Sheet(definition=definition, typed=with_revision(typed, definition.revision)))
 
 
 @router.post("/retrievers/{slug}/map")
@@ -92,13 +101,13 @@ async def work_on_mapping(request: Request, store: StoreDep, vault: VaultDep, sl
     return await _worked(request, store, vault, slug, typed)
 
 
-async def _worked(request: Request, store: Store, vault: Vault, slug: str | None, typed: Typed) -> Response:
+async def _worked(request: Request, store: Store, vault: Vault, slug: str | None, typed: Form) -> Response:
     """Work in a thread; only who asks a retriever waits while others are asked, who saves never does."""
     limiter = TRIES if typed.get("do") == "ask" else READINGS
     return await anyio.to_thread.run_sync(_work, request, store, vault, slug, typed, limiter=limiter)
 
 
-def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed: Typed) -> Response:
+def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed: Form) -> Response:
     definition = definitions.find(store, "retriever", slug) if slug is not None else None
     sheet, wish, status = Sheet(definition=definition, typed=typed), typed.get("do"), 422
     if wish == "save":
@@ -153,7 +162,7 @@ def _askable(request: Request, store: Store, vault: Vault, sheet: Sheet) -> Retr
     stored = sheet.definition.body
     body = retriever_fields.body_of(sheet.typed, stored) if not sheet.of_file else _mapped_alone(sheet, stored)
     changed = {name: value for name, value in _readable(body).items() if value != stored.get(name)}
-    if trying.asks_otherwise(changed) and not may(request, Scope.ADMIN):
+    if trying.asks_otherwise(changed) and not has_scope(request, Scope.ADMIN):
         raise ForbiddenError("changing whom a retriever asks, or what, needs a key with scope admin")
     return trying.stored_retriever(store, vault, sheet.definition.slug, changed)
 
@@ -185,13 +194,13 @@ def _whole(body: str) -> str:
 
 def _save(request: Request, store: Store, vault: Vault, sheet: Sheet) -> str:
     """Put the retriever in force as the API would; gives its slug."""
-    if not may(request, Scope.ADMIN):
+    if not has_scope(request, Scope.ADMIN):
         raise ForbiddenError("defining retrievers needs a key with scope admin")
     refuse_file_managed(sheet.definition)
     body = retriever_fields.body_of(sheet.typed, sheet.stored)
     save = partial(definitions.save, store, vault, "retriever", RetrieverDocument, body, now=datetime.now(UTC))
     if sheet.definition is not None:
-        return save(revision=revision_of(sheet.typed))[0].slug
+        return save(revision=read_revision(sheet.typed))[0].slug
     return save(only_new=True)[0].slug
 
 
@@ -208,7 +217,7 @@ def _saved(request: Request, slug: str) -> Response:
 def _page(request: Request, store: Store, sheet: Sheet, *, status: int = 200) -> HTMLResponse:
     known = PRESETS[str(sheet.stored["preset"])] if sheet.stored else PRESETS[_preset(sheet)]
     placed = _placed(sheet)
-    wrong = beside(
+    wrong = problems_by_field(
         placed, {*sheet.typed.texts, *_PARTS, *(str(one.path) for one in placed if one not in sheet.problems)}
     )
     return render(
@@ -216,7 +225,7 @@ def _page(request: Request, store: Store, sheet: Sheet, *, status: int = 200) ->
         "probing/map.html",
         status=status,
         sheet=sheet,
-        problems=named(placed, _labels(known, sheet)),
+        problems=label_problems(placed, _labels(known, sheet)),
         typed=retriever_fields.without_secrets(sheet.typed),
         preset=known,
         options=_options(known, sheet),

@@ -14,7 +14,7 @@ from app.domain.probing.answer_outline import POINTED
 from app.domain.probing.retrievers import Dialect, Scale, ScorerKind
 from app.formats.probing.expansion import expanded
 from app.formats.probing.presets import PRESETS
-from app.web.forms import Typed, number, pairs
+from app.web.forms import Form, parse_number, parse_pairs
 from app.web.parameters import refuse_other
 
 KEEP, UNDECIDED = "keep", ""
@@ -123,7 +123,7 @@ def texts_of(body: Mapping[str, Any]) -> dict[str, str]:
     return texts
 
 
-def body_of(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, Any]:
+def body_of(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any]:
     """Make the body of a retriever of what was typed; a secret left empty is null where one is stored.
 
     Raises InvalidInputError for what cannot even be read: JSON that is none, headers without a colon.
@@ -146,11 +146,11 @@ def body_of(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, Any]:
         body["scorer"] = scorer
     for name in _NUMBERS:
         if typed.stripped(name) and typed.stripped(name) != _plain((stored or {}).get(name)):
-            body[name] = number(typed.get(name))
+            body[name] = parse_number(typed.get(name))
     return body
 
 
-def without_secrets(typed: Typed) -> Typed:
+def without_secrets(typed: Form) -> Form:
     """Give the form as it may be sent back: of headers only the names, and the values the preset says.
 
     Fields of secrets are never filled in. A line that is no header may be anything, so nothing of it is left.
@@ -165,12 +165,12 @@ def without_secrets(typed: Typed) -> Typed:
     return replace(typed, texts={**typed.texts, "request.headers": "\n".join(told)})
 
 
-def response_of(typed: Typed) -> dict[str, str | None]:
+def response_of(typed: Form) -> dict[str, str | None]:
     """Give the mapping as a document's `response`; null takes out what a preset would fill in again."""
     return {name: typed.stripped(f"response.{name}") or None for name in POINTED}
 
 
-def _has_mapping(typed: Typed) -> bool:
+def _has_mapping(typed: Form) -> bool:
     return any(f"response.{name}" in typed.texts for name in POINTED)
 
 
@@ -191,7 +191,7 @@ def scorer_choice(body: Mapping[str, Any]) -> str:
     return str(kind) if kind == ScorerKind.EMBEDDING and scorer.get("url") is None else KEEP
 
 
-def scorer_of(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def scorer_of(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Give the chosen scorer as a document's; None = whatever follows from the rest."""
     choice, anchor = typed.stripped("scorer"), typed.stripped("scorer.anchor")
     if stored is not None:
@@ -204,10 +204,10 @@ def scorer_of(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, Any] 
     if choice in {ScorerKind.JUDGED, ScorerKind.EMBEDDING}:
         return {"kind": choice}
     scorer: dict[str, Any] = {"kind": str(ScorerKind.SCORE), "scale": choice}
-    return {**scorer, "anchor": number(anchor)} if choice == Scale.UNBOUNDED and anchor else scorer
+    return {**scorer, "anchor": parse_number(anchor)} if choice == Scale.UNBOUNDED and anchor else scorer
 
 
-def _options(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, str]:
+def _options(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, str]:
     given = {
         name.removeprefix("options."): value.strip()
         for name, value in typed.texts.items()
@@ -215,10 +215,10 @@ def _options(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, str]:
     }
     if not any(name.startswith("options.") for name in typed.texts) and stored:
         given = dict(stored.get("options") or {})
-    return given | pairs("options", typed.get("options"))
+    return given | parse_pairs("options", typed.get("options"))
 
 
-def _request(typed: Typed, preset: str, stored: Mapping[str, Any]) -> dict[str, Any]:
+def _request(typed: Form, preset: str, stored: Mapping[str, Any]) -> dict[str, Any]:
     dialect = PRESETS[preset].dialect if preset in PRESETS else Dialect.HTTP
     request: dict[str, Any] = dict(stored)
     if dialect is Dialect.SQL:
@@ -228,7 +228,7 @@ def _request(typed: Typed, preset: str, stored: Mapping[str, Any]) -> dict[str, 
     query = _json("request.query", typed.get("request.query"), problems)
     if problems:
         raise InvalidInputError(problems)
-    headers = pairs("request.headers", typed.get("request.headers"))
+    headers = parse_pairs("request.headers", typed.get("request.headers"))
     known = stored.get("headers") or {}
     unsaid = [name for name, value in headers.items() if not value and name not in known]
     if unsaid:
@@ -241,7 +241,7 @@ def _request(typed: Typed, preset: str, stored: Mapping[str, Any]) -> dict[str, 
     return {**request, "method": method, "json": None if method == "GET" else body, "query": query or {}}
 
 
-def _auth(typed: Typed, stored: Mapping[str, Any]) -> dict[str, Any] | None:
+def _auth(typed: Form, stored: Mapping[str, Any]) -> dict[str, Any] | None:
     kind = typed.get("auth.kind", NO_AUTH)
     if kind == NO_AUTH:
         return None
@@ -255,7 +255,7 @@ def _auth(typed: Typed, stored: Mapping[str, Any]) -> dict[str, Any] | None:
     return auth
 
 
-def _embedding(typed: Typed, stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _embedding(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
     url, model, token = (typed.stripped(f"embedding.{name}") for name in ("url", "model", "token"))
     if not (url or model or token):
         return None if stored is None else dict(stored)

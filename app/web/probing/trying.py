@@ -21,7 +21,7 @@ from app.services.catalog import definitions
 from app.services.catalog.vault import Vault
 from app.services.probing import trying
 from app.store.engine import Store
-from app.web.forms import named, read_form
+from app.web.forms import label_problems, read_form
 from app.web.probing.wizard_state import in_form_words
 from app.web.rendering import render
 
@@ -120,7 +120,7 @@ def _page(
         paste=paste,
         request_body=_laid_out(trial, "request"),
         response_body=_laid_out(trial, "response"),
-        problems=named(problems, _LABELS),
+        problems=label_problems(problems, _LABELS),
     )
 
 

@@ -22,7 +22,7 @@ from app.services.probing.trying import LOWER_MINIMUM, Read, suggested_shapes
 from app.store.catalog.definitions import Definition
 from app.store.engine import Store
 from app.web.document_forms import form_fields
-from app.web.forms import Typed, number
+from app.web.forms import Form, parse_number
 from app.web.probing import retriever_fields
 
 DEFAULT_K = "10"
@@ -59,7 +59,7 @@ class Sheet:
     """The form on its way through one request: what it was sent with, and what came of it."""
 
     definition: Definition | None
-    typed: Typed
+    typed: Form
     problems: list[Problem] = field(default_factory=list)
     asked: Mapping[str, Any] | None = None
     """What came of asking the retriever, where that was wished."""
@@ -220,7 +220,7 @@ def _use(sheet: Sheet) -> None:
 
 def k_of(sheet: Sheet) -> int:
     """Give how many hits are wanted. Raises InvalidInputError."""
-    k = number(sheet.typed.get("k", DEFAULT_K) or DEFAULT_K)
+    k = parse_number(sheet.typed.get("k", DEFAULT_K) or DEFAULT_K)
     if not isinstance(k, int) or not 1 <= k <= 1000:  # noqa: PLR2004 - as when trying
         raise InvalidInputError([Problem(path="k", message="must be a whole number from 1 to 1,000")])
     return k
