@@ -27,7 +27,7 @@ from app.domain.errors import (
     StoreUnavailableError,
     UnauthorizedError,
 )
-from app.formats.fields import suggestion
+from app.formats.fields import did_you_mean
 from app.services.catalog import api_keys
 from app.services.catalog.api_keys import OPEN, Identity, Scope
 from app.services.catalog.vault import Vault
@@ -138,7 +138,7 @@ async def known_parameters(request: Request) -> None:
     """Refuse parameters the route does not know: a misspelt one would silently do nothing. Raises InvalidInputError."""
     known = [field.alias for field in request.scope["route"].dependant.query_params]
     problems = [
-        Problem(path=name[:60], message=_ELSEWHERE.get(name) or f"unknown parameter{suggestion(name, known)}")
+        Problem(path=name[:60], message=_ELSEWHERE.get(name) or f"unknown parameter{did_you_mean(name, known)}")
         for name in request.query_params
         if name not in known
     ]

@@ -123,4 +123,4 @@ _PARAMETERS = {
     "datetime_from_date_parsing": _MOMENT,
     "datetime_object_invalid": _MOMENT,
 }
-"""Texts of an address are parsed, unlike values of JSON; complaints speaks of the latter."""
+"""Texts of an address are parsed, unlike values of JSON; `validation_messages` speaks of the latter."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 from fastapi import Query
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from app.formats.fields import Document, Flag, Number, Text, Whole, complaint
+from app.formats.fields import Document, Flag, Number, Text, Whole, field_error
 
 LARGEST_ID: Final = 2**63 - 1
 Before = Annotated[int | None, Query(alias="after", ge=1, le=LARGEST_ID, description="the `next` of the page before")]
@@ -30,7 +30,7 @@ def _moment(value: object) -> object:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise complaint("must be a time with a time zone, such as 2026-01-31T12:00:00Z")
+        raise field_error("must be a time with a time zone, such as 2026-01-31T12:00:00Z")
     return moment
 
 
@@ -95,7 +95,7 @@ class BaselineRequest(Document):
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
         if (self.run is None) != self.accept:
-            raise complaint("must have either 'run' or 'accept: true'")
+            raise field_error("must have either 'run' or 'accept: true'")
         return self
 
 

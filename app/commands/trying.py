@@ -22,7 +22,7 @@ from app.domain.model import Outcome
 from app.domain.probing.probe_failures import outcome_word
 from app.domain.probing.retrievers import Scale, ScorerKind
 from app.formats.catalog.documents import RetrieverDocument
-from app.formats.fields import suggestion
+from app.formats.fields import did_you_mean
 from app.formats.plain_text import Table, plain, shorten
 from app.formats.shown_json import shown_json
 from app.main import real_probe
@@ -106,7 +106,7 @@ def _chosen(paths: Sequence[Path] | None, named: str | None) -> RetrieverDocumen
         raise InvalidInputError([Problem(message="name the canary files of the retriever, or a service with --server")])
     known = {document.slug: document for document in read_files(paths, retrievers_alone=True).retrievers}
     if named is not None and named not in known:
-        told = f"the files define no retriever '{named}'{suggestion(named, known)}"
+        told = f"the files define no retriever '{named}'{did_you_mean(named, known)}"
         raise InvalidInputError([Problem(path="--retriever", message=told)])
     if named is None and len(known) != 1:
         told = (

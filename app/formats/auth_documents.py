@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from app.domain.probing.retrievers import ApiKey, Auth, Basic, Bearer, OAuth2, SigV4, Tls
-from app.formats.fields import Document, Text, Url, complaint, complaints, suggestion
+from app.formats.fields import Document, Text, Url, did_you_mean, field_error, field_errors
 from app.formats.http_fields import HeaderName, Secret
 
 AUTH_SECRETS = ("token", "key", "password", "client_secret", "secret_key", "session_token")
@@ -62,7 +62,7 @@ class ApiKeyDocument(_AuthDocument):
     @model_validator(mode="after")
     def _in_one_place(self) -> Self:
         if (self.header is None) == (self.query is None):
-            raise complaint("must say where the key goes, either 'header' or 'query'")
+            raise field_error("must say where the key goes, either 'header' or 'query'")
         return self
 
     def to_domain(self) -> ApiKey:
@@ -72,7 +72,7 @@ class ApiKeyDocument(_AuthDocument):
 
 def _user(user: str) -> str:
     if ":" in user:
-        raise complaint("must not hold a ':', which ends the user in basic authentication")
+        raise field_error("must not hold a ':', which ends the user in basic authentication")
     return user
 
 
@@ -148,14 +148,14 @@ def _of_its_kind(value: Any, _handler: ValidatorFunctionWrapHandler) -> _Any:
     if isinstance(value, _Any):
         return value
     if not isinstance(value, Mapping):
-        raise complaint("must be a mapping with a kind, for example {kind: bearer, token: ...}")
+        raise field_error("must be a mapping with a kind, for example {kind: bearer, token: ...}")
     kind = value.get("kind")
     if kind is None:
-        raise complaints([(("kind",), f"is missing; say one of {', '.join(AUTH_KINDS)}")])
+        raise field_errors([(("kind",), f"is missing; say one of {', '.join(AUTH_KINDS)}")])
     if not isinstance(kind, str) or kind not in AUTH_KINDS:
-        near = suggestion(kind, AUTH_KINDS) if isinstance(kind, str) else ""
+        near = did_you_mean(kind, AUTH_KINDS) if isinstance(kind, str) else ""
         # What was said is not quoted: it may be a token, put where its kind belongs.
-        raise complaints([(("kind",), f"must be one of {', '.join(AUTH_KINDS)}{near}")])
+        raise field_errors([(("kind",), f"must be one of {', '.join(AUTH_KINDS)}{near}")])
     return AUTH_KINDS[kind].model_validate(value)
 
 
@@ -167,14 +167,14 @@ def auth_value(document: _Any | None) -> Auth | None:
     return document.to_domain() if document is not None else None
 
 
-def header_of(document: _Any | None) -> str | None:
+def auth_header(document: _Any | None) -> str | None:
     """Name the header that is set to prove who we are."""
     if document is None:
         return None
     return document.header if isinstance(document, ApiKeyDocument) else "Authorization"
 
 
-def styled(written: Any, style: Mapping[str, Any]) -> Any:
+def apply_style(written: Any, style: Mapping[str, Any]) -> Any:
     """Lay what a user wrote under `auth` over an endpoint's own style: its kind, its header, its region's service.
 
     Where no kind is written, `key` and `token` are two words for the same.
@@ -196,17 +196,17 @@ _PEM = re.compile(r"\s*-----BEGIN [A-Z0-9 ]+-----[\s!-~]*-----END [A-Z0-9 ]+----
 
 def _certificate(text: str) -> str:
     if "PRIVATE KEY-----" in text:
-        raise complaint("holds a private key, which is a secret; put it under key")
+        raise field_error("holds a private key, which is a secret; put it under key")
     if not _PEM.fullmatch(text) or "-----BEGIN CERTIFICATE-----" not in text:
-        raise complaint("must be a certificate as PEM: -----BEGIN CERTIFICATE----- and so on")
+        raise field_error("must be a certificate as PEM: -----BEGIN CERTIFICATE----- and so on")
     return text
 
 
 def _private_key(text: str) -> str:
     if not _PEM.fullmatch(text) or "PRIVATE KEY-----" not in text:
-        raise complaint("must be a private key as PEM: -----BEGIN PRIVATE KEY----- and so on")
+        raise field_error("must be a private key as PEM: -----BEGIN PRIVATE KEY----- and so on")
     if "ENCRYPTED" in text:
-        raise complaint("must be a private key without a passphrase; it is stored encrypted")
+        raise field_error("must be a private key without a passphrase; it is stored encrypted")
     return text
 
 
@@ -224,7 +224,7 @@ class TlsDocument(Document):
     def _goes_together(self) -> Self:
         if (self.certificate is None) != (self.key is None):
             missing = "certificate" if self.certificate is None else "key"
-            raise complaints([((missing,), "is missing; a certificate and its key go together")])
+            raise field_errors([((missing,), "is missing; a certificate and its key go together")])
         return self
 
     def to_domain(self) -> Tls:

@@ -46,6 +46,6 @@ def _moved(error: ErrorDetails, start: int) -> InitErrorDetails:
     position, *within = error["loc"]
     kind: Any = error["type"]
     context = error.get("ctx", {})
-    if kind == "invalid":  # ours: see fields.complaint
+    if kind == "invalid":  # ours: see fields.field_error
         kind = PydanticCustomError("invalid", "{message}", {"message": error["msg"]})
     return InitErrorDetails(type=kind, loc=(start + int(position), *within), input=error["input"], ctx=context)

@@ -1,4 +1,4 @@
-"""The small types documents are made of, strict so that nothing is guessed: `yes` is not true, "5" is not 5.
+"""Types of the fields of documents, strict so that nothing is guessed: `yes` is not true, "5" is not 5.
 
 One exception: a text that came out of a `${VARIABLE}` is read as the number or boolean its field asks for, because
 an environment holds only text. Which fields a document has is said in the documents' own modules.
@@ -26,75 +26,72 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-MOST_PROBLEMS = 100  # nobody mends more at once, and a hostile body can hold millions
+MOST_PROBLEMS = 100  # a hostile body can hold millions
 Place = tuple[str | int, ...]
-"""Where something stands in a document: keys and list positions, from the outside in."""
+"""Keys and list positions in a document, from the outside in."""
 
 
 class Document(BaseModel):
-    """The base of what canary files and the REST API speak: frozen, no unknown keys, inputs never shown in errors."""
+    """Base of the documents of canary files and the REST API: frozen, no unknown keys, no input in errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     def data(self) -> dict[str, Any]:
-        """Return the document as JSON values under its wire names, every default written out, secrets included."""
+        """Return the JSON values under their wire names, every default written out, secrets included."""
         return self.model_dump(mode="json", by_alias=True)
 
     def json_text(self) -> str:
-        """Return the same as JSON, in a third of the time that it takes to encode `data`."""
+        """Return `data` as JSON text, in a third of the time that encoding it takes."""
         return self.model_dump_json(by_alias=True)
 
 
-class Substituted(str):
-    """A text that came (in whole or in part) from a variable."""
+class VariableText(str):
+    """Text that came, in whole or in part, from a variable."""
 
     __slots__ = ()
 
 
-def complaints(found: Iterable[tuple[Place, str]]) -> ValidationError:
-    """Return the error a validator raises for problems at places below the value it was given."""
+def field_errors(problems: Iterable[tuple[Place, str]]) -> ValidationError:
+    """Return the error of a validator for problems at places below the value it was given."""
     details = [
         InitErrorDetails(type=PydanticCustomError("invalid", "{message}", {"message": message}), loc=place, input=None)
-        for place, message in found
+        for place, message in problems
     ]
     return ValidationError.from_exception_data("document", details)
 
 
-def complaint(message: str) -> PydanticCustomError:
-    """Return the error a validator raises about the value it was given."""
+def field_error(message: str) -> PydanticCustomError:
+    """Return the error of a validator for the value it was given."""
     return PydanticCustomError("invalid", "{message}", {"message": message})
 
 
-_BEGINNING = 4
+_LEAST_BEGINNING = 4
+DID_YOU_MEAN = "; did you mean "
 
 
-SIMILAR = "; did you mean "
-"""How a suggestion begins."""
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the nearest known word, "" when none is near.
 
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the nearest known word, or nothing when none is near.
-
-    Who leaves off the end of a name means that name, whatever else is spelled alike.
+    A word that begins exactly one name means that name, whatever else is spelled alike.
     """
     names = list(known)
-    begun = [name for name in names if len(word) >= _BEGINNING and name.startswith(word)]
+    begun = [name for name in names if len(word) >= _LEAST_BEGINNING and name.startswith(word)]
     near = begun if len(begun) == 1 else get_close_matches(word, names, n=1)
-    return f"{SIMILAR}'{near[0]}'?" if near else ""
+    return f"{DID_YOU_MEAN}'{near[0]}'?" if near else ""
 
 
-def refuse_unbuilt(what: str, value: object, built: Sequence[str], planned: Sequence[str]) -> None:
-    """Raise when `value` is a kind that does not exist, or not yet; other types are left to their own validation."""
+def check_kind(what: str, value: object, built: Sequence[str], planned: Sequence[str]) -> None:
+    """Raise for a kind that does not exist, or not yet; other types are left to their own validation."""
     if not isinstance(value, str) or value in built:
         return
     if value in planned:
-        raise complaint(f"{what} '{value}' is not built yet; built are: {', '.join(built)}")
-    near = suggestion(value, built)
+        raise field_error(f"{what} '{value}' is not built yet; built are: {', '.join(built)}")
+    near = did_you_mean(value, built)
     listed = f"{' B' if near else '; b'}uilt are: {', '.join(built)}"
-    raise complaint(f"unknown {what} '{shortened(value)}'{near}{listed}")
+    raise field_error(f"unknown {what} '{one_line(value)}'{near}{listed}")
 
 
-def shortened(text: str, limit: int = 60) -> str:
+def one_line(text: str, limit: int = 60) -> str:
     """Return the text on one line, cut to at most `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
@@ -109,7 +106,7 @@ _WORDS: dict[str, Any] = {"": None, "~": None} | {
 }
 
 
-def plain_value(text: str) -> Any:
+def parse_scalar(text: str) -> Any:
     """Return what an unquoted YAML 1.2 scalar (core schema, decimal numbers) means: null, boolean, number or text."""
     if text in _WORDS:
         return _WORDS[text]
@@ -121,23 +118,23 @@ def plain_value(text: str) -> Any:
 
 
 def _from_variable(value: Any) -> Any:
-    return plain_value(value) if isinstance(value, Substituted) else value
+    return parse_scalar(value) if isinstance(value, VariableText) else value
 
 
 _UNSTORABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
 def _storable(text: str) -> str:
-    """Refuse what a database or a terminal cannot take: control characters and halves of surrogate pairs."""
-    found = _UNSTORABLE.search(text)
-    if found:
-        raise complaint(f"must not hold the character U+{ord(found[0]):04X}")
+    """Return the text; raise for control characters and halves of surrogate pairs, which a database cannot take."""
+    match = _UNSTORABLE.search(text)
+    if match:
+        raise field_error(f"must not hold the character U+{ord(match[0]):04X}")
     return text
 
 
 def _not_blank(text: str) -> str:
     if not text.strip():
-        raise complaint("must not be blank")
+        raise field_error("must not be blank")
     return text
 
 
@@ -155,21 +152,21 @@ CANARY_KEY = r"^[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}$"
 CanaryKey = Annotated[str, StringConstraints(pattern=CANARY_KEY)]
 RuleKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9@._:-]{0,127}$")]
 
-PATTERN_WORDS = {
+PATTERN_TEXTS = {
     SLUG: "1 to 64 lower-case letters, digits and hyphens",
-    "^[A-Za-z0-9_][A-Za-z0-9._:-]{0,127}$": "1 to 128 letters, digits and . _ : - and not begin with . : or -",
+    CANARY_KEY: "1 to 128 letters, digits and . _ : - and not begin with . : or -",
     "^[A-Za-z0-9_][A-Za-z0-9@._:-]{0,127}$": "1 to 128 letters, digits and @ . _ : - and not begin with @ . : or -",
 }
-"""What the patterns above ask for, in words for people."""
+"""The patterns above in words."""
 _LONGEST_SLUG, _LONGEST_KEY, _MOST_READ = 64, 128, 1_000
 
 
-def fitting_name(pattern: str, text: str) -> str:
-    """Return the name nearest to a text that one of the patterns above takes: `My check!` is `my-check`; "" for none.
+def suggest_name(pattern: str, text: str) -> str:
+    """Return the nearest name that a pattern above takes, such as `my-check` for `My check!`; "" for none.
 
     Letters of other scripts have no counterpart and are left out; accents are taken off.
     """
-    if pattern not in PATTERN_WORDS:
+    if pattern not in PATTERN_TEXTS:
         return ""
     text = text.strip()[:_MOST_READ]
     if pattern == SLUG:
@@ -188,10 +185,10 @@ _DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
 
 def parse_duration(text: str) -> float:
     """Return the seconds of `500ms`, `30s`, `5m`, `1h` or `1d`; ValueError for anything else."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise ValueError(f"'{shortened(text)}' is not a duration; write for example 30s, 5m, 1h or 1d")
-    return int(found[1]) * _UNITS[found[2]]
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"'{one_line(text)}' is not a duration; write for example 30s, 5m, 1h or 1d")
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def format_duration(seconds: float) -> str:
@@ -202,38 +199,38 @@ def format_duration(seconds: float) -> str:
     return f"{round(seconds * 1000)}ms"
 
 
-def seconds_of(value: Any) -> Any:
-    """Turn a duration such as `10s` into seconds; numbers are seconds already, other types are left alone."""
+def parse_seconds(value: Any) -> Any:
+    """Return the seconds of a duration such as `10s`; numbers are seconds already, other types stay."""
     value = _from_variable(value)
     if not isinstance(value, str):
         return value
     try:
         return parse_duration(value)
     except ValueError as error:
-        raise complaint(str(error)) from None
+        raise field_error(str(error)) from None
 
 
-def refuse_seconds(
+def check_seconds(
     value: Any, seconds: float, *, least: float, most: float, units: Sequence[str] = tuple(_UNITS)
 ) -> None:
-    """Raise where a duration is out of bounds; of a bare number it says that it was read as seconds."""
+    """Raise where a duration is out of bounds; of a bare number the error says that it was read as seconds."""
     if least <= seconds <= most:
         return
     bounds = f"must be between {format_duration(least)} and {format_duration(most)}"
     number = _from_variable(value)
     if isinstance(number, str):
-        raise complaint(bounds)
+        raise field_error(bounds)
     fitting = (unit for unit in units if least <= number * _UNITS[unit] <= most)
     meant = next((f": say its unit, for example {number}{unit}" for unit in fitting), "")
-    raise complaint(f"{bounds}; {number} is read as {number} s{meant if isinstance(number, int) else ''}")
+    raise field_error(f"{bounds}; {number} is read as {number} s{meant if isinstance(number, int) else ''}")
 
 
 def seconds_within(least: float, most: float) -> WrapValidator:
-    """Give the validator of a duration in seconds, or as a text such as `10s`, between these bounds."""
+    """Return the validator of a duration in seconds, or as a text such as `10s`, between these bounds."""
 
     def check(value: Any, handler: ValidatorFunctionWrapHandler) -> float:
         seconds: float = handler(value)
-        refuse_seconds(value, seconds, least=least, most=most)
+        check_seconds(value, seconds, least=least, most=most)
         return seconds
 
     return WrapValidator(check)
@@ -241,7 +238,7 @@ def seconds_within(least: float, most: float) -> WrapValidator:
 
 Seconds = Annotated[
     float,
-    BeforeValidator(seconds_of),
+    BeforeValidator(parse_seconds),
     Strict(),
     Field(allow_inf_nan=False),
     AfterValidator(lambda seconds: round(seconds, 3)),
@@ -259,11 +256,11 @@ Seconds = Annotated[
 
 
 def check_url(text: str, *, schemes: Sequence[str] = ("http", "https")) -> str:
-    """Return the address, or raise where it is none of these schemes or says more than where something is."""
+    """Return the address, or raise for another scheme or for a user, a placeholder or a fragment in it."""
     if not re.fullmatch(r"[!-~]+", text) or "\\" in text:
-        raise complaint("must be one web address without spaces; write other characters as %XX")
+        raise field_error("must be one web address without spaces; write other characters as %XX")
     if "{{" in text:
-        raise complaint("must not hold a placeholder; put it under request: query or json")
+        raise field_error("must not hold a placeholder; put it under request: query or json")
     try:
         parts = urlsplit(text)
         usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
@@ -271,11 +268,11 @@ def check_url(text: str, *, schemes: Sequence[str] = ("http", "https")) -> str:
         usable = False
     if not usable:
         begins = " or ".join(f"{scheme}://" for scheme in schemes)
-        raise complaint(f"must be an address that begins with {begins} and names a host")
+        raise field_error(f"must be an address that begins with {begins} and names a host")
     if "@" in parts.netloc:
-        raise complaint("must not hold a user name or password; addresses are shown, headers and secrets are not")
+        raise field_error("must not hold a user name or password; addresses are shown, headers and secrets are not")
     if parts.fragment:
-        raise complaint("must not hold a fragment (#...); it would not be sent")
+        raise field_error("must not hold a fragment (#...); it would not be sent")
     return text
 
 
@@ -284,7 +281,7 @@ Url = Annotated[str, StringConstraints(max_length=2048), AfterValidator(check_ur
 
 def _json_value(value: Any, depth: int = 0) -> Any:
     if depth > 20:  # noqa: PLR2004 - deeper than any request template; keeps recursion harmless
-        raise complaint("must not be nested more than 20 levels deep")
+        raise field_error("must not be nested more than 20 levels deep")
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {_storable(key): _json_value(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -301,28 +298,28 @@ def _json_scalar(value: Any) -> Any:
         return value
     if isinstance(value, float) and value - value == 0:  # neither infinite nor NaN, which JSON does not have
         return value
-    raise complaint("must be JSON: texts, numbers of 64 bits, true, false, null, lists and mappings")
+    raise field_error("must be JSON: texts, numbers of 64 bits, true, false, null, lists and mappings")
 
 
 FreeJson = Annotated[Any, BeforeValidator(_json_value), WithJsonSchema({})]
 
 
-def strings_in(value: Any, place: Place = ()) -> Iterator[tuple[Place, str]]:
-    """Yield every text in a JSON value with its place."""
+def texts_in(value: Any, place: Place = ()) -> Iterator[tuple[Place, str]]:
+    """Yield (place, text) of every text in a JSON value."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from strings_in(item, (*place, key))
+            yield from texts_in(item, (*place, key))
     elif isinstance(value, list):
         for position, item in enumerate(value):
-            yield from strings_in(item, (*place, position))
+            yield from texts_in(item, (*place, position))
 
 
-def repeated(values: Iterable[Hashable]) -> Iterator[int]:
-    """Yield the positions whose value came before."""
-    seen: set[Hashable] = set()
+def repeated_positions(values: Iterable[Hashable]) -> Iterator[int]:
+    """Yield the positions of values that occurred before."""
+    earlier: set[Hashable] = set()
     for position, value in enumerate(values):
-        if value in seen:
+        if value in earlier:
             yield position
-        seen.add(value)
+        earlier.add(value)

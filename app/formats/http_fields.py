@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, StringConstraints
 
 from app.domain.probing.http_headers import HEADER_NAME, HEADER_VALUE, OWN_HEADERS
-from app.formats.fields import Place, complaint, complaints
+from app.formats.fields import Place, field_error, field_errors
 
 
 def _headers(headers: dict[str, str]) -> dict[str, str]:
@@ -27,7 +27,7 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
             wrong.append(((name,), "must be one line of Latin-1 characters"))
         names.add(name.lower())
     if wrong:
-        raise complaints(wrong)
+        raise field_errors(wrong)
     return headers
 
 
@@ -41,7 +41,7 @@ Headers = Annotated[
 
 def _header_name(name: str) -> str:
     if not HEADER_NAME.fullmatch(name) or name.lower() in OWN_HEADERS:
-        raise complaint("must be the name of a header, for example X-Api-Key")
+        raise field_error("must be the name of a header, for example X-Api-Key")
     return name
 
 
@@ -50,9 +50,9 @@ HeaderName = Annotated[str, AfterValidator(_header_name)]
 
 def _one_line(text: str) -> str:
     if not text.strip():
-        raise complaint("must not be blank")
+        raise field_error("must not be blank")
     if not HEADER_VALUE.fullmatch(text):
-        raise complaint("must be one line of Latin-1 characters")
+        raise field_error("must be one line of Latin-1 characters")
     return text
 
 
@@ -66,6 +66,6 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}".lower()
 
 
-def header_given(headers: Mapping[str, Any], name: str) -> bool:
+def has_header(headers: Mapping[str, Any], name: str) -> bool:
     """Whether a header is among those given, in whatever case."""
     return name.lower() in {given.lower() for given in headers}

@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from app.domain.catalog.schedules import Schedule, parse_schedule
-from app.formats.fields import Document, complaint, format_duration, refuse_seconds, seconds_of, seconds_within
+from app.formats.fields import Document, check_seconds, field_error, format_duration, parse_seconds, seconds_within
 from app.formats.widgets import Widget
 
 
@@ -25,7 +25,7 @@ def duration_text(least: float, most: float) -> BeforeValidator:
 
     def read(value: Any) -> str:
         seconds = _schedule(every=str(value) if isinstance(value, str) else value).every_seconds or 0
-        refuse_seconds(value, seconds, least=least, most=most, units=("s", "m", "h", "d"))
+        check_seconds(value, seconds, least=least, most=most, units=("s", "m", "h", "d"))
         return format_duration(seconds)
 
     return BeforeValidator(read)
@@ -48,7 +48,7 @@ def _schedule(**parts: Any) -> Schedule:
     try:
         return parse_schedule(**parts)
     except ValueError as error:
-        raise complaint(str(error)) from None
+        raise field_error(str(error)) from None
 
 
 DURATION_SCHEMA = WithJsonSchema({"type": "string", "pattern": "^([0-9]+[dhms])+$"})
@@ -62,7 +62,7 @@ Zone = Annotated[str, StringConstraints(max_length=64), AfterValidator(_zone)]
 _DURATION = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
 MaxAge = Annotated[
     float,
-    BeforeValidator(seconds_of),
+    BeforeValidator(parse_seconds),
     Strict(),
     Field(allow_inf_nan=False),
     AfterValidator(lambda seconds: round(seconds, 3)),
@@ -76,7 +76,7 @@ MaxAge = Annotated[
 ]
 MaxLatency = Annotated[
     float,
-    BeforeValidator(seconds_of),
+    BeforeValidator(parse_seconds),
     Strict(),
     Field(allow_inf_nan=False),
     AfterValidator(lambda seconds: round(seconds, 3)),
@@ -115,13 +115,13 @@ class ScheduleDocument(Document):
     @classmethod
     def _of_a_cron(cls, timezone: str | None, info: ValidationInfo) -> str | None:
         if timezone is not None and info.data.get("every") is not None:
-            raise complaint("belongs to 'cron'; an interval has no time zone")
+            raise field_error("belongs to 'cron'; an interval has no time zone")
         return "UTC" if timezone is None and info.data.get("cron") is not None else timezone
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
         if (self.every is None) == (self.cron is None):
-            raise complaint("must have either 'every' or 'cron'")
+            raise field_error("must have either 'every' or 'cron'")
         return self
 
     def to_domain(self) -> Schedule:

@@ -15,14 +15,14 @@ from pydantic_core import ErrorDetails
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.auth_documents import AUTH_SECRETS, NAMES, TLS_TEXTS
 from app.formats.fields import (
+    DID_YOU_MEAN,
     MOST_PROBLEMS,
-    PATTERN_WORDS,
-    SIMILAR,
+    PATTERN_TEXTS,
     Document,
     Place,
-    fitting_name,
-    shortened,
-    suggestion,
+    did_you_mean,
+    one_line,
+    suggest_name,
 )
 
 FILE_TWINS = {f"{key}_file": key for key in ("secret", "routing_key", "headers", *AUTH_SECRETS, *TLS_TEXTS)}
@@ -49,7 +49,7 @@ def problems_of(model: type[BaseModel], errors: Iterable[ErrorDetails]) -> list[
     ranked = [
         (
             mappings[error["loc"][:-1]],
-            (error["type"] == "missing") - (error["type"] == "extra_forbidden" and SIMILAR in message),
+            (error["type"] == "missing") - (error["type"] == "extra_forbidden" and DID_YOU_MEAN in message),
             Problem(message=message, path=path_of(place_of(error)) or None),
         )
         for error in first[:MOST_PROBLEMS]
@@ -89,8 +89,8 @@ def message_of(model: type[BaseModel], error: ErrorDetails) -> str:
         message = _not_one_of(str(limits["expected"]), given)
     elif kind == "string_pattern_mismatch":
         value_text = f"'{_shown(given)}'" if given else "empty"
-        near = fitting_name(limits["pattern"], given)
-        message = f"must be {PATTERN_WORDS.get(limits['pattern'], 'of the right form')}, not {value_text}"
+        near = suggest_name(limits["pattern"], given)
+        message = f"must be {PATTERN_TEXTS.get(limits['pattern'], 'of the right form')}, not {value_text}"
         message += f"; try '{near}'" if near else ""
     elif kind == "too_long" and isinstance(given, str):
         message = _LIMITS["string_too_long"].format_map(limits)
@@ -117,7 +117,7 @@ def _stranger(key: str, fields: list[list[str]], *, shown: bool) -> str:
     if [key] in fields:
         return f"'{key}' belongs to another kind"
     names_there = [names[0] for names in fields]
-    near = suggestion(key, names_there) or (f"; known are: {', '.join(names_there)}" if names_there else "")
+    near = did_you_mean(key, names_there) or (f"; known are: {', '.join(names_there)}" if names_there else "")
     return f"unknown key '{_shown(key)}'{near}" if shown else f"unknown key, not quoted as it may be a secret{near}"
 
 
@@ -178,7 +178,7 @@ def _meant(number: float, spelled: str) -> str:
 
 def _not_one_of(expected: str, value: Any) -> str:
     options = [word.strip("'") for word in expected.replace(" or ", ", ").split(", ")]
-    near = suggestion(value, options) if isinstance(value, str) else ""
+    near = did_you_mean(value, options) if isinstance(value, str) else ""
     return f"must be one of {', '.join(options)}, not {_kind_or_value(value)}{near}"
 
 
@@ -187,7 +187,7 @@ def _kind_or_value(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    return "".join(character if character.isprintable() else "�" for character in shortened(str(value)))
+    return "".join(character if character.isprintable() else "�" for character in one_line(str(value)))
 
 
 def _fields_at(model: type[BaseModel], place: Place) -> list[list[str]]:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from app.domain.errors import Problem
-from app.formats.fields import Place, Substituted, plain_value, shortened
+from app.formats.fields import Place, VariableText, one_line, parse_scalar
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -60,7 +60,7 @@ def read_yaml(
 
     A `${NAME}` in a value becomes the variable's text, `${NAME:-default}` the default where it is unset or empty, and
     `$$` a dollar sign; any other dollar stands for itself. It happens after parsing, so a value cannot add YAML. The
-    result is text (`Substituted`, which number and boolean fields read as such), quoted or not.
+    result is text (`VariableText`, which number and boolean fields read as such), quoted or not.
     """
     try:
         text = (text.decode() if isinstance(text, bytes) else text).removeprefix("\ufeff")
@@ -153,11 +153,11 @@ class _Reader:
         self._admit(line, depth)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchors:
-                raise _HopelessError(line, f"unknown alias '*{shortened(str(event.anchor))}'")
+                raise _HopelessError(line, f"unknown alias '*{one_line(str(event.anchor))}'")
             self.aliased.add(id(self.anchors[event.anchor]))
             return self.anchors[event.anchor]
         if event.tag is not None:
-            self.complain(line, f"tags such as {shortened(event.tag)} are not understood")
+            self.complain(line, f"tags such as {one_line(event.tag)} are not understood")
         node: _Node
         if isinstance(event, yaml.ScalarEvent):
             node = _Scalar(line, str(event.value), not event.style)
@@ -212,7 +212,7 @@ class _Reader:
             elif key.text == "<<" and key.plain:
                 merged += value.items if isinstance(value, _List) else [value]
             elif key.text in first:
-                named = "this key" if _may_hold_secrets(place) else f"the key '{shortened(key.text)}'"
+                named = "this key" if _may_hold_secrets(place) else f"the key '{one_line(key.text)}'"
                 self.complain(key.line, f"{named} is given twice, first on line {first[key.text]}")
             else:
                 first[key.text] = key.line
@@ -234,7 +234,7 @@ class _Reader:
 
     def _scalar(self, node: _Scalar, place: Place, located: Located) -> Any:
         if "$" not in node.text:
-            return plain_value(node.text) if node.plain else node.text
+            return parse_scalar(node.text) if node.plain else node.text
         missing: list[str] = []
 
         def fill(found: re.Match[str]) -> str:
@@ -242,7 +242,7 @@ class _Reader:
                 return "$"
             body = _VARIABLE_BODY.fullmatch(found[1]) if found[2] else None
             if body is None:
-                shown = "this" if _may_hold_secrets(place) else f"'{shortened(found[0])}'"
+                shown = "this" if _may_hold_secrets(place) else f"'{one_line(found[0])}'"
                 missing.append(f"{shown} is not a variable; {_HOW_TO}")
                 return ""
             name, default = body[1], body[2]
@@ -258,7 +258,7 @@ class _Reader:
             self.complain(located.line_of(place), message)
         if missing:
             located.broken.add(place)
-        return Substituted(filled)
+        return VariableText(filled)
 
 
 def _may_hold_secrets(place: Place) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 from pydantic import BeforeValidator, StringConstraints
 from pydantic.fields import FieldInfo
 
-from app.formats.fields import Document, format_duration, seconds_of
+from app.formats.fields import Document, format_duration, parse_seconds
 from app.formats.widgets import Control, Widget, widgets_of
 from app.web.forms import Form, parse_list, parse_number, parse_pairs
 
@@ -220,7 +220,7 @@ def _type_of(info: FieldInfo) -> _Type:
         shape=_shape(shape),
         item=_shape(inside[0]) if inside else str,
         is_nullable=len(plain) < len(parts),
-        is_duration=any(isinstance(one, BeforeValidator) and one.func is seconds_of for one in marks),
+        is_duration=any(isinstance(one, BeforeValidator) and one.func is parse_seconds for one in marks),
         length=next((one for one in lengths if one is not None), None),
         choices=_choices(shape),
     )

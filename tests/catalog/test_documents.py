@@ -13,7 +13,7 @@ from app.domain.probing.retrievers import Scale, Scorer, ScorerKind
 from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
 from app.formats.catalog.secret_fields import content_hash, join_secrets, public_json, split_secrets
-from app.formats.fields import CANARY_KEY, SLUG, Document, fitting_name, format_duration, parse_duration
+from app.formats.fields import CANARY_KEY, SLUG, Document, format_duration, parse_duration, suggest_name
 from app.formats.validation_messages import parse_document
 
 SECRET = "whsec_ZGVtby1zZWNyZXQtZGVtby1zZWNyZXQtZGVtbw=="
@@ -583,6 +583,6 @@ def test_durations_read_back_as_written(text: str, seconds: float) -> None:
     ],
 )
 def test_a_name_is_offered_that_would_be_taken(typed: str, name: str) -> None:
-    assert fitting_name(SLUG, typed) == name
-    assert fitting_name(CANARY_KEY, ".. Leave §3: how?") == "Leave-3:-how"
-    assert fitting_name("^x$", typed) == ""
+    assert suggest_name(SLUG, typed) == name
+    assert suggest_name(CANARY_KEY, ".. Leave §3: how?") == "Leave-3:-how"
+    assert suggest_name("^x$", typed) == ""

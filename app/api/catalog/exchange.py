@@ -23,7 +23,7 @@ from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 from app.formats.catalog.exchange import FORMATS, Gathering, Limits, Source
 from app.formats.catalog.exchange.grades import parse_grades
 from app.formats.catalog.warnings import warnings_of
-from app.formats.fields import shortened
+from app.formats.fields import one_line
 from app.formats.validation_messages import parse_document
 from app.services.catalog import applying, definitions, exporting, suite_power
 from app.services.catalog.api_keys import Scope
@@ -138,7 +138,7 @@ def _of_split(files: Mapping[str, str], split: str | None) -> Mapping[str, str]:
     if split is None or wanted == qrels:
         return files
     if not wanted:
-        there = ", ".join(shortened(name) for name in qrels)
+        there = ", ".join(one_line(name) for name in qrels)
         raise InvalidInputError([Problem(path="split", message=f"there is no qrels/{split}.tsv; there are: {there}")])
     return {name: text for name, text in files.items() if name not in qrels or name in wanted}
 

@@ -39,14 +39,14 @@ from app.formats.fields import (
     Place,
     RuleKey,
     Whole,
-    complaint,
-    complaints,
-    refuse_seconds,
-    refuse_unbuilt,
-    repeated,
-    seconds_of,
-    shortened,
-    suggestion,
+    check_kind,
+    check_seconds,
+    did_you_mean,
+    field_error,
+    field_errors,
+    one_line,
+    parse_seconds,
+    repeated_positions,
 )
 from app.formats.schedule_documents import MaxLatency
 
@@ -89,7 +89,7 @@ class BoundDocument(Document):
     def _one_side(self) -> Self:
         sides = [side for side in _SIDES if getattr(self, side) is not None]
         if len(sides) != 1 or sides[0] not in self.SIDES:
-            raise complaint(self.WANTED)
+            raise field_error(self.WANTED)
         return self
 
     def to_domain(self) -> Bound:
@@ -129,7 +129,7 @@ def _bound_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: Vali
     kind = info.data.get("kind", RuleKind.THRESHOLD)
     bound = _BOUNDS.get(kind, BoundDocument)
     if isinstance(value, Mapping) and any(value.get(side) is not None and side not in bound.SIDES for side in _SIDES):
-        raise complaint(bound.WANTED)  # whatever else is wrong with a side it has not
+        raise field_error(bound.WANTED)  # whatever else is wrong with a side it has not
     return handler(value) if bound is BoundDocument else bound.model_validate(value)
 
 
@@ -137,10 +137,10 @@ def _margin_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: Val
     """Read the margin of a latency as seconds; every other is a share."""
     if info.data.get("kind") is not RuleKind.LATENCY:
         return handler(value)
-    seconds = seconds_of(value)
+    seconds = parse_seconds(value)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return handler(value)
-    refuse_seconds(value, seconds, least=0, most=300)
+    check_seconds(value, seconds, least=0, most=300)
     return float(seconds)
 
 
@@ -157,12 +157,12 @@ class OpenDocument(Document):
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.bad > self.of:
-            raise complaint(f"must not ask for {self.bad} bad runs of {self.of}")
+            raise field_error(f"must not ask for {self.bad} bad runs of {self.of}")
         return self
 
 
 def _kind(value: Any) -> Any:
-    refuse_unbuilt("rule kind", value, BUILT, ())
+    check_kind("rule kind", value, BUILT, ())
     return value
 
 
@@ -172,8 +172,8 @@ def _measure(text: str) -> str:
     try:
         return mean_name(parse_measure(text))
     except ValueError as error:
-        near = suggestion(text, OWN_MEASURES)
-        raise complaint(f"unknown measure '{shortened(text)}'{near}" if near else str(error)) from None
+        near = did_you_mean(text, OWN_MEASURES)
+        raise field_error(f"unknown measure '{one_line(text)}'{near}" if near else str(error)) from None
 
 
 class RuleDocument(Document):
@@ -211,8 +211,8 @@ class RuleDocument(Document):
         strangers = [key for key in whole if key not in cls.model_fields]
         if strangers:
             options_note = f"; a {kind} rule has: {', '.join(name for name in cls.model_fields if name in options)}"
-            messages = [(key, suggestion(str(key), options) or options_note) for key in strangers]
-            raise complaints([((str(key),), f"unknown key '{shortened(str(key))}'{more}") for key, more in messages])
+            messages = [(key, did_you_mean(str(key), options) or options_note) for key in strangers]
+            raise field_errors([((str(key),), f"unknown key '{one_line(str(key))}'{more}") for key, more in messages])
         return whole
 
     @field_validator("percentile")
@@ -240,7 +240,7 @@ class RuleDocument(Document):
         if self.kind is RuleKind.PROBE_ERRORS and self.margin > (self.failed_share or 0):
             wrong.append((("margin",), _NEVER_CLOSES if self.failed_share else "needs a failed_share"))
         if wrong:
-            raise complaints(wrong)
+            raise field_errors(wrong)
         return self
 
     def _strangers(self) -> Iterator[tuple[Place, str]]:
@@ -333,7 +333,7 @@ def problems_of_rules(
     rules: Sequence[RuleDocument], cutoffs: Collection[int] | None, fetch_k: int | None
 ) -> Iterator[tuple[Place, str]]:
     """Yield what is wrong with the rules of one check together: a key twice, a measure its runs never compute."""
-    for position in repeated(rule.key for rule in rules):
+    for position in repeated_positions(rule.key for rule in rules):
         yield (position, "key"), f"the rule key '{rules[position].key}' is used twice in this check"
     detectors = [position for position, rule in enumerate(rules) if rule.kind is RuleKind.REGRESSION]
     for position in detectors[1:]:

@@ -17,7 +17,7 @@ from pydantic import (
 from app.domain.alerts.silences import Silence, Window, ever_ends
 from app.domain.catalog.schedules import EPOCH, parse_schedule
 from app.domain.model import Severity
-from app.formats.fields import Document, Flag, Place, RuleKey, Slug, Text, complaint, complaints, repeated
+from app.formats.fields import Document, Flag, Place, RuleKey, Slug, Text, field_error, field_errors, repeated_positions
 from app.formats.schedule_documents import Cron, WindowLength, Zone, duration_of
 from app.formats.widgets import Control, Widget
 
@@ -32,9 +32,9 @@ def _moment(value: Any) -> str:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise complaint("must be a time with a time zone, such as 2026-01-31T22:00:00Z")
+        raise field_error("must be a time with a time zone, such as 2026-01-31T22:00:00Z")
     if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
-        raise complaint(f"must be between {_FIRST_YEAR} and {_LAST_YEAR}")
+        raise field_error(f"must be between {_FIRST_YEAR} and {_LAST_YEAR}")
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -72,7 +72,7 @@ class WindowDocument(Document):
     def _is_over_now_and_then(self, info: ValidationInfo) -> Self:
         # Looked at from a fixed moment, so that what is accepted today is accepted tomorrow; and expensive.
         if info.context is not _STORED and not ever_ends(self.to_domain(), EPOCH):
-            raise complaint(f"never ends: the cron comes again before {self.duration} are over")
+            raise field_error(f"never ends: the cron comes again before {self.duration} are over")
         return self
 
     def to_domain(self) -> Window:
@@ -126,9 +126,9 @@ class SilenceDocument(Document):
     @field_validator("checks", "suites", "retrievers", "rules", "severities")
     @classmethod
     def _once(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        again = [((place,), f"'{names[place]}' is listed twice") for place in repeated(names)]
+        again = [((place,), f"'{names[place]}' is listed twice") for place in repeated_positions(names)]
         if again:
-            raise complaints(again)
+            raise field_errors(again)
         return names
 
     @model_validator(mode="after")
@@ -147,7 +147,7 @@ class SilenceDocument(Document):
         if self.starts is not None and self.ends is not None and _read(self.ends) <= _read(self.starts):
             wrong.append((("ends",), "must be after 'starts'"))
         if wrong:
-            raise complaints(wrong)
+            raise field_errors(wrong)
         return self
 
     def to_domain(self) -> Silence:

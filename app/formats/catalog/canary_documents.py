@@ -29,10 +29,10 @@ from app.formats.fields import (
     Slug,
     Text,
     Whole,
-    complaint,
-    complaints,
-    repeated,
-    shortened,
+    field_error,
+    field_errors,
+    one_line,
+    repeated_positions,
 )
 from app.formats.probing.retriever_documents import RetrieverDocument
 from app.formats.schedule_documents import MaxAge, MaxLatency
@@ -115,13 +115,13 @@ class ChunkDocument(Document, json_schema_extra=_or_text):
         if isinstance(value, str):
             return {"id": value}
         if isinstance(value, bool | int | float):
-            raise complaint("must be a chunk id (text) or a mapping, not a number; put it in quotes")
+            raise field_error("must be a chunk id (text) or a mapping, not a number; put it in quotes")
         return value
 
     @model_validator(mode="after")
     def _names_something(self) -> Self:
         if self.id is None and self.document is None and self.text is None:
-            raise complaint("must have an id, a document or a text")
+            raise field_error("must have an id, a document or a text")
         return self
 
     @property
@@ -249,9 +249,11 @@ class CanaryDocument(Document):
     @field_validator("expected_chunks", "forbidden_chunks")
     @classmethod
     def _each_once(cls, chunks: tuple[ChunkDocument, ...]) -> tuple[ChunkDocument, ...]:
-        again = [((place,), "is listed twice") for place in repeated((c.id, c.document, c.text) for c in chunks)]
+        again = [
+            ((place,), "is listed twice") for place in repeated_positions((c.id, c.document, c.text) for c in chunks)
+        ]
         if again:
-            raise complaints(again)
+            raise field_errors(again)
         return chunks
 
     @field_validator("forbidden_chunks")
@@ -260,7 +262,7 @@ class CanaryDocument(Document):
         expected = {(c.id, c.document, c.text) for c in info.data.get("expected_chunks", ()) if c.grade >= 1}
         both = [place for place, c in enumerate(chunks) if (c.id, c.document, c.text) in expected]
         if both:
-            raise complaints(((place,), "is expected and forbidden at once") for place in both)
+            raise field_errors(((place,), "is expected and forbidden at once") for place in both)
         return chunks
 
     @field_validator("floors")
@@ -279,7 +281,7 @@ class CanaryDocument(Document):
                 wrong.append(((text,), f"{name} has a floor already"))
             named[name] = value
         if wrong:
-            raise complaints(wrong)
+            raise field_errors(wrong)
         return named
 
     @model_validator(mode="after")
@@ -293,7 +295,7 @@ class CanaryDocument(Document):
             }
             wrong = [name for name, said in about_hits.items() if said]
             if wrong:
-                raise complaints(
+                raise field_errors(
                     ((name,), "cannot be combined with expect_empty: nothing may be found") for name in wrong
                 )
         return self
@@ -301,9 +303,9 @@ class CanaryDocument(Document):
     @field_validator("tags")
     @classmethod
     def _tags_once(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
-        again = [((place,), f"the tag '{shortened(tags[place])}' is listed twice") for place in repeated(tags)]
+        again = [((place,), f"the tag '{one_line(tags[place])}' is listed twice") for place in repeated_positions(tags)]
         if again:
-            raise complaints(again)
+            raise field_errors(again)
         return tags
 
     def to_domain(self) -> Canary:
@@ -340,7 +342,7 @@ class SuiteDocument(Document):
     @classmethod
     def _keys_once(cls, canaries: tuple[CanaryDocument, ...] | None) -> tuple[CanaryDocument, ...] | None:
         keys = [canary.key for canary in canaries or ()]
-        again = [((place, "key"), f"the key '{keys[place]}' is used twice") for place in repeated(keys)]
+        again = [((place, "key"), f"the key '{keys[place]}' is used twice") for place in repeated_positions(keys)]
         if again:
-            raise complaints(again)
+            raise field_errors(again)
         return canaries

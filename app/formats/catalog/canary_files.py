@@ -23,7 +23,7 @@ from app.formats.catalog.file_pages import CanaryFile, Page, Source
 from app.formats.catalog.file_references import problems_between
 from app.formats.catalog.secret_fields import header_places, key_places
 from app.formats.delivery.hook_documents import HOOK_TEXTS
-from app.formats.fields import Place, Substituted, shortened
+from app.formats.fields import Place, VariableText, one_line
 from app.formats.yaml_source import VARIABLE_UNSET, Located, NodeBudget, read_yaml
 
 __all__ = ["CanaryFile", "Documents", "Source", "read_canary_files"]
@@ -149,7 +149,7 @@ def _resolve_secret_files(page: Page, read_secret: Callable[[str], str] | None) 
     for files, here, values, target in list(_secret_files(page)):
         name, key = files.pop(here[-1]), str(target[-1])
         if key in values:
-            yield page.problem(here, f"'{shortened(key)}' is given already; write one of the two")
+            yield page.problem(here, f"'{one_line(key)}' is given already; write one of the two")
             continue
         page.located.lines[target] = page.line_of(here)
         if not isinstance(name, str) or not name:
@@ -158,7 +158,7 @@ def _resolve_secret_files(page: Page, read_secret: Callable[[str], str] | None) 
             yield page.problem(here, "names a file of this server; only canary files on its own disk may")
         else:
             try:
-                values[key] = Substituted(read_secret(name).rstrip("\r\n"))
+                values[key] = VariableText(read_secret(name).rstrip("\r\n"))
             except (OSError, ValueError) as error:
                 page.located.broken.add(target)  # that it is missing follows, and is not told
                 yield page.problem(here, _why_unreadable(name, error))
@@ -170,7 +170,7 @@ def _why_unreadable(name: str, error: OSError | ValueError) -> str:
         return f"the file it names cannot be read: {reason}"
     tried = error.filename if isinstance(error, OSError) and error.filename else name
     where = "" if str(tried) == name else f" (a path is relative to the working directory, so this is {tried})"
-    return f"the file '{shortened(name)}' cannot be read: {reason}{where}"
+    return f"the file '{one_line(name)}' cannot be read: {reason}{where}"
 
 
 def _looks_like_path(name: str) -> bool:
@@ -220,7 +220,7 @@ def _definitions(pages: Sequence[Page]) -> tuple[dict[tuple[str, ...], Source], 
             line = page.line_of(place)
             if identity in defined:
                 first = defined[identity]
-                message = f"the {kind} '{shortened(identity[-1])}' is defined twice, first at {first.file}:{first.line}"
+                message = f"the {kind} '{one_line(identity[-1])}' is defined twice, first at {first.file}:{first.line}"
                 problems.append(page.problem(place, message))
             else:
                 defined[identity] = Source(file=page.file, line=line)

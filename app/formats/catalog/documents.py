@@ -17,7 +17,7 @@ from app.formats.alerts.rule_documents import RuleDocument, problems_of_rules, r
 from app.formats.alerts.silence_documents import SilenceDocument
 from app.formats.catalog.canary_documents import CanaryDocument, ChunkDocument, JudgmentDocument, SuiteDocument
 from app.formats.delivery.hook_documents import HookDocument
-from app.formats.fields import Document, Flag, Slug, Whole, complaint, complaints, repeated, suggestion
+from app.formats.fields import Document, Flag, Slug, Whole, did_you_mean, field_error, field_errors, repeated_positions
 from app.formats.probing.retriever_documents import RetrieverDocument
 from app.formats.schedule_documents import RemindAfter, ScheduleDocument, duration_of
 from app.formats.widgets import Control, Widget
@@ -102,7 +102,7 @@ class CheckDocument(Document):
     def _at_least_k(cls, fetch_k: int, info: ValidationInfo) -> int:
         k: int = info.data.get("k", 1)
         if fetch_k < k:
-            raise complaint(f"must be at least k, which is {k}")
+            raise field_error(f"must be at least k, which is {k}")
         return fetch_k
 
     @field_validator("cutoffs")
@@ -118,15 +118,15 @@ class CheckDocument(Document):
         cutoffs = {*info.data["cutoffs"], info.data["k"]} if known else None
         wrong = list(problems_of_rules(rules, cutoffs, info.data.get("fetch_k")))
         if wrong:
-            raise complaints(wrong)
+            raise field_errors(wrong)
         return rules
 
     @field_validator("hooks")
     @classmethod
     def _hooks_once(cls, hooks: tuple[str, ...]) -> tuple[str, ...]:
-        again = [((place,), f"the hook '{hooks[place]}' is listed twice") for place in repeated(hooks)]
+        again = [((place,), f"the hook '{hooks[place]}' is listed twice") for place in repeated_positions(hooks)]
         if again:
-            raise complaints(again)
+            raise field_errors(again)
         return hooks
 
     @property
@@ -150,7 +150,7 @@ class CheckDocument(Document):
         """Yield a sentence for every rule about a canary that is not among those of the suite."""
         for rule in self.rules:
             if rule.canary is not None and rule.canary not in keys:
-                near = suggestion(rule.canary, keys)
+                near = did_you_mean(rule.canary, keys)
                 yield f"rule '{rule.key}' is about '{rule.canary}', but suite '{self.suite}' has no such canary{near}"
 
     def yardstick(self, scorer: Scorer) -> Yardstick:

@@ -16,7 +16,7 @@ from app.formats.catalog.documents import (
     RetrieverDocument,
     SilenceDocument,
 )
-from app.formats.fields import MOST_PROBLEMS, Document, Place, Slug, complaints
+from app.formats.fields import MOST_PROBLEMS, Document, Place, Slug, field_errors
 from app.formats.validation_messages import message_of, path_of, place_of
 from app.formats.yaml_source import Located
 
@@ -46,7 +46,7 @@ class CanaryFile(Document):
     @model_validator(mode="after")
     def _canaries_have_a_suite(self) -> Self:
         if self.canaries and self.suite is None:
-            raise complaints([(("canaries",), "need a suite; add 'suite: NAME'")])
+            raise field_errors([(("canaries",), "need a suite; add 'suite: NAME'")])
         return self
 
 

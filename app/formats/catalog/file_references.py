@@ -8,7 +8,7 @@ from app.domain.counts import counted
 from app.domain.errors import Problem
 from app.formats.catalog.documents import CheckDocument, RetrieverDocument
 from app.formats.catalog.file_pages import Page, Source
-from app.formats.fields import Place, shortened, suggestion
+from app.formats.fields import Place, did_you_mean, one_line
 
 
 def problems_between(
@@ -43,7 +43,7 @@ def _dangling(
                 place = ("checks", position, *inner)
                 there = slugs[kind] | set(known.get(kind, ()))
                 if isinstance(name, str) and name not in there and not page.located.touches_broken(place):
-                    yield page.problem(place, f"there is no {kind} '{shortened(name)}'{suggestion(name, there)}")
+                    yield page.problem(place, f"there is no {kind} '{one_line(name)}'{did_you_mean(name, there)}")
 
 
 def _uncomputed_floors(pages: Sequence[Page]) -> Iterator[Problem]:

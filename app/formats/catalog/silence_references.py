@@ -7,7 +7,7 @@ from app.domain.errors import Problem
 from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.alerts.silence_documents import SilenceDocument
 from app.formats.catalog.documents import CheckDocument
-from app.formats.fields import suggestion
+from app.formats.fields import did_you_mean
 
 RULE = "rule"
 """What a silence names by its key; not a kind of definition."""
@@ -37,7 +37,7 @@ def unknown_references(document: SilenceDocument, present: Callable[[str], Colle
         there = present(kind) if names else ()
         for place, name in enumerate(names):
             if name not in there:
-                message = f"there is no {kind} '{name}'{suggestion(name, sorted(there))}"
+                message = f"there is no {kind} '{name}'{did_you_mean(name, sorted(there))}"
                 unknown.append(
                     UnknownReference(kind=kind, slug=name, problem=Problem(path=f"{kind}s[{place}]", message=message))
                 )

@@ -26,10 +26,10 @@ from app.formats.fields import (
     Seconds,
     Slug,
     Whole,
+    check_kind,
     check_url,
-    complaint,
-    complaints,
-    refuse_unbuilt,
+    field_error,
+    field_errors,
 )
 from app.formats.widgets import Control, Widget, widgets_of
 
@@ -60,7 +60,7 @@ _OWN_LABELS = ("alertname", "service", "check", "rule", "scope", "dedupe_key")
 
 
 def _hook_kind(value: Any) -> Any:
-    refuse_unbuilt("hook kind", value, HOOK_KINDS, ())
+    check_kind("hook kind", value, HOOK_KINDS, ())
     return value
 
 
@@ -70,33 +70,33 @@ def _secret(secret: str) -> str:
     Never quotes the value.
     """
     if not secret.startswith("whsec_"):
-        raise complaint("must begin with whsec_")
+        raise field_error("must begin with whsec_")
     try:
         length = len(base64.b64decode(secret.removeprefix("whsec_"), validate=True))
     except (binascii.Error, ValueError):
-        raise complaint("must be whsec_ followed by base64") from None
+        raise field_error("must be whsec_ followed by base64") from None
     if not 24 <= length <= 64:  # noqa: PLR2004 - the specification's two ends, said in the message
-        raise complaint(f"must be whsec_ followed by the base64 of 24 to 64 bytes, not {length}")
+        raise field_error(f"must be whsec_ followed by the base64 of 24 to 64 bytes, not {length}")
     return secret
 
 
 def _routing_key(key: str) -> str:
     """Check the form of an integration key of PagerDuty's Events API v2. Never quotes the value."""
     if not re.fullmatch(r"[0-9A-Za-z]{32}", key):
-        raise complaint("must be the integration key of PagerDuty's Events API v2: 32 letters and digits")
+        raise field_error("must be the integration key of PagerDuty's Events API v2: 32 letters and digits")
     return key
 
 
 def _password(password: str) -> str:
     """Check a password without ever quoting it; what else there is in one, mail servers read differently."""
     if not re.fullmatch(r"[ -~]{1,1024}", password):
-        raise complaint("must be at most 1024 characters of printable ASCII")
+        raise field_error("must be at most 1024 characters of printable ASCII")
     return password
 
 
 def _host(host: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?|::1", host):
-        raise complaint("must be the name or the address of a mail server, without a port")
+        raise field_error("must be the name or the address of a mail server, without a port")
     return host
 
 
@@ -104,7 +104,7 @@ def _address(address: str) -> str:
     """Check an addr-spec (RFC 5321, 4.1.2) in its plain form; whatever could end a header or a command is refused."""
     # "=?" begins an encoded word (RFC 2047), in which anything may stand.
     if not _ADDRESS.fullmatch(address) or "=?" in address:
-        raise complaint("must be one plain address such as ops@example.org, without a name")
+        raise field_error("must be one plain address such as ops@example.org, without a name")
     return address
 
 
@@ -119,7 +119,7 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
             reason = "it would make a second alert of an escalation; the severity is an annotation"
             wrong.append(((name,), f"must not be a label: {reason}"))
     if wrong:
-        raise complaints(wrong)
+        raise field_errors(wrong)
     return labels
 
 
@@ -271,7 +271,7 @@ class HookDocument(Document):
     def _fits_its_kind(self) -> Self:
         wrong = list(self._problems())
         if wrong:
-            raise complaints(wrong)
+            raise field_errors(wrong)
         return self
 
     def _problems(self) -> Iterator[tuple[Place, str]]:
@@ -339,4 +339,4 @@ def _url_problems(kind: str, url: str) -> Iterator[tuple[Place, str]]:
 
 def _check_apprise_url(url: str) -> None:
     if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9+.-]*://[!-~]+", url):
-        raise complaint("must be one URL of Apprise, for example ntfy://topic; write other characters as %XX")
+        raise field_error("must be one URL of Apprise, for example ntfy://topic; write other characters as %XX")

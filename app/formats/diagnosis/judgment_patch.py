@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from app.formats.catalog.canary_documents import CanaryDocument, JudgmentDocument
-from app.formats.fields import plain_value
+from app.formats.fields import parse_scalar
 from app.formats.yaml_source import escape_dollars
 
 _LISTS = ("expected_chunks", "expected_top_chunks")
@@ -88,7 +88,7 @@ def _quoted(value: Any) -> str:
     if not isinstance(value, str):
         return json.dumps(value)
     escaped = escape_dollars(value)
-    if _PLAIN.fullmatch(escaped) and plain_value(escaped) == yaml.load(escaped, Loader=_LOADER) == escaped:  # noqa: S506 - a safe one
+    if _PLAIN.fullmatch(escaped) and parse_scalar(escaped) == yaml.load(escaped, Loader=_LOADER) == escaped:  # noqa: S506 - a safe one
         return escaped
     written = json.dumps(escaped, ensure_ascii=False)
     return "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in written)
@@ -203,7 +203,7 @@ def _plain(node: Any) -> Any:
     if isinstance(node, yaml.ScalarNode):
         if "${" in node.value.replace("$$", ""):
             return None  # what the variable stands for is not in the file
-        return node.value.replace("$$", "$") if node.style else plain_value(node.value.replace("$$", "$"))
+        return node.value.replace("$$", "$") if node.style else parse_scalar(node.value.replace("$$", "$"))
     if isinstance(node, yaml.MappingNode):
         return {_scalar(key): _plain(value) for key, value in node.value}
     return None

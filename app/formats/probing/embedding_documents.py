@@ -9,7 +9,15 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from app.domain.probing.retrievers import Embedder, EmbeddingCanary, Endpoint, Scale, Scorer, ScorerKind
-from app.formats.auth_documents import BEARER_STYLE, AuthDocument, TlsDocument, auth_value, header_of, styled, tls_value
+from app.formats.auth_documents import (
+    BEARER_STYLE,
+    AuthDocument,
+    TlsDocument,
+    apply_style,
+    auth_header,
+    auth_value,
+    tls_value,
+)
 from app.formats.fields import (
     CanaryKey,
     Document,
@@ -21,17 +29,17 @@ from app.formats.fields import (
     Text,
     Url,
     Whole,
-    complaint,
-    complaints,
-    repeated,
+    field_error,
+    field_errors,
+    repeated_positions,
 )
-from app.formats.http_fields import Headers, header_given
+from app.formats.http_fields import Headers, has_header
 
 TIMEOUT_SECONDS = 10.0
 
 
 def _bearer(value: Any) -> Any:
-    return styled(value, BEARER_STYLE)
+    return apply_style(value, BEARER_STYLE)
 
 
 EndpointAuth = Annotated[AuthDocument, BeforeValidator(_bearer)]
@@ -40,9 +48,9 @@ EndpointAuth = Annotated[AuthDocument, BeforeValidator(_bearer)]
 
 def refuse_twice(headers: dict[str, str], auth: Any) -> None:
     """Raise where a header is given that the authentication sets."""
-    name = header_of(auth)
-    if name is not None and header_given(headers, name):
-        raise complaints([(("auth",), f"sets the header {name}, which headers give too; say it once")])
+    name = auth_header(auth)
+    if name is not None and has_header(headers, name):
+        raise field_errors([(("auth",), f"sets the header {name}, which headers give too; say it once")])
 
 
 class EmbeddingCanaryDocument(Document):
@@ -85,9 +93,9 @@ class EmbeddingDocument(Document):
     @classmethod
     def _keys_once(cls, canaries: tuple[EmbeddingCanaryDocument, ...]) -> tuple[EmbeddingCanaryDocument, ...]:
         keys = [canary.key for canary in canaries]
-        again = [((place, "key"), f"the key '{keys[place]}' is used twice") for place in repeated(keys)]
+        again = [((place, "key"), f"the key '{keys[place]}' is used twice") for place in repeated_positions(keys)]
         if again:
-            raise complaints(again)
+            raise field_errors(again)
         return canaries
 
     @model_validator(mode="after")
@@ -137,21 +145,21 @@ class ScorerDocument(Document):
     def _scale_of_a_reranker(cls, scale: Scale | None, info: Any) -> Scale | None:
         kind = info.data.get("kind")
         if kind is ScorerKind.EMBEDDING and scale is not None:
-            raise complaint("says nothing to a scorer of kind embedding; its cosines need none")
+            raise field_error("says nothing to a scorer of kind embedding; its cosines need none")
         if kind is ScorerKind.RERANK and scale not in (None, *_RERANK_SCALES):
-            raise complaint(f"of a reranker must be one of {', '.join(_RERANK_SCALES)}")
+            raise field_error(f"of a reranker must be one of {', '.join(_RERANK_SCALES)}")
         return scale
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
         if self.kind is ScorerKind.SCORE and self.scale is None:
-            raise complaint(f"a scorer of kind score must declare its scale: {', '.join(Scale)}")
+            raise field_error(f"a scorer of kind score must declare its scale: {', '.join(Scale)}")
         if self.scale is Scale.UNBOUNDED and self.kind is None:
-            raise complaint("an unbounded scale needs the kind said: score (with an anchor) or judged")
+            raise field_error("an unbounded scale needs the kind said: score (with an anchor) or judged")
         if self.scale is Scale.UNBOUNDED and self.anchor is None:
-            raise complaint("an unbounded scale needs an anchor, the score that counts as half relevant")
+            raise field_error("an unbounded scale needs an anchor, the score that counts as half relevant")
         if self.scale is not Scale.UNBOUNDED and self.anchor is not None:
-            raise complaints([(("anchor",), "belongs to the scale unbounded only")])
+            raise field_errors([(("anchor",), "belongs to the scale unbounded only")])
         self._endpoint_makes_sense()
         return self
 
@@ -168,7 +176,7 @@ class ScorerDocument(Document):
         elif self.kind is ScorerKind.EMBEDDING and self.model is None:
             wrong.append((("model",), "is missing; an embedder of the scorer's own needs one"))
         if wrong:
-            raise complaints(wrong)
+            raise field_errors(wrong)
         refuse_twice(self.headers, self.auth)
 
     def to_domain(self, embedding: EmbeddingDocument | None) -> Scorer:

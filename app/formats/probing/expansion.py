@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.domain.probing.retrievers import Dialect, ScorerKind
-from app.formats.auth_documents import styled
-from app.formats.http_fields import header_given, origin_of
+from app.formats.auth_documents import apply_style
+from app.formats.http_fields import has_header, origin_of
 from app.formats.probing.placeholders import ASKS, parameters_in, placeholders_in
 from app.formats.probing.presets import Preset
 
@@ -31,7 +31,7 @@ def expanded(written: Mapping[str, Any], preset: Preset) -> dict[str, Any]:
     _set(whole, "scorer", _scorer(written, preset.scorer))
     _set(whole, "lookup", _lookup(written, preset.lookup, whole.get("url")))
     if "auth" in written:
-        whole["auth"] = styled(written["auth"], preset.auth)
+        whole["auth"] = apply_style(written["auth"], preset.auth)
     _set(whole, "options", _options(whole, preset))
     return {name: value for name, value in whole.items() if value is not None or name in written}
 
@@ -58,7 +58,7 @@ def _request(mine: Any, preset: Mapping[str, Any]) -> Any:
     whole = {**base, **mine}
     if isinstance(mine.get("headers", {}), Mapping):
         headers = dict(mine.get("headers", {}))
-        added = {name: value for name, value in preset.get("headers", {}).items() if not header_given(headers, name)}
+        added = {name: value for name, value in preset.get("headers", {}).items() if not has_header(headers, name)}
         if added or headers:
             whole["headers"] = {**added, **headers}
     return whole

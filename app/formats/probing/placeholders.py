@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import StringConstraints
 
 from app.domain.probing.retrievers import PLACEHOLDER
-from app.formats.fields import Place, check_url, complaint, shortened, strings_in, suggestion
+from app.formats.fields import Place, check_url, did_you_mean, field_error, one_line, texts_in
 
 QUESTION = ("query", "k")
 """What every template may use."""
@@ -32,7 +32,7 @@ _IN_NAMES = "those of options alone may stand there"
 
 def placeholders_in(value: Any) -> set[str]:
     """Name the placeholders of a JSON value, those in names of its fields included."""
-    texts = (text for _, text in chain(strings_in(value), _keys_in(value, ())))
+    texts = (text for _, text in chain(texts_in(value), _keys_in(value, ())))
     return {name for text in texts for name in PLACEHOLDER.findall(text)}
 
 
@@ -51,10 +51,10 @@ def template_problems(
     for inner, key in _keys_in(value, place):
         if any(name not in in_names for name in PLACEHOLDER.findall(key)) or "{{" in PLACEHOLDER.sub("", key):
             yield inner, f"has a placeholder in its name; {_IN_NAMES if in_names else 'they may stand in values only'}"
-    for inner, text in strings_in(value, place):
+    for inner, text in texts_in(value, place):
         unknown = next((name for name in PLACEHOLDER.findall(text) if name not in known), None)
         if unknown is not None:
-            yield inner, _unknown(f"placeholder '{{{{ {shortened(unknown)} }}}}'", unknown, known)
+            yield inner, _unknown(f"placeholder '{{{{ {one_line(unknown)} }}}}'", unknown, known)
         elif "{{" in PLACEHOLDER.sub("", text):
             yield inner, "has a '{{' that begins no placeholder; write {{ query }} or {{ k }}"
 
@@ -62,7 +62,7 @@ def template_problems(
 def sql_problems(sql: str, options: Mapping[str, str]) -> Iterator[str]:
     """Yield a sentence for each thing wrong with an SQL template: what it asks for, and what is filled in as names."""
     for name in sorted(parameters_in(sql) - set(RESERVED)):
-        yield _unknown(f"parameter ':{shortened(name)}'", name, RESERVED)
+        yield _unknown(f"parameter ':{one_line(name)}'", name, RESERVED)
     for _, message in template_problems(sql, options):
         yield message if options else f"{message}; write :query and :k for what is asked"
     for name in sorted(placeholders_in(sql) & set(options)):
@@ -77,7 +77,7 @@ def filled_sql(sql: str, options: Mapping[str, str]) -> str:
 
 def _unknown(what: str, name: str, known: Collection[str]) -> str:
     options = f"; known are: {', '.join(known)}" if known else ""
-    return f"unknown {what}{suggestion(name, known) or options}"
+    return f"unknown {what}{did_you_mean(name, known) or options}"
 
 
 def _keys_in(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
@@ -103,12 +103,12 @@ def check_url_template(text: str, **limits: Any) -> str:
     """Check an address with placeholders behind its host; see `check_url`."""
     head = _HOST.match(text)
     if head is not None and "{{" in head[0]:
-        raise complaint("must not hold a placeholder in the host: where a request goes is never part of the question")
+        raise field_error("must not hold a placeholder in the host: where a request goes is never part of the question")
     bare = PLACEHOLDER.sub("x", text)
     if "{{" in bare:
-        raise complaint("has a '{{' that begins no placeholder; write {{ query }} or {{ k }}")
+        raise field_error("has a '{{' that begins no placeholder; write {{ query }} or {{ k }}")
     if VECTOR in placeholders_in(text):
-        raise complaint("must not hold {{ vector }}: a vector is too long for an address")
+        raise field_error("must not hold {{ vector }}: a vector is too long for an address")
     check_url(bare, **limits)
     return text
 

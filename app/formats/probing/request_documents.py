@@ -22,7 +22,7 @@ from pydantic import (
 from app.domain.probing.expressions import TOO_DEEP, problem_of
 from app.domain.probing.http_headers import HEADER_NAME
 from app.domain.probing.retrievers import Lookup, ResponseMapping
-from app.formats.fields import Document, FreeJson, Text, complaint, complaints, shortened
+from app.formats.fields import Document, FreeJson, Text, field_error, field_errors, one_line
 from app.formats.http_fields import Headers
 from app.formats.probing.placeholders import UrlTemplate, check_url_template, name_problem
 
@@ -53,13 +53,13 @@ class RequestDocument(Document):
     def _flat(cls, query: dict[str, Any]) -> dict[str, Any]:
         nested = [((name,), "must be a text, a number or a list of them") for name in query if not _flat(query[name])]
         if nested:
-            raise complaints(nested)
+            raise field_errors(nested)
         return query
 
     @model_validator(mode="after")
     def _can_be_sent(self) -> Self:
         if self.method == "GET" and self.body is not None:
-            raise complaints([(("json",), "cannot be sent with GET; use query, or method: POST")])
+            raise field_errors([(("json",), "cannot be sent with GET; use query, or method: POST")])
         return self
 
 
@@ -72,17 +72,17 @@ def _path(text: str) -> str:
     try:
         problem = problem_of(text, jmespath.compile(text).parsed)
     except JMESPathError:
-        raise complaint(f"'{shortened(text)}' is not a JMESPath expression, see https://jmespath.org") from None
+        raise field_error(f"'{one_line(text)}' is not a JMESPath expression, see https://jmespath.org") from None
     except RecursionError:
         problem = TOO_DEEP
     if problem is not None:
-        raise complaint(f"'{shortened(text)}' {problem}")
+        raise field_error(f"'{one_line(text)}' {problem}")
     return text
 
 
 def _body_path(text: str) -> str:
     if text.startswith("header:"):
-        raise complaint("must be a path in the body; only index_version can come from a header")
+        raise field_error("must be a path in the body; only index_version can come from a header")
     return _path(text)
 
 
@@ -90,7 +90,7 @@ def _version_path(text: str) -> str:
     if not text.startswith("header:"):
         return _path(text)
     if not HEADER_NAME.fullmatch(text.removeprefix("header:")):
-        raise complaint("must name a header, for example header:x-index-version")
+        raise field_error("must name a header, for example header:x-index-version")
     return text
 
 
@@ -114,7 +114,7 @@ class ResponseDocument(Document):
     @model_validator(mode="after")
     def _tells_hits_apart(self) -> Self:
         if self.id is None and self.text is None:
-            raise complaint("must map id or text, or hits cannot be told apart")
+            raise field_error("must map id or text, or hits cannot be told apart")
         return self
 
     def to_domain(self) -> ResponseMapping:
@@ -130,7 +130,7 @@ def _nothing_required(schema: dict[str, Any]) -> None:
 def _name(name: str) -> str:
     problem = name_problem(name)
     if problem is not None:
-        raise complaint(problem)
+        raise field_error(problem)
     return name
 
 

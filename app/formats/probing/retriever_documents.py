@@ -30,10 +30,10 @@ from app.formats.fields import (
     Slug,
     Whole,
     check_url,
-    complaint,
-    complaints,
-    shortened,
-    suggestion,
+    did_you_mean,
+    field_error,
+    field_errors,
+    one_line,
 )
 from app.formats.http_fields import origin_of
 from app.formats.probing.embedding_documents import EmbeddingDocument, ScorerDocument, refuse_twice
@@ -61,15 +61,15 @@ _SSL_MODES = {"disable", "allow", "prefer", "require", "verify-ca", "verify-full
 
 def _preset(value: Any) -> Any:
     if isinstance(value, str) and value not in PRESETS:
-        near = suggestion(value, PRESETS) or f"; there are: {', '.join(PRESETS)}"
-        raise complaint(f"unknown preset '{shortened(value)}'{near}")
+        near = did_you_mean(value, PRESETS) or f"; there are: {', '.join(PRESETS)}"
+        raise field_error(f"unknown preset '{one_line(value)}'{near}")
     return value
 
 
 def _names_only(options: dict[str, str]) -> dict[str, str]:
     wrong = [((name,), problem) for name in options if (problem := name_problem(name)) is not None]
     if wrong:
-        raise complaints(wrong)
+        raise field_errors(wrong)
     return options
 
 
@@ -116,7 +116,7 @@ class RetrieverDocument(Document):
         given, preset = options if isinstance(options, Mapping) else {}, _preset_of(info)
         wrong = [((str(name),), _missing_option(str(name), preset)) for name, value in given.items() if value is None]
         if wrong:
-            raise complaints(wrong)
+            raise field_errors(wrong)
         return options
 
     @field_validator("lookup")
@@ -125,10 +125,10 @@ class RetrieverDocument(Document):
         if lookup is None or "options" not in info.data:
             return lookup
         if lookup.name in info.data["options"]:
-            raise complaints([(("name",), f"'{lookup.name}' is an option already")])
+            raise field_errors([(("name",), f"'{lookup.name}' is an option already")])
         wrong = list(template_problems(lookup.url, info.data["options"], place=("url",)))
         if wrong:
-            raise complaints(wrong)
+            raise field_errors(wrong)
         return lookup
 
     @field_validator("url")
@@ -140,7 +140,7 @@ class RetrieverDocument(Document):
         check_url_template(url)
         wrong = list(template_problems(url, names)) if names is not None else []
         if wrong:
-            raise complaints(wrong)
+            raise field_errors(wrong)
         return url
 
     @field_validator("request")
@@ -159,9 +159,9 @@ class RetrieverDocument(Document):
             wrong += template_problems(request.query, known, place=("query",))
             placeholders = placeholders_in([request.body, request.query, info.data.get("url", "{{ query }}")])
         if wrong:
-            raise complaints(wrong)
+            raise field_errors(wrong)
         if ASKS.isdisjoint(placeholders):
-            raise complaint("never uses {{ query }}, so every canary would ask the same")
+            raise field_error("never uses {{ query }}, so every canary would ask the same")
         return request
 
     @field_validator("embedding")
@@ -173,7 +173,7 @@ class RetrieverDocument(Document):
         if VECTOR in placeholders_in([request.body, request.query]) | parameters_in(request.sql or ""):
             who = preset.name if preset.needs_vector else "the request"
             message = "set an embeddings endpoint (OpenAI-compatible): url and model"
-            raise complaint(f"is missing; {who} needs query vectors: {message}")
+            raise field_error(f"is missing; {who} needs query vectors: {message}")
         return embedding
 
     @field_validator("scorer")
@@ -183,11 +183,13 @@ class RetrieverDocument(Document):
         scored = response is None or response.score is not None
         if not scored and (scorer.kind is ScorerKind.SCORE or (scorer.kind is None and scorer.scale is not None)):
             what = "of kind score" if scorer.kind is not None else "with a scale"
-            raise complaint(f"a scorer {what} needs response: score to be mapped; without scores leave the scorer out")
+            raise field_error(
+                f"a scorer {what} needs response: score to be mapped; without scores leave the scorer out"
+            )
         if scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK} and response is not None and response.text is None:
-            raise complaint(f"a scorer of kind {scorer.kind} reads hits; map their text under response: text")
+            raise field_error(f"a scorer of kind {scorer.kind} reads hits; map their text under response: text")
         if scorer.kind is ScorerKind.EMBEDDING and scorer.url is None and info.data.get("embedding", "") is None:
-            raise complaint("a scorer of kind embedding needs an embedder: say embedding: {url, model}")
+            raise field_error("a scorer of kind embedding needs an embedder: say embedding: {url, model}")
         if scorer.kind is not None:
             return scorer
         kind = ScorerKind.SCORE if scorer.scale is not None else ScorerKind.JUDGED
@@ -197,7 +199,7 @@ class RetrieverDocument(Document):
     def _fits_together(self) -> Self:
         wrong = [*self._of_secrets(), *self._unused_options()]
         if wrong:
-            raise complaints(wrong)
+            raise field_errors(wrong)
         refuse_twice(self.request.headers, self.auth)
         return self
 
@@ -218,7 +220,7 @@ class RetrieverDocument(Document):
         used = placeholders_in(templates)
         for name in self.options:
             if name not in used and name not in asks_for:
-                near = suggestion(name, {*used, *asks_for} - {*QUESTION, VECTOR})
+                near = did_you_mean(name, {*used, *asks_for} - {*QUESTION, VECTOR})
                 yield ("options", name), f"is used by no template{near}"
 
     @property
@@ -285,12 +287,12 @@ def _database_url(url: str) -> str:
     check_url(url, schemes=("postgresql",))
     parts = urlsplit(url)
     if not re.fullmatch(r"/[^/]+", parts.path) or "{{" in url:
-        raise complaint("must be postgresql://host:port/database")
+        raise field_error("must be postgresql://host:port/database")
     # Whatever else a client library takes there could lead it to another host or to files of this machine.
     if any(
         name != "sslmode" or mode not in _SSL_MODES for name, mode in parse_qsl(parts.query, keep_blank_values=True)
     ):
-        raise complaint("may only have ?sslmode=... behind the database; user and password go to auth: {kind: basic}")
+        raise field_error("may only have ?sslmode=... behind the database; user and password go to auth: {kind: basic}")
     return url
 
 

@@ -10,7 +10,7 @@ from app.domain.history.views import CanaryHistory, IndexMark, MeasureSeries, Se
 from app.domain.model import Severity, Verdict
 from app.domain.runs.evaluation import unpack_reasons
 from app.domain.runs.measures import mean_name, parse_measure
-from app.formats.fields import shortened
+from app.formats.fields import one_line
 from app.formats.history import shapes
 from app.services.detection import normal_range
 from app.services.history.run_views import named_numbers
@@ -223,7 +223,7 @@ def _expect_kept(store: Store, check_id: int, name: str, category: str | None) -
         one.removeprefix(prefix) for one in row.aggregates if one.startswith(prefix) and ("/" in one) == bool(prefix)
     ]
     told = f"there are: {', '.join(kept)}" if kept else f"its suite has no canary of the category {category}"
-    message = f"'{shortened(name.removeprefix(prefix))}' is not kept for this check; {told}"
+    message = f"'{one_line(name.removeprefix(prefix))}' is not kept for this check; {told}"
     raise InvalidInputError([Problem(path="measure", message=message)])
 
 

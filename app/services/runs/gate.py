@@ -31,7 +31,7 @@ from app.formats.alerts.rule_documents import gate_rules
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CheckDocument, RetrieverDocument, SuiteDocument
 from app.formats.catalog.secret_fields import config_hash, content_hash
-from app.formats.fields import suggestion
+from app.formats.fields import did_you_mean
 from app.formats.history import shapes
 from app.formats.validation_messages import parse_document
 from app.services.aggregates import run_body
@@ -177,7 +177,7 @@ def _checks(documents: Documents, named: str | None) -> tuple[CheckDocument, ...
         return enabled
     found = tuple(check for check in documents.checks if check.slug == named)
     if not found:
-        near = suggestion(named, [check.slug for check in documents.checks])
+        near = did_you_mean(named, [check.slug for check in documents.checks])
         raise InvalidInputError([Problem(path="--check", message=f"the files define no check '{named}'{near}")])
     return found
 

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 
 from app.api.deps import StoreDep
 from app.domain.errors import InvalidInputError, Problem
-from app.formats.fields import shortened
+from app.formats.fields import one_line
 from app.services.history import check_details, run_views
 from app.services.history.check_details import CheckLine
 from app.store.engine import Store
@@ -90,7 +90,7 @@ def _number(store: Store, slug: str, measure: str) -> float | None:
         **run["measures"],
     }
     if measure not in known and run["measures"]:
-        message = f"'{shortened(measure)}' is not kept for this check; there are: {', '.join(known)}"
+        message = f"'{one_line(measure)}' is not kept for this check; there are: {', '.join(known)}"
         raise InvalidInputError([Problem(path="measure", message=message)])
     found: float | None = known.get(measure)
     return found

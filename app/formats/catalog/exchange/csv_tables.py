@@ -12,7 +12,7 @@ from typing import Any
 
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 from app.formats.catalog.exchange.suite_builder import Gathering, Source, Written
-from app.formats.fields import shortened, suggestion
+from app.formats.fields import did_you_mean, one_line
 
 _OWN = tuple(name for name in CanaryDocument.model_fields if not name.endswith("_chunks") and name != "key")
 _CHUNK = ("id", "document", "text", "grade", "forbidden")
@@ -93,7 +93,7 @@ def rows(
         names = [_column(cell, aliases) for cell in next(reader, [])]
         strangers = [name for name in names if known and name not in known]
         for name in strangers:
-            into.problem(source.name, 1, f"unknown column '{shortened(name)}'{suggestion(name, known)}")
+            into.problem(source.name, 1, f"unknown column '{one_line(name)}'{did_you_mean(name, known)}")
         missing = [name for name in required if name not in names]
         if missing:
             into.problem(source.name, 1, f"the header has no column '{missing[0]}'")
@@ -121,7 +121,7 @@ def _row(row: Mapping[str, str], name: str, number: int, into: Gathering) -> Non
     chunk = {field: row[field] for field in ("id", "document", "text") if field in row}
     forbidden = row.get("forbidden", "").strip().lower()
     if forbidden not in _TRUE | _FALSE:
-        into.problem(name, number, f"forbidden is true or false, not '{shortened(forbidden)}'")
+        into.problem(name, number, f"forbidden is true or false, not '{one_line(forbidden)}'")
     elif chunk:
         grade = None if forbidden in _TRUE else into.grade(row.get("grade", "1"), name, number)
         if grade is not None or forbidden in _TRUE:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import MAX_GRADE
-from app.formats.fields import shortened
+from app.formats.fields import one_line
 
 _PAIR = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*=\s*([0-9])")
 _SCALE = re.compile(r"0-([0-9]{1,9})")
@@ -41,7 +41,7 @@ def parse_grades(text: str | None) -> GradeMap:
     for part in text.split(","):
         pair = _PAIR.fullmatch(part.strip())
         if pair is None:
-            raise _unusable(f"'{shortened(part)}' is no pair of grades; {_FORMS}")
+            raise _unusable(f"'{one_line(part)}' is no pair of grades; {_FORMS}")
         if int(pair[2]) > MAX_GRADE:
             raise _unusable(f"{pair[2]} is above {MAX_GRADE}, the highest grade")
         if float(pair[1]) in grades:

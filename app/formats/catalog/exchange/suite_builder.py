@@ -16,7 +16,7 @@ from app.domain.model import MAX_GRADE, Category
 from app.formats.catalog.canary_documents import derived_key, is_key
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 from app.formats.catalog.exchange.grades import UNCHANGED, GradeMap
-from app.formats.fields import MOST_PROBLEMS, shortened, suggestion
+from app.formats.fields import MOST_PROBLEMS, did_you_mean, one_line
 from app.formats.validation_messages import message_of, parse_document, path_of
 
 _Identity = tuple[str | None, str | None, str | None]
@@ -95,7 +95,7 @@ class Gathering:
         gathered = self._known(identity, file, line)
         gathered.named = named
         if query is not None and gathered.query not in {None, query}:
-            self.problem(file, line, f"query '{shortened(identity)}' has another text than before")
+            self.problem(file, line, f"query '{one_line(identity)}' has another text than before")
         gathered.query = query if gathered.query is None else gathered.query
         gathered.fields |= self._with_free_category(fields, file, line)
 
@@ -127,7 +127,7 @@ class Gathering:
         before = into.setdefault(place, given)
         if before is not given:
             if before != given:
-                judged = f"{shortened(next(iter(named.values())))}' of query '{shortened(identity)}"
+                judged = f"{one_line(next(iter(named.values())))}' of query '{one_line(identity)}"
                 grades = f"first {before['grade']}, now {grade}"
                 self.problem(file, line, f"'{judged}' is judged twice and differently: {grades}")
             else:
@@ -152,7 +152,7 @@ class Gathering:
             value = self._grades.of(float(text))
             whole = round(value)  # neither infinity nor NaN can be
         except (ValueError, OverflowError):
-            self.problem(file, line, f"the grade '{shortened(text)}' is not a number")
+            self.problem(file, line, f"the grade '{one_line(text)}' is not a number")
             return None
         if whole != value:
             self.note("a grade between two whole numbers was rounded", f"{file}:{line}")
@@ -247,7 +247,7 @@ class Gathering:
 def _is_free(category: str) -> bool:
     """Whether a category is neither one of ours nor nearly so; a file says the same few a hundred thousand times."""
     ours = [str(one) for one in Category]
-    return category not in ours and not suggestion(category, ours)
+    return category not in ours and not did_you_mean(category, ours)
 
 
 def objects_in(value: Any) -> list[dict[str, Any]]:

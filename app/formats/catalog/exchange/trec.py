@@ -11,7 +11,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.documents import SuiteDocument
 from app.formats.catalog.exchange.losses import losses
 from app.formats.catalog.exchange.suite_builder import Gathering, Source, Written
-from app.formats.fields import shortened
+from app.formats.fields import one_line
 
 _QREL, _RUN, _TOPIC = 4, 6, 2
 _LONGEST_TOPIC = 20_000
@@ -75,7 +75,7 @@ def read_run(source: Source) -> dict[str, list[tuple[str, float]]]:
             message = "is not a line of a run: topic, Q0, document, rank, score, name"
             problems.append(Problem(message=message, file=source.name, line=number))
         elif rankings.setdefault(fields[0], {}).setdefault(fields[2], score) is not score:
-            message = f"'{shortened(fields[2])}' is in the ranking of topic '{shortened(fields[0])}' already"
+            message = f"'{one_line(fields[2])}' is in the ranking of topic '{one_line(fields[0])}' already"
             problems.append(Problem(message=message, file=source.name, line=number))
     if problems or not rankings:
         raise InvalidInputError(problems or [Problem(message="is empty", file=source.name)])
