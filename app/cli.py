@@ -80,9 +80,9 @@ def main() -> None:
         try:
             app()
         finally:
-            base.flush()
+            base.flush_output()
     except BrokenPipeError:
-        base.drop()
+        base.discard_output()
         sys.exit(base.UNREAD)
     except Exception:  # noqa: BLE001 - whatever it is, it is a bug
         traceback.print_exc()

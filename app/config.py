@@ -211,7 +211,7 @@ def read_api_key(environment: Mapping[str, str]) -> str | None:
         raise ConfigurationError(str(error)) from error
 
 
-def read_collector(environment: Mapping[str, str]) -> str | None:
+def read_trace_endpoint(environment: Mapping[str, str]) -> str | None:
     """Say where traces go, by the variables of OpenTelemetry; None = nowhere.
 
     Its own SDK reads them all, and these again. Raises ConfigurationError for what Coalmine cannot do.

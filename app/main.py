@@ -39,7 +39,7 @@ from app.api.problems import install_problems
 from app.api.runs import progress, rescoring
 from app.api.runs.endings import Endings
 from app.api.runs.streams import Streams
-from app.config import Settings, read_collector
+from app.config import Settings, read_trace_endpoint
 from app.domain.addresses import AddressPolicy, LookUp, hook_policy, parse_allow, retriever_policy
 from app.domain.delivery.hooks import Send
 from app.domain.errors import CoalmineError, ConfigurationError, StoreUnavailableError
@@ -131,8 +131,8 @@ def create_app(service_: Service) -> FastAPI:
     app.state.endings = Endings(service_.store)
     if service_.worker is not None:
         service_.worker.tell_when_ended(app.state.endings.notify)
-    app.state.links = links_of(service_.settings)
-    app.state.hook_policy = hooks_of(service_.settings)
+    app.state.links = build_links(service_.settings)
+    app.state.hook_policy = hook_addresses(service_.settings)
     app.state.look_up = service_.look_up
     install_problems(app)
     app.add_middleware(Gate)
@@ -185,7 +185,7 @@ def open_service(
     """
     loopback = deps.is_loopback(settings.host)
     expect_secret_key(settings)
-    tracing = real_tracing(environment) if with_worker else None
+    tracing = build_tracing(environment) if with_worker else None
     if settings.secret_key is None:
         settings.data_dir.mkdir(parents=True, exist_ok=True)  # the generated key goes there
     store = open_store(settings)
@@ -204,7 +204,7 @@ def open_service(
     with suppress(StoreUnavailableError):
         exposition.snapshot.refresh(store)
     worker = None
-    probe = probe or real_probe(settings)
+    probe = probe or build_probe(settings)
     if with_worker:
         engine = Engine(
             store=store,
@@ -212,11 +212,11 @@ def open_service(
             probe=probe if tracing is None else tracing.probe(probe),
             trace=untraced if tracing is None else tracing.run,
             embed=probe.embed if isinstance(probe, RetrieverProbe) else None,
-            send=send or real_send(settings),
-            links=links_of(settings),
+            send=send or build_sender(settings),
+            links=build_links(settings),
             owner=f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}",
             retention_days=settings.retention_days,
-            ping=real_ping(settings),
+            ping=build_ping(settings),
             ping_seconds=settings.ping_interval,
         )
         worker = Worker(engine, exposition.process, exposition.snapshot)
@@ -241,7 +241,7 @@ def open_store(settings: Settings, *, create: bool = True) -> Store:
     """
     file = database_file(settings)
     if create:
-        make_room(settings)
+        create_database_file(settings)
     elif file is not None and not file.exists():
         raise ConfigurationError(
             f"there is no database at {file}; --data-dir or COALMINE_DATA_DIR say where yours is, and "
@@ -267,7 +267,7 @@ def database_file(settings: Settings) -> Path | None:
     return Path(name) if settings.embedded and name != ":memory:" else None
 
 
-def make_room(settings: Settings) -> None:
+def create_database_file(settings: Settings) -> None:
     """Create what a database of SQLite stands in, its file for its owner alone: it holds queries and texts."""
     file = database_file(settings)
     if settings.embedded:
@@ -277,32 +277,32 @@ def make_room(settings: Settings) -> None:
             os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
-def real_probe(settings: Settings) -> Probe:
+def build_probe(settings: Settings) -> Probe:
     """Make the probe that asks over HTTP."""
     allow = parse_allow(settings.retriever_allow) if settings.retriever_allow else ()
     return RetrieverProbe(retriever_policy(allow), USER_AGENT)
 
 
-def real_send(settings: Settings) -> Send:
+def build_sender(settings: Settings) -> Send:
     """Make the sender that talks to receivers."""
-    return Sender(policy=hooks_of(settings), user_agent=USER_AGENT)
+    return Sender(policy=hook_addresses(settings), user_agent=USER_AGENT)
 
 
-def hooks_of(settings: Settings) -> AddressPolicy:
+def hook_addresses(settings: Settings) -> AddressPolicy:
     """Return where hooks may go."""
     return hook_policy(parse_allow(settings.hook_allow) if settings.hook_allow else ())
 
 
-def real_ping(settings: Settings) -> Ping | None:
+def build_ping(settings: Settings) -> Ping | None:
     """Make the ping to a monitor of monitors, where one is set; what it may reach is what hooks may."""
     if settings.ping_url is None:
         return None
-    return Pinger(url=settings.ping_url, policy=hooks_of(settings), user_agent=USER_AGENT)
+    return Pinger(url=settings.ping_url, policy=hook_addresses(settings), user_agent=USER_AGENT)
 
 
-def real_tracing(environment: Mapping[str, str]) -> "Tracing | None":
+def build_tracing(environment: Mapping[str, str]) -> "Tracing | None":
     """Make what traces runs, where the environment names a collector. Raises ConfigurationError where it cannot."""
-    if read_collector(environment) is None:
+    if read_trace_endpoint(environment) is None:
         return None
     try:
         from app.tracing import open_tracing  # noqa: PLC0415 - an extra
@@ -314,7 +314,7 @@ def real_tracing(environment: Mapping[str, str]) -> "Tracing | None":
     return open_tracing(USER_AGENT)
 
 
-def links_of(settings: Settings) -> Links:
+def build_links(settings: Settings) -> Links:
     """Say where the links of notifications lead."""
     return Links(public_url=settings.url, dashboard_url=settings.dashboard_url, runbook_url=settings.runbook_url)
 
@@ -335,7 +335,9 @@ def apply_canaries(path: Path, store: Store, vault: Vault, environment: Mapping[
 
 
 def _warn_of_hooks(settings: Settings, applied: Documents) -> None:
-    for slug, warning in notes_on_hooks(hooks_of(settings), [hook.data() for hook in applied.hooks], addresses_of):
+    for slug, warning in notes_on_hooks(
+        hook_addresses(settings), [hook.data() for hook in applied.hooks], addresses_of
+    ):
         logger.warning("hook_not_reachable", extra={"hook": slug, "detail": warning})
 
 

@@ -129,7 +129,7 @@ def note(line: str) -> None:
     sys.stderr.flush()
 
 
-def complain(error: CoalmineError) -> None:
+def show_error(error: CoalmineError) -> None:
     """Say every problem on a line: those of files begin with file and line, as editors and CI like it."""
     if isinstance(error, InvalidInputError):
         for problem in error.problems:

@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
 from app.domain.model import Answer, Outcome, RunStatus
-from app.domain.probing.retrievers import Ask, Asking, Probe
+from app.domain.probing.retrievers import Probe, ProbeContext, ProbeQuery
 from app.services.runs.runs import EndedRun
 from app.store.runs.queue import ClaimedRun
 
@@ -87,7 +87,7 @@ class Tracing:
     def probe(self, probe: Probe) -> Probe:
         """Wrap the probe: whatever it asks has a span below that of its run, or below one of a diagnosis."""
 
-        def traced(asking: Asking, asks: Sequence[Ask]) -> Iterator[Answers]:
+        def traced(asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Answers]:
             run = _RUN.get()
             above = self._diagnosis(asking) if run is None else run
             follows = _Follows(self._tracer, above, asking)
@@ -101,7 +101,7 @@ class Tracing:
 
         return traced
 
-    def _diagnosis(self, asking: Asking) -> Span:
+    def _diagnosis(self, asking: ProbeContext) -> Span:
         """Open a span for what a run is asked about when it is over."""
         attributes = {"coalmine.run.id": asking.run_id, "coalmine.retriever": asking.retriever.slug}
         return self._tracer.start_span("diagnosis", context=_NOTHING, attributes=attributes)
@@ -119,7 +119,7 @@ class Tracing:
 class _Follows:
     """The probes of one run or diagnosis: they begin in the threads of transports and end as answers are taken in."""
 
-    def __init__(self, tracer: Tracer, run: Span, asking: Asking) -> None:
+    def __init__(self, tracer: Tracer, run: Span, asking: ProbeContext) -> None:
         self._tracer = tracer
         self._run = run
         self._retriever = asking.retriever.slug
@@ -131,14 +131,16 @@ class _Follows:
         """Of the run itself; see `Trace`."""
         return _traceparent(self._run)
 
-    def begin(self, ask: Ask) -> str:
+    def begin(self, ask: ProbeQuery) -> str:
         """Open the span of a probe, once; see `Trace`."""
         span = self._open.get(ask.position)
         if span is None:
             span = self._open[ask.position] = self._span(ask, time.time_ns())
         return _traceparent(span)
 
-    def answers(self, answers: Iterator[Answers], asks: Sequence[Ask], *, last: Span | None) -> Iterator[Answers]:
+    def answers(
+        self, answers: Iterator[Answers], asks: Sequence[ProbeQuery], *, last: Span | None
+    ) -> Iterator[Answers]:
         """Hand on what comes in, and close the spans it belongs to; `last` is one to be closed when all are."""
         by_position = {ask.position: ask for ask in asks}
         try:
@@ -153,7 +155,7 @@ class _Follows:
             if last is not None:
                 last.end()
 
-    def _end(self, ask: Ask, answer: Answer) -> None:
+    def _end(self, ask: ProbeQuery, answer: Answer) -> None:
         now = time.time_ns()
         span = self._open.pop(ask.position, None)
         if span is None:  # a retriever that takes no headers, or one that was never reached
@@ -167,7 +169,7 @@ class _Follows:
                 span.set_status(Status(StatusCode.ERROR, str(answer.outcome)))
         span.end(now)
 
-    def _span(self, ask: Ask, start: int) -> Span:
+    def _span(self, ask: ProbeQuery, start: int) -> Span:
         attributes = {"coalmine.canary": ask.key, "peer.service": self._retriever}
         return self._tracer.start_span(
             "probe", context=self._context, kind=SpanKind.CLIENT, attributes=attributes, start_time=start

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from app.demo.analysis import cut, near_copy
 from app.demo.corpus import Chunk
-from app.demo.faults import Fault, FaultKind, damaged, fails
+from app.demo.faults import Fault, FaultKind, damage_chunks, fails
 from app.domain.diagnosis.causes import classify
 from app.domain.diagnosis.questions import questions
 from app.domain.diagnosis.values import Case, Diagnosis
@@ -162,10 +162,10 @@ def _of_content(world: World) -> Iterator[Trial]:
     for topic in topics[:: -(-len(topics) // TOPICS) or 1]:
         yield _lost(world, "a topic lost", Fault(kind=FaultKind.TOPIC, topic=topic))
     for share in (0.1, 0.2):
-        flooded = damaged(world.chunks, Fault(kind=FaultKind.DUPLICATES, size=share))
+        flooded = damage_chunks(world.chunks, Fault(kind=FaultKind.DUPLICATES, size=share))
         yield Trial(f"{share:.0%} of chunks flooded x 5", Cause.DUPLICATES, world.index(flooded))
     yield Trial("5 % of chunks flooded x 8", Cause.DUPLICATES, world.index(_flooded(world, 0.05, 8)))
-    recut = damaged(world.chunks, Fault(kind=FaultKind.RECHUNK))
+    recut = damage_chunks(world.chunks, Fault(kind=FaultKind.RECHUNK))
     yield Trial("cut anew, longer", Cause.RECHUNKED, world.index(recut))
     yield Trial("cut anew, shorter", Cause.RECHUNKED, world.index(_shorter(world)))
     renamed = [replace(chunk, id=f"new-{number}") for number, chunk in enumerate(world.chunks)]
@@ -174,7 +174,7 @@ def _of_content(world: World) -> Iterator[Trial]:
 
 
 def _lost(world: World, name: str, fault: Fault) -> Trial:
-    left = damaged(world.chunks, fault)
+    left = damage_chunks(world.chunks, fault)
     return Trial(name, Cause.MISSING, world.index(left), frozenset(chunk.id for chunk in left))
 
 

@@ -27,7 +27,7 @@ import uvicorn
 from app.config import Settings
 from app.domain.delivery.hooks import Hook, Message, Receipt
 from app.domain.model import Answer, Ranking
-from app.domain.probing.retrievers import Ask, Asking
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.domain.runs.rankings import decimals_of, settle
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CheckDocument, HookDocument
@@ -65,7 +65,7 @@ class FaultyProbe(ScriptedProbe):
 
     broken = False
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[list[tuple[int, Answer]]]:
+    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[list[tuple[int, Answer]]]:
         """Answer everything at once."""
         decimals = decimals_of(asking.retriever.score_precision)
         for batch in super().__call__(asking, asks):

@@ -23,7 +23,7 @@ import uvicorn
 
 from app.config import Settings
 from app.domain.model import Answer, Outcome, Ranking
-from app.domain.probing.retrievers import Ask, Asking
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CheckDocument, RetrieverDocument, SuiteDocument
 from app.formats.validation_messages import parse_document
@@ -102,7 +102,7 @@ class ScriptedProbe:
         self._random = random.Random(7)  # noqa: S311 - a simulation that must repeat
         self._rankings = [self._ranking(number) for number in range(canaries)]
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[list[tuple[int, Answer]]]:
+    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[list[tuple[int, Answer]]]:
         """Answer everything at once."""
         del asking
         yield [(ask.position, self._answer(self._rankings[ask.position])) for ask in asks]

@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import pycurl
 
 from app.adapters.file_descriptors import LOCAL_ERRORS, are_exhausted
-from app.adapters.wire import NO_HEADERS, NOBODY, Failure, Identity, Request, Response, header_fields, header_line
+from app.adapters.wire import NO_AUTH, NO_HEADERS, Failure, Request, RequestAuth, Response, header_fields, header_line
 from app.domain.addresses import AddressPolicy
 
 CONNECT_SECONDS = 5.0
@@ -44,7 +44,7 @@ class Transfer:
         "retries",
     )
 
-    def __init__(self, policy: AddressPolicy, proxy: str, identity: Identity = NOBODY) -> None:
+    def __init__(self, policy: AddressPolicy, proxy: str, identity: RequestAuth = NO_AUTH) -> None:
         self._policy = policy
         self._identity = identity
         self._chunks: list[bytes] = []
@@ -159,7 +159,7 @@ class Transfer:
     def _diagnose(self, code: int) -> tuple[Failure, str]:
         request = self.request
         if self._refused is not None and not self._permitted:  # of several addresses a permitted one decides
-            return Failure.BLOCKED, blocked(self._refused)
+            return Failure.BLOCKED, blocked_text(self._refused)
         if self._oversize or code == pycurl.E_FILESIZE_EXCEEDED:
             return Failure.OVERSIZE, f"the answer is larger than {request.max_body_bytes:,} bytes"
         failure, detail = _FAILURES.get(code, (Failure.UNREACHABLE, f"the exchange failed (libcurl error {code})"))
@@ -203,7 +203,7 @@ class Transfer:
 
     def _open_socket(self, _purpose: int, place: Any) -> Any:
         """Judge the resolved address libcurl is about to connect to: here no name and no spelling can deceive."""
-        reason = self._policy.check(place.addr[0], host_of(self.request.url))
+        reason = self._policy.check(place.addr[0], parse_host(self.request.url))
         if reason is not None:
             self._refused = reason
             return pycurl.SOCKET_BAD
@@ -222,18 +222,18 @@ class _Socket(socket.socket):
         self.close()
 
 
-def host_of(url: str) -> str:
+def parse_host(url: str) -> str:
     """Return the host of a URL, "" where it is not written so plainly that everybody reads the same one."""
     authority = _AUTHORITY.match(url)
     return "" if authority is None else authority[1].lower()
 
 
-def blocked(reason: str) -> str:
+def blocked_text(reason: str) -> str:
     """Say in a sentence that the address policy refused, and why."""
     return f"not allowed to connect: {reason}"
 
 
-def _identification(identity: Identity) -> Iterator[tuple[int, Any]]:
+def _identification(identity: RequestAuth) -> Iterator[tuple[int, Any]]:
     """Say who asks, in options of libcurl that stay the same for all requests."""
     tls, sigv4 = identity.tls, identity.sigv4
     if tls is not None and tls.certificate:
@@ -251,7 +251,7 @@ def _identification(identity: Identity) -> Iterator[tuple[int, Any]]:
         yield pycurl.PASSWORD, sigv4.secret_key
 
 
-def _session_token(identity: Identity) -> tuple[bytes, ...]:
+def _session_token(identity: RequestAuth) -> tuple[bytes, ...]:
     token = identity.sigv4.session_token if identity.sigv4 is not None else None
     return () if token is None else (header_line("x-amz-security-token", token),)
 

@@ -19,8 +19,8 @@ import pycurl
 
 from app.adapters.file_descriptors import LOCAL_ERRORS
 from app.adapters.limits import Limits, Share
-from app.adapters.transfer import Transfer, blocked, host_of
-from app.adapters.wire import NOBODY, Failure, Identity, Request, Response
+from app.adapters.transfer import Transfer, blocked_text, parse_host
+from app.adapters.wire import NO_AUTH, Failure, Request, RequestAuth, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import LocalResourceError
 
@@ -28,7 +28,7 @@ RETRY_SECONDS = 0.2
 """How long a transport failure is left alone before it is tried again."""
 PAUSE_SECONDS = 60.0
 """For how long at most a `Retry-After` is obeyed: a run has a deadline, and a peer may ask for a day."""
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 """How long the consumer is left without a batch."""
 JOIN_SECONDS = 1.0
 """How long closing waits for the loop, whose last act, libcurl's clean-up, sits out a hanging name resolution."""
@@ -47,7 +47,7 @@ def exchange(
     concurrency: int,
     requests_per_second: float | None = None,
     proxy: str = "",
-    identity: Identity = NOBODY,
+    identity: RequestAuth = NO_AUTH,
     limits: Limits | None = None,
     name: str = "",
 ) -> Generator[Batch, None, None]:
@@ -87,7 +87,7 @@ def exchange(
         thread.join(JOIN_SECONDS)
 
 
-def send_one(request: Request, *, policy: AddressPolicy, proxy: str = "", identity: Identity = NOBODY) -> Response:
+def send_one(request: Request, *, policy: AddressPolicy, proxy: str = "", identity: RequestAuth = NO_AUTH) -> Response:
     """Send one request over a connection of its own."""
     with closing(exchange((request,), policy=policy, concurrency=1, proxy=proxy, identity=identity)) as batches:
         return next(batch[0][1] for batch in batches if batch)
@@ -160,7 +160,7 @@ class _Loop:
     def take(self) -> Batch | None:
         """Wait for the next batch, an empty one where none came for a while; None = that was all."""
         try:
-            item = self._done.get(timeout=LOOK_SECONDS)
+            item = self._done.get(timeout=POLL_SECONDS)
         except queue.Empty:
             return []
         if item is None:
@@ -252,11 +252,11 @@ class _Loop:
             return Response(failure=Failure.UNREACHABLE, detail="the URL is malformed")
         if url.isascii() and not self._proxy:
             return None
-        host = host_of(url)
+        host = parse_host(url)
         reason = None if host else "the host is not written plainly"  # resolvers differ in what they make of it
         if host and self._proxy:
             reason = self._policy.check_unresolved(host)
-        return None if reason is None else Response(failure=Failure.BLOCKED, detail=blocked(reason))
+        return None if reason is None else Response(failure=Failure.BLOCKED, detail=blocked_text(reason))
 
     def _patience(self) -> float | None:
         """Return the milliseconds after which something is to be done even if no socket stirs; None = any number."""

@@ -35,7 +35,7 @@ OUTCOMES: Mapping[Failure, Outcome] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class RequestAuth:
     """Who asks, for one exchange: what goes with every request and connection. Made by credentials."""
 
     headers: tuple[bytes, ...] = field(default=(), repr=False)
@@ -48,7 +48,7 @@ class Identity:
     """Values that must be masked wherever an exchange is shown."""
 
 
-NOBODY = Identity()
+NO_AUTH = RequestAuth()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,12 @@ from app.domain.errors import CoalmineError
 REFUSED, INTERRUPTED, UNREAD = 2, 130, 141
 
 
-def flush() -> None:
+def flush_output() -> None:
     """Give out what is still held of the result. Raises BrokenPipeError where nobody reads it any more."""
     sys.stdout.flush()
 
 
-def drop() -> None:
+def discard_output() -> None:
     """Forget what is still held of the result, since nobody reads it."""
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, 1)
@@ -36,7 +36,7 @@ class Commands(TyperGroup):
         try:
             return super().make_context(*arguments, **named)
         except BrokenPipeError as error:
-            drop()
+            discard_output()
             raise typer.Exit(UNREAD) from error
 
     def invoke(self, ctx: Any) -> Any:
@@ -46,20 +46,20 @@ class Commands(TyperGroup):
         except CoalmineError as error:
             from app import terminal  # noqa: PLC0415 - draws tables, which takes as long to load as all the rest
 
-            terminal.complain(error)
+            terminal.show_error(error)
             raise typer.Exit(REFUSED) from error
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")  # pydantic's word, not one for people
             raise
         except BrokenPipeError as error:
-            drop()
+            discard_output()
             raise typer.Exit(UNREAD) from error
         except OSError as error:
             if error.filename is None:
                 raise
             from app import terminal  # noqa: PLC0415 - as above
 
-            terminal.complain(CoalmineError(f"{error.filename}: {error.strerror}"))
+            terminal.show_error(CoalmineError(f"{error.filename}: {error.strerror}"))
             raise typer.Exit(REFUSED) from error
         except KeyboardInterrupt as error:
             typer.echo("Interrupted.", err=True)

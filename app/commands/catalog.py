@@ -16,14 +16,14 @@ from app import terminal
 from app.adapters.delivery.name_lookup import addresses_of
 from app.commands.base import DataDir, Paths, ServerUrl, examples
 from app.commands.files import read_files
-from app.commands.resources import expect_own_key, now, opened, server_at
+from app.commands.resources import connect_server, now, open_database, require_own_key
 from app.config import load_settings
 from app.domain.errors import CoalmineError
 from app.formats.catalog.canary_export import import_pages, write_canary_file
 from app.formats.catalog.exchange import FORMATS
 from app.formats.catalog.warnings import warnings_of
 from app.formats.plain_text import plain
-from app.main import database_file, hooks_of, make_room
+from app.main import create_database_file, database_file, hook_addresses
 from app.services.catalog import applying, exporting, suite_power
 from app.services.catalog.references import FILE
 from app.services.catalog.vault import open_vault
@@ -90,9 +90,9 @@ def export(
         _export_suite(path, to, suite, server, data_dir)
         return
     if server is not None:
-        text = server_at(server).export()
+        text = connect_server(server).export()
     else:
-        with opened(data_dir) as (_, store):
+        with open_database(data_dir) as (_, store):
             text = write_canary_file(exporting.in_force(store))
     if path == "-":
         typer.echo(text, nl=False)
@@ -113,7 +113,7 @@ def migrate(*, data_dir: DataDir = None) -> None:
     settings = load_settings(os.environ, data_dir=data_dir, auto_migrate=False)
     file = database_file(settings)
     made = file is not None and not file.exists()
-    make_room(settings)
+    create_database_file(settings)
     store = Store(settings.database)
     try:
         before, wanted = revisions(store)
@@ -135,9 +135,9 @@ def _export_suite(path: str, to: str, suite: str | None, server: str | None, dat
     files: Mapping[str, str]
     notes: Sequence[str]
     if server is not None:
-        files, notes = server_at(server).export_suite(to, suite)
+        files, notes = connect_server(server).export_suite(to, suite)
     else:
-        with opened(data_dir) as (_, store):
+        with open_database(data_dir) as (_, store):
             written = FORMATS[to].write(exporting.suite_in_force(store, suite))
         files, notes = written.files, written.notes
     if path == "-" and len(files) > 1:
@@ -164,10 +164,10 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
     documents = read_files(paths)
     changes: Sequence[Mapping[str, Any]]
     if server is not None:
-        changes, notes = server_at(server).import_documents(import_pages(documents), dry_run=dry_run)
+        changes, notes = connect_server(server).import_documents(import_pages(documents), dry_run=dry_run)
     else:
-        with opened(data_dir, create=not dry_run) as (settings, store):
-            expect_own_key(settings)
+        with open_database(data_dir, create=not dry_run) as (settings, store):
+            require_own_key(settings)
             vault = open_vault(
                 settings.secret_key, settings.data_dir, store, loopback=True, keep=not dry_run, readable=False
             )
@@ -177,7 +177,7 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
                 found = applying.apply(store, vault, documents, managed_by=FILE, now=now())
             notes = suite_power.notes_on_plan(store, documents, managed_by=FILE)
             hooks = [hook.data() for hook in documents.hooks]
-            unreachable = notes_on_hooks(hooks_of(settings), hooks, addresses_of)
+            unreachable = notes_on_hooks(hook_addresses(settings), hooks, addresses_of)
             notes += [f"hook {slug}: {note}" for slug, note in unreachable]
         changes = [asdict(change) for change in found]
     terminal.show_plan(changes, applied=not dry_run)

@@ -20,7 +20,7 @@ from app.domain.model import Verdict
 from app.domain.probing.retrievers import Probe
 from app.formats.catalog.exchange.trec import read_run
 from app.formats.history.report_comparison import compare_reports, read_reports
-from app.main import real_probe
+from app.main import build_probe
 from app.services.runs import gate
 from app.services.runs.run_file_judgments import judged_by_rank
 
@@ -82,7 +82,7 @@ def check(
             terminal.note(f"Note: {line}.")
     else:
         targets = gate.choose_targets(documents, check=slug, url=url)
-        probe = real_probe(load_settings(os.environ))
+        probe = build_probe(load_settings(os.environ))
     before = read_reports(str(baseline), baseline.read_bytes()) if baseline is not None else {}
     named = [(target.check.slug, target.size) for target in targets]
     reports = []

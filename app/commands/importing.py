@@ -11,7 +11,7 @@ import typer
 
 from app import terminal
 from app.commands.base import DataDir, ServerUrl, examples
-from app.commands.resources import expect_own_key, now, opened, server_at
+from app.commands.resources import connect_server, now, open_database, require_own_key
 from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.canary_export import import_pages, write_canary_file
@@ -74,11 +74,11 @@ def import_suite(  # noqa: PLR0913 - options of a command
         _write(to, write_canary_file(documents))
         notes = suite_notes(documents)
     elif server is not None:
-        changes, notes = server_at(server).import_documents(import_pages(documents), dry_run=dry_run)
+        changes, notes = connect_server(server).import_documents(import_pages(documents), dry_run=dry_run)
         terminal.show_plan(changes, applied=not dry_run, most=_SHOWN)
     else:
-        with opened(data_dir, create=not dry_run) as (settings, store):
-            expect_own_key(settings)
+        with open_database(data_dir, create=not dry_run) as (settings, store):
+            require_own_key(settings)
             vault = open_vault(settings.secret_key, settings.data_dir, store, loopback=True, keep=False, readable=False)
             if dry_run:
                 found = applying.diff(store, vault, documents, managed_by=API, now=now())

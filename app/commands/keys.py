@@ -6,7 +6,7 @@ import typer
 
 from app import terminal
 from app.commands.base import Commands, DataDir, examples
-from app.commands.resources import at_text, now, opened
+from app.commands.resources import format_time, now, open_database
 from app.formats.plain_text import Table, plain
 from app.services.catalog import api_keys
 
@@ -21,7 +21,7 @@ def create(
     data_dir: DataDir = None,
 ) -> None:
     """Create an API key and show it once, on stdout."""
-    with opened(data_dir, create=True) as (_, store):
+    with open_database(data_dir, create=True) as (_, store):
         key = api_keys.create_key(store, name=name, scope=scope, now=now())
     typer.echo(key)
     terminal.note("This is shown once. Send it as `Authorization: Bearer KEY`; without a key nothing is open any more.")
@@ -30,10 +30,10 @@ def create(
 @app.command("list", epilog=examples("coalmine keys list"))
 def list_keys(*, data_dir: DataDir = None) -> None:
     """List the API keys, revoked ones included."""
-    with opened(data_dir) as (_, store):
+    with open_database(data_dir) as (_, store):
         rows = api_keys.list_keys(store)
     cells = [
-        (row.prefix, plain(row.name), row.scope, *map(at_text, (row.created_at, row.last_used_at, row.revoked_at)))
+        (row.prefix, plain(row.name), row.scope, *map(format_time, (row.created_at, row.last_used_at, row.revoked_at)))
         for row in rows
     ]
     columns = ("id", "name", "scope", "created", "last used", "revoked")
@@ -45,6 +45,6 @@ def revoke(
     key: Annotated[str, typer.Argument(metavar="ID", help="As `keys list` shows it.")], *, data_dir: DataDir = None
 ) -> None:
     """Revoke an API key at once; its sessions end too."""
-    with opened(data_dir) as (_, store):
+    with open_database(data_dir) as (_, store):
         api_keys.revoke_key(store, key, now=now())
     terminal.note(f"Key {key} is revoked.")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from app.commands.base import DataDir, ServerUrl, examples
-from app.commands.resources import now, opened, server_at
+from app.commands.resources import connect_server, now, open_database
 from app.formats.diagnosis.quality_reports import quality_markdown
 from app.formats.history.reports import report_json
 from app.services.diagnosis import quality_report as reporting
@@ -27,8 +27,8 @@ def quality(
     was not measured is unknown.
     """
     if server is not None:
-        report = server_at(server).quality(check)
+        report = connect_server(server).quality(check)
     else:
-        with opened(data_dir) as (_, store):
+        with open_database(data_dir) as (_, store):
             report = reporting.report(store, check, now=now())
     typer.echo(quality_markdown(report) if form == "markdown" else report_json(report), nl=False)

@@ -8,7 +8,7 @@ import typer
 
 from app import terminal
 from app.commands.base import DataDir, ServerUrl, examples
-from app.commands.resources import now, opened, server_at
+from app.commands.resources import connect_server, now, open_database
 from app.domain.counts import counted
 from app.domain.diagnosis.views import ReanchorDecision, ReanchorState, ReanchorView
 from app.domain.errors import InvalidInputError, Problem
@@ -47,13 +47,13 @@ def reanchor(
     accepted, rejected = _named("--accept", accept), _named("--reject", reject)
     decides = bool(accept or reject)
     if server is not None:
-        service = server_at(server)
+        service = connect_server(server)
         if decides:
             _show_decision(service.decide_reanchors(check, {"accept": _wish(accepted), "reject": _wish(rejected)}))
         else:
             _show_proposals(check, service.reanchors(check))
         return
-    with opened(data_dir) as (_, store):
+    with open_database(data_dir) as (_, store):
         if decides:
             found = reanchoring.decide(store, check, accept=accepted, reject=rejected, by=_BY, now=now())
             _show_decision(found)

@@ -11,7 +11,7 @@ import typer
 
 from app import terminal
 from app.commands.base import DataDir, examples
-from app.commands.resources import opened
+from app.commands.resources import open_database
 from app.domain.counts import counted
 from app.domain.detection import Change, Key, Members, Reading
 from app.domain.detection.replay import Runs, replay
@@ -128,7 +128,7 @@ def _replayed(trace: Trace, moved: Callable[[int], None]) -> ReplayResult:
 
 
 def _replay_check(slug: str, form: Format, data_dir: Path | None) -> None:
-    with opened(data_dir) as (_, store), terminal.counting(slug) as moved:
+    with open_database(data_dir) as (_, store), terminal.counting(slug) as moved:
         runs = replay_check(store, slug, moved=moved)
     first = next((place for place, one in enumerate(runs, 1) if one.learned), 0)
     warming, after = ReplayResult(key=slug), ReplayResult(key=slug)

@@ -11,7 +11,7 @@ import typer
 
 from app import terminal
 from app.commands.base import DataDir, ServerUrl, examples
-from app.commands.resources import now, opened, server_at
+from app.commands.resources import connect_server, now, open_database
 from app.domain.counts import counted
 from app.domain.errors import CoalmineError
 from app.formats.fields import parse_duration
@@ -45,12 +45,12 @@ def rescore(
     """
     start = now() - timedelta(seconds=_seconds(since)) if since is not None else None
     if server is not None:
-        service = server_at(server)
+        service = connect_server(server)
         asked = service.rescore(check, time_text(start))
         with terminal.counting(check) as moved:
             result = _followed(asked, lambda: service.rescoring(str(asked["id"])), moved)
     else:
-        with opened(data_dir) as (_, store), terminal.counting(check) as moved:
+        with open_database(data_dir) as (_, store), terminal.counting(check) as moved:
             result = _here(store, rescoring.ask(store, check, since=start, now=now()), moved)
     _show(result, start)
 

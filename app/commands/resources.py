@@ -17,7 +17,7 @@ from app.store.engine import Store, from_us
 
 
 @contextmanager
-def opened(data_dir: Path | None, *, create: bool = False) -> Iterator[tuple[Settings, Store]]:
+def open_database(data_dir: Path | None, *, create: bool = False) -> Iterator[tuple[Settings, Store]]:
     """Open the database of the settings and say which it is: a folder is easily mistaken for another."""
     settings = load_settings(os.environ, data_dir=data_dir)
     file = database_file(settings)
@@ -30,19 +30,19 @@ def opened(data_dir: Path | None, *, create: bool = False) -> Iterator[tuple[Set
         store.close()
 
 
-def expect_own_key(settings: Settings) -> None:
+def require_own_key(settings: Settings) -> None:
     """Refuse to make up a key that would be of no use to a service on another machine. Raises ConfigurationError."""
     generated = settings.embedded or (settings.data_dir / KEY_FILE).exists()
     if settings.secret_key is None and not generated:
         raise ConfigurationError("COALMINE_SECRET_KEY must be set to the service's own, or it cannot read the secrets")
 
 
-def server_at(url: str) -> Server:
+def connect_server(url: str) -> Server:
     """Speak to a running service, with the key of the environment."""
     return Server(url, read_api_key(os.environ), user_agent=USER_AGENT)
 
 
-def at_text(microseconds: int | None) -> str:
+def format_time(microseconds: int | None) -> str:
     """Write a stored time for a table; nothing where there is none."""
     return (time_text(from_us(microseconds).replace(microsecond=0)) or "") if microseconds is not None else ""
 

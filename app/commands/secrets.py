@@ -6,7 +6,7 @@ import typer
 
 from app import serving, terminal
 from app.commands.base import Commands, DataDir, examples
-from app.commands.resources import opened
+from app.commands.resources import open_database
 from app.domain.counts import counted
 from app.domain.errors import ConfigurationError
 from app.main import database_file
@@ -39,7 +39,7 @@ def rotate(
     generated key file: stop the service, and rotate with --new-key; on PostgreSQL rotate once more, without it, when
     every service was restarted. All secrets are changed, or none. Browsers that are signed in have to sign in again.
     """
-    with opened(data_dir) as (settings, store):
+    with open_database(data_dir) as (settings, store):
         if settings.secret_key is None:
             # A service that runs has read the file already, and could not read what is encrypted under another key.
             file, path = database_file(settings), settings.data_dir / KEY_FILE

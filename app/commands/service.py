@@ -16,7 +16,7 @@ from app import __version__, serving, terminal
 from app.adapters.file_descriptors import raise_descriptor_limit
 from app.commands.base import DataDir, examples
 from app.commands.health import sign_of_life
-from app.commands.resources import expect_own_key
+from app.commands.resources import require_own_key
 from app.config import Settings, load_settings
 from app.domain.errors import CoalmineError, ConfigurationError, InvalidInputError, Problem
 from app.logs import logging_as
@@ -86,7 +86,7 @@ def work() -> None:
             "and `coalmine serve` does its work"
         )
     with logging_as(settings.log_format), _ending(settings), ExitStack() as stack:
-        expect_own_key(settings)
+        require_own_key(settings)
         # It listens nowhere, and what is in force is for `serve` and `apply` to say.
         alone = replace(settings, host=serving.LOOPBACK_HOST, canaries=None)
         service = open_service(alone, environment=os.environ)

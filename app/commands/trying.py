@@ -14,7 +14,7 @@ from app import terminal
 from app.adapters.probing.pasted_answers import read_pasted
 from app.commands.base import ServerUrl, examples
 from app.commands.files import read_files
-from app.commands.resources import server_at
+from app.commands.resources import connect_server
 from app.config import load_settings
 from app.domain.counts import counted, plural
 from app.domain.errors import InvalidInputError, Problem
@@ -25,7 +25,7 @@ from app.formats.catalog.documents import RetrieverDocument
 from app.formats.fields import did_you_mean
 from app.formats.plain_text import Table, plain, shorten
 from app.formats.shown_json import shown_json
-from app.main import real_probe
+from app.main import build_probe
 from app.services.probing import trying
 
 NOT_MEASURED = 3
@@ -76,14 +76,14 @@ def try_(  # noqa: PLR0913 - options of a command
         wish = {"query": query, "k": k, "suggest": suggest, **({} if body is None else {"answer": body})}
         if url is not None:
             wish["retriever"] = {"url": url}
-        trial: Mapping[str, Any] = server_at(server).try_retriever(_named(paths, retriever), wish)
+        trial: Mapping[str, Any] = connect_server(server).try_retriever(_named(paths, retriever), wish)
     else:
         document = _chosen(paths, retriever)
         document = document if url is None else document.at(url)
         if body is not None:
             trial = trying.try_answer(read_pasted, document, body, query, k=k, suggests=suggest)
         else:
-            probe = real_probe(load_settings(os.environ))
+            probe = build_probe(load_settings(os.environ))
             trial = trying.try_retriever(probe, document, query, k=k, run_id=f"try-{uuid4().hex}", suggests=suggest)
     if form is Format.JSON:
         typer.echo(_json_text(trial))

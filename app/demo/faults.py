@@ -98,7 +98,7 @@ class Fault:
         return self.size or 0.0
 
 
-def choose(kind: str, size: float | None, topic: str | None, chunks: Sequence[Chunk]) -> Fault:
+def make_fault(kind: str, size: float | None, topic: str | None, chunks: Sequence[Chunk]) -> Fault:
     """Return the fault asked for over these chunks, defaults filled in; raise BadFaultError naming the wrong field.
 
     A size given to a kind without one, and a topic given to a kind other than `topic`, mean nothing and are dropped.
@@ -122,7 +122,7 @@ def choose(kind: str, size: float | None, topic: str | None, chunks: Sequence[Ch
     return Fault(kind=chosen, size=value)
 
 
-def damaged(chunks: Sequence[Chunk], fault: Fault) -> tuple[Chunk, ...]:
+def damage_chunks(chunks: Sequence[Chunk], fault: Fault) -> tuple[Chunk, ...]:
     """Return what is left to index under a fault; kinds that only touch answers leave the chunks as they are."""
     match fault.kind:
         case FaultKind.LOSS:
@@ -138,7 +138,7 @@ def damaged(chunks: Sequence[Chunk], fault: Fault) -> tuple[Chunk, ...]:
     return tuple(chunks)
 
 
-def distorted(hits: Sequence[Hit], fault: Fault) -> list[Hit]:
+def distort_hits(hits: Sequence[Hit], fault: Fault) -> list[Hit]:
     """Return the hits as a fault lets them out: fewer, or with other scores in the same order."""
     match fault.kind:
         case FaultKind.TRUNCATE:

@@ -61,7 +61,7 @@ def create_demo(corpus: Sequence[Path] | None = None, *, chunk_characters: int |
         state = switch.state
         if faults.fails(state.fault, next(state.numbers)):
             return _problem(500, "internal-error", "The demo retriever was told to fail.")
-        hits = faults.distorted(state.retriever.search(search_request.query, search_request.top_k), state.fault)
+        hits = faults.distort_hits(state.retriever.search(search_request.query, search_request.top_k), state.fault)
         return JSONResponse(
             {"index": state.retriever.version, "scale": SCALE, "results": [_result(hit) for hit in hits]}
         )
@@ -69,7 +69,7 @@ def create_demo(corpus: Sequence[Path] | None = None, *, chunk_characters: int |
     @demo.post("/fault")
     def set_fault(body: Annotated[bytes, Depends(_body)]) -> JSONResponse:
         fault_request = FaultRequest.model_validate_json(body)
-        switch.turn(faults.choose(fault_request.kind, fault_request.size, fault_request.topic, switch.chunks))
+        switch.turn(faults.make_fault(fault_request.kind, fault_request.size, fault_request.topic, switch.chunks))
         return JSONResponse(switch.report())
 
     @demo.get("/fault")
@@ -147,7 +147,7 @@ class _Switch:
     def turn(self, fault: Fault) -> None:
         """Put a fault in force in place of the one before."""
         with self._turning:
-            left = faults.damaged(self.chunks, fault)
+            left = faults.damage_chunks(self.chunks, fault)
             self.state = _State(fault=fault, retriever=self._whole if left == self.chunks else Retriever(left))
 
     def report(self) -> dict[str, Any]:

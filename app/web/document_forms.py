@@ -17,7 +17,7 @@ from app.formats.widgets import Control, Widget, widgets_of
 from app.web.forms import Form, parse_list, parse_number, parse_pairs
 
 _TICKED: Final = "yes"
-MOST_ROWS: Final = 200
+MAX_ROWS: Final = 200
 _PLACE: Final = 4
 """Most digits of the place of a row."""
 
@@ -71,12 +71,12 @@ def form_fields(model: type[Document], *, kind: str = "", prefix: str = "") -> d
     return found
 
 
-def labels(fields: Mapping[str, FormField]) -> dict[str, str]:
+def field_labels(fields: Mapping[str, FormField]) -> dict[str, str]:
     """Labels of fields by path."""
     return {path: one.label for path, one in fields.items()}
 
 
-def texts_of(fields: Mapping[str, FormField], body: Mapping[str, Any]) -> Form:
+def document_texts(fields: Mapping[str, FormField], body: Mapping[str, Any]) -> Form:
     """Texts of a form that is filled from a stored document; secrets are left empty."""
     texts: dict[str, str] = {}
     lists: dict[str, tuple[str, ...]] = {}
@@ -91,7 +91,7 @@ def texts_of(fields: Mapping[str, FormField], body: Mapping[str, Any]) -> Form:
     return Form(texts=texts, lists=lists)
 
 
-def body_of(fields: Mapping[str, FormField], typed: Form, *, keeps_secrets: bool = False) -> dict[str, Any]:
+def document_body(fields: Mapping[str, FormField], typed: Form, *, keeps_secrets: bool = False) -> dict[str, Any]:
     """JSON of a document as it was typed, for the document to validate; an empty field is left to its default.
 
     `keeps_secrets`: null, which keeps the stored one, for a secret nobody typed. Raises InvalidInputError for a mapping
@@ -117,13 +117,13 @@ def rows_texts(one: FormField, entries: Sequence[Mapping[str, Any]]) -> dict[str
     """Texts of numbered rows, the first 200 of them."""
     return {
         f"{one.name}[{place}].{name}": _text(inner, entry[name])
-        for place, entry in enumerate(entries[:MOST_ROWS])
+        for place, entry in enumerate(entries[:MAX_ROWS])
         for name, inner in one.rows.items()
         if entry.get(name) is not None
     }
 
 
-def rows_of(one: FormField, typed: Form) -> list[dict[str, str]]:
+def read_rows(one: FormField, typed: Form) -> list[dict[str, str]]:
     """Rows that have a text, in their order. A choice is no text: its first value is sent by an empty row too."""
     wanted = {name for name, inner in one.rows.items() if inner.control is not Control.CHOICE}
     places = {
@@ -146,7 +146,7 @@ def _value(one: FormField, typed: Form) -> Any:
     if one.control is Control.TICKS:
         return list(typed.all(one.name))
     if one.control is Control.ROWS:
-        return [body_of(one.rows, Form(texts=row)) for row in rows_of(one, typed)]
+        return [document_body(one.rows, Form(texts=row)) for row in read_rows(one, typed)]
     if one.type.shape is tuple:
         return [item(entry) for entry in parse_list(typed.get(one.name))]
     if one.type.shape is dict:

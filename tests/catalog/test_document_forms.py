@@ -10,7 +10,7 @@ from app.formats.catalog.schema import canary_file_schema
 from app.formats.delivery.hook_documents import HOOK_SECRETS
 from app.formats.fields import Document
 from app.web.alerts import silence_fields
-from app.web.document_forms import body_of, form_fields, texts_of
+from app.web.document_forms import document_body, document_texts, form_fields
 
 FORMS: list[tuple[type[Document], str]] = [
     (SilenceDocument, ""),
@@ -82,7 +82,7 @@ def test_a_form_has_the_labels_and_hints_of_the_schema(model: type[Document], ki
 def test_a_stored_document_comes_back_from_its_form(model: type[Document], stored: dict[str, Any]) -> None:
     document = model.model_validate(stored)
     fields = form_fields(model, kind=str(stored.get("kind", "")))
-    assert model.model_validate(body_of(fields, texts_of(fields, document.data()))) == document
+    assert model.model_validate(document_body(fields, document_texts(fields, document.data()))) == document
 
 
 def test_every_field_of_the_form_of_a_silence_stands_at_the_document() -> None:
@@ -96,7 +96,7 @@ def test_a_form_of_a_hook_has_the_fields_of_its_kind_and_one_secret_that_is_neve
     refused = {rule["if"]["properties"]["kind"]["const"]: rule["then"]["properties"] for rule in _kinds_of_hooks()}
     assert not fields.keys() & refused[kind].keys()
     assert [path for path, one in fields.items() if one.control == "password"] == [HOOK_SECRETS[kind]]
-    assert texts_of(fields, {HOOK_SECRETS[kind]: "value"}).texts[HOOK_SECRETS[kind]] == ""
+    assert document_texts(fields, {HOOK_SECRETS[kind]: "value"}).texts[HOOK_SECRETS[kind]] == ""
 
 
 def _kinds_of_hooks() -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 
-from app.api.probing.trying import TRIES
+from app.api.probing.trying import PROBE_LIMITER
 from app.domain.model import Answer
 from app.store.engine import Store
 from tests.probing.test_pages_wizard import MAPPED
@@ -30,7 +30,7 @@ def test_saving_and_reading_answers_go_on_while_every_try_hangs(sqlite_store: St
         return answered(hits("late"))
 
     hanging = Site(world=pages.world, probe=FakeProbe(otherwise=hang))
-    most = int(TRIES.total_tokens)
+    most = int(PROBE_LIMITER.total_tokens)
     with served(hanging.app()) as url, ThreadPoolExecutor(most) as pool:
 
         def post(path: str, **form: str) -> int:

@@ -10,7 +10,7 @@ from app.demo.server import create_demo
 from app.domain.history.run_views import ResultView
 from app.domain.model import Trigger
 from app.formats.catalog.canary_files import read_canary_files
-from app.main import real_probe
+from app.main import build_probe
 from app.services.catalog import applying
 from app.services.catalog.references import FILE
 from app.services.detection import baselines
@@ -29,7 +29,7 @@ CHECK = "dataforge-docs"
 
 def test_a_loss_of_three_per_cent_of_the_demo_alerts_within_four_runs_and_names_who_fell(store: Store) -> None:
     world = World(store=store)
-    probe = real_probe(load_settings(os.environ))
+    probe = build_probe(load_settings(os.environ))
     planner = Planner(store, world.vault)
 
     def run() -> EndedRun:

@@ -14,7 +14,7 @@ from app.cli import app
 from app.config import Settings
 from app.domain.delivery.hooks import Hook, Message, Receipt
 from app.domain.model import Answer
-from app.domain.probing.retrievers import Ask, Asking
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.main import create_app, open_service
 from tests.support.api_service import HOOK_SECRET, Api, api
 from tests.support.fakes import ActingSend
@@ -117,7 +117,7 @@ class Exploding:
     library: Library = field(default_factory=Library)
     exploded: int = 0
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Ask the library."""
         if asking.run_id.endswith("-diagnosis"):
             self.exploded += 1

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from app import metrics
 from app.domain.model import Answer
-from app.domain.probing.retrievers import Ask, Asking
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.services.diagnosis.diagnosis_queue import Diagnoses
 from app.services.history import run_views
 from app.services.runs.runs import EndedRun
@@ -33,7 +33,7 @@ class Slow:
     hanging: list[str] = field(default_factory=list)
     go: threading.Event = field(default_factory=threading.Event)
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Ask the library."""
         if asking.run_id.endswith("-diagnosis"):
             self.hanging.append(asking.run_id)
@@ -148,7 +148,7 @@ def test_the_time_spent_waiting_is_not_there_for_asking(sqlite_store: Store) -> 
     setting, ended = _degraded(sqlite_store)
     asked: list[str] = []
 
-    def slow(asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def slow(asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         for batch in setting.library(asking, asks):
             setting.world.clock.advance(4)
             asked.append(asking.run_id)
@@ -167,7 +167,7 @@ def test_behind_a_retriever_known_to_be_slow_no_news_waits(sqlite_store: Store) 
     behind: list[EndedRun] = []
     told: list[bool] = []
 
-    def slow(asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def slow(asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         for one in behind:
             queue.add(one)  # while another is at work
             told.append(setting.world.deliver() is not None)
@@ -198,7 +198,7 @@ def test_a_retriever_has_one_diagnosis_at_a_time(sqlite_store: Store, retriever:
         **{name: getattr(ended, name) for name in EndedRun.__dataclass_fields__} | {"retriever": retriever}
     )
 
-    def meanwhile(asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def meanwhile(asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         if not beside:
             beside.append(True)
             beside[0] = queue.work_once()
@@ -217,7 +217,7 @@ def test_a_bug_lets_the_news_go_and_the_next_one_have_its_turn(
 ) -> None:
     setting, ended = _degraded(sqlite_store)
 
-    def broken(_asking: Asking, _asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def broken(_asking: ProbeContext, _asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         raise RuntimeError("a bug of our own")
 
     queue = _queue(setting, broken)

@@ -15,7 +15,7 @@ from app.cli import app
 from app.domain.diagnosis.views import QualityReport
 from app.domain.errors import NotFoundError
 from app.domain.model import Outcome
-from app.domain.probing.embeddings import Embedded
+from app.domain.probing.embeddings import EmbeddingResult
 from app.domain.probing.retrievers import Embedder
 from app.formats.diagnosis.quality_reports import TITLES, quality_markdown
 from app.services.diagnosis import quality_report
@@ -188,10 +188,10 @@ def test_slow_drift_compares_days_and_says_when_the_suite_changed(store: Store) 
     assert "the suite has changed" in _sections(_report(world))["slow_drift"]["reason"]
 
 
-def _embed(embedder: Embedder, texts: Sequence[str], *, anew: bool = False) -> Embedded:
+def _embed(embedder: Embedder, texts: Sequence[str], *, anew: bool = False) -> EmbeddingResult:
     assert anew
     assert embedder.model == "m"
-    return Embedded(vectors={text: np.array(vector(text), dtype=np.float32) for text in texts})
+    return EmbeddingResult(vectors={text: np.array(vector(text), dtype=np.float32) for text in texts})
 
 
 def test_the_embedder_is_judged_by_what_the_newest_run_found(store: Store) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.delivery.hooks import Receipt
 from app.domain.model import Answer, Outcome
-from app.domain.probing.retrievers import Ask, Asking
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.services.runs import runs
 from app.services.runs.plans import SHARD, Planner
 from tests.support.api_service import CANARIES, HOOK_SECRET, Api, Obedient, api
@@ -239,7 +239,7 @@ def test_a_run_under_way_tells_its_progress(either: Api) -> None:
     seen: list[dict[str, Any]] = []
     times = iter(_moments())
 
-    def probe(asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def probe(asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         for batch in Obedient()(asking, asks):
             seen.append(either.get("/v1/runs/1"))
             yield batch

@@ -15,16 +15,16 @@ from app.adapters.probing.credentials import Keyring
 from app.adapters.probing.masking import MASK
 from app.adapters.probing.probe import RetrieverProbe
 from app.adapters.transport import exchange, send_one
-from app.adapters.wire import Failure, Identity, Request, Response, header_line
+from app.adapters.wire import Failure, Request, RequestAuth, Response, header_line
 from app.domain.addresses import retriever_policy
 from app.domain.errors import InvalidInputError
 from app.domain.probing.retrievers import (
     ApiKey,
-    Ask,
-    Asking,
     Auth,
     Basic,
     Bearer,
+    ProbeContext,
+    ProbeQuery,
     ResponseMapping,
     Retriever,
     Scorer,
@@ -43,7 +43,7 @@ STRANGER = Authority("Another").issue("coalmine")
 PLAIN = SigV4(region="eu-west-1", service="bedrock", access_key="AKIDEXAMPLE", secret_key="wJalrXUtnFEMI/K7MDENG")
 
 
-def identity(auth: Auth | None, tls: Tls | None = None, headers: dict[str, str] | None = None) -> Identity:
+def identity(auth: Auth | None, tls: Tls | None = None, headers: dict[str, str] | None = None) -> RequestAuth:
     """Make an identity that needs no network."""
     return Keyring(ANYWHERE, "coalmine/1.0").identity(auth, tls, headers or {})
 
@@ -158,8 +158,8 @@ def test_no_credential_is_left_in_what_is_shown_of_an_exchange(auth: Auth) -> No
             response=ResponseMapping(hits="results", id="id"),
             scorer=Scorer(kind=ScorerKind.JUDGED),
         )
-        asking = Asking(retriever=retriever, k=5, run_id="run-7", shows=True)
-        batches = RetrieverProbe(ANYWHERE, "coalmine/1.0")(asking, [Ask(position=0, query="why?")])
+        asking = ProbeContext(retriever=retriever, k=5, run_id="run-7", shows=True)
+        batches = RetrieverProbe(ANYWHERE, "coalmine/1.0")(asking, [ProbeQuery(position=0, query="why?")])
         [(_, answer)] = [one for batch in batches for one in batch]
         assert "hunter2" in unquote(f"{server.seen[0].target} {server.seen[0].headers}")
     assert answer.exchange is not None

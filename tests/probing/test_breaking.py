@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.model import Answer, Outcome, RunStatus, Step, Verdict
-from app.domain.probing.circuit_breaker import Breaker
-from app.domain.probing.retrievers import Ask
+from app.domain.probing.circuit_breaker import CircuitBreaker
+from app.domain.probing.retrievers import ProbeQuery
 from app.services.runs.gate import choose_targets, measure
 from app.services.runs.runs import EndedRun
 from app.store.engine import Store
@@ -39,7 +39,7 @@ def _answer(outcome: Outcome) -> Answer:
 def test_the_breaker_opens_at_so_many_failures_in_a_row_however_they_come_in(
     limit: int, batches: Sequence[Sequence[Outcome]]
 ) -> None:
-    breaker = Breaker(limit=limit)
+    breaker = CircuitBreaker(limit=limit)
     for batch in batches:
         breaker = breaker.after(map(_answer, batch))
     flat = [outcome for batch in batches for outcome in batch]
@@ -52,22 +52,22 @@ def test_the_breaker_opens_at_so_many_failures_in_a_row_however_they_come_in(
 
 
 def test_a_breaker_without_a_limit_never_opens() -> None:
-    assert not Breaker(limit=None).after([failed(Outcome.TIMEOUT)] * 1000).is_open
+    assert not CircuitBreaker(limit=None).after([failed(Outcome.TIMEOUT)] * 1000).is_open
 
 
 def test_a_retriever_that_asks_to_be_left_alone_for_long_opens_the_breaker_at_once() -> None:
     patience = replace(failed(Outcome.REFUSED, http_status=429), leave_alone_seconds=3600.0)
-    breaker = Breaker(limit=10).after([answered(hits("a")), patience])
+    breaker = CircuitBreaker(limit=10).after([answered(hits("a")), patience])
     assert breaker.is_open
     assert breaker.reason == "the run was ended early: the retriever asked to be left alone for 3,600 s"
-    assert not Breaker(limit=None).after([patience]).is_open
+    assert not CircuitBreaker(limit=None).after([patience]).is_open
 
 
 def test_the_reason_tells_how_probes_failed_and_at_whom() -> None:
     at_embedder = Answer(outcome=Outcome.TIMEOUT, latency_seconds=1.0, step=Step.EMBEDDER)
-    breaker = Breaker(limit=3).after([failed(Outcome.REFUSED, http_status=500), at_embedder, at_embedder])
+    breaker = CircuitBreaker(limit=3).after([failed(Outcome.REFUSED, http_status=500), at_embedder, at_embedder])
     assert breaker.reason.endswith("3 probes in a row failed (2 timeout at the embedder, 1 HTTP 500)")
-    impatient = Breaker(limit=1).after([at_embedder])
+    impatient = CircuitBreaker(limit=1).after([at_embedder])
     assert impatient.reason.endswith("ended early: 1 probe in a row failed (1 timeout at the embedder)")
 
 
@@ -97,7 +97,7 @@ def _dies_after(world: World, answers: int) -> None:
     """Let the retriever answer so often, then time out seven times, then be gone."""
     given = 0
 
-    def answer(ask: Ask) -> Answer:
+    def answer(ask: ProbeQuery) -> Answer:
         nonlocal given
         given += 1
         if given <= answers:

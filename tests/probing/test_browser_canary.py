@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from app.domain.model import Answer
-from app.domain.probing.retrievers import Ask, Asking
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.store.engine import Store
 from tests.support.browser import DESKTOP, PHONE, inaccessible, opened, served, wider_than_the_screen
 from tests.support.library import API, FILE, Diagnosed, Library, shelf
@@ -27,7 +27,7 @@ class Slow:
     library: Library
     turns: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Wait for a turn before each answer."""
         for ask in asks:
             assert self.turns.acquire(timeout=30)

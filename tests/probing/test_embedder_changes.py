@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 from app.domain.model import EmbedderChange
 from app.domain.probing.embeddings import (
     DEFAULT_CANARIES,
-    Finding,
-    Reference,
+    EmbedderFinding,
+    ReferenceVectors,
     Vector,
-    canaries_of,
+    compare_embedder,
     cosine,
-    judge_embedder,
-    texts_of,
+    distinct_texts,
+    embedding_canaries,
     watched_embedder,
 )
 from app.domain.probing.retrievers import EmbeddingCanary, ResponseMapping, Retriever, Scorer, ScorerKind
 from tests.support.embedders import constant, embedder_at, rounded, vector
 
-TEXTS = texts_of(DEFAULT_CANARIES)
+TEXTS = distinct_texts(DEFAULT_CANARIES)
 WHERE = "embed.example"
 
 
@@ -32,12 +32,12 @@ def answers(model: str = "one", dimensions: int = 256) -> dict[str, Vector]:
     return {text: np.array(vector(text, model=model, dimensions=dimensions), dtype=np.float32) for text in TEXTS}
 
 
-REFERENCE = Reference(pairs=DEFAULT_CANARIES, vectors=answers())
+REFERENCE = ReferenceVectors(pairs=DEFAULT_CANARIES, vectors=answers())
 
 
-def judged(now: Mapping[str, Vector], reference: Reference = REFERENCE) -> Finding:
+def judged(now: Mapping[str, Vector], reference: ReferenceVectors = REFERENCE) -> EmbedderFinding:
     """Compare with the reference."""
-    return judge_embedder(reference, now, where=WHERE)
+    return compare_embedder(reference, now, where=WHERE)
 
 
 def spoiled(spoil: object) -> dict[str, Vector]:
@@ -130,7 +130,7 @@ def test_an_embedder_that_answers_noise_is_never_taken_for_the_one_it_was(seed: 
 
 def test_pairs_that_never_were_told_apart_cannot_collapse() -> None:
     """A model for another language, say: it is held to how it answered, not to what it should have."""
-    flat = Reference(pairs=DEFAULT_CANARIES, vectors=spoiled(constant))
+    flat = ReferenceVectors(pairs=DEFAULT_CANARIES, vectors=spoiled(constant))
     assert judged(spoiled(constant), flat).kind is EmbedderChange.SAME
     assert judged(answers("two"), flat).kind is EmbedderChange.SWAPPED
 
@@ -143,8 +143,8 @@ def test_similar_pairs_alone_are_enough_to_notice_a_swap() -> None:
 
 def test_an_embedder_is_watched_by_its_own_pairs_or_by_general_ones() -> None:
     own = (EmbeddingCanary(key="own", texts=("a", "b"), similar=True),)
-    assert canaries_of(embedder_at("http://e/")) == DEFAULT_CANARIES
-    assert canaries_of(embedder_at("http://e/", canaries=own)) == own
+    assert embedding_canaries(embedder_at("http://e/")) == DEFAULT_CANARIES
+    assert embedding_canaries(embedder_at("http://e/", canaries=own)) == own
 
 
 def test_the_embedder_of_the_queries_is_watched_before_that_of_the_scorer() -> None:

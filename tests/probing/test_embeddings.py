@@ -13,7 +13,7 @@ from app.adapters.probing.embeddings import Embeddings
 from app.domain.addresses import AddressPolicy, hook_policy, retriever_policy
 from app.domain.errors import InvalidInputError
 from app.domain.model import Outcome
-from app.domain.probing.embeddings import Embedded, cosine
+from app.domain.probing.embeddings import EmbeddingResult, cosine
 from app.domain.probing.retrievers import ApiKey, Bearer, Embedder, Endpoint
 from tests.support.embedders import FakeModel, embedder_at, embedding_server, embeddings_reply, vector
 from tests.support.http_servers import HANG, SILENCE, Reply, closed_port, reply
@@ -27,7 +27,7 @@ def embeddings(*, policy: AddressPolicy | None = None, **options: Any) -> Embedd
     return Embeddings(allowed, Keyring(allowed, AGENT), AGENT, **options)
 
 
-def embed(model: FakeModel, *texts: str, **changes: Any) -> Embedded:
+def embed(model: FakeModel, *texts: str, **changes: Any) -> EmbeddingResult:
     """Ask a model for the first time."""
     with embedding_server(model) as (_, embedder):
         return embeddings()(replace(embedder, **changes), texts)
@@ -382,5 +382,5 @@ def test_halves_of_characters_are_no_reason_to_fall_over() -> None:
 
 def test_nothing_to_embed_asks_nobody() -> None:
     model = FakeModel()
-    assert embed(model) == Embedded(vectors={})
+    assert embed(model) == EmbeddingResult(vectors={})
     assert model.asked == []

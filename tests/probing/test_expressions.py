@@ -10,7 +10,7 @@ import pytest
 from app.adapters.probing.jmespath_paths import Path as CompiledPath
 from app.adapters.probing.response_mapping import compile_mapping
 from app.domain.errors import InvalidInputError
-from app.domain.probing.expressions import LEVELS, problem_of
+from app.domain.probing.expressions import MAX_LEVELS, find_problem
 from app.domain.probing.retrievers import ResponseMapping
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.validation_messages import parse_document
@@ -88,18 +88,18 @@ def test_a_service_refuses_such_an_expression_in_a_definition_and_in_a_trial(tmp
 
 @pytest.mark.parametrize("expression", SMALL)
 def test_an_expression_of_the_field_is_not_too_deep(expression: str) -> None:
-    assert problem_of(expression, jmespath.compile(expression).parsed) is None
+    assert find_problem(expression, jmespath.compile(expression).parsed) is None
 
 
 @pytest.mark.parametrize(
     "expression",
     [
-        "a" + ".a" * (LEVELS - 2),
-        "a" + "[]" * (LEVELS // 2 - 1),
-        "!" * (LEVELS - 1) + "a",
-        "(" * LEVELS + "a" + ")" * LEVELS,
-        "a" + "||a" * (LEVELS - 1),
-        "`" + "[" * (LEVELS - 1) + "]" * (LEVELS - 1) + "`",
+        "a" + ".a" * (MAX_LEVELS - 2),
+        "a" + "[]" * (MAX_LEVELS // 2 - 1),
+        "!" * (MAX_LEVELS - 1) + "a",
+        "(" * MAX_LEVELS + "a" + ")" * MAX_LEVELS,
+        "a" + "||a" * (MAX_LEVELS - 1),
+        "`" + "[" * (MAX_LEVELS - 1) + "]" * (MAX_LEVELS - 1) + "`",
     ],
 )
 def test_what_is_just_allowed_is_compiled_and_read_far_down_the_stack(expression: str) -> None:

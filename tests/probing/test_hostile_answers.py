@@ -10,7 +10,7 @@ import pytest
 
 from app.adapters.probing.pasted_answers import read_pasted
 from app.domain.probing.field_guesses import Field, guess_fields
-from app.domain.probing.mapping_suggestions import suggest
+from app.domain.probing.mapping_suggestions import suggest_mappings
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.truncated_json import parse_cut
 from app.formats.validation_messages import parse_document
@@ -72,7 +72,7 @@ HOSTILE: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("answer", [pytest.param(make, id=name) for name, make in HOSTILE.items()])
 def test_the_effort_of_suggesting_is_bounded(answer: Callable[[], Any]) -> None:
     hostile = answer()
-    assert calls_of(lambda: suggest(hostile, query=PROSE)) < 30 * LENGTH
+    assert calls_of(lambda: suggest_mappings(hostile, query=PROSE)) < 30 * LENGTH
 
 
 def test_a_name_of_very_many_words_is_judged_by_its_end() -> None:
@@ -102,16 +102,16 @@ def test_a_name_that_ends_in_words_we_know_is_still_known() -> None:
     ],
 )
 def test_what_has_no_name_of_reasonable_length_is_left_out(answer: Any) -> None:
-    assert "text_text" not in str(suggest(answer))
-    assert "results_results" not in str(suggest(answer))
+    assert "text_text" not in str(suggest_mappings(answer))
+    assert "results_results" not in str(suggest_mappings(answer))
 
 
 def test_only_paths_that_a_document_takes_are_suggested() -> None:
     long = "n" * 190
-    assert suggest(below([{"text": PROSE}], key=long, levels=6)) == []
-    assert suggest([below({"text": PROSE}, key=long, levels=6)]) == []
-    assert suggest(below({"texts": [PROSE] * 2, "ids": ["a", "b"]}, key=long, levels=6)) == []
-    (found,) = suggest(below([{"text": PROSE, "\x7fsource": "a.md"}], key=long, levels=5))
+    assert suggest_mappings(below([{"text": PROSE}], key=long, levels=6)) == []
+    assert suggest_mappings([below({"text": PROSE}, key=long, levels=6)]) == []
+    assert suggest_mappings(below({"texts": [PROSE] * 2, "ids": ["a", "b"]}, key=long, levels=6)) == []
+    (found,) = suggest_mappings(below([{"text": PROSE, "\x7fsource": "a.md"}], key=long, levels=5))
     assert found.mapping.document == '"\\u007fsource"'
     parse_document(RetrieverDocument, {**retriever(), "response": {"hits": found.mapping.hits, "text": "text"}})
 
@@ -149,6 +149,6 @@ def test_of_a_pasted_answer_no_more_is_suggested_from_than_of_one_that_came() ->
     document = parse_document(RetrieverDocument, retriever())
     filler = "1," * (trying.SUGGESTED_FROM // 2)
     body = f'{{"filler": [{filler}1], "data": [{{"id": "a", "text": "{PROSE}"}}, {{"id": "b", "text": "{PROSE}"}}]}}'
-    assert suggest(json.loads(body)) != []
+    assert suggest_mappings(json.loads(body)) != []
     trial = trying.try_answer(read_pasted, document, body, "logs", k=5)
     assert (trial["suggestions"], present(trial["response"])["bytes"]) == ([], len(body))

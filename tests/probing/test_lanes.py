@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.adapters.probing.async_lanes import AskOne, in_lanes
+from app.adapters.probing.async_lanes import QueryOnce, query_in_lanes
 from app.domain.model import Answer, Outcome
-from app.domain.probing.retrievers import Ask, Dialect, ResponseMapping, Retriever, Scorer, ScorerKind
+from app.domain.probing.retrievers import Dialect, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
 from tests.support import event_loops
 
 
@@ -52,8 +52,8 @@ def asked(count: int, seconds: list[float], **changes: Any) -> tuple[list[float]
     handed: list[int] = []
 
     @asynccontextmanager
-    async def lane() -> AsyncIterator[AskOne]:
-        async def ask_one(ask: Ask) -> Answer:
+    async def lane() -> AsyncIterator[QueryOnce]:
+        async def ask_one(ask: ProbeQuery) -> Answer:
             starts.append(asyncio.get_running_loop().time())
             busy[0] += 1
             busy[1] = max(busy)
@@ -63,8 +63,8 @@ def asked(count: int, seconds: list[float], **changes: Any) -> tuple[list[float]
 
         yield ask_one
 
-    asks = [Ask(position=position, query="why?") for position in range(count)]
-    event_loops.run(in_lanes(described, asks, lane, lambda position, _: handed.append(position)), Loop)
+    asks = [ProbeQuery(position=position, query="why?") for position in range(count)]
+    event_loops.run(query_in_lanes(described, asks, lane, lambda position, _: handed.append(position)), Loop)
     assert sorted(handed) == list(range(count))
     return starts, busy[1]
 

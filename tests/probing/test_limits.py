@@ -11,11 +11,19 @@ from typing import Any
 import pytest
 
 from app.adapters.limits import Limits, Share
-from app.adapters.probing.async_lanes import in_lanes
+from app.adapters.probing.async_lanes import query_in_lanes
 from app.adapters.probing.probe import RetrieverProbe
 from app.domain.addresses import retriever_policy
 from app.domain.model import Answer, Outcome
-from app.domain.probing.retrievers import Ask, Asking, Dialect, ResponseMapping, Retriever, Scorer, ScorerKind
+from app.domain.probing.retrievers import (
+    Dialect,
+    ProbeContext,
+    ProbeQuery,
+    ResponseMapping,
+    Retriever,
+    Scorer,
+    ScorerKind,
+)
 from tests.support import event_loops
 from tests.support.http_servers import HANG, Peer, Reply, Seen, peer, reply
 from tests.support.living import until
@@ -58,8 +66,8 @@ def _retriever(server: Peer, **changes: Any) -> Retriever:
 
 
 def _ask(probe: RetrieverProbe, retriever: Retriever, count: int, run_id: str = "1") -> list[Answer]:
-    asks = [Ask(position=position, query=f"{run_id}-{position}") for position in range(count)]
-    batches: Iterator[Any] = probe(Asking(retriever=retriever, k=5, run_id=run_id), asks)
+    asks = [ProbeQuery(position=position, query=f"{run_id}-{position}") for position in range(count)]
+    batches: Iterator[Any] = probe(ProbeContext(retriever=retriever, k=5, run_id=run_id), asks)
     return [answer for batch in batches for _, answer in batch]
 
 
@@ -100,7 +108,9 @@ def test_other_retrievers_are_asked_meanwhile() -> None:
     with peer(HANG) as hung, peer(reply(HITS)) as sound:
         probe = _probe()
         waiting = _retriever(hung, slug="hung", concurrency=1, timeout_seconds=60.0)
-        with closing(probe(Asking(retriever=waiting, k=5, run_id="1"), [Ask(position=0, query="x")])) as batches:  # type: ignore[type-var] # a generator
+        with closing(
+            probe(ProbeContext(retriever=waiting, k=5, run_id="1"), [ProbeQuery(position=0, query="x")])
+        ) as batches:  # type: ignore[type-var] # a generator
             assert list(next(batches)) == []
             assert len(_ask(probe, _retriever(sound, slug="sound", concurrency=1), 3)) == 3
 
@@ -108,8 +118,8 @@ def test_other_retrievers_are_asked_meanwhile() -> None:
 def test_closing_a_run_in_the_middle_gives_its_turns_back() -> None:
     with peer(lambda seen: HANG if b"hang" in seen.body else reply(HITS)) as server:
         probe, retriever = _probe(), _retriever(server, concurrency=2, timeout_seconds=60.0)
-        asks = [Ask(position=position, query="hang") for position in range(6)]
-        with closing(probe(Asking(retriever=retriever, k=5, run_id="1"), asks)) as batches:  # type: ignore[type-var] # a generator
+        asks = [ProbeQuery(position=position, query="hang") for position in range(6)]
+        with closing(probe(ProbeContext(retriever=retriever, k=5, run_id="1"), asks)) as batches:  # type: ignore[type-var] # a generator
             assert list(next(batches)) == []
             assert len(server.seen) == 2
         assert len(_ask(probe, retriever, 4)) == 4
@@ -206,15 +216,15 @@ def test_the_pace_goes_on_where_the_last_run_left_it() -> None:
 # --- in lanes ------------------------------------------------------------------------------------------------
 
 
-def _lanes(limits: Limits, retriever: Retriever, ask_one: Callable[[Ask], Any], count: int) -> int:
+def _lanes(limits: Limits, retriever: Retriever, ask_one: Callable[[ProbeQuery], Any], count: int) -> int:
     answered: list[int] = []
 
     @asynccontextmanager
     async def lane() -> Any:
         yield ask_one
 
-    asks = [Ask(position=position, query="x") for position in range(count)]
-    event_loops.run(in_lanes(retriever, asks, lane, lambda position, _: answered.append(position), limits))
+    asks = [ProbeQuery(position=position, query="x") for position in range(count)]
+    event_loops.run(query_in_lanes(retriever, asks, lane, lambda position, _: answered.append(position), limits))
     return len(answered)
 
 
@@ -231,7 +241,7 @@ def test_lanes_of_several_runs_keep_the_limits_together() -> None:
         requests_per_second=40.0,
     )
 
-    async def ask_one(_ask: Ask) -> Answer:
+    async def ask_one(_ask: ProbeQuery) -> Answer:
         with lock:
             starts.append(time.monotonic())
             now[0] += 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.adapters.probing.hit_columns import typed_reader
+from app.adapters.probing.hit_columns import compile_typed_reader
 from app.adapters.probing.jmespath_paths import MalformedError, Paths
 from app.adapters.probing.response_mapping import ID_LENGTH, TEXT_LENGTH, Reader, Reading, compile_mapping
 from app.domain.model import Ranking
@@ -300,7 +300,7 @@ def test_bad_mapping_is_refused_naming_the_field(mapping: ResponseMapping, sente
     ],
 )
 def test_plain_mappings_take_the_fast_way(mapping: ResponseMapping) -> None:
-    assert typed_reader(Paths.of(mapping), 10) is not None
+    assert compile_typed_reader(Paths.of(mapping), 10) is not None
 
 
 MAPPINGS = [

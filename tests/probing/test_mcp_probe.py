@@ -19,7 +19,16 @@ from app.adapters.probing.request_templates import traceparent
 from app.domain.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
 from app.domain.errors import InvalidInputError
 from app.domain.model import Answer, Outcome
-from app.domain.probing.retrievers import Ask, Asking, Bearer, Dialect, ResponseMapping, Retriever, Scorer, ScorerKind
+from app.domain.probing.retrievers import (
+    Bearer,
+    Dialect,
+    ProbeContext,
+    ProbeQuery,
+    ResponseMapping,
+    Retriever,
+    Scorer,
+    ScorerKind,
+)
 from tests.support.certificates import Authority, serving
 from tests.support.http_servers import HANG, SILENCE, Reply, Seen, closed_port, peer, reply
 from tests.support.mcp_peers import Refusal, Tool, events, refused, result
@@ -52,8 +61,8 @@ def retriever(url: str, **changes: Any) -> Retriever:
 def answers(described: Retriever, queries: Sequence[str], probe: McpProbe = PROBE, **more: Any) -> dict[int, Answer]:
     """Ask everything; each position must come once."""
     found: dict[int, Answer] = {}
-    asks = [Ask(position=position, query=query) for position, query in enumerate(queries)]
-    for batch in probe(Asking(retriever=described, k=3, run_id="run-7"), asks, **more):
+    asks = [ProbeQuery(position=position, query=query) for position, query in enumerate(queries)]
+    for batch in probe(ProbeContext(retriever=described, k=3, run_id="run-7"), asks, **more):
         for position, answer in batch:
             assert position not in found
             found[position] = answer
@@ -342,8 +351,8 @@ def test_closing_stops_asking() -> None:
     tool = Tool(call=lambda asked: result({"result": []}) if asked["query"] == "first" else HANG)
     with peer(tool) as server:
         described = retriever(server.url, concurrency=2, timeout_seconds=60.0)
-        asks = [Ask(position=n, query="first" if n == 0 else "later") for n in range(50)]
-        batches = PROBE(Asking(retriever=described, k=3, run_id="run-7"), asks)
+        asks = [ProbeQuery(position=n, query="first" if n == 0 else "later") for n in range(50)]
+        batches = PROBE(ProbeContext(retriever=described, k=3, run_id="run-7"), asks)
         with closing(cast("Generator[Any, None, None]", batches)):
             assert [position for position, _ in next(batch for batch in batches if batch)] == [0]
         left = {thread.name for thread in threading.enumerate()}
@@ -355,8 +364,8 @@ def test_exchange_is_shown_without_secrets() -> None:
     tool = Tool(call=lambda _: result(None, "hunter2 is not a tool", failed=True))
     with peer(tool) as server:
         described = retriever(server.url, auth=Bearer(token="hunter2"))
-        asking = Asking(retriever=described, k=3, run_id="run-7", shows=True)
-        ((_, answer),) = [pair for batch in PROBE(asking, [Ask(position=0, query="hunter2?")]) for pair in batch]
+        asking = ProbeContext(retriever=described, k=3, run_id="run-7", shows=True)
+        ((_, answer),) = [pair for batch in PROBE(asking, [ProbeQuery(position=0, query="hunter2?")]) for pair in batch]
     assert answer.exchange is not None
     assert answer.exchange.method == "tools/call search"
     assert answer.exchange.request_body == f'{{"query":"{MASK}?","top_k":3}}'
@@ -376,7 +385,7 @@ def test_exchange_is_shown_without_secrets() -> None:
 )
 def test_tool_that_cannot_be_called_is_refused_before_asking(changes: dict[str, Any], path: str, message: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        PROBE(Asking(retriever=replace(retriever("http://127.0.0.1:1"), **changes), k=3, run_id="run-7"), [])
+        PROBE(ProbeContext(retriever=replace(retriever("http://127.0.0.1:1"), **changes), k=3, run_id="run-7"), [])
     (problem,) = caught.value.problems
     assert problem.path == path
     assert message in problem.message

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from app.domain.probing.answer_outline import MOST_NODES, Node, outline, parts_of, places_of, pointed
+from app.domain.probing.answer_outline import (
+    MAX_NODES,
+    Node,
+    build_outline,
+    fields_by_node,
+    mapping_changes,
+    parse_place,
+)
 from app.formats.truncated_json import parse_cut
 
 ROWS: dict[str, Any] = {
@@ -40,23 +47,26 @@ def nodes(node: Node) -> list[Node]:
 def test_pointing_at_a_value_says_the_path_that_reads_it(
     field: str, parts: tuple[str | int, ...], mapping: dict[str, str], changes: dict[str, str]
 ) -> None:
-    assert pointed(field, parts, ROWS, mapping) == changes
+    assert mapping_changes(field, parts, ROWS, mapping) == changes
 
 
 def test_lists_side_by_side_are_read_as_columns() -> None:
-    assert pointed("id", ("ids", 0, 1), COLUMNS, {}) == {"id": "ids[0]"}
-    path = pointed("document", ("metadatas", 0, 0, "source"), COLUMNS, {"id": "ids[0]"})
+    assert mapping_changes("id", ("ids", 0, 1), COLUMNS, {}) == {"id": "ids[0]"}
+    path = mapping_changes("document", ("metadatas", 0, 0, "source"), COLUMNS, {"id": "ids[0]"})
     assert path == {"document": "metadatas[0][*].source"}
 
 
 def test_hits_in_several_lists_are_read_from_all_of_them() -> None:
-    assert pointed("id", ("shards", 1, "hits", 0, "id"), GROUPS, {}) == {"hits": "shards[].hits[]", "id": "id"}
+    assert mapping_changes("id", ("shards", 1, "hits", 0, "id"), GROUPS, {}) == {"hits": "shards[].hits[]", "id": "id"}
 
 
 def test_odd_names_are_quoted_and_half_characters_escaped() -> None:
     answer = {"@hits": [{"my id": 1, "\ud800": 2, 'a"b': 3}]}
-    assert pointed("hits", ("@hits",), answer, {}) == {"hits": '"@hits"'}
-    named = {name: pointed("id", ("@hits", 0, name), answer, {"hits": '"@hits"'})["id"] for name in answer["@hits"][0]}
+    assert mapping_changes("hits", ("@hits",), answer, {}) == {"hits": '"@hits"'}
+    named = {
+        name: mapping_changes("id", ("@hits", 0, name), answer, {"hits": '"@hits"'})["id"]
+        for name in answer["@hits"][0]
+    }
     assert named == {"my id": '"my id"', "\ud800": '"\\ud800"', 'a"b': '"a\\"b"'}
 
 
@@ -72,17 +82,17 @@ def test_odd_names_are_quoted_and_half_characters_escaped() -> None:
 )
 def test_what_cannot_be_the_field_is_refused_in_words(field: str, parts: tuple[str | int, ...], said: str) -> None:
     with pytest.raises(ValueError, match=f"^{said}$"):
-        pointed(field, parts, ROWS, {"hits": "results"})
+        mapping_changes(field, parts, ROWS, {"hits": "results"})
 
 
 @pytest.mark.parametrize("place", ["", "null", "{}", "[null]", "[true]", "[1.5]", "[" * 9_999, json.dumps(["a"] * 13)])
 def test_a_place_that_is_none_is_refused(place: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        parts_of(place)
+        parse_place(place)
 
 
 def test_the_values_a_mapping_reads_are_marked() -> None:
-    marks = places_of(ROWS, {"hits": "results", "id": "id", "text": "parts[0].text", "index_version": "index"})
+    marks = fields_by_node(ROWS, {"hits": "results", "id": "id", "text": "parts[0].text", "index_version": "index"})
     assert marks['["results"]'] == ("hits",)
     assert marks['["results", 1, "id"]'] == ("id",)
     assert marks['["results", 0, "parts", 0, "text"]'] == ("text",)
@@ -90,7 +100,9 @@ def test_the_values_a_mapping_reads_are_marked() -> None:
 
 
 def test_what_is_hidden_is_counted() -> None:
-    tree = outline({"results": [{"id": place} for place in range(10)], **{f"field-{place}": 0 for place in range(99)}})
+    tree = build_outline(
+        {"results": [{"id": place} for place in range(10)], **{f"field-{place}": 0 for place in range(99)}}
+    )
     assert tree.told == "100 fields"
     assert len(tree.inside) + tree.hidden == 100
     results = next(one for one in tree.inside if one.name == "results")
@@ -100,20 +112,24 @@ def test_what_is_hidden_is_counted() -> None:
 def test_every_field_gets_its_share_of_the_tree() -> None:
     """A first field that alone could fill the tree does not hide those beside it."""
     wide = {f"a{place}": {f"b{inner}": [1, 2, 3] for inner in range(60)} for place in range(50)}
-    tree = outline({"noise": wide, "results": [{"id": "a"}]})
-    assert MOST_NODES // 2 < len(nodes(tree)) <= MOST_NODES
+    tree = build_outline({"noise": wide, "results": [{"id": "a"}]})
+    assert MAX_NODES // 2 < len(nodes(tree)) <= MAX_NODES
     assert [one.name for one in nodes(tree) if one.name in {"results", "id"}] == ["results", "id"]
 
 
 def test_a_burden_of_an_answer_is_cut_everywhere() -> None:
     deep = parse_cut("[" * 100_000 + '{"id": 1},')
-    shown = [outline(deep), outline({"a" * 100_000: "b" * 1_000_000}), outline([[[0] * 50] * 50] * 50)]
+    shown = [
+        build_outline(deep),
+        build_outline({"a" * 100_000: "b" * 1_000_000}),
+        build_outline([[[0] * 50] * 50] * 50),
+    ]
     for tree in shown:
-        assert len(nodes(tree)) <= MOST_NODES
+        assert len(nodes(tree)) <= MAX_NODES
         assert all(len(node.told) <= 120 and len(node.name) <= 80 for node in nodes(tree))
 
 
 def test_what_no_page_can_show_is_replaced() -> None:
-    (node,) = outline({"a\ud800\x00": "b\udfff\n\tc"}).inside
+    (node,) = build_outline({"a\ud800\x00": "b\udfff\n\tc"}).inside
     assert (node.name, node.told) == ("a\ufffd\ufffd", "b\ufffd c")
     node.place.encode()

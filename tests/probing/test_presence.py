@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.probing.mapped_fields import lacking, present
+from app.domain.probing.mapped_fields import missing_fields, present_fields
 from app.domain.probing.retrievers import ResponseMapping
 from app.formats.catalog.canary_files import read_canary_files
 from app.services.history import run_views
@@ -94,15 +94,15 @@ def test_judging_anew_keeps_what_was_said_of_fields(world: World) -> None:
 
 
 def test_what_is_not_mapped_is_not_lacked() -> None:
-    found = present([hits(), hits("a")])
-    assert lacking(ResponseMapping(hits="hits", id="id"), found) == ()
+    found = present_fields([hits(), hits("a")])
+    assert missing_fields(ResponseMapping(hits="hits", id="id"), found) == ()
     dated = ResponseMapping(hits="hits", id="id", updated="at")
-    assert lacking(dated, found) == ("updated: at",)
-    assert lacking(dated, present([replace(hits("a", "b"), updated=(None, 5.0))])) == ()
-    assert lacking(dated, present([hits()])) == ()
+    assert missing_fields(dated, found) == ("updated: at",)
+    assert missing_fields(dated, present_fields([replace(hits("a", "b"), updated=(None, 5.0))])) == ()
+    assert missing_fields(dated, present_fields([hits()])) == ()
 
 
 def test_a_long_path_is_told_on_one_short_line() -> None:
-    (told,) = lacking(ResponseMapping(hits="hits", id="id", text="a ||\n b" * 100), present([hits("a")]))
+    (told,) = missing_fields(ResponseMapping(hits="hits", id="id", text="a ||\n b" * 100), present_fields([hits("a")]))
     assert len(told) < 120
     assert "\n" not in told

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from app.adapters.probing.credentials import Keyring
-from app.adapters.probing.request_templates import Plan, compile_retriever, reader_of, requests_of
-from app.adapters.probing.responses import answer_of
+from app.adapters.probing.request_templates import Plan, build_requests, compile_reader, compile_retriever
+from app.adapters.probing.responses import read_answer
 from app.adapters.wire import Request, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.model import Outcome
-from app.domain.probing.relevance import relevance_of
-from app.domain.probing.retrievers import Ask, Asking, Basic, Dialect, Retriever, SigV4
+from app.domain.probing.relevance import score_relevance
+from app.domain.probing.retrievers import Basic, Dialect, ProbeContext, ProbeQuery, Retriever, SigV4
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.probing.presets import PRESETS
 from tests.support.preset_shapes import QUERY, VECTOR, K, Shape
@@ -41,9 +41,9 @@ def plan(name: str) -> Plan:
 
 def request(name: str) -> Request:
     """Render the one request of a run with one canary."""
-    asking = Asking(retriever=retriever(name), k=K, run_id="run-1")
+    asking = ProbeContext(retriever=retriever(name), k=K, run_id="run-1")
     vectors = {QUERY: VECTOR} if asking.retriever.embedder else {}
-    return next(requests_of(plan(name), asking, [Ask(position=0, query=QUERY)], "coalmine", vectors))
+    return next(build_requests(plan(name), asking, [ProbeQuery(position=0, query=QUERY)], "coalmine", vectors))
 
 
 def response(body: Any, status: int = 200) -> Response:
@@ -75,7 +75,7 @@ def test_statement_for_pgvector_names_the_users_table() -> None:
 
 @EACH
 def test_answer_of_the_reference_becomes_a_ranking(name: str) -> None:
-    answer = answer_of(response(SHAPES[name].answer), reader_of(retriever(name), K))
+    answer = read_answer(response(SHAPES[name].answer), compile_reader(retriever(name), K))
     assert (answer.outcome, answer.detail) == (Outcome.OK, None)
     assert answer.ranking is not None
     hits = SHAPES[name].hits
@@ -91,7 +91,7 @@ def test_answer_of_the_reference_becomes_a_ranking(name: str) -> None:
 
 @EACH
 def test_answer_without_hits_is_an_empty_ranking(name: str) -> None:
-    answer = answer_of(response(SHAPES[name].nothing), reader_of(retriever(name), K))
+    answer = read_answer(response(SHAPES[name].nothing), compile_reader(retriever(name), K))
     assert answer.outcome is Outcome.OK
     assert answer.ranking is not None
     assert len(answer.ranking) == 0
@@ -101,7 +101,7 @@ def test_answer_without_hits_is_an_empty_ranking(name: str) -> None:
 def test_error_of_the_vendor_is_never_an_empty_ranking(name: str) -> None:
     refusal = SHAPES[name].refusal
     assert refusal is not None
-    answer = answer_of(response(refusal.body, refusal.status), reader_of(retriever(name), K))
+    answer = read_answer(response(refusal.body, refusal.status), compile_reader(retriever(name), K))
     assert (answer.outcome, answer.ranking) == (refusal.outcome, None)
 
 
@@ -110,7 +110,7 @@ def test_error_that_comes_with_200_is_no_ranking_either(name: str) -> None:
     """Proxies and gateways do that to vendors who do not."""
     refusal = SHAPES[name].refusal
     assert refusal is not None
-    answer = answer_of(response(refusal.body), reader_of(retriever(name), K))
+    answer = read_answer(response(refusal.body), compile_reader(retriever(name), K))
     assert (answer.outcome, answer.ranking) == (Outcome.MALFORMED, None)
 
 
@@ -160,12 +160,12 @@ def test_collection_of_chroma_is_found_by_its_name() -> None:
     ],
 )
 def test_score_on_a_scale_is_relevance(name: str, relevance: float) -> None:
-    assert relevance_of(retriever(name).scorer, SHAPES[name].hits[0].score) == pytest.approx(relevance)
+    assert score_relevance(retriever(name).scorer, SHAPES[name].hits[0].score) == pytest.approx(relevance)
 
 
 @pytest.mark.parametrize("name", ["haystack", "qdrant", "weaviate", "elasticsearch", "opensearch", "azure-ai-search"])
 def test_score_without_a_scale_is_judged_not_guessed(name: str) -> None:
-    assert relevance_of(retriever(name).scorer, SHAPES[name].hits[0].score) is None
+    assert score_relevance(retriever(name).scorer, SHAPES[name].hits[0].score) is None
 
 
 @pytest.mark.parametrize(
@@ -187,6 +187,6 @@ def test_score_of_another_metric_is_told_not_taken_for_relevance(
     for step in path[:-1]:
         place = place[step]
     place[path[-1]] = score
-    answer = answer_of(response(body), reader_of(retriever(name), K))
+    answer = read_answer(response(body), compile_reader(retriever(name), K))
     assert answer.outcome is Outcome.MALFORMED
     assert "outside the declared scale" in (answer.detail or "")

@@ -15,7 +15,16 @@ from app.adapters.probing.probe import RetrieverProbe
 from app.domain.addresses import hook_policy, parse_allow, retriever_policy
 from app.domain.errors import InvalidInputError
 from app.domain.model import Answer, Outcome
-from app.domain.probing.retrievers import Ask, Asking, Probe, ResponseMapping, Retriever, Scale, Scorer, ScorerKind
+from app.domain.probing.retrievers import (
+    Probe,
+    ProbeContext,
+    ProbeQuery,
+    ResponseMapping,
+    Retriever,
+    Scale,
+    Scorer,
+    ScorerKind,
+)
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.validation_messages import parse_document
 from tests.support.http_servers import HANG, SILENCE, Reply, Seen, closed_port, peer, reply
@@ -44,8 +53,8 @@ def retriever(url: str, **changes: Any) -> Retriever:
 def answers(described: Retriever, queries: list[str], *, probe: Probe = PROBE, k: int = 10) -> dict[int, Answer]:
     """Ask everything; each position must come once."""
     found: dict[int, Answer] = {}
-    asks = [Ask(position=position, query=query) for position, query in enumerate(queries)]
-    for batch in probe(Asking(retriever=described, k=k, run_id="run-7"), asks):
+    asks = [ProbeQuery(position=position, query=query) for position, query in enumerate(queries)]
+    for batch in probe(ProbeContext(retriever=described, k=k, run_id="run-7"), asks):
         for position, answer in batch:
             assert position not in found
             found[position] = answer
@@ -240,8 +249,8 @@ def test_environment_proxy_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_closing_stops_asking() -> None:
     with peer(lambda seen: GOOD if b"first" in seen.body else HANG) as server:
         described = retriever(server.url, concurrency=4, timeout_seconds=60.0)
-        asks = [Ask(position=n, query="first" if n == 0 else "later") for n in range(500)]
-        batches = PROBE(Asking(retriever=described, k=10, run_id="run-7"), asks)
+        asks = [ProbeQuery(position=n, query="first" if n == 0 else "later") for n in range(500)]
+        batches = PROBE(ProbeContext(retriever=described, k=10, run_id="run-7"), asks)
         with closing(cast("Generator[Any, None, None]", batches)):
             assert [position for position, _ in next(batches)] == [0]
         assert "transport" not in {thread.name for thread in threading.enumerate()}
@@ -265,7 +274,7 @@ def test_retriever_that_cannot_be_asked_is_refused_before_asking(
 ) -> None:
     described = replace(retriever("http://127.0.0.1:1/"), **changes)
     with pytest.raises(InvalidInputError) as caught:
-        PROBE(Asking(retriever=described, k=10, run_id="run-7"), [])
+        PROBE(ProbeContext(retriever=described, k=10, run_id="run-7"), [])
     (problem,) = caught.value.problems
     assert problem.path == path
     assert message in problem.message
@@ -275,5 +284,5 @@ def test_retriever_that_cannot_be_asked_is_refused_before_asking(
 def test_everything_wrong_is_said_at_once() -> None:
     described = retriever("ftp://h/", json="{{ x }}", method="post", response=ResponseMapping(hits="a"))
     with pytest.raises(InvalidInputError) as caught:
-        PROBE(Asking(retriever=described, k=10, run_id="run-7"), [])
+        PROBE(ProbeContext(retriever=described, k=10, run_id="run-7"), [])
     assert {problem.path for problem in caught.value.problems} == {"url", "json", "method", "response"}

@@ -12,7 +12,7 @@ import pytest
 from app.adapters.probing.probe import RetrieverProbe
 from app.domain.addresses import retriever_policy
 from app.domain.model import Outcome, Step
-from app.domain.probing.probe_failures import FailureSummary, ProbeFailure, address_of, summarize_failures
+from app.domain.probing.probe_failures import FailureSummary, ProbeFailure, summarize_failures, url_address
 from app.store.engine import Store
 from app.store.runs.queue import Failure
 from tests.support.embedders import FakeModel
@@ -168,4 +168,4 @@ def test_failures_of_releases_that_kept_no_address_are_read_and_told_without_one
     ],
 )
 def test_an_address_is_host_and_port_and_never_more(url: str, address: str | None) -> None:
-    assert address_of(url, {"region": "eu"}) == address
+    assert url_address(url, {"region": "eu"}) == address

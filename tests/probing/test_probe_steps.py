@@ -8,15 +8,15 @@ import pytest
 
 from app.adapters.probing.probe import RetrieverProbe
 from app.adapters.probing.redaction import Redaction
-from app.adapters.wire import Identity
+from app.adapters.wire import RequestAuth
 from app.domain.addresses import retriever_policy
 from app.domain.model import Answer, Outcome, Step
 from app.domain.probing.retrievers import (
     ApiKey,
-    Ask,
-    Asking,
     Bearer,
     Lookup,
+    ProbeContext,
+    ProbeQuery,
     ResponseMapping,
     Retriever,
     Scale,
@@ -38,9 +38,9 @@ def retriever(url: str, **changes: Any) -> Retriever:
 
 def asked(one: Retriever, *queries: str, shows: bool = False) -> list[Answer]:
     probe = RetrieverProbe(retriever_policy(), "coalmine/1.0")
-    asks = [Ask(position=position, query=query, key=query) for position, query in enumerate(queries)]
+    asks = [ProbeQuery(position=position, query=query, key=query) for position, query in enumerate(queries)]
     answers = dict(
-        pair for batch in probe(Asking(retriever=one, k=5, run_id="run-1", shows=shows), asks) for pair in batch
+        pair for batch in probe(ProbeContext(retriever=one, k=5, run_id="run-1", shows=shows), asks) for pair in batch
     )
     return [answers[position] for position in range(len(queries))]
 
@@ -154,8 +154,8 @@ def test_a_reranker_that_hangs_is_left_alone_and_does_not_keep_the_run_from_stop
         assert all(answer.ranking is not None and answer.ranking.relevance is None for answer in answers)
         assert all("left alone for the rest of the run" in str(answer.unscored) for answer in answers[-1:])
         probe = RetrieverProbe(retriever_policy(), "coalmine/1.0")
-        asks = [Ask(position=place, query=f"query {place}", key="") for place in range(4)]
-        batches = iter(probe(Asking(retriever=one, k=5, run_id="run-1"), asks))
+        asks = [ProbeQuery(position=place, query=f"query {place}", key="") for place in range(4)]
+        batches = iter(probe(ProbeContext(retriever=one, k=5, run_id="run-1"), asks))
         assert next(batches) == []  # the caller may stop before any score has come
 
 
@@ -209,7 +209,7 @@ def test_an_answer_that_echoes_a_secret_is_read_without_it_whatever_the_mapping_
 
 
 def test_of_a_secret_that_holds_another_nothing_is_left() -> None:
-    ours = Identity(secrets=("inner-secret-1", "outer-inner-secret-1-end"))
+    ours = RequestAuth(secrets=("inner-secret-1", "outer-inner-secret-1-end"))
     assert Redaction.of(ours, thorough=False).body(b"it is outer-inner-secret-1-end.") == "it is •••.".encode()
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.model import Ranking
-from app.domain.probing.relevance import in_scale, measures_relevance, relevance_of, top_score
+from app.domain.probing.relevance import in_scale, measures_relevance, score_relevance, top_score
 from app.domain.probing.retrievers import Scale, Scorer, ScorerKind
 
 JUDGED = Scorer(kind=ScorerKind.JUDGED)
@@ -55,25 +55,25 @@ def ranking(*scores: float | None) -> Ranking:
     ],
 )
 def test_each_scale_maps_as_documented(scale: Scale, score: float, expected: float) -> None:
-    assert relevance_of(scorer(scale), score) == pytest.approx(expected, abs=1e-15)
+    assert score_relevance(scorer(scale), score) == pytest.approx(expected, abs=1e-15)
 
 
 @pytest.mark.parametrize("score", [-HUGE, -800.0, 800.0, HUGE])
 def test_extreme_logits_saturate_without_overflow(score: float) -> None:
-    assert relevance_of(scorer(Scale.LOGIT), score) == (1.0 if score > 0 else 0.0)
+    assert score_relevance(scorer(Scale.LOGIT), score) == (1.0 if score > 0 else 0.0)
 
 
 def test_extreme_scores_and_anchors_do_not_overflow() -> None:
-    assert relevance_of(scorer(Scale.UNBOUNDED, HUGE), HUGE) == 0.5
-    assert relevance_of(scorer(Scale.UNBOUNDED, HUGE), sys.float_info.min) == 0.0
-    assert relevance_of(scorer(Scale.DISTANCE), HUGE) == pytest.approx(0.0)
+    assert score_relevance(scorer(Scale.UNBOUNDED, HUGE), HUGE) == 0.5
+    assert score_relevance(scorer(Scale.UNBOUNDED, HUGE), sys.float_info.min) == 0.0
+    assert score_relevance(scorer(Scale.DISTANCE), HUGE) == pytest.approx(0.0)
 
 
 @settings(deadline=None)
 @given(scale=st.sampled_from(Scale), data=st.data())
 def test_relevance_stays_in_the_unit_interval_and_keeps_the_order(scale: Scale, data: st.DataObject) -> None:
     lower, higher = sorted([data.draw(ACCEPTED[scale]), data.draw(ACCEPTED[scale])])
-    first, second = relevance_of(scorer(scale), lower), relevance_of(scorer(scale), higher)
+    first, second = score_relevance(scorer(scale), lower), score_relevance(scorer(scale), higher)
     assert first is not None
     assert second is not None
     assert 0.0 <= first <= 1.0
@@ -103,17 +103,17 @@ def test_nan_and_infinity_are_on_no_scale(scale: Scale, score: float) -> None:
 
 
 def test_rounding_over_the_edge_is_trimmed_and_anything_further_is_refused() -> None:
-    assert relevance_of(scorer(Scale.SIMILARITY), 1.0 + 5e-7) == 1.0
-    assert relevance_of(scorer(Scale.DISTANCE), -5e-7) == 1.0
+    assert score_relevance(scorer(Scale.SIMILARITY), 1.0 + 5e-7) == 1.0
+    assert score_relevance(scorer(Scale.DISTANCE), -5e-7) == 1.0
     with pytest.raises(ValueError, match="outside the scale similarity"):
-        relevance_of(scorer(Scale.SIMILARITY), 1.2)
+        score_relevance(scorer(Scale.SIMILARITY), 1.2)
 
 
 def test_an_incomplete_scorer_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a scale"):
-        relevance_of(Scorer(kind=ScorerKind.SCORE), 0.5)
+        score_relevance(Scorer(kind=ScorerKind.SCORE), 0.5)
     with pytest.raises(ValueError, match="positive anchor"):
-        relevance_of(Scorer(kind=ScorerKind.SCORE, scale=Scale.UNBOUNDED), 0.5)
+        score_relevance(Scorer(kind=ScorerKind.SCORE, scale=Scale.UNBOUNDED), 0.5)
 
 
 def test_top_score_is_the_relevance_of_the_first_hit_not_of_the_best() -> None:
@@ -133,7 +133,7 @@ def test_judged_top_score_is_the_first_grade_over_the_best(grades: list[int], be
 def test_what_cannot_be_said_is_none() -> None:
     assert top_score(JUDGED, ranking(0.9), [0], 0) is None
     assert top_score(scorer(Scale.SIMILARITY), ranking(None, 0.4), [1, 0], 1) is None
-    assert relevance_of(JUDGED, 0.9) is None
+    assert score_relevance(JUDGED, 0.9) is None
 
 
 @pytest.mark.parametrize("kind", [ScorerKind.EMBEDDING, ScorerKind.RERANK])
@@ -142,7 +142,7 @@ def test_a_scorer_outside_the_retriever_looks_at_what_was_measured_and_not_at_sc
     assert top_score(outside, replace(ranking(0.9, 0.8), relevance=0.25), [1, 0], 1) == 0.25
     assert top_score(outside, ranking(0.9, 0.8), [1, 0], 1) is None
     assert top_score(outside, ranking(), [], 1) == 0.0
-    assert relevance_of(outside, 0.9) is None
+    assert score_relevance(outside, 0.9) is None
 
 
 def test_everything_but_judgments_measures_relevance() -> None:

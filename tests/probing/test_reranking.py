@@ -10,8 +10,8 @@ import pytest
 
 from app.adapters.probing.credentials import Keyring
 from app.adapters.probing.embeddings import Embeddings
-from app.adapters.probing.endpoints import Caller
-from app.adapters.probing.scorers import PATIENCE, Patience, Relevance
+from app.adapters.probing.endpoints import EndpointClient
+from app.adapters.probing.scorers import MAX_FAILURES, RelevanceScorer, ScorerBreaker
 from app.domain.addresses import retriever_policy
 from app.domain.probing.retrievers import Bearer, Embedder, Endpoint, Scale, Scorer, ScorerKind
 from tests.support.embedders import FakeModel, embedding_server
@@ -21,22 +21,22 @@ from tests.support.http_servers import HANG, SILENCE, Reply, Seen, peer, reply
 AGENT = "coalmine/1.0"
 
 
-def relevance(*, clock: Callable[[], float] = lambda: 0.0) -> Relevance:
+def relevance(*, clock: Callable[[], float] = lambda: 0.0) -> RelevanceScorer:
     """Make an adapter that remembers nothing yet."""
     policy = retriever_policy()
     keyring = Keyring(policy, AGENT)
-    return Relevance(policy, keyring, Embeddings(policy, keyring, AGENT), AGENT, clock=clock)
+    return RelevanceScorer(policy, keyring, Embeddings(policy, keyring, AGENT), AGENT, clock=clock)
 
 
 def scored(
-    adapter: Relevance,
+    adapter: RelevanceScorer,
     scorer: Scorer,
     embedder: Embedder | None,
     pairs: Sequence[tuple[str, str]],
-    patience: Patience | None = None,
+    patience: ScorerBreaker | None = None,
 ) -> tuple[list[float | None], str | None]:
     """Wait for the scores of these pairs."""
-    scoring = adapter.of_first_hits(scorer, embedder, pairs, patience or Patience())
+    scoring = adapter.of_first_hits(scorer, embedder, pairs, patience or ScorerBreaker())
     while True:
         try:
             next(scoring)
@@ -242,16 +242,16 @@ PAIRS = [("why?", f"because {number}") for number in range(40)]
     ("answer", "seconds", "most"),
     # As many as patience can bear are asked first, each tried twice at most where the connection failed.
     [
-        (HANG, 0.2, 2 * PATIENCE),
-        (SILENCE, 0.2, 2 * PATIENCE),
-        (reply(b"", 500), 30, PATIENCE),
-        (reply(b"{}"), 30, PATIENCE),
+        (HANG, 0.2, 2 * MAX_FAILURES),
+        (SILENCE, 0.2, 2 * MAX_FAILURES),
+        (reply(b"", 500), 30, MAX_FAILURES),
+        (reply(b"{}"), 30, MAX_FAILURES),
     ],
 )
 def test_a_reranker_that_never_answers_is_left_alone_for_the_rest_of_the_run(
     answer: Reply, seconds: float, most: int
 ) -> None:
-    adapter, patience = relevance(), Patience()
+    adapter, patience = relevance(), ScorerBreaker()
     with peer(answer) as server:
         endpoint = Endpoint(url=f"{server.url}/rerank", timeout_seconds=seconds)
         scorer = rerank("", reranker=endpoint)
@@ -270,7 +270,7 @@ def test_what_hangs_is_tried_again_only_until_it_is_known_to_hang() -> None:
     with peer(HANG) as server:
         endpoint = Endpoint(url=f"{server.url}/rerank", timeout_seconds=0.2)
         asked = list(
-            Caller(policy=retriever_policy(), keyring=Keyring(retriever_policy(), AGENT), user_agent=AGENT).ask(
+            EndpointClient(policy=retriever_policy(), keyring=Keyring(retriever_policy(), AGENT), user_agent=AGENT).ask(
                 endpoint, [b"{}"] * 24
             )
         )
@@ -281,7 +281,7 @@ def test_what_hangs_is_tried_again_only_until_it_is_known_to_hang() -> None:
 def test_failures_now_and_then_do_not_exhaust_patience() -> None:
     turns = iter(range(100))
     with peer(lambda _: cohere(0.5) if next(turns) % 4 else reply(b"", 503)) as server:
-        patience = Patience()
+        patience = ScorerBreaker()
         found, _ = scored(relevance(), rerank(server.url), None, PAIRS, patience)
         assert len(server.seen) == 40
     assert (found.count(0.5), patience.given_up) == (30, None)
@@ -291,14 +291,14 @@ def test_what_is_remembered_is_said_also_of_a_reranker_that_was_left_alone() -> 
     adapter = relevance()
     with peer(cohere(0.5)) as server:
         scored(adapter, rerank(server.url), None, PAIRS[:1])
-        given_up = Patience(given_up="it hangs")
+        given_up = ScorerBreaker(given_up="it hangs")
         assert scored(adapter, rerank(server.url), None, PAIRS[:2], given_up) == ([0.5, None], "it hangs")
         assert len(server.seen) == 1
 
 
 def test_the_caller_can_stop_while_a_reranker_hangs() -> None:
     with peer(HANG) as server:
-        scoring = relevance().of_first_hits(rerank(server.url), None, PAIRS, Patience())
+        scoring = relevance().of_first_hits(rerank(server.url), None, PAIRS, ScorerBreaker())
         next(scoring)
         scoring.close()
         assert len(server.seen) <= 4
@@ -308,7 +308,7 @@ def test_an_embedder_that_hangs_is_left_alone_for_the_rest_of_the_run() -> None:
     model = FakeModel(answer=lambda _: HANG)
     with embedding_server(model) as (_, embedder):
         hanging = replace(embedder, endpoint=replace(embedder.endpoint, timeout_seconds=0.2))
-        patience = Patience()
+        patience = ScorerBreaker()
         adapter = relevance()
         assert scored(adapter, EMBEDDING, hanging, PAIRS, patience)[0] == [None] * 40
         asked = len(model.asked)
@@ -320,6 +320,6 @@ def test_an_embedder_that_hangs_is_left_alone_for_the_rest_of_the_run() -> None:
 def test_an_embedder_that_refuses_some_texts_is_asked_for_others() -> None:
     model = FakeModel(answer=lambda seen: reply(b"", 400) if b"because 1" in seen.body else None)
     with embedding_server(model) as (_, embedder):
-        adapter, patience = relevance(), Patience()
+        adapter, patience = relevance(), ScorerBreaker()
         assert scored(adapter, EMBEDDING, embedder, PAIRS[:20], patience)[0] == [None] * 20
         assert None not in scored(adapter, EMBEDDING, embedder, PAIRS[20:30], patience)[0]

@@ -14,19 +14,19 @@ from typing import Any, cast
 import pytest
 
 from app.adapters.probing.masking import MASK
-from app.adapters.probing.postgresql import judged_places
+from app.adapters.probing.postgresql import permitted_addresses
 from app.adapters.probing.sql_probe import SqlProbe
 from app.domain.addresses import hook_policy, parse_allow, retriever_policy
 from app.domain.errors import InvalidInputError
 from app.domain.model import Answer, Outcome
 from app.domain.probing.retrievers import (
-    Ask,
-    Asking,
     Basic,
     Bearer,
     Dialect,
     Embedder,
     Endpoint,
+    ProbeContext,
+    ProbeQuery,
     ResponseMapping,
     Retriever,
     Scorer,
@@ -73,8 +73,8 @@ def retriever(url: str, sql: str = HIT, **changes: Any) -> Retriever:
 def answers(described: Retriever, queries: list[str], *, probe: SqlProbe = PROBE, **more: Any) -> dict[int, Answer]:
     """Ask everything; each position must come once."""
     found: dict[int, Answer] = {}
-    asks = [Ask(position=position, query=query) for position, query in enumerate(queries)]
-    for batch in probe(Asking(retriever=described, k=10, run_id="run-7"), asks, **more):
+    asks = [ProbeQuery(position=position, query=query) for position, query in enumerate(queries)]
+    for batch in probe(ProbeContext(retriever=described, k=10, run_id="run-7"), asks, **more):
         for position, answer in batch:
             assert position not in found
             found[position] = answer
@@ -88,8 +88,8 @@ def answer_to(server: Database, sql: str, **changes: Any) -> Answer:
 def test_a_row_that_holds_our_own_password_is_shown_without_it(server: Database) -> None:
     sql = f"SELECT 'a' AS id, 1.0 AS score, 'it is {PASSWORD}' AS text WHERE :query <> ''"
     described = retriever(server.url, sql, response=ResponseMapping(hits="@", id="id", text="reverse(text)"))
-    asking = Asking(retriever=described, k=10, run_id="run-7", shows=True)
-    [(_, found)] = [pair for batch in PROBE(asking, [Ask(position=0, query="why?")]) for pair in batch]
+    asking = ProbeContext(retriever=described, k=10, run_id="run-7", shows=True)
+    [(_, found)] = [pair for batch in PROBE(asking, [ProbeQuery(position=0, query="why?")]) for pair in batch]
     assert found.ranking is not None
     assert found.ranking.texts == ("••• si ti",)
 
@@ -231,7 +231,7 @@ def test_address_outside_the_policy_is_blocked(host: str, policy: Any) -> None:
 
 def test_connection_goes_to_what_was_judged_whatever_the_name_means_later() -> None:
     only_one = retriever_policy(parse_allow("127.0.0.1"))
-    places = event_loops.run(judged_places("localhost", 5432, only_one))
+    places = event_loops.run(permitted_addresses("localhost", 5432, only_one))
     assert places == {"host": "localhost", "hostaddr": "127.0.0.1", "port": "5432"}
 
 
@@ -389,8 +389,8 @@ def test_database_learns_who_asks_and_for_which_run(server: Database) -> None:
 def test_closing_stops_asking(server: Database) -> None:
     sql = "SELECT 'a' AS id, 1 AS score, pg_sleep(CASE WHEN :query = 'first' THEN 0 ELSE 60 END)::text AS text"
     described = retriever(server.url, sql, concurrency=4, timeout_seconds=90.0)
-    asks = [Ask(position=n, query="first" if n == 0 else "later") for n in range(50)]
-    batches = PROBE(Asking(retriever=described, k=10, run_id="run-7"), asks)
+    asks = [ProbeQuery(position=n, query="first" if n == 0 else "later") for n in range(50)]
+    batches = PROBE(ProbeContext(retriever=described, k=10, run_id="run-7"), asks)
     with closing(cast("Generator[Any, None, None]", batches)):
         assert [position for position, _ in next(batch for batch in batches if batch)] == [0]
         until(lambda: sleepers(server) == 4)
@@ -450,7 +450,8 @@ def test_files_of_certificates_are_gone_afterwards(
 def test_exchange_is_shown_without_the_password(server: Database) -> None:
     described = retriever(server.url)
     batches = PROBE(
-        Asking(retriever=described, k=3, run_id="run-7", shows=True), [Ask(position=0, query=f"is it {PASSWORD}?")]
+        ProbeContext(retriever=described, k=3, run_id="run-7", shows=True),
+        [ProbeQuery(position=0, query=f"is it {PASSWORD}?")],
     )
     ((_, answer),) = [pair for batch in batches for pair in batch]
     assert answer.exchange is not None
@@ -481,7 +482,7 @@ def test_database_that_cannot_be_asked_is_refused_before_asking(
     changes: dict[str, Any], path: str, message: str
 ) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        PROBE(Asking(retriever=replace(retriever("postgresql://h/docs"), **changes), k=10, run_id="run-7"), [])
+        PROBE(ProbeContext(retriever=replace(retriever("postgresql://h/docs"), **changes), k=10, run_id="run-7"), [])
     (problem,) = caught.value.problems
     assert problem.path == path
     assert message in problem.message

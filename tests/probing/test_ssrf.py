@@ -16,7 +16,7 @@ from app.adapters.transport import exchange, send_one
 from app.adapters.wire import Failure, Request, Response
 from app.domain.addresses import AddressPolicy, hook_policy, parse_allow, retriever_policy
 from app.domain.model import Answer, Outcome
-from app.domain.probing.retrievers import Ask, Asking, ResponseMapping, Retriever, Scorer, ScorerKind
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
 from tests.support.http_servers import Peer, closed_port, peer, reply
 
 SECRET = "crown-jewels"
@@ -158,8 +158,8 @@ def probe(url: str, policy: AddressPolicy) -> Answer:
         timeout_seconds=2,
         retries=0,
     )
-    asking = Asking(retriever=retriever, k=5, run_id="run-7", shows=True)
-    asked = RetrieverProbe(policy, "coalmine/1.0")(asking, [Ask(position=0, query="why?")])
+    asking = ProbeContext(retriever=retriever, k=5, run_id="run-7", shows=True)
+    asked = RetrieverProbe(policy, "coalmine/1.0")(asking, [ProbeQuery(position=0, query="why?")])
     [(_, answer)] = [one for batch in asked for one in batch]
     return answer
 

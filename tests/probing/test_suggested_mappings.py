@@ -9,7 +9,7 @@ import pytest
 from app.adapters.probing.pasted_answers import read_pasted
 from app.domain.model import Outcome
 from app.formats.catalog.documents import RetrieverDocument
-from app.services.probing.trying import suggested_shapes, try_answer
+from app.services.probing.trying import suggestion_views, try_answer
 from tests.probing.test_preset_shapes import SHAPES
 
 QUERY = "How long are logs kept?"
@@ -26,7 +26,7 @@ def document(**more: Any) -> RetrieverDocument:
 @pytest.mark.parametrize("name", ANSWERS)
 def test_a_suggestion_names_only_paths_that_are_in_the_answer(name: str) -> None:
     answer = ANSWERS[name]
-    for one in suggested_shapes(document(), answer, QUERY):
+    for one in suggestion_views(document(), answer, QUERY):
         paths = {field: path for field, path in one["response"].items() if path is not None}
         hits = paths.pop("hits", None)
         version = paths.pop("index_version", None)
@@ -40,17 +40,17 @@ def test_a_suggestion_names_only_paths_that_are_in_the_answer(name: str) -> None
 
 
 def test_the_index_version_of_the_preset_is_suggested_only_where_the_answer_has_it() -> None:
-    (bare, *_) = suggested_shapes(document(), {"found": FOUND}, QUERY)
+    (bare, *_) = suggestion_views(document(), {"found": FOUND}, QUERY)
     assert "index_version" not in bare["response"]
     assert "index" not in bare["yaml"]
-    (with_it, *_) = suggested_shapes(document(), {"found": FOUND, "index": "v7"}, QUERY)
+    (with_it, *_) = suggestion_views(document(), {"found": FOUND, "index": "v7"}, QUERY)
     assert with_it["response"]["index_version"] == "index"
     own = document(response={"id": "id", "index_version": "header:x-index"})
-    assert suggested_shapes(own, {"found": FOUND}, QUERY)[0]["response"]["index_version"] == "header:x-index"
+    assert suggestion_views(own, {"found": FOUND}, QUERY)[0]["response"]["index_version"] == "header:x-index"
 
 
 def test_the_first_suggestion_reads_the_answer_without_a_remark() -> None:
-    (first, *_) = suggested_shapes(document(), {"found": FOUND}, QUERY)
+    (first, *_) = suggestion_views(document(), {"found": FOUND}, QUERY)
     read = document(response=first["response"], scorer=first["scorer"] or {})
     trial = try_answer(read_pasted, read, json.dumps({"found": FOUND}), QUERY, k=5)
     assert (trial["outcome"], len(trial["hits"]), trial["remarks"]) == (Outcome.OK, 3, [])

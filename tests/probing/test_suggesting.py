@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.adapters.probing.response_mapping import Reading, compile_mapping
-from app.domain.probing.field_guesses import plain_name
-from app.domain.probing.mapping_suggestions import MOST, Suggestion, suggest
+from app.domain.probing.field_guesses import normalize_name
+from app.domain.probing.mapping_suggestions import MAX_SUGGESTIONS, Suggestion, suggest_mappings
 from app.domain.probing.retrievers import ResponseMapping, Scale
 from tests.support.preset_shapes import QUERY, Shape
 from tests.support.shapes_of_frameworks import FRAMEWORKS
@@ -32,7 +32,7 @@ def read(suggestion: Suggestion, answer: Any) -> Reading:
 
 def best(answer: Any, *, query: str = "") -> Suggestion:
     """Give the first suggestion, which must read as many hits as it says."""
-    suggestion = suggest(answer, query=query)[0]
+    suggestion = suggest_mappings(answer, query=query)[0]
     assert read(suggestion, answer).ranking.returned == suggestion.hits > 0
     return suggestion
 
@@ -84,14 +84,14 @@ def test_of_a_list_within_each_hit_only_the_text_is_taken_and_only_where_the_hit
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_nothing_is_suggested_where_a_vendor_found_nothing(name: str) -> None:
-    assert suggest(SHAPES[name].nothing, query=QUERY) == []
+    assert suggest_mappings(SHAPES[name].nothing, query=QUERY) == []
 
 
 @pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if shape.refusal])
 def test_a_refusal_is_not_taken_for_hits(name: str) -> None:
     refusal = SHAPES[name].refusal
     assert refusal is not None
-    assert suggest(refusal.body, query=QUERY) == []
+    assert suggest_mappings(refusal.body, query=QUERY) == []
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_hits_paired_with_their_scores_are_understood() -> None:
 
 @pytest.mark.parametrize("answer", [[[0.5, 0.25]] * 3, [[{}, 0.5], [{}, 0.25, 1]], [[{}, True]], [["a", "b"]], [[]]])
 def test_what_is_no_pair_of_a_hit_and_its_score_is_not_taken_for_one(answer: Any) -> None:
-    assert suggest(answer) == []
+    assert suggest_mappings(answer) == []
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -182,7 +182,7 @@ def test_hits_under_their_ids_are_read_as_columns_of_all_of_them(count: int) -> 
         f"hr/leave.md#{at}": {"text": text, "score": 0.9 - at / 4, "meta": {"file": f"{at}.md"}, "tags": ["x"]}
         for at, text in enumerate(PROSE[:count])
     }
-    (suggestion,) = suggest({"docs": hits, "took": 3})
+    (suggestion,) = suggest_mappings({"docs": hits, "took": 3})
     assert suggestion.mapping == ResponseMapping(
         hits=None, id="keys(docs)", score="docs.*.score", text="docs.*.text", document="docs.*.meta.file"
     )
@@ -194,11 +194,11 @@ def test_hits_under_their_ids_are_read_as_columns_of_all_of_them(count: int) -> 
 
 def test_objects_that_are_not_alike_are_no_hits() -> None:
     models = {"m-1": {"url": "http://a/", "title": "a"}, "m-2": {"url": "http://b/", "title": "b"}}
-    assert suggest({"models": models}) == []
+    assert suggest_mappings({"models": models}) == []
     answer = {"query": {"text": "logs"}, "best": {"hits": rows("text", id=["a", "b", "c"])}}
     assert best(answer).mapping == ResponseMapping(hits="best.hits", id="id", text="text")
     named = {"dense": {"hits": rows("text", id=["a", "b", "c"])}, "sparse": {"hits": rows("text", id=["d", "e", "f"])}}
-    assert {one.mapping.hits for one in suggest(named)} == {"dense.hits", "sparse.hits"}
+    assert {one.mapping.hits for one in suggest_mappings(named)} == {"dense.hits", "sparse.hits"}
 
 
 @pytest.mark.parametrize("ranks", [[0, 1, 2], [1, 2, 3], ["0", "1", "2"]])
@@ -227,7 +227,7 @@ def test_times_are_found_where_they_can_be_read() -> None:
     answer = {"results": rows("text", id=["a", "b", "c"], last_modified=stamps, timestamp=[12.5, 80.0, 190.25])}
     suggestion = best(answer)
     assert suggestion.mapping.updated == "last_modified"
-    assert suggest({"results": rows("text", timestamp=[12.5, 80.0, 190.25])})[0].mapping.updated is None
+    assert suggest_mappings({"results": rows("text", timestamp=[12.5, 80.0, 190.25])})[0].mapping.updated is None
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_field_missing_in_one_hit_is_no_id_and_no_score() -> None:
 
 
 def test_a_text_within_hits_is_no_suggestion_of_its_own() -> None:
-    assert len(suggest({"results": [{"id": "a", "text": PROSE[0]}]})) == 1
+    assert len(suggest_mappings({"results": [{"id": "a", "text": PROSE[0]}]})) == 1
 
 
 def test_every_field_comes_with_its_reason() -> None:
@@ -306,7 +306,7 @@ def test_every_field_comes_with_its_reason() -> None:
     ],
 )
 def test_nothing_is_made_up(answer: Any) -> None:
-    assert suggest(answer) == []
+    assert suggest_mappings(answer) == []
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_nothing_is_made_up(answer: Any) -> None:
     ],
 )
 def test_names_are_compared_in_one_spelling(name: str, plain: str) -> None:
-    assert plain_name(name) == plain
+    assert normalize_name(name) == plain
 
 
 KEYS = st.sampled_from(
@@ -376,8 +376,8 @@ ANYTHING = st.recursive(
 )
 @given(answer=ANYTHING, query=st.sampled_from(["", "logs", PROSE[0]]))
 def test_every_suggestion_reads_hits_whatever_the_answer(answer: Any, query: str) -> None:
-    found = suggest(answer, query=query)
-    assert len(found) <= MOST
+    found = suggest_mappings(answer, query=query)
+    assert len(found) <= MAX_SUGGESTIONS
     for suggestion in found:
         ranking = read(suggestion, answer).ranking
         assert ranking.returned == suggestion.hits > 0
@@ -390,7 +390,7 @@ def test_a_deep_or_wide_answer_is_no_burden() -> None:
     deep: Any = [{"text": PROSE[0]}]
     for _ in range(200):
         deep = {"a": [deep]}
-    assert suggest(deep) == []
+    assert suggest_mappings(deep) == []
     wide = {f"k{at}": {"a": [{f"f{at}": at for at in range(300)}] * 3} for at in range(300)}
-    assert suggest(wide) == []
+    assert suggest_mappings(wide) == []
     assert best([{"text": PROSE[0], "id": at} for at in range(5_000)][:200]).hits == 200

@@ -10,12 +10,20 @@ from urllib.parse import parse_qs, unquote_plus
 
 import pytest
 
-from app.adapters.probing.credentials import BACKOFF_SECONDS, TOKENS, CredentialError, Keyring
+from app.adapters.probing.credentials import BACKOFF_SECONDS, MAX_TOKENS, CredentialError, Keyring
 from app.adapters.probing.probe import RetrieverProbe
-from app.adapters.wire import Identity
+from app.adapters.wire import RequestAuth
 from app.domain.addresses import AddressPolicy, hook_policy, retriever_policy
 from app.domain.model import Outcome
-from app.domain.probing.retrievers import Ask, Asking, OAuth2, ResponseMapping, Retriever, Scorer, ScorerKind
+from app.domain.probing.retrievers import (
+    OAuth2,
+    ProbeContext,
+    ProbeQuery,
+    ResponseMapping,
+    Retriever,
+    Scorer,
+    ScorerKind,
+)
 from tests.support.http_servers import SILENCE, Reply, Seen, closed_port, peer, reply
 
 ANYWHERE = retriever_policy()
@@ -42,7 +50,7 @@ def granted(token: str = "t-1", **more: Any) -> Reply:  # noqa: S107 - a token o
     return reply(json.dumps({"access_token": token, "token_type": "Bearer", "expires_in": 3600, **more}).encode())
 
 
-def header(identity: Identity) -> bytes:
+def header(identity: RequestAuth) -> bytes:
     """Read the one header of an identity."""
     [line] = identity.headers
     return line
@@ -146,8 +154,8 @@ def test_refused_token_is_forgotten_though_the_run_ends_at_once() -> None:
             scorer=Scorer(kind=ScorerKind.JUDGED),
         )
         probe = RetrieverProbe(ANYWHERE, "coalmine/1.0")
-        asking = Asking(retriever=retriever, k=5, run_id="run-7")
-        asks = [Ask(position=position, query="why?") for position in range(3)]
+        asking = ProbeContext(retriever=retriever, k=5, run_id="run-7")
+        asks = [ProbeQuery(position=position, query="why?") for position in range(3)]
         outcomes = []
         for _ in range(2):
             batches = probe(asking, asks)
@@ -172,8 +180,8 @@ def test_run_whose_token_is_refused_midway_goes_on_with_a_fresh_one() -> None:
             concurrency=1,
             requests_per_second=50.0,
         )
-        asking = Asking(retriever=retriever, k=5, run_id="run-7")
-        asks = [Ask(position=position, query="why?") for position in range(30)]
+        asking = ProbeContext(retriever=retriever, k=5, run_id="run-7")
+        asks = [ProbeQuery(position=position, query="why?") for position in range(30)]
         batches = RetrieverProbe(ANYWHERE, "coalmine/1.0")(asking, asks)
         outcomes = [answer.outcome for batch in batches for _, answer in batch]
     assert outcomes[0] is Outcome.REFUSED
@@ -358,6 +366,6 @@ def test_token_endpoint_that_asks_for_patience_gets_it() -> None:
 def test_tokens_do_not_pile_up() -> None:
     with peer(granted()) as server:
         keys = keyring()
-        for n in range(TOKENS + 2):
+        for n in range(MAX_TOKENS + 2):
             keys.identity(replace(AUTH, token_url=server.url, scope=str(n)), None)
-    assert len(keys._kept) == TOKENS
+    assert len(keys._kept) == MAX_TOKENS

@@ -302,7 +302,7 @@ def test_a_probe_that_says_nothing_is_a_trial_too() -> None:
     ],
 )
 def test_reading_otherwise_is_told_from_asking_otherwise(overrides: dict[str, Any], otherwise: bool) -> None:  # noqa: FBT001 - a parameter
-    assert trying.asks_otherwise(overrides) is otherwise
+    assert trying.changes_request(overrides) is otherwise
 
 
 # --- over the API --------------------------------------------------------------------------------------------

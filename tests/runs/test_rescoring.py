@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from app.domain.model import Answer, Outcome, Verdict
-from app.domain.probing.retrievers import Ask
+from app.domain.probing.retrievers import ProbeQuery
 from app.formats.history.report_comparison import compare_reports
 from app.services.history import charts, retention, run_views
 from app.services.runs import rescoring
@@ -619,5 +619,5 @@ def test_what_a_canary_has_is_known_though_states_come_in_many_pages(world: Worl
     assert found["progress"]["runs_done"] == len(mine) == 9
 
 
-def _by_number(number: int, ask: Ask) -> Answer:
+def _by_number(number: int, ask: ProbeQuery) -> Answer:
     return answered(hits(f"doc-{ask.query}") if number % 2 else hits("noise", f"n{number}"))

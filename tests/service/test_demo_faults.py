@@ -7,7 +7,17 @@ import pytest
 
 from app.demo.analysis import terms
 from app.demo.corpus import Chunk, read_corpus
-from app.demo.faults import SIZES, BadFaultError, Fault, FaultKind, choose, damaged, delay_seconds, distorted, fails
+from app.demo.faults import (
+    SIZES,
+    BadFaultError,
+    Fault,
+    FaultKind,
+    damage_chunks,
+    delay_seconds,
+    distort_hits,
+    fails,
+    make_fault,
+)
 from app.demo.retriever import Retriever
 from tests.support.demo_suite import canaries, found
 
@@ -24,7 +34,7 @@ def coverage(chunks: tuple[Chunk, ...]) -> float:
 
 def broken(kind: str, size: float | None = None, topic: str | None = None) -> tuple[Chunk, ...]:
     """Return the bundled corpus under a fault."""
-    return damaged(CORPUS, choose(kind, size, topic, CORPUS))
+    return damage_chunks(CORPUS, make_fault(kind, size, topic, CORPUS))
 
 
 def test_bigger_losses_contain_smaller_ones() -> None:
@@ -89,30 +99,30 @@ def test_rechunking_leaves_most_of_every_passage_in_one_piece() -> None:
 
 def test_truncation_cuts_answers_and_keeps_their_head() -> None:
     hits = Retriever(CORPUS).search("data retention policy", 10)
-    assert distorted(hits, choose("truncate", None, None, CORPUS)) == hits[:2]
-    assert distorted(hits, choose("truncate", 0, None, CORPUS)) == []
-    assert distorted(hits, choose("truncate", 500, None, CORPUS)) == hits
+    assert distort_hits(hits, make_fault("truncate", None, None, CORPUS)) == hits[:2]
+    assert distort_hits(hits, make_fault("truncate", 0, None, CORPUS)) == []
+    assert distort_hits(hits, make_fault("truncate", 500, None, CORPUS)) == hits
 
 
 def test_rescaling_changes_scores_and_not_the_ranking() -> None:
     hits = Retriever(CORPUS).search("data retention policy", 10)
-    rescaled = distorted(hits, choose("rescale", None, None, CORPUS))
+    rescaled = distort_hits(hits, make_fault("rescale", None, None, CORPUS))
     assert [hit.chunk for hit in rescaled] == [hit.chunk for hit in hits]
     assert [hit.score for hit in rescaled] == pytest.approx([hit.score / 2 for hit in hits], abs=1e-6)
 
 
 def test_errors_hit_the_share_asked_for_in_a_fixed_sequence_without_rhythm() -> None:
-    fault = choose("errors", 0.5, None, CORPUS)
+    fault = make_fault("errors", 0.5, None, CORPUS)
     sequence = [fails(fault, number) for number in range(2000)]
     assert sequence == [fails(fault, number) for number in range(2000)]
     assert sum(sequence) == pytest.approx(1000, abs=100)
     assert sum(first and second for first, second in pairwise(sequence)) == pytest.approx(500, abs=100)
-    assert all(fails(choose("errors", 1, None, CORPUS), number) for number in range(100))
-    assert not any(fails(choose("errors", 0, None, CORPUS), number) for number in range(100))
+    assert all(fails(make_fault("errors", 1, None, CORPUS), number) for number in range(100))
+    assert not any(fails(make_fault("errors", 0, None, CORPUS), number) for number in range(100))
 
 
 def test_latency_is_its_size_in_seconds() -> None:
-    assert delay_seconds(choose("latency", 0.25, None, CORPUS)) == 0.25
+    assert delay_seconds(make_fault("latency", 0.25, None, CORPUS)) == 0.25
 
 
 @pytest.mark.parametrize(
@@ -126,24 +136,24 @@ def test_faults_of_answers_leave_the_index_alone(kind: FaultKind) -> None:
     "kind", [FaultKind.NONE, FaultKind.LOSS, FaultKind.TOPIC, FaultKind.DUPLICATES, FaultKind.RECHUNK]
 )
 def test_faults_of_the_index_leave_answers_alone(kind: FaultKind) -> None:
-    fault = choose(kind, None, None, CORPUS)
+    fault = make_fault(kind, None, None, CORPUS)
     hits = Retriever(CORPUS).search("data retention policy", 10)
-    assert distorted(hits, fault) == hits
+    assert distort_hits(hits, fault) == hits
     assert delay_seconds(fault) == 0
     assert not any(fails(fault, number) for number in range(100))
 
 
 @pytest.mark.parametrize("kind", list(FaultKind))
 def test_every_fault_breaks_the_same_every_time_and_any_part_of_a_corpus(kind: FaultKind) -> None:
-    fault = choose(kind, None, None, CORPUS)
-    assert damaged(CORPUS, fault) == damaged(CORPUS, fault)
-    assert damaged((), fault) == ()
+    fault = make_fault(kind, None, None, CORPUS)
+    assert damage_chunks(CORPUS, fault) == damage_chunks(CORPUS, fault)
+    assert damage_chunks((), fault) == ()
     assert (fault.size is None) is (kind not in SIZES)
 
 
 def test_sizes_of_kinds_without_one_are_dropped() -> None:
-    assert choose("none", 0.5, "billing", CORPUS) == Fault()
-    assert choose("rechunk", 7, None, CORPUS) == Fault(kind=FaultKind.RECHUNK)
+    assert make_fault("none", 0.5, "billing", CORPUS) == Fault()
+    assert make_fault("rechunk", 7, None, CORPUS) == Fault(kind=FaultKind.RECHUNK)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +171,10 @@ def test_what_is_no_fault_is_refused_by_field(
     kind: str, size: float | None, topic: str | None, field: str, said: str
 ) -> None:
     with pytest.raises(BadFaultError, match=said) as refused:
-        choose(kind, size, topic, CORPUS)
+        make_fault(kind, size, topic, CORPUS)
     assert refused.value.field == field
 
 
 def test_a_corpus_without_topics_cannot_lose_one() -> None:
     with pytest.raises(BadFaultError, match="no topics"):
-        choose("topic", None, None, [Chunk(id="a", document="a", title="", topic="", text="x")])
+        make_fault("topic", None, None, [Chunk(id="a", document="a", title="", topic="", text="x")])

@@ -20,11 +20,20 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from app.adapters.probing.probe import RetrieverProbe
-from app.config import read_collector
+from app.config import read_trace_endpoint
 from app.domain.addresses import hook_policy, retriever_policy
 from app.domain.errors import ConfigurationError, InvalidInputError, StoreUnavailableError
 from app.domain.model import Answer, Outcome, RunStatus, Verdict
-from app.domain.probing.retrievers import Ask, Asking, Dialect, Probe, ResponseMapping, Retriever, Scorer, ScorerKind
+from app.domain.probing.retrievers import (
+    Dialect,
+    Probe,
+    ProbeContext,
+    ProbeQuery,
+    ResponseMapping,
+    Retriever,
+    Scorer,
+    ScorerKind,
+)
 from app.services.runs.runs import EndedRun
 from app.store.runs.queue import ClaimedRun
 from app.tracing import Tracing
@@ -158,8 +167,8 @@ class Running:
 
     def ask(self) -> dict[int, Answer]:
         """Ask, by the probe that traces."""
-        asking = Asking(retriever=self.retriever, k=3, run_id="812")
-        asks = [Ask(position=position, query=f"asked {key}", key=key) for position, key in enumerate(self.keys)]
+        asking = ProbeContext(retriever=self.retriever, k=3, run_id="812")
+        asks = [ProbeQuery(position=position, query=f"asked {key}", key=key) for position, key in enumerate(self.keys)]
         found: dict[int, Answer] = {}
         with closing(self.tracing.probe(self.probe)(asking, asks)) as batches:  # type: ignore[type-var] # see Probe
             for batch in batches:
@@ -368,7 +377,7 @@ def test_a_retriever_that_cannot_be_asked_is_refused_at_once() -> None:
             nonsense = docs("http://search.test/", method="SHOUT")
             with pytest.raises(InvalidInputError, match="method"):
                 made.probe(RetrieverProbe(retriever_policy(), "coalmine/1.0"))(
-                    Asking(retriever=nonsense, k=3, run_id="812"), []
+                    ProbeContext(retriever=nonsense, k=3, run_id="812"), []
                 )
         assert [span.name for span in traces.spans] == ["diagnosis"]
 
@@ -471,7 +480,7 @@ ON = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 def test_the_variables_of_opentelemetry_say_whether_runs_are_traced(
     environment: dict[str, str], endpoint: str | None
 ) -> None:
-    assert read_collector(environment) == endpoint
+    assert read_trace_endpoint(environment) == endpoint
 
 
 @pytest.mark.parametrize(
@@ -494,7 +503,7 @@ def test_the_variables_of_opentelemetry_say_whether_runs_are_traced(
 )
 def test_a_variable_nobody_could_follow_stops_the_start(environment: dict[str, str], problem: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        read_collector(environment)
+        read_trace_endpoint(environment)
     assert str(refused.value) == problem
 
 

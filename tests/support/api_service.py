@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from app.config import Settings
 from app.domain.delivery.hooks import Hook, Message, Receipt
 from app.domain.model import Answer, Outcome, Ranking
-from app.domain.probing.retrievers import Ask, Asking
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.main import Service, create_app, open_service
 from app.services.alerts.alert_links import Links
 from app.services.catalog import api_keys
@@ -59,7 +59,7 @@ class Obedient:
     index_version: str | None = "v1"
     asked: int = 0
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Answer one query after the other."""
         for ask in asks:
             self.asked += 1

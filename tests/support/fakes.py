@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from app.domain.delivery.hooks import Hook, Message, Receipt
 from app.domain.model import Answer, Outcome, Ranking
-from app.domain.probing.retrievers import Ask, Asking
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
@@ -60,27 +60,27 @@ class FakeProbe:
     """Answers by query, in batches, the last canary first as a network might; remembers what it was asked."""
 
     answers: dict[str, Answer] = field(default_factory=dict)
-    otherwise: Callable[[Ask], Answer] = field(default=lambda ask: answered(hits(f"doc-{ask.query}", "noise")))
+    otherwise: Callable[[ProbeQuery], Answer] = field(default=lambda ask: answered(hits(f"doc-{ask.query}", "noise")))
     batch: int = 25
     before_batch: Callable[[int], None] = field(default=lambda _: None)
     """Called with the number of batches given so far; may raise Crash."""
     asked: list[tuple[str, str]] = field(default_factory=list)
     """(run id, query), in order of asking."""
-    askings: list[Asking] = field(default_factory=list)
+    askings: list[ProbeContext] = field(default_factory=list)
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Note what is asked and answer it batch by batch."""
         self.askings.append(asking)
         return self._batches(asking, list(reversed(asks)))
 
-    def _batches(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def _batches(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         for number, start in enumerate(range(0, len(asks), self.batch)):
             self.before_batch(number)
             block = asks[start : start + self.batch]
             self.asked += [(asking.run_id, ask.query) for ask in block]
             yield [(ask.position, self.answer(ask)) for ask in block]
 
-    def answer(self, ask: Ask) -> Answer:
+    def answer(self, ask: ProbeQuery) -> Answer:
         """Answer one query."""
         return self.answers.get(ask.query) or self.otherwise(ask)
 

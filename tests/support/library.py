@@ -6,7 +6,7 @@ from typing import Any
 
 from app.domain.diagnosis.views import DiagnosisView
 from app.domain.model import Answer, Outcome, Ranking
-from app.domain.probing.retrievers import Ask, Asking
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.services.catalog import applying
 from app.services.catalog.references import API, FILE
 from app.services.diagnosis import diagnoses
@@ -45,7 +45,7 @@ class Library:
     dead: Outcome | None = None
     index_version: str | None = None
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Answer one query after the other."""
         for ask in asks:
             self.asked.append((asking.run_id, ask.query, asking.k))

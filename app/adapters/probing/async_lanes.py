@@ -16,9 +16,9 @@ from app.adapters.file_descriptors import LOCAL_ERRORS
 from app.adapters.limits import Limits
 from app.domain.errors import LocalResourceError
 from app.domain.model import Answer, Outcome
-from app.domain.probing.retrievers import Ask, Retriever
+from app.domain.probing.retrievers import ProbeQuery, Retriever
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 """How long the consumer is left without a batch."""
 JOIN_SECONDS = 2.0
 """How long closing waits for the loop; what still hangs then, hangs in a name resolution."""
@@ -27,9 +27,9 @@ RETRY_SECONDS = 0.2
 BATCH = 64
 
 Batch = list[tuple[int, Answer]]
-Hand = Callable[[int, Answer], None]
-AskOne = Callable[[Ask], Awaitable[Answer]]
-Lane = Callable[[], AbstractAsyncContextManager[AskOne]]
+Deliver = Callable[[int, Answer], None]
+QueryOnce = Callable[[ProbeQuery], Awaitable[Answer]]
+Lane = Callable[[], AbstractAsyncContextManager[QueryOnce]]
 
 
 class NoAnswerError(Exception):
@@ -42,7 +42,7 @@ class NoAnswerError(Exception):
         self.http_status = http_status
 
 
-def in_background(work: Callable[[Hand], Awaitable[None]], name: str) -> Generator[Batch, None, None]:
+def run_in_background(work: Callable[[Deliver], Awaitable[None]], name: str) -> Generator[Batch, None, None]:
     """Run `work` to its end and yield what it hands over; an empty batch where nothing came for a while.
 
     Closing the iterator cancels the work. What the work raises is raised here.
@@ -66,8 +66,8 @@ def in_background(work: Callable[[Hand], Awaitable[None]], name: str) -> Generat
         thread.join(JOIN_SECONDS)
 
 
-async def in_lanes(
-    retriever: Retriever, asks: Sequence[Ask], lane: Lane, hand: Hand, limits: Limits | None = None
+async def query_in_lanes(
+    retriever: Retriever, asks: Sequence[ProbeQuery], lane: Lane, hand: Deliver, limits: Limits | None = None
 ) -> None:
     """Ask everything, as many at once as the retriever takes and no faster; each lane is entered for itself.
 
@@ -126,7 +126,7 @@ class _Turns:
         self._share.close()
 
 
-async def _ask_with_retries(ask_one: AskOne, ask: Ask, retries: int, turns: _Turns) -> Answer:
+async def _ask_with_retries(ask_one: QueryOnce, ask: ProbeQuery, retries: int, turns: _Turns) -> Answer:
     """Ask, and ask again after transport failures: the last attempt decides, and a bad answer is never retried."""
     async with turns.turn():
         answer = await ask_one(ask)
@@ -139,7 +139,7 @@ async def _ask_with_retries(ask_one: AskOne, ask: Ask, retries: int, turns: _Tur
 
 
 async def _hold(
-    work: Callable[[Hand], Awaitable[None]], done: "queue.SimpleQueue[tuple[int, Answer] | BaseException | None]"
+    work: Callable[[Deliver], Awaitable[None]], done: "queue.SimpleQueue[tuple[int, Answer] | BaseException | None]"
 ) -> None:
     await work(lambda position, answer: done.put((position, answer)))
 
@@ -169,7 +169,7 @@ def _take(done: "queue.SimpleQueue[tuple[int, Answer] | BaseException | None]") 
     batch: Batch = []
     while len(batch) < BATCH:
         try:
-            item = done.get(timeout=0 if batch else LOOK_SECONDS)
+            item = done.get(timeout=0 if batch else POLL_SECONDS)
         except queue.Empty:
             break
         if isinstance(item, BaseException):

@@ -20,7 +20,7 @@ import msgspec
 
 from app.adapters.probing.masking import masked
 from app.adapters.transport import send_one
-from app.adapters.wire import NO_HEADERS, OUTCOMES, Identity, Request, Response, header_line
+from app.adapters.wire import NO_HEADERS, OUTCOMES, Request, RequestAuth, Response, header_line
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Outcome
@@ -32,12 +32,12 @@ TIMEOUT_SECONDS = 10.0
 MAX_BODY_BYTES = 100_000
 MARGIN_SECONDS = 600.0
 """A token is renewed when less than this or half its life is left of it, so that it outlives the run that has it."""
-UNSAID_SECONDS = 300.0
+DEFAULT_LIFE_SECONDS = 300.0
 """How long a token is kept whose life the answer does not tell."""
-LONGEST_SECONDS = 24 * 3600.0
+MAX_LIFE_SECONDS = 24 * 3600.0
 BACKOFF_SECONDS = 15.0
 """How long nothing is asked after a failure, so that what needs a token does not wait for a dead endpoint each time."""
-TOKENS = 256
+MAX_TOKENS = 256
 """How many tokens are kept; beyond, the oldest is let go."""
 
 
@@ -72,7 +72,7 @@ class Keyring:
         self._kept: dict[bytes, _Kept] = {}
         self._lock = threading.Lock()
 
-    def identity(self, auth: Auth | None, tls: Tls | None, headers: Mapping[str, str] = NO_HEADERS) -> Identity:
+    def identity(self, auth: Auth | None, tls: Tls | None, headers: Mapping[str, str] = NO_HEADERS) -> RequestAuth:
         """Say who asks. `headers` are those the caller sends itself: their values only count among the secrets.
 
         Blocks while a token is fetched, which goes by the system's authorities: `tls` is the retriever's alone. Raises
@@ -94,20 +94,20 @@ class Keyring:
             with self._lock:
                 self._kept.pop(_key(auth), None)
 
-    def _fetched(self, auth: OAuth2) -> Identity:
+    def _fetched(self, auth: OAuth2) -> RequestAuth:
         token = self._token(auth)
         try:
             line = header_line("authorization", f"Bearer {token}")
         except ValueError:
             raise CredentialError(Outcome.MALFORMED, f"{_WHO} gave a token that cannot be sent") from None
-        return Identity(headers=(line,), secrets=(token, auth.client_secret, _basic(*_encoded(auth))))
+        return RequestAuth(headers=(line,), secrets=(token, auth.client_secret, _basic(*_encoded(auth))))
 
     def _token(self, auth: OAuth2) -> str:
         """Give a token that is good for a while; of many threads that need it one fetches, the others wait for it."""
         key = _key(auth)
         with self._lock:
             slot = self._kept.setdefault(key, _Kept())
-            while len(self._kept) > TOKENS:
+            while len(self._kept) > MAX_TOKENS:
                 self._kept.pop(next(iter(self._kept)))
         started = self._clock()
         with slot.lock:
@@ -144,7 +144,7 @@ class Keyring:
             if second.status == HTTPStatus.OK:
                 response, kept.in_form = second, True
         if response.retry_after_seconds is not None:
-            kept.quiet = self._clock() + min(response.retry_after_seconds, UNSAID_SECONDS)
+            kept.quiet = self._clock() + min(response.retry_after_seconds, DEFAULT_LIFE_SECONDS)
         return _read(response)
 
     def _ask(self, auth: OAuth2, *, in_form: bool) -> Response:
@@ -187,30 +187,30 @@ class _Kept:
     in_form: bool = False
 
 
-def _identity(auth: Bearer | ApiKey | Basic | SigV4 | None) -> Identity:
+def _identity(auth: Bearer | ApiKey | Basic | SigV4 | None) -> RequestAuth:
     """Make the identity of credentials that need nothing fetched."""
     match auth:
         case None:
-            return Identity()
+            return RequestAuth()
         case Bearer(token=token):
-            return Identity(headers=(_line("authorization", f"Bearer {token}"),), secrets=(token,))
+            return RequestAuth(headers=(_line("authorization", f"Bearer {token}"),), secrets=(token,))
         case ApiKey(key=key, prefix=prefix, header=None, query=str(name)):
             f"{name}{prefix}{key}".encode()  # raises where it is not text
-            return Identity(query={name: prefix + key}, secrets=(key, prefix + key))
+            return RequestAuth(query={name: prefix + key}, secrets=(key, prefix + key))
         case ApiKey(key=key, prefix=prefix, header=str(name), query=None):
-            return Identity(headers=(_line(name, prefix + key),), secrets=(key, prefix + key))
+            return RequestAuth(headers=(_line(name, prefix + key),), secrets=(key, prefix + key))
         case ApiKey():
             raise _unusable("needs either a header or a query parameter for its key")
         case Basic(user=user, password=password):
             if ":" in user:
                 raise _unusable("the user name contains a colon (RFC 7617, section 2)")
             pair = _basic(user, password)
-            return Identity(headers=(_line("authorization", f"Basic {pair}"),), secrets=(password, pair))
+            return RequestAuth(headers=(_line("authorization", f"Basic {pair}"),), secrets=(password, pair))
         case SigV4(region=region, service=service, session_token=token):
             if not (_AWS_NAME.fullmatch(region) and _AWS_NAME.fullmatch(service) and auth.access_key):
                 raise _unusable("needs an access key, a region such as eu-west-1 and a service such as bedrock")
             _line("x-amz-security-token", token or "")
-            return Identity(sigv4=auth, secrets=(auth.secret_key, *(() if token is None else (token,))))
+            return RequestAuth(sigv4=auth, secrets=(auth.secret_key, *(() if token is None else (token,))))
 
 
 def _line(name: str, value: str) -> bytes:
@@ -295,7 +295,7 @@ def _life(expires_in: Any) -> float:
         )
     except (ValueError, OverflowError):
         seconds = math.nan
-    return UNSAID_SECONDS if math.isnan(seconds) else min(max(0.0, seconds), LONGEST_SECONDS)
+    return DEFAULT_LIFE_SECONDS if math.isnan(seconds) else min(max(0.0, seconds), MAX_LIFE_SECONDS)
 
 
 _WHO = "the token endpoint"

@@ -12,7 +12,7 @@ from app.domain.model import Outcome
 MAX_ROWS = 10_000
 
 
-async def json_of(rows: AsyncIterator[Mapping[str, Any]], limit: int) -> bytes:
+async def rows_json(rows: AsyncIterator[Mapping[str, Any]], limit: int) -> bytes:
     """Write rows as they come. Raises NoAnswerError for more than `limit` bytes or MAX_ROWS of them.
 
     Raises ValueError, ArithmeticError or RecursionError for a value that cannot be written.

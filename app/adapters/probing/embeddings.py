@@ -15,17 +15,17 @@ import msgspec
 import numpy as np
 
 from app.adapters.probing.credentials import Keyring, credentials_digest
-from app.adapters.probing.endpoints import MAX_BODY_BYTES, Caller
+from app.adapters.probing.endpoints import MAX_BODY_BYTES, EndpointClient
 from app.domain.addresses import AddressPolicy
 from app.domain.model import Outcome
-from app.domain.probing.embeddings import Embedded, Vector, same_vector
+from app.domain.probing.embeddings import EmbeddingResult, Vector, same_vector
 from app.domain.probing.retrievers import Embedder
 
-REMEMBERED_BYTES = 64_000_000
+CACHE_BYTES = 64_000_000
 """How many bytes of vectors are remembered, of all embedders together."""
 MAX_DIMENSIONS = 65_536
 """Of a vector; models have 256 to 8,192."""
-WITNESSED = 256
+MAX_EMBEDDERS = 256
 """Of how many embedders it is known how they answered last."""
 
 _ENTRY_BYTES = 300  # what an entry takes besides its numbers
@@ -46,12 +46,12 @@ class Embeddings:
         user_agent: str,
         *,
         proxy: str = "",
-        remembered_bytes: int = REMEMBERED_BYTES,
+        remembered_bytes: int = CACHE_BYTES,
     ) -> None:
-        self._caller = Caller(policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy)
+        self._caller = EndpointClient(policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy)
         self._memory = _Memory(remembered_bytes)
 
-    def __call__(self, embedder: Embedder, texts: Sequence[str], *, anew: bool = False) -> Embedded:
+    def __call__(self, embedder: Embedder, texts: Sequence[str], *, anew: bool = False) -> EmbeddingResult:
         """Ask for what is not remembered; see `Embed`.
 
         Raises InvalidInputError for an embedder that cannot be asked at all.
@@ -75,7 +75,7 @@ class Embeddings:
             self._memory.witness(name, answers.vectors)
         else:
             self._memory.keep(name, answers.vectors, age)
-        return Embedded(
+        return EmbeddingResult(
             vectors={text: vectors[text] for text in distinct if text in vectors},
             outcome=Outcome.OK if problem is None else problem[0],
             http_status=status,
@@ -266,7 +266,7 @@ class _Memory:
                 self._forget(name)
             self._witnesses[name] = before | now if len(before | now) <= _MOST_WITNESSES else now
             self._witnesses.move_to_end(name)
-            while len(self._witnesses) > WITNESSED:
+            while len(self._witnesses) > MAX_EMBEDDERS:
                 self._forget(self._witnesses.popitem(last=False)[0])
 
     def forget(self, name: Name) -> None:

@@ -36,7 +36,7 @@ class CallOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class EndpointClient:
     """Whoever asks services beside retrievers, with the credentials that each of them wants."""
 
     policy: AddressPolicy
@@ -106,7 +106,7 @@ class Caller:
                         number=number,
                         body=response.body,
                         http_status=response.status,
-                        problem=problem_of(response),
+                        problem=response_problem(response),
                         latency_seconds=response.latency_seconds,
                     )
 
@@ -120,7 +120,7 @@ class Caller:
             raise InvalidInputError([Problem(path="headers", message=str(error))]) from None
 
 
-def problem_of(response: Response) -> tuple[Outcome, str] | None:
+def response_problem(response: Response) -> tuple[Outcome, str] | None:
     """Say why a response is no answer to read: outcome and a sentence; None = it is one."""
     status = response.status
     if status is not None and not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:

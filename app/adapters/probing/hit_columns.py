@@ -35,7 +35,7 @@ class Columns:
     """Whether strings may hold what UTF-8 or a database refuses."""
 
 
-def typed_reader(paths: Paths, max_hits: int) -> Callable[[bytes], Columns | None] | None:
+def compile_typed_reader(paths: Paths, max_hits: int) -> Callable[[bytes], Columns | None] | None:
     """Build the fast way for a mapping of plain paths; it returns None for what it cannot read."""
     if paths.hits is None:
         return None
@@ -145,7 +145,7 @@ def _attribute(name: str) -> str:
 
 def read_generically(paths: Paths, max_hits: int, body: bytes) -> Columns:
     """Read any answer; raises MalformedError."""
-    answer, dirty = parsed(body)
+    answer, dirty = parse_json(body)
     if paths.hits is None:
         read, count = _columns(paths, max_hits, answer)
     else:
@@ -230,7 +230,7 @@ def _columns(paths: Paths, max_hits: int, answer: Any) -> tuple[Read, int]:
     return read, min(next(iter(lengths.values())), max_hits)
 
 
-def parsed(body: bytes) -> tuple[Any, bool]:
+def parse_json(body: bytes) -> tuple[Any, bool]:
     """Parse JSON, and what is often taken for it: with NaN, lone surrogates, broken UTF-8 or a byte order mark.
 
     Gives the answer and whether its strings may hold what UTF-8 or a database refuses. Raises MalformedError.

@@ -11,16 +11,16 @@ from http import HTTPStatus
 
 from app.adapters.limits import Limits
 from app.adapters.probing.credentials import CredentialError, Keyring
-from app.adapters.probing.endpoints import problem_of
+from app.adapters.probing.endpoints import response_problem
 from app.adapters.probing.redaction import Redaction, secret_headers
-from app.adapters.probing.request_templates import Plan, compile_retriever, lookup_request, requests_of
-from app.adapters.probing.responses import REMEMBERED_BYTES, RememberingReader, answer_of, failed, shown_exchange
+from app.adapters.probing.request_templates import Plan, build_requests, compile_retriever, lookup_request
+from app.adapters.probing.responses import CACHE_BYTES, CachingReader, failed_answer, read_answer, shown_exchange
 from app.adapters.transport import exchange
-from app.adapters.wire import NOBODY, Identity, Request, Response
+from app.adapters.wire import NO_AUTH, Request, RequestAuth, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.model import EMPTY, Answer, Outcome, Step
-from app.domain.probing.probe_failures import address_of
-from app.domain.probing.retrievers import Ask, Asking, OAuth2, Retriever, named_resource
+from app.domain.probing.probe_failures import url_address
+from app.domain.probing.retrievers import OAuth2, ProbeContext, ProbeQuery, Retriever, missing_resource
 
 Vectors = Mapping[str, Sequence[float]]
 """By query."""
@@ -48,28 +48,30 @@ class HttpProbe:
         self._user_agent = user_agent
         self._proxy = proxy
         self._limits = limits or Limits()
-        self._remembered: dict[str, RememberingReader] = {}
+        self._remembered: dict[str, CachingReader] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask], vectors: Vectors = EMPTY) -> Iterator[Answers]:
+    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery], vectors: Vectors = EMPTY) -> Iterator[Answers]:
         """Ask everything; see `Probe`. `vectors` are those of the queries, where the retriever takes them.
 
         Raises InvalidInputError at once if the retriever cannot be asked at all.
         """
         return self._answers(compile_retriever(asking.retriever, asking.k), asking, asks, vectors)
 
-    def _answers(self, plan: Plan, asking: Asking, asks: Sequence[Ask], vectors: Vectors) -> Iterator[Answers]:
+    def _answers(
+        self, plan: Plan, asking: ProbeContext, asks: Sequence[ProbeQuery], vectors: Vectors
+    ) -> Iterator[Answers]:
         retriever = asking.retriever
         try:
             standing = _Standing(self._keyring, asking)
             plan = self._looked_up(plan, asking, standing.identity)
         except (CredentialError, _LookupError) as error:
             step = Step.AUTHENTICATION if isinstance(error, CredentialError) else Step.LOOKUP
-            failure = failed(error.outcome, error.detail, error.http_status, step=step)
+            failure = failed_answer(error.outcome, error.detail, error.http_status, step=step)
             yield [(ask.position, failure) for ask in asks]
             return
-        reader = RememberingReader(plan.reader, self._remembered.get(retriever.slug))
-        requests = requests_of(plan, asking, asks, self._user_agent, vectors)
+        reader = CachingReader(plan.reader, self._remembered.get(retriever.slug))
+        requests = build_requests(plan, asking, asks, self._user_agent, vectors)
         shown = {request.tag: request for request in requests} if asking.shows else {}
         exchanged = exchange(
             iter(shown.values()) if shown else standing.signed(requests),
@@ -86,25 +88,25 @@ class HttpProbe:
                 batch = [(position, standing.redaction.response(response)) for position, response in received]
                 standing.see([response for _, response in batch])
                 yield [
-                    (position, _shown(answer_of(response, reader), shown.get(position), response, standing.identity))
+                    (position, _shown(read_answer(response, reader), shown.get(position), response, standing.identity))
                     for position, response in batch
                 ]
         self._remember(retriever.slug, reader)
 
-    def _looked_up(self, plan: Plan, asking: Asking, identity: Identity) -> Plan:
+    def _looked_up(self, plan: Plan, asking: ProbeContext, identity: RequestAuth) -> Plan:
         """Fetch what the templates need to know once per run. Raises _LookupError."""
         lookup = asking.retriever.lookup
         if plan.lookup is None or lookup is None:
             return plan
         request = lookup_request(plan.lookup, plan, asking, self._user_agent)
         response = self._exchanged(asking.retriever, request, identity)
-        problem = problem_of(response)
+        problem = response_problem(response)
         if problem is not None:
             outcome, detail = problem
-            missing = named_resource(lookup.url, asking.retriever.options)
+            missing = missing_resource(lookup.url, asking.retriever.options)
             if response.status == HTTPStatus.NOT_FOUND and missing is not None:
                 what, named = missing
-                address = address_of(lookup.url, asking.retriever.options)
+                address = url_address(lookup.url, asking.retriever.options)
                 message = f"{address} has no {what} '{named}' (HTTP 404). Check the {what} name"
                 raise _LookupError(outcome, message, response.status)
             raise _LookupError(outcome, f"the lookup of {lookup.name}: {detail}", response.status)
@@ -114,7 +116,7 @@ class HttpProbe:
             raise _LookupError(Outcome.MALFORMED, detail, response.status)
         return plan.bound({lookup.name: value})
 
-    def _exchanged(self, retriever: Retriever, request: Request, identity: Identity) -> Response:
+    def _exchanged(self, retriever: Retriever, request: Request, identity: RequestAuth) -> Response:
         """Send one request within the limits of the retriever."""
         exchanged = exchange(
             (request,),
@@ -129,12 +131,12 @@ class HttpProbe:
         with closing(exchanged) as batches:
             return next(batch[0][1] for batch in batches if batch)
 
-    def _remember(self, slug: str, reader: RememberingReader) -> None:
+    def _remember(self, slug: str, reader: CachingReader) -> None:
         reader.forget()
         with self._lock:
             self._remembered.pop(slug, None)
             self._remembered[slug] = reader
-            while sum(one.bytes for one in self._remembered.values()) > REMEMBERED_BYTES:
+            while sum(one.bytes for one in self._remembered.values()) > CACHE_BYTES:
                 self._remembered.pop(next(iter(self._remembered)))  # the longest unused
 
 
@@ -144,7 +146,7 @@ class _Standing:
     Raises CredentialError where there is no standing to begin with.
     """
 
-    def __init__(self, keyring: Keyring, asking: Asking) -> None:
+    def __init__(self, keyring: Keyring, asking: ProbeContext) -> None:
         self._keyring = keyring
         self._asking = asking
         self._renews = isinstance(asking.retriever.auth, OAuth2) and not asking.shows
@@ -152,7 +154,7 @@ class _Standing:
         self._take(self._identify())
 
     @property
-    def of_all(self) -> Identity:
+    def of_all(self) -> RequestAuth:
         """What of the identity is the same for all requests of the run."""
         return replace(self.identity, headers=()) if self._renews else self.identity
 
@@ -171,19 +173,19 @@ class _Standing:
             with suppress(CredentialError):  # the one we have may still do
                 self._take(self._identify())
 
-    def _take(self, identity: Identity) -> None:
+    def _take(self, identity: RequestAuth) -> None:
         self.identity = identity
         self.redaction = Redaction.of(identity, thorough=self._asking.shows)
 
-    def _identify(self) -> Identity:
+    def _identify(self) -> RequestAuth:
         retriever = self._asking.retriever
         headers = retriever.headers if self._asking.shows else secret_headers(retriever.headers)
         if retriever.auth is None and retriever.tls is None and not headers:
-            return NOBODY
+            return NO_AUTH
         return self._keyring.identity(retriever.auth, retriever.tls, headers)
 
 
-def _shown(answer: Answer, request: Request | None, response: Response, identity: Identity) -> Answer:
+def _shown(answer: Answer, request: Request | None, response: Response, identity: RequestAuth) -> Answer:
     return answer if request is None else replace(answer, exchange=shown_exchange(request, response, identity))
 
 

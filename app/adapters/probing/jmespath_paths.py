@@ -9,7 +9,7 @@ import jmespath
 from jmespath.exceptions import JMESPathError
 from jmespath.visitor import TreeInterpreter
 
-from app.domain.probing.expressions import TOO_DEEP, problem_of
+from app.domain.probing.expressions import TOO_DEEP, find_problem
 from app.domain.probing.retrievers import ResponseMapping
 
 
@@ -41,7 +41,7 @@ class Path:
         except RecursionError:
             raise ValueError(f"{field}: {TOO_DEEP}") from None
         node: Any = compiled.parsed
-        problem = problem_of(expression, node)
+        problem = find_problem(expression, node)
         if problem is not None:
             raise ValueError(f"{field}: {problem}")
         steps = _steps(node)

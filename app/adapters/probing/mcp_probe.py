@@ -17,17 +17,24 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.adapters.limits import Limits
-from app.adapters.probing.async_lanes import RETRY_SECONDS, Batch, Hand, NoAnswerError, in_background, in_lanes
+from app.adapters.probing.async_lanes import (
+    RETRY_SECONDS,
+    Batch,
+    Deliver,
+    NoAnswerError,
+    query_in_lanes,
+    run_in_background,
+)
 from app.adapters.probing.credentials import CredentialError, Keyring, masked
 from app.adapters.probing.redaction import Redaction, secret_headers
-from app.adapters.probing.request_templates import Plan, compile_retriever, headers_of
-from app.adapters.probing.responses import SHOWN_CHARACTERS, answer_of, failed
+from app.adapters.probing.request_templates import Plan, compile_retriever, request_headers
+from app.adapters.probing.responses import SHOWN_CHARACTERS, failed_answer, read_answer
 from app.adapters.transport import exchange
-from app.adapters.wire import NOBODY, Failure, Request, Response, header_line
+from app.adapters.wire import NO_AUTH, Failure, Request, Response, header_line
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import InvalidInputError, LocalResourceError, Problem
 from app.domain.model import EMPTY, Answer, Exchange, Outcome, Step
-from app.domain.probing.retrievers import Ask, Asking
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 
 if TYPE_CHECKING:  # an extra; at run time it is imported where it is needed
     from mcp.types import CallToolResult
@@ -60,16 +67,18 @@ class McpProbe:
         self.user_agent = user_agent
         self.proxy = proxy
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask], vectors: Vectors = EMPTY) -> Iterator[Batch]:
+    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery], vectors: Vectors = EMPTY) -> Iterator[Batch]:
         """Ask everything; see `Probe`. `vectors` are those of the queries, where the tool takes them.
 
         Raises InvalidInputError at once if the tool cannot be called at all, also where the SDK is not installed.
         """
         plan = compile_retriever(asking.retriever, asking.k)
         _check(asking, plan)
-        return in_background(partial(self._work, plan, asking, asks, vectors), "mcp probe")
+        return run_in_background(partial(self._work, plan, asking, asks, vectors), "mcp probe")
 
-    async def _work(self, plan: Plan, asking: Asking, asks: Sequence[Ask], vectors: Vectors, hand: Hand) -> None:
+    async def _work(
+        self, plan: Plan, asking: ProbeContext, asks: Sequence[ProbeQuery], vectors: Vectors, hand: Deliver
+    ) -> None:
         """Answer every ask, also where the session breaks: what a hostile server does to the SDK is an answer."""
         waiting = {ask.position for ask in asks}
 
@@ -92,24 +101,24 @@ class McpProbe:
         finally:
             run.close()
         for position in sorted(waiting):
-            hand(position, failed(outcome, detail, status, step=step))
+            hand(position, failed_answer(outcome, detail, status, step=step))
 
 
 class _Run:
     """One session and the threads its requests wait in; all that is known for the whole run."""
 
-    def __init__(self, probe: McpProbe, plan: Plan, asking: Asking) -> None:
+    def __init__(self, probe: McpProbe, plan: Plan, asking: ProbeContext) -> None:
         self._probe = probe
         self._plan = plan
         self._asking = asking
-        self._identity = NOBODY
-        self._redaction = Redaction.of(NOBODY, thorough=False)
+        self._identity = NO_AUTH
+        self._redaction = Redaction.of(NO_AUTH, thorough=False)
         self._stopping = threading.Event()
         self._threads = ThreadPoolExecutor(asking.retriever.concurrency + 1, "mcp transport")
 
-    async def ask_all(self, asks: Sequence[Ask], vectors: Vectors, hand: Hand) -> None:
+    async def ask_all(self, asks: Sequence[ProbeQuery], vectors: Vectors, hand: Deliver) -> None:
         """Open the session, call, close it. Raises CredentialError and NoAnswerError, where none is to be had."""
-        from app.adapters.probing.mcp_session import opened  # noqa: PLC0415 - an extra, see _check
+        from app.adapters.probing.mcp_session import open_session  # noqa: PLC0415 - an extra, see _check
 
         retriever = self._asking.retriever
         shows = self._asking.shows
@@ -117,7 +126,7 @@ class _Run:
         who = partial(self._probe.keyring.identity, retriever.auth, retriever.tls, secret)
         self._identity = await self._in_thread(who)
         self._redaction = Redaction.of(self._identity, thorough=shows)
-        session = opened(
+        session = open_session(
             self._plan.url.render().decode(),
             retriever.tool or "",
             self._carry,
@@ -134,7 +143,7 @@ class _Run:
                 yield lambda ask: self._ask(open_session, ask, vectors)
 
             try:
-                await in_lanes(retriever, asks, lane, hand, self._probe.limits)
+                await query_in_lanes(retriever, asks, lane, hand, self._probe.limits)
             except asyncio.CancelledError:
                 self._stopping.set()
                 raise
@@ -144,7 +153,7 @@ class _Run:
         self._stopping.set()
         self._threads.shutdown()
 
-    async def _ask(self, session: "Session", ask: Ask, vectors: Vectors) -> Answer:
+    async def _ask(self, session: "Session", ask: ProbeQuery, vectors: Vectors) -> Answer:
         values: dict[str, Any] = {"query": ask.query.encode(errors="replace").decode()}  # no halves of characters
         if vectors:
             values["vector"] = vectors[ask.query]
@@ -158,20 +167,20 @@ class _Run:
         try:
             result = await session.call(json.loads(body), parent)
         except NoAnswerError as error:
-            answer = failed(error.outcome, error.detail, error.http_status, time.perf_counter() - started)
+            answer = failed_answer(error.outcome, error.detail, error.http_status, time.perf_counter() - started)
         else:
             seconds = time.perf_counter() - started
-            content = self._redaction.body(content_of(result))
+            content = self._redaction.body(result_json(result))
             if result.is_error:
-                answer = failed(Outcome.REFUSED, "the tool answered that it failed", None, seconds)
+                answer = failed_answer(Outcome.REFUSED, "the tool answered that it failed", None, seconds)
             else:
-                answer = answer_of(Response(body=content, latency_seconds=seconds), self._plan.reader)
+                answer = read_answer(Response(body=content, latency_seconds=seconds), self._plan.reader)
         return replace(answer, exchange=self._shown(body, content)) if self._asking.shows else answer
 
     async def _carry(self, method: str, fields: Mapping[str, str], body: bytes, *, calls: bool) -> Response:
         """Send a request of the SDK's. Raises ValueError for what cannot be a header."""
         retriever = self._asking.retriever
-        ours = headers_of(self._plan, self._asking, self._probe.user_agent)
+        ours = request_headers(self._plan, self._asking, self._probe.user_agent)
         ours = tuple([line for line in ours if line.partition(b":")[0].decode().lower() not in fields])
         seconds = retriever.timeout_seconds
         request = Request(
@@ -215,7 +224,7 @@ class _Run:
         )
 
 
-def content_of(result: "CallToolResult") -> bytes:
+def result_json(result: "CallToolResult") -> bytes:
     """Give the result of a tool as one JSON answer.
 
     Structured content stands for itself. Else texts that are JSON do: one for itself, several as a list, and a list
@@ -241,7 +250,7 @@ def _json(text: str) -> Any:
     return value if isinstance(value, dict | list) else None
 
 
-def _check(asking: Asking, plan: Plan) -> None:
+def _check(asking: ProbeContext, plan: Plan) -> None:
     """Raise InvalidInputError for what HTTP does not mind and MCP does."""
     retriever = asking.retriever
     problems = []

@@ -19,7 +19,7 @@ from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, Im
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from app.adapters.probing.async_lanes import NoAnswerError
-from app.adapters.probing.endpoints import problem_of
+from app.adapters.probing.endpoints import response_problem
 from app.adapters.wire import Response
 from app.domain.model import Outcome
 
@@ -38,7 +38,7 @@ for _name in ("mcp", "client"):  # the SDK's loggers quote what servers say, whe
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
 
-class Carry(Protocol):
+class Transport(Protocol):
     """How the SDK's requests travel."""
 
     async def __call__(self, method: str, fields: Mapping[str, str], body: bytes, *, calls: bool) -> Response:
@@ -75,8 +75,8 @@ class Session:
 
 
 @asynccontextmanager
-async def opened(
-    url: str, tool: str, carry: Carry, *, opening_seconds: float, seconds: float, max_bytes: int, user_agent: str
+async def open_session(
+    url: str, tool: str, carry: Transport, *, opening_seconds: float, seconds: float, max_bytes: int, user_agent: str
 ) -> AsyncIterator[Session]:
     """Open a session and close it afterwards; opening it and every call may take so many seconds at the most.
 
@@ -113,7 +113,7 @@ class _Transport(httpx2.AsyncBaseTransport):
     What went wrong is answered as an error of the protocol, under a name nobody can guess, and found again by it.
     """
 
-    def __init__(self, carry: Carry) -> None:
+    def __init__(self, carry: Transport) -> None:
         self._carry = carry
         self._failures: dict[str, NoAnswerError] = {}
         self._lost: NoAnswerError | None = None
@@ -134,7 +134,7 @@ class _Transport(httpx2.AsyncBaseTransport):
             response = await self._carry(request.method, fields, body, calls=message.get("method") == "tools/call")
         except ValueError:
             return self._refused(message, NoAnswerError(Outcome.MALFORMED, "the server's session id is no header"))
-        problem, content = problem_of(response) or _flood_of(response), response.body
+        problem, content = response_problem(response) or _flood_of(response), response.body
         if _is(response, "application/json") and "id" in message:
             answer = _answer(content, message["id"])
             if answer is None:  # for what answers nothing the SDK would wait in vain

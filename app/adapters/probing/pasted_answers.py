@@ -1,7 +1,7 @@
 """Answers somebody pasted, read as if the retriever had just given them. Asks nobody."""
 
-from app.adapters.probing.request_templates import reader_of
-from app.adapters.probing.responses import answer_of
+from app.adapters.probing.request_templates import compile_reader
+from app.adapters.probing.responses import read_answer
 from app.adapters.wire import Response
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import Answer
@@ -11,7 +11,7 @@ from app.domain.probing.retrievers import Retriever
 def read_pasted(retriever: Retriever, k: int, body: bytes) -> Answer:
     """Read the body of an answer by the retriever's mapping; raises InvalidInputError for a mapping that is none."""
     try:
-        reader = reader_of(retriever, k)
+        reader = compile_reader(retriever, k)
     except ValueError as error:
         raise InvalidInputError([Problem(path="response", message=str(error))]) from None
-    return answer_of(Response(status=200, body=body), reader)
+    return read_answer(Response(status=200, body=body), reader)

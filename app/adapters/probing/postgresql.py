@@ -14,7 +14,7 @@ from types import MappingProxyType
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from app.adapters.probing.async_lanes import NoAnswerError
-from app.adapters.transfer import blocked
+from app.adapters.transfer import blocked_text
 from app.domain.addresses import AddressPolicy
 from app.domain.model import Outcome
 from app.domain.probing.retrievers import Tls
@@ -46,7 +46,7 @@ SAFE_AUTH = "scram-sha-256,md5,none"
 a server does that trusts our address or certificate, gives nothing away."""
 
 
-def target_of(url: str, tls: Tls | None) -> tuple[str, int, dict[str, str]]:
+def parse_target(url: str, tls: Tls | None) -> tuple[str, int, dict[str, str]]:
     """Split the URL into host, port and parameters; raises ValueError for what would lead libpq elsewhere."""
     try:
         parts = urlsplit(url)
@@ -99,7 +99,7 @@ def tls_files(tls: Tls | None, folder: Path) -> dict[str, str]:
     return files
 
 
-async def judged_places(host: str, port: int, policy: AddressPolicy) -> dict[str, str]:
+async def permitted_addresses(host: str, port: int, policy: AddressPolicy) -> dict[str, str]:
     """Resolve a host and give libpq its permitted addresses, which it tries in turn and resolves no more."""
     try:
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -108,7 +108,7 @@ async def judged_places(host: str, port: int, policy: AddressPolicy) -> dict[str
     reasons = {str(place[4][0]): policy.check(str(place[4][0]), host) for place in addresses}
     permitted = [address for address, reason in reasons.items() if reason is None]
     if not permitted:
-        raise NoAnswerError(Outcome.BLOCKED, blocked(next(iter(reasons.values())) or ""))
+        raise NoAnswerError(Outcome.BLOCKED, blocked_text(next(iter(reasons.values())) or ""))
     count = len(permitted)
     return {
         "host": ",".join([host] * count),  # what a certificate must be for

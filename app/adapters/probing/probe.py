@@ -10,16 +10,16 @@ from app.adapters.probing.credentials import Keyring
 from app.adapters.probing.embeddings import Embeddings
 from app.adapters.probing.http_probe import Answers, HttpProbe, Vectors
 from app.adapters.probing.mcp_probe import McpProbe
-from app.adapters.probing.request_templates import asks_by_vector
-from app.adapters.probing.scorers import Patience, Relevance
+from app.adapters.probing.request_templates import needs_vector
+from app.adapters.probing.scorers import RelevanceScorer, ScorerBreaker
 from app.adapters.probing.sql_probe import SqlProbe
 from app.domain.addresses import AddressPolicy
 from app.domain.model import EMPTY, Answer, Outcome, Step
-from app.domain.probing.probe_failures import address_of
-from app.domain.probing.retrievers import Ask, Asking, Dialect, Embedder, OAuth2, Retriever, ScorerKind
+from app.domain.probing.probe_failures import url_address
+from app.domain.probing.retrievers import Dialect, Embedder, OAuth2, ProbeContext, ProbeQuery, Retriever, ScorerKind
 from app.domain.runs.rankings import decimals_of, settle
 
-EMBEDDED_TOGETHER = 256
+EMBEDDING_BATCH = 256
 """Queries embedded before the caller gets a chance to stop."""
 
 
@@ -27,10 +27,10 @@ Scored = tuple[list[float | None], str | None]
 """Relevance by place, and why some have none."""
 
 
-class Speaker(Protocol):
+class DialectProbe(Protocol):
     """Asks retrievers of one dialect; `vectors` are those of the queries, where a retriever takes them."""
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask], vectors: Vectors = EMPTY) -> Iterator[Answers]:
+    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery], vectors: Vectors = EMPTY) -> Iterator[Answers]:
         """Ask everything; see `Probe`."""
         ...
 
@@ -45,18 +45,18 @@ class RetrieverProbe:
         keyring = Keyring(policy, user_agent, proxy=proxy)
         limits = Limits()
         self.embed = Embeddings(policy, keyring, user_agent, proxy=proxy)
-        self._relevance = Relevance(policy, keyring, self.embed, user_agent, proxy=proxy)
-        self._speakers: dict[Dialect, Speaker] = {
+        self._relevance = RelevanceScorer(policy, keyring, self.embed, user_agent, proxy=proxy)
+        self._speakers: dict[Dialect, DialectProbe] = {
             Dialect.HTTP: HttpProbe(policy, keyring, user_agent, proxy=proxy, limits=limits),
             Dialect.SQL: SqlProbe(policy, limits=limits),
             Dialect.MCP: McpProbe(policy, keyring, user_agent, proxy=proxy, limits=limits),
         }
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Answers]:
+    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Answers]:
         """Ask everything; see `Probe`. Raises InvalidInputError at once if the retriever cannot be asked at all."""
         retriever = asking.retriever
         speak = self._speakers[retriever.dialect]
-        if retriever.embedder is None or not asks_by_vector(retriever):
+        if retriever.embedder is None or not needs_vector(retriever):
             answers = speak(asking, asks)
         else:
             speak(asking, ())  # raises at once where the retriever cannot be asked; asks nobody
@@ -64,11 +64,13 @@ class RetrieverProbe:
         addressed = _addressed(retriever, answers)
         return self._scored(asking, asks, addressed) if retriever.scorer.kind in _OUTSIDE else addressed
 
-    def _by_vector(self, speak: Speaker, asking: Asking, asks: Sequence[Ask], embedder: Embedder) -> Iterator[Answers]:
+    def _by_vector(
+        self, speak: DialectProbe, asking: ProbeContext, asks: Sequence[ProbeQuery], embedder: Embedder
+    ) -> Iterator[Answers]:
         """Embed every query, then ask; a query that could not be embedded has the embedder's outcome for its own."""
         vectors: dict[str, Sequence[float]] = {}
-        for start in range(0, len(asks), EMBEDDED_TOGETHER):
-            some = asks[start : start + EMBEDDED_TOGETHER]
+        for start in range(0, len(asks), EMBEDDING_BATCH):
+            some = asks[start : start + EMBEDDING_BATCH]
             embedded = self.embed(embedder, [ask.query for ask in some])
             vectors |= {query: vector.tolist() for query, vector in embedded.vectors.items()}
             failure = Answer(
@@ -83,12 +85,14 @@ class RetrieverProbe:
         with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
             yield from batches
 
-    def _scored(self, asking: Asking, asks: Sequence[Ask], answers: Iterator[Answers]) -> Iterator[Answers]:
+    def _scored(
+        self, asking: ProbeContext, asks: Sequence[ProbeQuery], answers: Iterator[Answers]
+    ) -> Iterator[Answers]:
         """Have the first hits judged by the scorer outside the retriever, for as long as there is patience with it."""
         retriever = asking.retriever
         decimals = decimals_of(retriever.score_precision)
         queries = {ask.position: ask.query for ask in asks}
-        patience = Patience()
+        patience = ScorerBreaker()
         with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
             for batch in batches:
                 texts = {
@@ -117,7 +121,7 @@ def _addressed(retriever: Retriever, answers: Iterator[Answers]) -> Iterator[Ans
         Step.LOOKUP: "" if retriever.lookup is None else retriever.lookup.url,
         Step.AUTHENTICATION: retriever.auth.token_url if isinstance(retriever.auth, OAuth2) else "",
     }
-    addresses = {step: address_of(url, retriever.options) for step, url in urls.items()}
+    addresses = {step: url_address(url, retriever.options) for step, url in urls.items()}
     with closing(answers) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         for batch in batches:
             yield [

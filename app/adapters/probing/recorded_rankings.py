@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from app.domain.model import Answer, Outcome, Ranking
-from app.domain.probing.retrievers import Ask, Asking
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 from app.domain.runs.rankings import decimals_of, settle
 
 
@@ -13,7 +13,7 @@ class RankingsProbe:
     def __init__(self, rankings: Mapping[str, Sequence[tuple[str, float]]]) -> None:
         self._rankings = rankings
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[list[tuple[int, Answer]]]:
+    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[list[tuple[int, Answer]]]:
         """Give every answer at once; see `Probe`. What the run calls a document stands as chunk id and as document."""
         decimals = decimals_of(asking.retriever.score_precision)
         yield [(ask.position, _answer(self._rankings.get(ask.key, ())[: asking.k], decimals)) for ask in asks]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from app.adapters.probing.masking import MASK, masked
-from app.adapters.wire import Identity, Response
+from app.adapters.wire import RequestAuth, Response
 
 LEAST = 12
 """Shorter secrets are left alone in runs: they may well be words of a text, which must stay what it is."""
@@ -28,7 +28,7 @@ class Redaction:
     _bytes: tuple[bytes, ...]
 
     @classmethod
-    def of(cls, identity: Identity, *, thorough: bool) -> "Redaction":
+    def of(cls, identity: RequestAuth, *, thorough: bool) -> "Redaction":
         """Prepare for the answers to an identity."""
         secrets = identity.secrets if thorough else tuple(one for one in identity.secrets if len(one) >= LEAST)
         forms = {form for one in secrets for form in (one, json.dumps(one)[1:-1], one.replace("/", "\\/"))}

@@ -17,7 +17,7 @@ from app.adapters.probing.templates import Template, json_template, url_template
 from app.adapters.wire import Request, header_line
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.probing.http_headers import OWN_HEADERS
-from app.domain.probing.retrievers import Ask, Asking, Lookup, Retriever, ScorerKind
+from app.domain.probing.retrievers import Lookup, ProbeContext, ProbeQuery, Retriever, ScorerKind
 from app.domain.runs.rankings import decimals_of
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempts:
+class ProblemCollector:
     """Compiles parts of a configuration and keeps what is wrong with them, so that everything is said at once."""
 
     problems: list[Problem] = field(default_factory=list)
@@ -76,11 +76,11 @@ class Attempts:
 
 def compile_retriever(retriever: Retriever, k: int) -> Plan:
     """Compile what is the same for all probes of a run; raises InvalidInputError with everything that is wrong."""
-    attempt = Attempts()
+    attempt = ProblemCollector()
     problems = attempt.problems
     if retriever.method not in METHODS:
         problems.append(Problem(path="method", message=f"must be one of {', '.join(METHODS)}"))
-    placeholders = placeholders_of(retriever)
+    placeholders = placeholder_names(retriever)
     url = attempt("url", partial(url_template, retriever.url, retriever.query_parameters, placeholders))
     body = None
     if retriever.json is not None:
@@ -97,7 +97,7 @@ def compile_retriever(retriever: Retriever, k: int) -> Plan:
     lookup = None
     if retriever.lookup is not None:
         lookup = attempt("lookup", partial(_lookup, retriever.lookup, retriever.options))
-    reader = attempt("response", partial(reader_of, retriever, k))
+    reader = attempt("response", partial(compile_reader, retriever, k))
     if url is None or reader is None or problems:
         raise InvalidInputError(problems)
     return Plan(
@@ -110,14 +110,14 @@ def compile_retriever(retriever: Retriever, k: int) -> Plan:
     )
 
 
-def placeholders_of(retriever: Retriever) -> tuple[str, ...]:
+def placeholder_names(retriever: Retriever) -> tuple[str, ...]:
     """Name what the templates of a retriever may hold."""
     looked_up = () if retriever.lookup is None else (retriever.lookup.name,)
     embedded = () if retriever.embedder is None else ("vector",)
     return ("query", "k", *retriever.options, *looked_up, *embedded)
 
 
-def asks_by_vector(retriever: Retriever) -> bool:
+def needs_vector(retriever: Retriever) -> bool:
     """Whether its questions hold the vector of the query; an embedder may also be there for the scorer alone."""
     templates = json.dumps([retriever.url, dict(retriever.query_parameters), retriever.json])
     return retriever.embedder is not None and bool(
@@ -125,7 +125,7 @@ def asks_by_vector(retriever: Retriever) -> bool:
     )
 
 
-def reader_of(retriever: Retriever, k: int) -> Reader:
+def compile_reader(retriever: Retriever, k: int) -> Reader:
     """Compile how its answers are read; raises ValueError naming the field that is wrong."""
     of_the_reranker = retriever.scorer.kind is ScorerKind.RERANK
     return compile_mapping(
@@ -136,12 +136,16 @@ def reader_of(retriever: Retriever, k: int) -> Reader:
     )
 
 
-def requests_of(
-    plan: Plan, asking: Asking, asks: Sequence[Ask], user_agent: str, vectors: Mapping[str, Sequence[float]]
+def build_requests(
+    plan: Plan,
+    asking: ProbeContext,
+    asks: Sequence[ProbeQuery],
+    user_agent: str,
+    vectors: Mapping[str, Sequence[float]],
 ) -> Iterator[Request]:
     """Render one request per ask, as they are drawn."""
     retriever = asking.retriever
-    headers = headers_of(plan, asking, user_agent)
+    headers = request_headers(plan, asking, user_agent)
     url = None if plan.url.names else plan.url.render().decode()
     nothing = b"" if retriever.method in {"POST", "PUT", "PATCH"} else None
     values: dict[str, Any] = {}
@@ -153,7 +157,9 @@ def requests_of(
             tag=ask.position,
             url=plan.url.render(**values).decode() if url is None else url,
             method=retriever.method,
-            headers=headers if asking.trace is None else headers_of(plan, asking, user_agent, asking.trace.begin(ask)),
+            headers=headers
+            if asking.trace is None
+            else request_headers(plan, asking, user_agent, asking.trace.begin(ask)),
             body=nothing if plan.body is None else plan.body.render(**values),
             timeout_seconds=retriever.timeout_seconds,
             max_body_bytes=retriever.max_body_bytes,
@@ -162,20 +168,20 @@ def requests_of(
         )
 
 
-def lookup_request(lookup: CompiledLookup, plan: Plan, asking: Asking, user_agent: str) -> Request:
+def lookup_request(lookup: CompiledLookup, plan: Plan, asking: ProbeContext, user_agent: str) -> Request:
     """Render the request that fetches what is looked up once per run."""
     retriever = asking.retriever
     return Request(
         url=lookup.url.render().decode(),
         method="GET",
-        headers=headers_of(plan, asking, user_agent),
+        headers=request_headers(plan, asking, user_agent),
         timeout_seconds=retriever.timeout_seconds,
         max_body_bytes=retriever.max_body_bytes,
         retries=retriever.retries,
     )
 
 
-def headers_of(plan: Plan, asking: Asking, user_agent: str, parent: str | None = None) -> tuple[bytes, ...]:
+def request_headers(plan: Plan, asking: ProbeContext, user_agent: str, parent: str | None = None) -> tuple[bytes, ...]:
     """Give the header lines of every request of a run: who asks, and for which run.
 
     `parent` is the traceparent of one probe, where those are traced.

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from itertools import compress
 from typing import Any
 
-from app.adapters.probing.hit_columns import Columns, read_generically, typed_reader
+from app.adapters.probing.hit_columns import Columns, compile_typed_reader, read_generically
 from app.adapters.probing.jmespath_paths import MalformedError, Path, Paths
 from app.domain.model import Ranking
 from app.domain.probing.relevance import in_scale
@@ -40,7 +40,7 @@ class Reader:
         self._max_hits = max_hits
         self._scale = scale
         self._decimals = decimals
-        self._read_typed = typed_reader(paths, max_hits)
+        self._read_typed = compile_typed_reader(paths, max_hits)
 
     def same_as(self, other: "Reader") -> bool:
         """Whether both read every answer alike."""

@@ -3,32 +3,32 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from app.adapters.probing.endpoints import problem_of
+from app.adapters.probing.endpoints import response_problem
 from app.adapters.probing.jmespath_paths import MalformedError
 from app.adapters.probing.masking import MASK, masked
 from app.adapters.probing.response_mapping import Reader, Reading
 from app.adapters.transport import PAUSE_SECONDS
-from app.adapters.wire import Identity, Request, Response
+from app.adapters.wire import Request, RequestAuth, Response
 from app.domain.model import Answer, Exchange, Outcome, Step
 
-REMEMBERED_BYTES = 32_000_000
+CACHE_BYTES = 32_000_000
 """How many bytes of answers are remembered from one run to the next, of all retrievers together."""
 SHOWN_CHARACTERS = 200_000
 """How much of a body goes into an exchange: enough to suggest a mapping from; people are shown less."""
 
 
-def answer_of(response: Response, reader: "Reader | RememberingReader") -> Answer:
+def read_answer(response: Response, reader: "Reader | CachingReader") -> Answer:
     """Turn a response into an answer: first whether there is one, then its status, then its shape."""
     status, seconds = response.status, response.latency_seconds
-    problem = problem_of(response)
+    problem = response_problem(response)
     if problem is not None:
         retry_after = response.retry_after_seconds or 0.0
-        answer = failed(*problem, status, seconds)
+        answer = failed_answer(*problem, status, seconds)
         return replace(answer, leave_alone_seconds=retry_after) if retry_after > PAUSE_SECONDS else answer
     try:
         reading = reader.read(response.body, response.headers)
     except MalformedError as error:
-        return failed(Outcome.MALFORMED, str(error), status, seconds)
+        return failed_answer(Outcome.MALFORMED, str(error), status, seconds)
     return Answer(
         outcome=Outcome.OK,
         latency_seconds=seconds,
@@ -38,7 +38,7 @@ def answer_of(response: Response, reader: "Reader | RememberingReader") -> Answe
     )
 
 
-def failed(
+def failed_answer(
     outcome: Outcome,
     detail: str,
     http_status: int | None,
@@ -50,7 +50,7 @@ def failed(
     return Answer(outcome=outcome, latency_seconds=latency_seconds, http_status=http_status, detail=detail, step=step)
 
 
-def shown_exchange(request: Request, response: Response, identity: Identity) -> Exchange:
+def shown_exchange(request: Request, response: Response, identity: RequestAuth) -> Exchange:
     """Prepare for people what went over the wire: bodies capped, and every secret masked wherever it is."""
     secrets = identity.secrets
     # What is a secret as a whole is masked as a whole: in a text it could not be told from a word when it is short.
@@ -85,10 +85,10 @@ def _masked_query(url: str, query: Mapping[str, str]) -> str:
     return f"{'&' if '?' in url else '?'}{added}" if added else ""
 
 
-class RememberingReader:
+class CachingReader:
     """A reader that knows the answers of the run before: an equal body reads equal, so it need not be read again."""
 
-    def __init__(self, reader: Reader, before: "RememberingReader | None") -> None:
+    def __init__(self, reader: Reader, before: "CachingReader | None") -> None:
         self.reader = reader
         self.now: dict[bytes, Reading] = {}
         self._before = before.now if before is not None and before.reader.same_as(reader) else {}
@@ -103,7 +103,7 @@ class RememberingReader:
         if self.reader.wants_headers:
             return self.reader.read(body, headers)
         reading = self._before.get(body) or self.reader.read(body, headers)
-        if self.bytes + len(body) <= REMEMBERED_BYTES // 2 and body not in self.now:
+        if self.bytes + len(body) <= CACHE_BYTES // 2 and body not in self.now:
             self.bytes += len(body)
             self.now[body] = reading
         return reading

@@ -15,19 +15,19 @@ from hashlib import blake2b
 import msgspec
 
 from app.adapters.probing.credentials import Keyring, credentials_digest
-from app.adapters.probing.endpoints import Caller, CallOutcome
+from app.adapters.probing.endpoints import CallOutcome, EndpointClient
 from app.domain.addresses import AddressPolicy
 from app.domain.model import Outcome
 from app.domain.probing.embeddings import Embed, cosine
-from app.domain.probing.relevance import on_scale
+from app.domain.probing.relevance import scale_relevance
 from app.domain.probing.retrievers import Embedder, Endpoint, Scale, Scorer, ScorerKind
 
-REMEMBERED = 50_000
+MAX_SCORES = 50_000
 """How many scores are remembered, of all rerankers together."""
-REMEMBERED_SECONDS = 3_600.0
+SCORE_SECONDS = 3_600.0
 """For how long: a reranker that changed is heard of within that time."""
 
-PATIENCE = 5
+MAX_FAILURES = 5
 """After so many pairs in a row without an answer a scorer is left alone: one that hangs must not hold up a run."""
 
 Pair = tuple[str, str]
@@ -37,7 +37,7 @@ Found = tuple[dict[Pair, float], Counter[str]]
 
 
 @dataclass(slots=True, kw_only=True)
-class Patience:
+class ScorerBreaker:
     """What a run has had to bear of its scorer: a circuit breaker that never closes again."""
 
     failures: int = 0
@@ -48,7 +48,7 @@ class Patience:
     def bear(self, reason: str, *, pairs: int = 1) -> str:
         """Hear that so many pairs were not answered, for this reason; gives what is to be told of them."""
         self.failures += pairs
-        if self.failures >= PATIENCE and self.given_up is None:
+        if self.failures >= MAX_FAILURES and self.given_up is None:
             self.given_up = f"{reason}; it was left alone for the rest of the run"
         return self.given_up or reason
 
@@ -57,7 +57,7 @@ class Patience:
         self.failures = 0
 
 
-class Relevance:
+class RelevanceScorer:
     """Scores first hits for the scorer kinds embedding and rerank; one for all runs, shared by their threads.
 
     `clock` counts seconds.
@@ -74,11 +74,11 @@ class Relevance:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._embed = embed
-        self._caller = Caller(policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy)
+        self._caller = EndpointClient(policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy)
         self._memory = _Memory(clock)
 
     def of_first_hits(
-        self, scorer: Scorer, retriever_embedder: Embedder | None, pairs: Sequence[Pair], patience: Patience
+        self, scorer: Scorer, retriever_embedder: Embedder | None, pairs: Sequence[Pair], patience: ScorerBreaker
     ) -> Generator[None, None, tuple[list[float | None], str | None]]:
         """Give the relevance in [0, 1] of each (query, text), and one sentence why some are None, else None.
 
@@ -99,7 +99,7 @@ class Relevance:
         relevances = [found.get(pair) for pair in pairs]
         return relevances, _told(blank + why, relevances)
 
-    def _cosines(self, embedder: Embedder, pairs: Sequence[Pair], patience: Patience) -> Found:
+    def _cosines(self, embedder: Embedder, pairs: Sequence[Pair], patience: ScorerBreaker) -> Found:
         if patience.given_up is not None:
             return {}, Counter({patience.given_up: len(pairs)})
         embedded = self._embed(embedder, [text for pair in pairs for text in pair])
@@ -107,7 +107,7 @@ class Relevance:
         cosines: dict[Pair, float] = {}
         for query, text in pairs:
             if query in vectors and text in vectors:
-                cosines[query, text] = on_scale(Scale.COSINE, cosine(vectors[query], vectors[text]))
+                cosines[query, text] = scale_relevance(Scale.COSINE, cosine(vectors[query], vectors[text]))
         reason = f"the embedder: {embedded.detail or embedded.outcome}"
         if cosines:
             patience.relax()
@@ -117,7 +117,7 @@ class Relevance:
         return cosines, Counter({reason: len(pairs) - len(cosines)})
 
     def _scores(
-        self, scorer: Scorer, endpoint: Endpoint, pairs: Sequence[Pair], patience: Patience
+        self, scorer: Scorer, endpoint: Endpoint, pairs: Sequence[Pair], patience: ScorerBreaker
     ) -> Generator[None, None, Found]:
         scale = scorer.scale or Scale.SIMILARITY
         secret = credentials_digest(endpoint.auth, endpoint.tls, endpoint.headers)
@@ -127,7 +127,7 @@ class Relevance:
         why: Counter[str] = Counter()
         fresh: dict[Pair, float] = {}
         # First as many as patience can bear: who fails is not sent everything before the first failure is heard.
-        for some in (missing[:PATIENCE], missing[PATIENCE:]):
+        for some in (missing[:MAX_FAILURES], missing[MAX_FAILURES:]):
             bodies = [] if patience.given_up is not None else [_body(scorer.model, scale, pair) for pair in some]
             with closing(self._caller.ask_in_peace(endpoint, bodies)) as answers:
                 for call in answers:
@@ -148,7 +148,7 @@ class Relevance:
         found: dict[Pair, float] = {}
         for pair, score in (scores | fresh).items():
             try:
-                found[pair] = on_scale(scale, score)
+                found[pair] = scale_relevance(scale, score)
             except ValueError:  # never clipped in silence
                 why[f"the reranker: its score is outside the declared scale, {scale}"] += 1
         return found, why
@@ -223,7 +223,7 @@ class _Memory:
         self._lock = threading.Lock()
 
     def look_up(self, name: Name, pairs: Sequence[Pair]) -> dict[Pair, float]:
-        since = self._clock() - REMEMBERED_SECONDS
+        since = self._clock() - SCORE_SECONDS
         scores: dict[Pair, float] = {}
         with self._lock:
             for pair in pairs:
@@ -239,7 +239,7 @@ class _Memory:
         with self._lock:
             for pair, score in scores.items():
                 self._scores[name, _digest(pair)] = (score, now)
-            while len(self._scores) > REMEMBERED:
+            while len(self._scores) > MAX_SCORES:
                 self._scores.popitem(last=False)
 
 

@@ -23,21 +23,21 @@ from psycopg.rows import dict_row
 
 from app.adapters.file_descriptors import are_exhausted
 from app.adapters.limits import Limits
-from app.adapters.probing.async_lanes import Batch, Hand, NoAnswerError, in_background, in_lanes
+from app.adapters.probing.async_lanes import Batch, Deliver, NoAnswerError, query_in_lanes, run_in_background
 from app.adapters.probing.credentials import masked
-from app.adapters.probing.database_rows import json_of, too_large
-from app.adapters.probing.postgresql import judged_places, received_bytes, target_of, tls_files
+from app.adapters.probing.database_rows import rows_json, too_large
+from app.adapters.probing.postgresql import parse_target, permitted_addresses, received_bytes, tls_files
 from app.adapters.probing.redaction import Redaction
-from app.adapters.probing.request_templates import Attempts, reader_of
+from app.adapters.probing.request_templates import ProblemCollector, compile_reader
 from app.adapters.probing.response_mapping import Reader
-from app.adapters.probing.responses import SHOWN_CHARACTERS, answer_of, failed
+from app.adapters.probing.responses import SHOWN_CHARACTERS, failed_answer, read_answer
 from app.adapters.probing.sql_statements import compile_statement
 from app.adapters.transfer import CONNECT_SECONDS
-from app.adapters.wire import Identity, Response
+from app.adapters.wire import RequestAuth, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.errors import InvalidInputError, LocalResourceError, Problem
 from app.domain.model import EMPTY, Answer, Exchange, Outcome
-from app.domain.probing.retrievers import Ask, Asking, Basic, Retriever
+from app.domain.probing.retrievers import Basic, ProbeContext, ProbeQuery, Retriever
 
 GRACE_SECONDS = 0.25
 """How much longer than the server's own statement time-out we wait: it ends a statement more gently."""
@@ -61,17 +61,22 @@ class SqlProbe:
         self._limits = limits or Limits()
 
     def __call__(
-        self, asking: Asking, asks: Sequence[Ask], vectors: Mapping[str, Sequence[float]] = EMPTY
+        self, asking: ProbeContext, asks: Sequence[ProbeQuery], vectors: Mapping[str, Sequence[float]] = EMPTY
     ) -> Iterator[Batch]:
         """Ask everything; see `Probe`. `vectors` are those of the queries, for `:vector`.
 
         Raises InvalidInputError at once if the database cannot be asked at all.
         """
         plan = _compile(asking.retriever, asking.k)
-        return in_background(partial(self._work, plan, asking, asks, vectors), "sql probe")
+        return run_in_background(partial(self._work, plan, asking, asks, vectors), "sql probe")
 
     async def _work(
-        self, plan: "_Plan", asking: Asking, asks: Sequence[Ask], vectors: Mapping[str, Sequence[float]], hand: Hand
+        self,
+        plan: "_Plan",
+        asking: ProbeContext,
+        asks: Sequence[ProbeQuery],
+        vectors: Mapping[str, Sequence[float]],
+        hand: Deliver,
     ) -> None:
         with TemporaryDirectory(prefix="coalmine-") as folder:  # libpq reads certificates from files alone
             parameters = plan.parameters | tls_files(asking.retriever.tls, Path(folder))
@@ -85,7 +90,7 @@ class SqlProbe:
                 finally:
                     await line.close()
 
-            await in_lanes(asking.retriever, asks, lane, hand, self._limits)
+            await query_in_lanes(asking.retriever, asks, lane, hand, self._limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,16 +109,16 @@ class _Plan:
 class _Line:
     """One connection at a time, made when it is needed and dropped when anything was wrong with it."""
 
-    def __init__(self, policy: AddressPolicy, plan: _Plan, asking: Asking) -> None:
+    def __init__(self, policy: AddressPolicy, plan: _Plan, asking: ProbeContext) -> None:
         self._policy = policy
         self._plan = plan
         self._asking = asking
-        ours = Identity(secrets=(str(plan.parameters["password"]),))
+        ours = RequestAuth(secrets=(str(plan.parameters["password"]),))
         self._redaction = Redaction.of(ours, thorough=asking.shows)
         self._connection: _Connection | None = None
         self._is_superuser = False
 
-    async def ask(self, ask: Ask, vectors: Mapping[str, Sequence[float]]) -> Answer:
+    async def ask(self, ask: ProbeQuery, vectors: Mapping[str, Sequence[float]]) -> Answer:
         """Ask one query."""
         values: dict[str, Any] = {"query": ask.query, "k": self._asking.k}
         if "vector" in self._plan.names:
@@ -127,10 +132,10 @@ class _Line:
         except (NoAnswerError, psycopg.Error, *_UNREADABLE) as error:
             seconds = time.perf_counter() - started
             await self.close()
-            answer = failed(*_diagnosed(error, self._timeout), None, seconds)
+            answer = failed_answer(*_diagnosed(error, self._timeout), None, seconds)
         else:
             body = self._redaction.body(body)
-            answer = answer_of(Response(body=body, latency_seconds=seconds), self._plan.reader)
+            answer = read_answer(Response(body=body, latency_seconds=seconds), self._plan.reader)
         return replace(answer, exchange=self._shown(values, body)) if self._asking.shows else answer
 
     async def close(self) -> None:
@@ -153,7 +158,7 @@ class _Line:
         limit = min(self._timeout, CONNECT_SECONDS)
         try:
             async with asyncio.timeout(limit):
-                places = await judged_places(self._plan.host, self._plan.port, self._policy)
+                places = await permitted_addresses(self._plan.host, self._plan.port, self._policy)
                 self._connection = await _Connection.connect(
                     make_conninfo(**self._plan.parameters, **places),
                     autocommit=True,  # transactions are begun in words, to be those of a reader
@@ -191,7 +196,7 @@ class _Line:
         # Closed here: left to the loop, a stream would still be waiting for the server when the loop ends.
         async with connection.cursor() as cursor, aclosing(_rows_of(cursor, self._plan.statement, values)) as rows:
             try:
-                return await json_of(rows, self._asking.retriever.max_body_bytes)
+                return await rows_json(rows, self._asking.retriever.max_body_bytes)
             except (NoAnswerError, *_UNREADABLE):
                 await connection.close()  # else psycopg would hear the server out
                 raise
@@ -250,12 +255,12 @@ def _rows_of(
 
 def _compile(retriever: Retriever, k: int) -> _Plan:
     """Compile what is the same for all probes of a run; raises InvalidInputError with everything that is wrong."""
-    attempt = Attempts()
+    attempt = ProblemCollector()
     problems = attempt.problems
-    target = attempt("url", partial(target_of, retriever.url, retriever.tls))
+    target = attempt("url", partial(parse_target, retriever.url, retriever.tls))
     names = ("query", "k", "vector") if retriever.embedder is not None else ("query", "k")
     statement = attempt("sql", partial(compile_statement, retriever.sql or "", names))
-    reader = attempt("response", partial(reader_of, retriever, k))
+    reader = attempt("response", partial(compile_reader, retriever, k))
     auth = retriever.auth
     if not isinstance(auth, Basic):
         problems.append(Problem(path="auth", message="must be of kind basic: a user of the database, and its password"))

@@ -13,11 +13,11 @@ router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_p
 @router.get("/retrievers/{slug}/embedding")
 def get_embedding(store: StoreDep, slug: str) -> EmbedderView:
     """Show what runs found of a retriever's embedder: its reference, the last finding and since when it holds."""
-    return embedding_canaries.show(store, slug)
+    return embedding_canaries.embedder_view(store, slug)
 
 
 @router.delete("/retrievers/{slug}/embedding", status_code=204)
 @needs(Scope.WRITE)
 def delete_embedding(store: StoreDep, slug: str) -> None:
     """Accept the embedder as it is now: the next run learns its reference anew."""
-    embedding_canaries.accept(store, slug)
+    embedding_canaries.reset_reference(store, slug)

@@ -20,9 +20,9 @@ from app.services.probing import trying
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
 
 # Not the routes' threads: retrievers that hang must not keep others from their pages.
-TRIES = CapacityLimiter(4)
+PROBE_LIMITER = CapacityLimiter(4)
 # What asks nobody, and may still be much to read, waits for no retriever either.
-READINGS = CapacityLimiter(4)
+PARSE_LIMITER = CapacityLimiter(4)
 
 
 @router.post("/retrievers/{slug}/try", openapi_extra=describes(TryRequest))
@@ -32,20 +32,20 @@ async def try_retriever(store: StoreDep, vault: VaultDep, request: Request, slug
     Changing more than how the answer is read takes scope admin, as defining retrievers does.
     """
     wish = parse_document(TryRequest, body)
-    if trying.asks_otherwise(wish.retriever) and not request.state.identity.scope.includes(Scope.ADMIN):
+    if trying.changes_request(wish.retriever) and not request.state.identity.scope.includes(Scope.ADMIN):
         raise ForbiddenError("changing whom a retriever asks, or what, needs a key with scope admin")
 
     def attempt() -> TrialView:
         document = trying.stored_retriever(store, vault, slug, wish.retriever)
-        return attempted(request, document, wish)
+        return run_trial(request, document, wish)
 
-    return await anyio.to_thread.run_sync(attempt, limiter=TRIES if wish.answer is None else READINGS)
+    return await anyio.to_thread.run_sync(attempt, limiter=PROBE_LIMITER if wish.answer is None else PARSE_LIMITER)
 
 
-def attempted(request: Request, document: RetrieverDocument, wish: TryRequest) -> TrialView:
+def run_trial(request: Request, document: RetrieverDocument, wish: TryRequest) -> TrialView:
     """Do what was wished: ask, or read the pasted answer. Takes as long as the retriever's time-outs allow."""
     if wish.answer is not None:
-        read: trying.Read = request.app.state.read
+        read: trying.ReadAnswer = request.app.state.read
         return trying.try_answer(read, document, wish.answer, wish.query, k=wish.k, suggests=wish.suggest)
     return trying.try_retriever(
         request.app.state.probe, document, wish.query, k=wish.k, run_id=f"try-{uuid4().hex}", suggests=wish.suggest

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from app.domain.diagnosis.expected_chunks import Search, lost, search_for, targets
 from app.domain.diagnosis.values import Case, Kind, Question
 from app.domain.model import Answer, Outcome, Ranking
-from app.domain.probing.relevance import in_scale, on_scale
+from app.domain.probing.relevance import in_scale, scale_relevance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Evidence:
         scale, score = self.case.scale, ranking.scores[0] if len(ranking) else None
         if scale is None or score is None or not in_scale(scale, score):
             return None
-        return on_scale(scale, score, self.case.anchor)
+        return scale_relevance(scale, score, self.case.anchor)
 
     @property
     def misses_own_texts(self) -> bool:

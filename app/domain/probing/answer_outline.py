@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain.probing.field_guesses import LONGEST_PATH, Part
+from app.domain.probing.field_guesses import MAX_PATH_LENGTH, Part
 from app.domain.probing.mapping_suggestions import path_text
 
-POINTED = ("hits", "id", "score", "text", "document", "updated", "index_version")
+MAPPED_FIELDS = ("hits", "id", "score", "text", "document", "updated", "index_version")
 """What of a mapping can be pointed at, in the order it is asked for."""
-MOST_NODES = 400
-MOST_FIELDS = 60
-MOST_ITEMS = 4
+MAX_NODES = 400
+MAX_FIELDS = 60
+MAX_ITEMS = 4
 """Items of a list that are shown: hits are alike."""
-DEEPEST = 12
+MAX_DEPTH = 12
 _SHOWN, _NAMED = 120, 80
 
 _LOOKED_AT = 200
@@ -43,25 +43,25 @@ class Node:
     """How many of the values in it are not shown."""
 
 
-def outline(answer: Any) -> Node:
+def build_outline(answer: Any) -> Node:
     """Lay out a parsed JSON answer: at most 400 values of it, every one given a fair share of what is in it."""
-    return _node((), answer, MOST_NODES - 1)[0]
+    return _node((), answer, MAX_NODES - 1)[0]
 
 
-def parts_of(place: str) -> tuple[Part, ...]:
+def parse_place(place: str) -> tuple[Part, ...]:
     """Read the place of a node. Raises ValueError for what is none."""
     try:
         parts = json.loads(place)
     except (ValueError, RecursionError):
         parts = None
-    if not isinstance(parts, list) or len(parts) > DEEPEST:
+    if not isinstance(parts, list) or len(parts) > MAX_DEPTH:
         raise ValueError("is no place in the answer")
     if not all(isinstance(part, str | int) and not isinstance(part, bool) for part in parts):
         raise ValueError("is no place in the answer")
     return tuple(parts)
 
 
-def pointed(field: str, parts: Sequence[Part], answer: Any, mapping: Mapping[str, str]) -> dict[str, str]:
+def mapping_changes(field: str, parts: Sequence[Part], answer: Any, mapping: Mapping[str, str]) -> dict[str, str]:
     """Say which paths of a mapping change when somebody points at a value and says that it is this field.
 
     Where the list of hits is not known yet it is taken from what was pointed at. Raises ValueError with a sentence
@@ -75,27 +75,27 @@ def pointed(field: str, parts: Sequence[Part], answer: Any, mapping: Mapping[str
     elif mapping.get("hits", "").strip():
         changes = {field: _within(steps, parts, mapping["hits"].strip())}
     else:
-        columns = any(mapping.get(name, "").strip() for name in POINTED[1:-1])
+        columns = any(mapping.get(name, "").strip() for name in MAPPED_FIELDS[1:-1])
         changes = _first(field, steps, parts, columns=columns)
-    if any(len(path) > LONGEST_PATH for path in changes.values()):
-        raise ValueError(f"the path to it would be longer than {LONGEST_PATH:,} characters")
+    if any(len(path) > MAX_PATH_LENGTH for path in changes.values()):
+        raise ValueError(f"the path to it would be longer than {MAX_PATH_LENGTH:,} characters")
     return changes
 
 
-def places_of(answer: Any, mapping: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def fields_by_node(answer: Any, mapping: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Say which values of the outline the paths of a mapping point at: fields by the place of a node.
 
     Found by asking of every value in the outline what pointing at it would say, so it knows of those paths alone.
     """
     paths: dict[str, list[str]] = {}
-    for node in _all(outline(answer)):
-        parts = parts_of(node.place)
-        for name in POINTED:
+    for node in _all(build_outline(answer)):
+        parts = parse_place(node.place)
+        for name in MAPPED_FIELDS:
             path = mapping.get(name, "").strip()
             if not path or (name == "hits" and node.kind != "list"):
                 continue
             try:
-                changes = pointed(name, parts, answer, mapping)
+                changes = mapping_changes(name, parts, answer, mapping)
             except ValueError:
                 continue
             if changes == {name: path}:
@@ -189,8 +189,8 @@ def _inside(value: Any) -> list[tuple[Part, Any]]:
 def _node(parts: tuple[Part, ...], value: Any, left: int) -> tuple[Node, int]:
     """Lay out a value with at most `left` of those in it; gives how many it took."""
     children = _inside(value)
-    most = min(left, MOST_ITEMS if isinstance(value, list) else MOST_FIELDS)
-    shown = children[:most] if len(parts) < DEEPEST else []
+    most = min(left, MAX_ITEMS if isinstance(value, list) else MAX_FIELDS)
+    shown = children[:most] if len(parts) < MAX_DEPTH else []
     left -= len(shown)
     used_lines, inside = len(shown), []
     for place, (part, inner) in enumerate(shown):

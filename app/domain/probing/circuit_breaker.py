@@ -16,7 +16,7 @@ ENDED_FIRST: Final = "the run ended first"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Breaker:
+class CircuitBreaker:
     """Counts failed probes in a row, in the order in which answers arrive: a circuit breaker that never closes again.
 
     A value; `after` gives the next one.
@@ -31,7 +31,7 @@ class Breaker:
     leave_alone_seconds: float | None = None
     """For how long the retriever asked to be left alone, where that is longer than a run waits: opens it at once."""
 
-    def after(self, answers: Iterable[Answer]) -> "Breaker":
+    def after(self, answers: Iterable[Answer]) -> "CircuitBreaker":
         """Give the breaker once these have arrived as well; what opened it is not counted any further."""
         arrived, row, alone = self.arrived, dict(self.row), self.leave_alone_seconds
         opened = self.is_open

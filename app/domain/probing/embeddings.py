@@ -29,7 +29,7 @@ more. Not zero: where all vectors are nearly one, noise leaves a difference of e
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Embedded:
+class EmbeddingResult:
     """What came of asking an embedder. `outcome` is `ok` exactly when every text has its vector.
 
     Else outcome, status and detail are those of the first batch that failed; the vectors of the others are here.
@@ -48,7 +48,7 @@ class Embedded:
 class Embed(Protocol):
     """Turns texts into vectors; a seam where tests put a fake."""
 
-    def __call__(self, embedder: Embedder, texts: Sequence[str], *, anew: bool = False) -> Embedded:
+    def __call__(self, embedder: Embedder, texts: Sequence[str], *, anew: bool = False) -> EmbeddingResult:
         """Give the vector of each text, from memory where it is known, unless all are wanted `anew`.
 
         What comes anew may have other dimensions than the embedder declares: it is for `judge_embedder` to look at.
@@ -59,7 +59,7 @@ class Embed(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+class ReferenceVectors:
     """How an embedder answered when it was first asked for its canaries."""
 
     pairs: tuple[EmbeddingCanary, ...]
@@ -82,7 +82,7 @@ class PairCosines:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class EmbedderFinding:
     """What the canaries of an embedder say about it."""
 
     kind: EmbedderChange
@@ -92,7 +92,7 @@ class Finding:
     pairs: tuple[PairCosines, ...]
 
 
-def judge_embedder(reference: Reference, now: Mapping[str, Vector], *, where: str) -> Finding:
+def compare_embedder(reference: ReferenceVectors, now: Mapping[str, Vector], *, where: str) -> EmbedderFinding:
     """Compare how known texts are embedded now with how they were; `where` names the embedder.
 
     `now` holds a vector for every text of the reference. Cosines, so lengths do not matter. Of several things that
@@ -113,7 +113,7 @@ def judge_embedder(reference: Reference, now: Mapping[str, Vector], *, where: st
         kind, reason = EmbedderChange.DRIFTED, f"{EMBEDDER_AT}{where} answers slightly differently: {note}"
     else:
         kind, reason = EmbedderChange.SWAPPED, f"{_another(where)} ({_strange(lowest)})"
-    return Finding(kind=kind, reason=reason, dimensions=dimensions, pairs=pairs)
+    return EmbedderFinding(kind=kind, reason=reason, dimensions=dimensions, pairs=pairs)
 
 
 def same_vector(one: Vector, other: Vector) -> bool:
@@ -129,7 +129,7 @@ def cosine(one: Vector, other: Vector) -> float:
     return min(1.0, max(-1.0, float(a @ b) / norms)) if norms else 0.0
 
 
-def canaries_of(embedder: Embedder) -> tuple[EmbeddingCanary, ...]:
+def embedding_canaries(embedder: Embedder) -> tuple[EmbeddingCanary, ...]:
     """Give the pairs an embedder is watched by: its own, or general ones."""
     return embedder.canaries or DEFAULT_CANARIES
 
@@ -140,7 +140,7 @@ def watched_embedder(retriever: Retriever) -> Embedder | None:
     return retriever.embedder or scoring
 
 
-def texts_of(pairs: Sequence[EmbeddingCanary]) -> tuple[str, ...]:
+def distinct_texts(pairs: Sequence[EmbeddingCanary]) -> tuple[str, ...]:
     """Give the texts of pairs in order, each once."""
     return tuple(dict.fromkeys(text for pair in pairs for text in pair.texts))
 

@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
-GROWTH = 100
+MAX_GROWTH = 100
 """How many times larger than an answer a value made of it may be; beyond, an answer of some MB fills the memory."""
-LEVELS = 50
+MAX_LEVELS = 50
 """How deep an expression may be nested: parsing and evaluating it recurse, wherever on the stack they begin."""
-TOO_DEEP = f"is nested more than {LEVELS} levels deep"
+TOO_DEEP = f"is nested more than {MAX_LEVELS} levels deep"
 
 
-def problem_of(text: str, node: Mapping[str, Any]) -> str | None:
+def find_problem(text: str, node: Mapping[str, Any]) -> str | None:
     """Say what keeps an expression, as text and parsed, from being used; None = nothing does."""
-    if text.count("(") > LEVELS or _is_deep(node):  # parentheses leave no node behind
+    if text.count("(") > MAX_LEVELS or _is_deep(node):  # parentheses leave no node behind
         return TOO_DEEP
-    if _growth(node) > GROWTH:
-        return f"could make an answer more than {GROWTH} times larger than it is"
+    if _growth(node) > MAX_GROWTH:
+        return f"could make an answer more than {MAX_GROWTH} times larger than it is"
     return None
 
 
@@ -30,7 +30,7 @@ def _is_deep(whole: Mapping[str, Any]) -> bool:
     literals: list[tuple[Any, int]] = []
     while left:
         node, level = left.pop()
-        if level > LEVELS:
+        if level > MAX_LEVELS:
             return True
         if isinstance(node, dict):  # and no bound of a slice
             chained = node["type"] in _CHAINS
@@ -38,7 +38,7 @@ def _is_deep(whole: Mapping[str, Any]) -> bool:
             literals.append((node.get("value"), level))
     while literals:
         value, level = literals.pop()
-        if level > LEVELS:
+        if level > MAX_LEVELS:
             return True
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         literals += [(one, level + 1) for one in inner]

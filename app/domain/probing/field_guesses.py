@@ -15,7 +15,7 @@ from app.domain.timestamps import moment_of
 
 Part = str | int
 """A step of a path: the name of a field, or a place in a list."""
-LONGEST_PATH = 1024
+MAX_PATH_LENGTH = 1024
 """The most characters a path may have; documents refuse longer ones."""
 
 
@@ -62,21 +62,21 @@ def guess_fields(fields: Sequence[Field], query: str) -> dict[str, Guess]:
             field for field in distinguishing if field.path not in paths and not (field.text_alone and role != "text")
         ]
         guesses = [judge(field, words) for field in left]
-        usable = [guess for guess in guesses if guess is not None and len(guess.path) <= LONGEST_PATH]
+        usable = [guess for guess in guesses if guess is not None and len(guess.path) <= MAX_PATH_LENGTH]
         if usable:
             usable.sort(key=lambda guess: -guess.weight)
             chosen[role] = _completed(usable) if role == "document" else usable[0]
     return chosen
 
 
-def plain_name(part: str) -> str:
+def normalize_name(part: str) -> str:
     """Write a name as ours are: `@search.rerankerScore` as search_reranker_score, `ids` as id."""
     snake = _CAMEL.sub(r"\1_\2", part)
     words = [word for word in re.split(r"[^a-z0-9]+", snake.lower()) if word]
     return "_".join([*words[:-1], _singular(words[-1])]) if words else ""
 
 
-def text_of(value: Any) -> str | None:
+def read_text(value: Any) -> str | None:
     """Read a text, or the texts of content blocks; None = it is neither."""
     if isinstance(value, str):
         return value
@@ -94,7 +94,7 @@ def is_prose(text: str) -> bool:
 
 
 def _as_text(field: Field, words: frozenset[str]) -> Guess | None:
-    texts = [text_of(value) for value in field.values]
+    texts = [read_text(value) for value in field.values]
     if any(text is None and value is not None for text, value in zip(texts, field.values, strict=True)):
         return None
     there = [text for text in texts if text]
@@ -111,7 +111,7 @@ def _as_text(field: Field, words: frozenset[str]) -> Guess | None:
 
 
 def _as_id(field: Field, _words: frozenset[str]) -> Guess | None:
-    values, name = field.values, plain_name(str(field.parts[-1]))
+    values, name = field.values, normalize_name(str(field.parts[-1]))
     if name in _COUNTER_NAMES or not all(map(_could_name, values)):
         return None
     named, distinct = _named(field, _ID_NAMES), len(set(map(str, values)))
@@ -128,7 +128,7 @@ def _as_id(field: Field, _words: frozenset[str]) -> Guess | None:
         weight, note = named or 0.25, f"different in each of {len(values)} hits" if len(values) > 1 else "short"
     else:
         weight, note = named * 0.3, f"though only {distinct} of {len(values)} differ"
-    if counts_hits(values):
+    if are_ranks(values):
         weight, note = weight * 0.3, f"{note}, but only as the hits are counted: it may be the rank"
     reason = f"{_how_named(field, named)}{note}"
     return Guess(path=field.path, weight=weight - _DEEP * field.depth, reason=reason, values=values)
@@ -139,9 +139,9 @@ def _as_score(field: Field, _words: frozenset[str]) -> Guess | None:
     path, numbers = field.path, list(field.values)
     if named and all(isinstance(value, str) and _DECIMAL.fullmatch(value) for value in numbers):
         path, numbers = f"to_number({path})", list(map(float, numbers))
-    if not all(map(_is_number, numbers)) or plain_name(str(field.parts[-1])) in _COUNTER_NAMES:
+    if not all(map(_is_number, numbers)) or normalize_name(str(field.parts[-1])) in _COUNTER_NAMES:
         return None
-    order = trend(numbers)
+    order = score_order(numbers)
     fractional = any(isinstance(number, float) and not number.is_integer() for number in numbers)
     if named == 0 and not (fractional and order in {"falling", "rising"} and len(numbers) >= _SOME):
         return None
@@ -203,7 +203,7 @@ def _completed(guesses: Sequence[Guess]) -> Guess:
         if gaps and fills and "[*]" not in best.path + other.path:
             reason = f"{best.reason}; where there is none, {other.reason}"
             path = f"{best.path} || {other.path}"
-            if len(path) <= LONGEST_PATH:
+            if len(path) <= MAX_PATH_LENGTH:
                 return Guess(path=path, weight=best.weight, reason=reason, values=best.values)
     return best
 
@@ -211,7 +211,7 @@ def _completed(guesses: Sequence[Guess]) -> Guess:
 # --- names and values ----------------------------------------------------------------------------------------
 
 
-def trend(numbers: Sequence[float]) -> str:
+def score_order(numbers: Sequence[float]) -> str:
     """Say how numbers go on: falling, rising, in no order; nothing where they are equal or one."""
     pairs = list(pairwise(numbers))
     if not pairs or all(one == two for one, two in pairs):
@@ -221,7 +221,7 @@ def trend(numbers: Sequence[float]) -> str:
     return "rising" if all(one <= two for one, two in pairs) else "in no order"
 
 
-def counts_hits(values: Sequence[Any]) -> bool:
+def are_ranks(values: Sequence[Any]) -> bool:
     """Whether these only count the hits, from 0 or from 1: ranks rather than names."""
     texts = [str(value) for value in values]
     return len(texts) > 1 and any(texts == [str(at) for at in range(first, first + len(texts))] for first in (0, 1))
@@ -229,7 +229,7 @@ def counts_hits(values: Sequence[Any]) -> bool:
 
 def _named(field: Field, names: Mapping[str, float]) -> float:
     """Say how well a field's name fits: by itself, by its end, or for `text.value` and the like by the one above."""
-    parts = [plain_name(part) for part in [part for part in field.parts if isinstance(part, str)][-2:]]
+    parts = [normalize_name(part) for part in [part for part in field.parts if isinstance(part, str)][-2:]]
     if len(parts) > 1 and parts[-1] in _EMPTY_NAMES and parts[-1] not in names:
         parts.pop()
     if not parts or not parts[-1]:

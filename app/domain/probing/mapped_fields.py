@@ -14,7 +14,7 @@ _FIELDS: Final = {"text": "texts", "document": "documents", "updated": "updated"
 _SHOWN = 100
 
 
-def present(rankings: Iterable[Ranking]) -> frozenset[str]:
+def present_fields(rankings: Iterable[Ranking]) -> frozenset[str]:
     """Name the fields, of `text`, `document` and `updated`, that at least one hit has; `hits` where there is a hit."""
     fields: set[str] = set()
     for ranking in rankings:
@@ -31,7 +31,7 @@ def present(rankings: Iterable[Ranking]) -> frozenset[str]:
     return frozenset(fields)
 
 
-def lacking(mapping: ResponseMapping, fields: Collection[str]) -> tuple[str, ...]:
+def missing_fields(mapping: ResponseMapping, fields: Collection[str]) -> tuple[str, ...]:
     """Say which mapped fields not one hit had, as the mapping says them: `text: body`; () where there was no hit.
 
     `found` is what was `present`.

@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 from app.domain.model import DEFAULT_MIN_RELEVANCE
 from app.domain.probing.field_guesses import (
-    LONGEST_PATH,
+    MAX_PATH_LENGTH,
     Field,
     Part,
     guess_fields,
     is_prose,
-    plain_name,
-    text_of,
-    trend,
+    normalize_name,
+    read_text,
+    score_order,
 )
-from app.domain.probing.relevance import on_scale
+from app.domain.probing.relevance import scale_relevance
 from app.domain.probing.retrievers import ResponseMapping, Scale
 
-MOST = 4
+MAX_SUGGESTIONS = 4
 """How many suggestions are made at most."""
 
 ValueT = TypeVar("ValueT")
@@ -46,7 +46,7 @@ class Suggestion:
     scale: Scale | None = None
 
 
-def suggest(answer: Any, *, query: str = "") -> list[Suggestion]:
+def suggest_mappings(answer: Any, *, query: str = "") -> list[Suggestion]:
     """Suggest mappings for a parsed JSON answer, best first; none where nothing looks like hits.
 
     `query` is what was asked: texts that speak of it are likelier hits, and fields that repeat it are none. What it
@@ -58,7 +58,7 @@ def suggest(answer: Any, *, query: str = "") -> list[Suggestion]:
     best = found[0].weight if found else 0.0
     distinct = {suggestion.mapping: suggestion for suggestion in reversed(found)}
     kept = sorted(distinct.values(), key=lambda suggestion: -suggestion.weight)
-    return [suggestion for suggestion in kept if suggestion.weight >= best * _WORTH_TELLING][:MOST]
+    return [suggestion for suggestion in kept if suggestion.weight >= best * _WORTH_TELLING][:MAX_SUGGESTIONS]
 
 
 # --- where hits may be ---------------------------------------------------------------------------------------
@@ -88,10 +88,10 @@ def _within(effort: int, places: Iterator[_Place]) -> Iterator[_Place]:
 def _places(node: Any, parts: tuple[Part, ...], depth: int) -> Iterator[_Place]:
     """Walk an answer; lists are represented by their first item, as those of one query are."""
     hopeful = is_prose(node) if isinstance(node, str) else isinstance(node, dict | list)
-    if not hopeful or depth == 0 or len(path_text(parts)) > LONGEST_PATH:
+    if not hopeful or depth == 0 or len(path_text(parts)) > MAX_PATH_LENGTH:
         return
     if isinstance(node, str):
-        names = {plain_name(part) if isinstance(part, str) else _LISTED for part in parts}
+        names = {normalize_name(part) if isinstance(part, str) else _LISTED for part in parts}
         if not names & (_NEVER | _SELDOM | {_LISTED}):
             field = Field(path=path_text(parts), parts=parts or ("text",), values=[node])
             yield _Place(parts=parts, hits=None, fields=[field], count=1, told="a lone text")
@@ -238,7 +238,7 @@ def _leaves(item: Mapping[str, Any], parts: tuple[Part, ...], depth: int) -> Ite
         where = (*parts, key)
         if isinstance(value, list) and value and isinstance(value[0], dict | list):
             yield (*where, 0), _BRANCH
-        if not isinstance(value, dict | list) or text_of(value) is not None:
+        if not isinstance(value, dict | list) or read_text(value) is not None:
             yield where, value
             continue
         yield where, _BRANCH
@@ -266,7 +266,7 @@ def _suggested(place: _Place, query: str) -> Suggestion | None:
     if score is not None and place.hits is None and score.path.startswith("to_number("):
         del guesses["score"]  # it takes one text, not a column of them
         score = None
-    if place.hits is not None and len(place.hits) > LONGEST_PATH:
+    if place.hits is not None and len(place.hits) > MAX_PATH_LENGTH:
         return None
     if named is None and (text is None or not all(map(_tells_apart, text.values))):
         return None
@@ -276,7 +276,7 @@ def _suggested(place: _Place, query: str) -> Suggestion | None:
     speaks = text is not None and any(isinstance(value, str) and is_prose(value) for value in text.values)
     if score is None and not speaks and any(field.role == "id" for field in place.fields):
         return None  # things of all kinds have names
-    names = [plain_name(part) for part in place.parts if isinstance(part, str)]
+    names = [normalize_name(part) for part in place.parts if isinstance(part, str)]
     if _NEVER.intersection(names):
         return None
     weight = sum(_WORTH[role] * max(guess.weight, 0.0) for role, guess in guesses.items())
@@ -288,21 +288,21 @@ def _suggested(place: _Place, query: str) -> Suggestion | None:
         reasons={"hits": place.told, **{role: guess.reason for role, guess in guesses.items()}},
         hits=place.count,
         weight=weight,
-        scale=None if score is None else fitting_scale(score.path, score.values),
+        scale=None if score is None else usable_scale(score.path, score.values),
     )
 
 
 def _tells_apart(value: Any) -> bool:
-    return isinstance(value, str) or bool(text_of(value))
+    return isinstance(value, str) or bool(read_text(value))
 
 
-def fitting_scale(path: str, scores: Sequence[float]) -> Scale | None:
+def usable_scale(path: str, scores: Sequence[float]) -> Scale | None:
     """Say what scale scores look like, unless a good answer would hardly be as relevant on it as most canaries ask.
 
     None = no scale is to be suggested: canaries would be degraded by it, though their answers may be right.
     """
     scale = likely_scale(path, scores)
-    return scale if scale is not None and on_scale(scale, scores[0]) >= DEFAULT_MIN_RELEVANCE + _SPREAD else None
+    return scale if scale is not None and scale_relevance(scale, scores[0]) >= DEFAULT_MIN_RELEVANCE + _SPREAD else None
 
 
 def likely_scale(path: str, scores: Sequence[float]) -> Scale | None:
@@ -312,8 +312,8 @@ def likely_scale(path: str, scores: Sequence[float]) -> Scale | None:
     """
     if not scores:
         return None
-    least, most, order = min(scores), max(scores), trend(scores)
-    distant = "distance" in path.lower() or "dist" in plain_name(path.rsplit(".", 1)[-1]).split("_")
+    least, most, order = min(scores), max(scores), score_order(scores)
+    distant = "distance" in path.lower() or "dist" in normalize_name(path.rsplit(".", 1)[-1]).split("_")
     if least >= 0 and (order == "rising" or (distant and order != "falling")):
         return Scale.DISTANCE
     if least >= 0 and most <= 1:

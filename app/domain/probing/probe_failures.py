@@ -159,7 +159,7 @@ def outcome_word(outcome: str) -> str:
     return "error response" if outcome == Outcome.REFUSED else outcome.replace("_", " ")
 
 
-def address_of(url: str, options: Mapping[str, str]) -> str | None:
+def url_address(url: str, options: Mapping[str, str]) -> str | None:
     """Host and port of a URL, or of a template of one with these options; None where it names none.
 
     Neither user, password, path nor query is part of it. The port is left out where the scheme says it.

@@ -28,7 +28,7 @@ def top_score(scorer: Scorer, ranking: Ranking, grades: Sequence[int], best_grad
         case ScorerKind.JUDGED:
             return judged_relevance(grades, best_grade)
         case ScorerKind.SCORE:
-            return relevance_of(scorer, ranking.scores[0])
+            return score_relevance(scorer, ranking.scores[0])
         case ScorerKind.EMBEDDING | ScorerKind.RERANK:
             return ranking.relevance
 
@@ -40,7 +40,7 @@ def judged_relevance(grades: Sequence[int], best_grade: int) -> float | None:
     return grades[0] / best_grade if best_grade > 0 else None
 
 
-def relevance_of(scorer: Scorer, score: float | None) -> float | None:
+def score_relevance(scorer: Scorer, score: float | None) -> float | None:
     """Map a retriever's own score to relevance in [0, 1].
 
     None where there is no score, or the scorer does not look at scores. Raises ValueError for a score
@@ -50,10 +50,10 @@ def relevance_of(scorer: Scorer, score: float | None) -> float | None:
         return None
     if scorer.scale is None:
         raise ValueError("A scorer of kind score needs a scale.")
-    return on_scale(scorer.scale, score, scorer.anchor)
+    return scale_relevance(scorer.scale, score, scorer.anchor)
 
 
-def on_scale(scale: Scale, score: float, anchor: float | None = None) -> float:
+def scale_relevance(scale: Scale, score: float, anchor: float | None = None) -> float:
     """Map a score of this scale to relevance in [0, 1]. Raises ValueError for a score outside the scale."""
     if not in_scale(scale, score):
         raise ValueError(f"The score {score} is outside the scale {scale}.")
@@ -73,7 +73,7 @@ def measures_relevance(scorer: Scorer) -> bool:
     return scorer.kind is not ScorerKind.JUDGED
 
 
-def asks_outside(scorer: Scorer) -> bool:
+def is_external(scorer: Scorer) -> bool:
     """Whether relevance is measured by a service beside the retriever, and so of the first hit only."""
     return scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK}
 

@@ -183,7 +183,7 @@ class ResponseMapping:
     index_version: str | None = None
 
 
-def named_resource(url: str, options: Mapping[str, str]) -> tuple[str, str] | None:
+def missing_resource(url: str, options: Mapping[str, str]) -> tuple[str, str] | None:
     """Return the option that an address names last, with its value: what a 404 there says is missing; None = none."""
     names = [name for name in PLACEHOLDER.findall(url) if name in options]
     return (names[-1], options[names[-1]]) if names else None
@@ -241,7 +241,7 @@ class Retriever:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class ProbeQuery:
     """One query to put to a retriever; `position` is its place in the run's frozen canary list."""
 
     position: int
@@ -258,13 +258,13 @@ class Trace(Protocol):
         """What is asked for the run as a whole, such as a lookup, descends from this."""
         ...
 
-    def begin(self, ask: Ask) -> str:
+    def begin(self, ask: ProbeQuery) -> str:
         """Hear that a probe begins, from any thread; gives the traceparent to send with it, always the same one."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class ProbeContext:
     """What the probes of one run have in common."""
 
     retriever: Retriever
@@ -279,7 +279,7 @@ class Asking:
 class Probe(Protocol):
     """Asks a retriever; the first of the two seams where tests put a fake."""
 
-    def __call__(self, asking: Asking, asks: Sequence[Ask]) -> Iterator[Sequence[tuple[int, Answer]]]:
+    def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Yield batches of (position, answer) as answers come in, each position once.
 
         A batch may be empty: nothing came for a while, and the caller may want to stop. Failures of the retriever are

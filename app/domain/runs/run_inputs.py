@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from app.domain.detection import Members
 from app.domain.model import Canary
-from app.domain.probing.retrievers import Ask, Retriever
+from app.domain.probing.retrievers import ProbeQuery, Retriever
 from app.domain.runs.aggregate_vectors import vector_names
 from app.domain.runs.evaluation import Panel, Yardstick
 from app.domain.runs.rankings import decimals_of
@@ -60,9 +60,9 @@ class RunInputs:
         return self.suite.watched
 
     @property
-    def asks(self) -> list[Ask]:
+    def asks(self) -> list[ProbeQuery]:
         """The queries of the canaries, as probes are asked them."""
-        return [Ask(position=place, query=one.query, key=one.key) for place, one in enumerate(self.canaries)]
+        return [ProbeQuery(position=place, query=one.query, key=one.key) for place, one in enumerate(self.canaries)]
 
     @property
     def decimals(self) -> int:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.circuit_breaker import ENDED_FIRST
-from app.domain.probing.mapped_fields import lacking, present
+from app.domain.probing.mapped_fields import missing_fields, present_fields
 from app.domain.probing.probe_failures import FailedProbe, ProbeFailure
 from app.domain.runs.evaluation import Stored
 from app.domain.runs.rankings import settle
@@ -100,7 +100,7 @@ def responses_of(
         scored=sum(ranking.relevance is not None for ranking in rankings.values()),
         unscored=len(unscored),
         why=next(iter(unscored.values()), None),
-        lacking_fields=lacking(inputs.retriever.response, present(rankings.values())),
+        lacking_fields=missing_fields(inputs.retriever.response, present_fields(rankings.values())),
     )
     versions = [answer.index_version for answer in answers if answer.index_version]
     return RunResponses(

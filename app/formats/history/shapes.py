@@ -24,7 +24,7 @@ from app.domain.model import (
     Trigger,
     Verdict,
 )
-from app.domain.probing.relevance import asks_outside, relevance_of
+from app.domain.probing.relevance import is_external, score_relevance
 from app.domain.probing.retrievers import Scorer
 from app.domain.probing.views import StoredFinding
 from app.domain.runs.evaluation import forbidden_ranks, newest_age
@@ -270,9 +270,9 @@ def ranking_shape(
 
 
 def _relevance(scorer: Scorer, ranking: Ranking, position: int) -> float | None:
-    if asks_outside(scorer):
+    if is_external(scorer):
         return ranking.relevance if position == 0 else None
-    return relevance_of(scorer, ranking.scores[position])
+    return score_relevance(scorer, ranking.scores[position])
 
 
 def _moment_text(seconds: float | None) -> str | None:

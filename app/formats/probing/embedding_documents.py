@@ -46,7 +46,7 @@ EndpointAuth = Annotated[AuthDocument, BeforeValidator(_bearer)]
 """Without a kind it is a bearer token, as with all servers of these two kinds."""
 
 
-def refuse_twice(headers: dict[str, str], auth: Any) -> None:
+def refuse_duplicate_header(headers: dict[str, str], auth: Any) -> None:
     """Raise where a header is given that the authentication sets."""
     name = auth_header(auth)
     if name is not None and has_header(headers, name):
@@ -100,7 +100,7 @@ class EmbeddingDocument(Document):
 
     @model_validator(mode="after")
     def _says_once(self) -> Self:
-        refuse_twice(self.headers, self.auth)
+        refuse_duplicate_header(self.headers, self.auth)
         return self
 
     def to_domain(self) -> Embedder:
@@ -177,7 +177,7 @@ class ScorerDocument(Document):
             wrong.append((("model",), "is missing; an embedder of the scorer's own needs one"))
         if wrong:
             raise field_errors(wrong)
-        refuse_twice(self.headers, self.auth)
+        refuse_duplicate_header(self.headers, self.auth)
 
     def to_domain(self, embedding: EmbeddingDocument | None) -> Scorer:
         """Return the value the domain works with; without a url, the kind embedding takes the retriever's embedder."""

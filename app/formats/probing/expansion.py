@@ -11,13 +11,13 @@ from typing import Any
 from app.domain.probing.retrievers import Dialect, ScorerKind
 from app.formats.auth_documents import apply_style
 from app.formats.http_fields import has_header, origin_of
-from app.formats.probing.placeholders import ASKS, parameters_in, placeholders_in
+from app.formats.probing.placeholders import QUERY_NAMES, parameters_in, placeholders_in
 from app.formats.probing.presets import Preset
 
 _HOST_ALONE = re.compile(r"(https?://[^/?#]+)/?(\?[^#]*)?")
 
 
-def expanded(written: Mapping[str, Any], preset: Preset) -> dict[str, Any]:
+def apply_preset(written: Mapping[str, Any], preset: Preset) -> dict[str, Any]:
     """Return the document with everything the preset has to say and the user did not.
 
     What a user says replaces the preset's word, key by key; null takes a key out. How the question is put (`json`,
@@ -69,7 +69,7 @@ _POSED = ("json", "query", "params", "sql")
 
 def _asks(name: str, value: Any) -> bool:
     used = parameters_in(value) if name == "sql" and isinstance(value, str) else placeholders_in(value)
-    return name in _POSED and not ASKS.isdisjoint(used)
+    return name in _POSED and not QUERY_NAMES.isdisjoint(used)
 
 
 def _response(written: Mapping[str, Any], preset: Preset) -> Any:

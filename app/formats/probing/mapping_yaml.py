@@ -19,7 +19,7 @@ _MOST_HITS = 200
 FIELDS = ("hits", "id", "score", "text", "document", "updated")
 
 
-def suggestion_shape(suggestion: Suggestion, document: RetrieverDocument, answer: Any) -> MappingSuggestion | None:
+def suggestion_view(suggestion: Suggestion, document: RetrieverDocument, answer: Any) -> MappingSuggestion | None:
     """Shape a suggestion for a retriever: `response, scorer, hits, reasons, yaml`; None where it reads no hit.
 
     Only paths that find something in the answer are suggested: each is applied to it. `response` takes the place of the
@@ -42,11 +42,11 @@ def suggestion_shape(suggestion: Suggestion, document: RetrieverDocument, answer
             **{name: why for name, why in suggestion.reasons.items() if name == "hits" or name in response},
             **{name: f"no {name} was recognised; write its path" for name in ("id", "text") if not response.get(name)},
         },
-        "yaml": parts_yaml(response, scorer),
+        "yaml": mapping_yaml(response, scorer),
     }
 
 
-def response_part(mapping: ResponseMapping, document: RetrieverDocument) -> dict[str, str | None]:
+def response_fields(mapping: ResponseMapping, document: RetrieverDocument) -> dict[str, str | None]:
     """Write a mapping as the `response` of a document; the index version stays where the document says it is."""
     return _response_part(replace(mapping, index_version=document.response.index_version), document)
 
@@ -82,7 +82,7 @@ def _present(value: Any) -> bool:
     return any(one is not None for one in value) if isinstance(value, list) else value is not None
 
 
-def parts_yaml(response: Mapping[str, str | None], scorer: Mapping[str, str | float] | None) -> str:
+def mapping_yaml(response: Mapping[str, str | None], scorer: Mapping[str, str | float] | None) -> str:
     """Write these parts of a retriever as a canary file has them."""
     parts = {"response": response, **({"scorer": scorer} if scorer else {})}
     escaped = {

@@ -13,11 +13,11 @@ from pydantic import StringConstraints
 from app.domain.probing.retrievers import PLACEHOLDER
 from app.formats.fields import Place, check_url, did_you_mean, field_error, one_line, texts_in
 
-QUESTION = ("query", "k")
+COMMON_NAMES = ("query", "k")
 """What every template may use."""
 VECTOR = "vector"
-RESERVED = (*QUESTION, VECTOR)
-ASKS = frozenset({"query", VECTOR})
+RESERVED = (*COMMON_NAMES, VECTOR)
+QUERY_NAMES = frozenset({"query", VECTOR})
 """What differs from canary to canary: without one of these all would ask the same."""
 
 _SQL_PARTS = re.compile(
@@ -70,7 +70,7 @@ def sql_problems(sql: str, options: Mapping[str, str]) -> Iterator[str]:
             yield f"takes the option '{name}' as the name of a table or column, which it is not"
 
 
-def filled_sql(sql: str, options: Mapping[str, str]) -> str:
+def fill_sql_names(sql: str, options: Mapping[str, str]) -> str:
     """Put names of tables and columns, which `sql_problems` has found to be such, in their places."""
     return PLACEHOLDER.sub(lambda found: options[found[1]], sql)
 

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from app.domain.probing.expressions import TOO_DEEP, problem_of
+from app.domain.probing.expressions import TOO_DEEP, find_problem
 from app.domain.probing.http_headers import HEADER_NAME
 from app.domain.probing.retrievers import Lookup, ResponseMapping
 from app.formats.fields import Document, FreeJson, Text, field_error, field_errors, one_line
@@ -70,7 +70,7 @@ def _flat(value: Any) -> bool:
 
 def _path(text: str) -> str:
     try:
-        problem = problem_of(text, jmespath.compile(text).parsed)
+        problem = find_problem(text, jmespath.compile(text).parsed)
     except JMESPathError:
         raise field_error(f"'{one_line(text)}' is not a JMESPath expression, see https://jmespath.org") from None
     except RecursionError:

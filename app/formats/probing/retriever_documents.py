@@ -36,15 +36,15 @@ from app.formats.fields import (
     one_line,
 )
 from app.formats.http_fields import origin_of
-from app.formats.probing.embedding_documents import EmbeddingDocument, ScorerDocument, refuse_twice
-from app.formats.probing.expansion import expanded
+from app.formats.probing.embedding_documents import EmbeddingDocument, ScorerDocument, refuse_duplicate_header
+from app.formats.probing.expansion import apply_preset
 from app.formats.probing.placeholders import (
-    ASKS,
-    QUESTION,
+    COMMON_NAMES,
+    QUERY_NAMES,
     VECTOR,
     UrlTemplate,
     check_url_template,
-    filled_sql,
+    fill_sql_names,
     name_problem,
     parameters_in,
     placeholders_in,
@@ -108,7 +108,7 @@ class RetrieverDocument(Document):
             return value
         name = value.get("preset", GENERIC)
         known = isinstance(name, str) and name in PRESETS
-        return expanded(value, PRESETS[name if known else GENERIC])
+        return apply_preset(value, PRESETS[name if known else GENERIC])
 
     @field_validator("options", mode="before")
     @classmethod
@@ -160,7 +160,7 @@ class RetrieverDocument(Document):
             placeholders = placeholders_in([request.body, request.query, info.data.get("url", "{{ query }}")])
         if wrong:
             raise field_errors(wrong)
-        if ASKS.isdisjoint(placeholders):
+        if QUERY_NAMES.isdisjoint(placeholders):
             raise field_error("never uses {{ query }}, so every canary would ask the same")
         return request
 
@@ -200,7 +200,7 @@ class RetrieverDocument(Document):
         wrong = [*self._of_secrets(), *self._unused_options()]
         if wrong:
             raise field_errors(wrong)
-        refuse_twice(self.request.headers, self.auth)
+        refuse_duplicate_header(self.request.headers, self.auth)
         return self
 
     def _of_secrets(self) -> Iterator[tuple[Place, str]]:
@@ -220,7 +220,7 @@ class RetrieverDocument(Document):
         used = placeholders_in(templates)
         for name in self.options:
             if name not in used and name not in asks_for:
-                near = did_you_mean(name, {*used, *asks_for} - {*QUESTION, VECTOR})
+                near = did_you_mean(name, {*used, *asks_for} - {*COMMON_NAMES, VECTOR})
                 yield ("options", name), f"is used by no template{near}"
 
     @property
@@ -247,7 +247,7 @@ class RetrieverDocument(Document):
             json=self.request.body,
             options=dict(self.options),
             lookup=self.lookup.to_domain() if self.lookup is not None else None,
-            sql=filled_sql(self.request.sql, self.options) if self.request.sql is not None else None,
+            sql=fill_sql_names(self.request.sql, self.options) if self.request.sql is not None else None,
             tool=self.request.tool,
             auth=auth_value(self.auth),
             tls=tls_value(self.tls),
@@ -280,7 +280,7 @@ def _names(info: ValidationInfo) -> tuple[str, ...] | None:
     if "options" not in info.data or "lookup" not in info.data or _preset_of(info) is None:
         return None
     lookup: LookupDocument | None = info.data["lookup"]
-    return (*QUESTION, *info.data["options"], *([lookup.name] if lookup is not None else []))
+    return (*COMMON_NAMES, *info.data["options"], *([lookup.name] if lookup is not None else []))
 
 
 def _database_url(url: str) -> str:

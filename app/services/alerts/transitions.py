@@ -26,7 +26,7 @@ from app.domain.alerts.incidents import NON_REPEATING, class_of, dedupe_key, sti
 from app.domain.alerts.summary import NOT_ABOUT_CANARIES
 from app.domain.counts import counted
 from app.domain.model import Percentile, Rule, RuleKind, RunStatus, Severity
-from app.domain.probing.probe_failures import address_of
+from app.domain.probing.probe_failures import url_address
 from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.catalog.documents import CheckDocument
 from app.services.alerts import notifications, rule_facts
@@ -363,7 +363,7 @@ class _Evaluation:
         """Write down who is slow, by name and address, and how long answers took before the first bad run."""
         slug = self._check.body["retriever"]
         retriever = definitions.find_definition(self._connection, "retriever", slug)
-        address = None if retriever is None else address_of(retriever.body["url"], retriever.body.get("options") or {})
+        address = None if retriever is None else url_address(retriever.body["url"], retriever.body.get("options") or {})
         usual = (
             None
             if first_run is None

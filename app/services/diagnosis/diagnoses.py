@@ -28,7 +28,7 @@ from app.services.diagnosis.bulk_reanchoring import diagnose_renamed
 from app.services.diagnosis.cases import Subject, subject, worth_asking
 from app.services.diagnosis.returned_chunks import outdate_overtaken
 from app.services.lookup import find_check
-from app.services.probing.questioning import Budget, ReportProgress, put_questions
+from app.services.probing.questioning import ReportProgress, TimeBudget, ask_questions
 from app.services.runs.plans import NotExecutableError, Planner
 from app.services.runs.run_causes import renaming_cause
 from app.services.runs.runs import EndedRun
@@ -83,7 +83,7 @@ def after_run(
     found, subjects, inputs = _worth_asking(planner, ended, most=most, now=clock())
     if inputs is not None and subjects:
         try:
-            budget = Budget.of(seconds, clock, stopping)
+            budget = TimeBudget.of(seconds, clock, stopping)
             found += _ask(probe, inputs, subjects, budget, run_id=f"{ended.id}-diagnosis")
         except InvalidInputError as error:  # of this retriever: the run that just asked it could, so it is rare
             logger.warning("diagnosis_impossible", extra={"run": ended.id, "check": ended.check, "detail": str(error)})
@@ -176,7 +176,7 @@ def _on_demand(
     with store.read() as connection:
         run, inputs, position = _newest(planner, connection, slug, key)
         one = subject(connection, run, inputs, position)
-    budget = Budget.of(_SECONDS_ON_DEMAND, clock)
+    budget = TimeBudget.of(_SECONDS_ON_DEMAND, clock)
     [(_, found)] = _ask(probe, inputs, [one], budget, run_id=f"{run.id}-diagnosis", anyway=True, told=told)
     with store.write() as connection:
         at = to_us(clock())
@@ -241,7 +241,7 @@ def _ask(
     probe: Probe,
     inputs: RunInputs,
     subjects: Sequence[Subject],
-    budget: Budget,
+    budget: TimeBudget,
     *,
     run_id: str,
     anyway: bool = False,
@@ -250,7 +250,7 @@ def _ask(
     """Ask about these canaries; those of which too little was learned to tell are left out, unless `anyway`."""
     asked = [questions(one.case) for one in subjects]
     keyed = [(one.case.canary.key, wanted) for one, wanted in zip(subjects, asked, strict=True)]
-    answers = put_questions(probe, inputs.retriever, keyed, budget, run_id=run_id, told=told)
+    answers = ask_questions(probe, inputs.retriever, keyed, budget, run_id=run_id, told=told)
     return [
         (one, classify(one.case, wanted, got))
         for one, wanted, got in zip(subjects, asked, answers, strict=True)

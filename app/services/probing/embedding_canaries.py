@@ -14,12 +14,11 @@ from urllib.parse import urlsplit
 from app.domain.model import EmbedderChange, Outcome
 from app.domain.probing.embeddings import (
     Embed,
-    Embedded,
-    Finding,
-    Reference,
-    canaries_of,
-    judge_embedder,
-    texts_of,
+    EmbeddingResult,
+    ReferenceVectors,
+    compare_embedder,
+    distinct_texts,
+    embedding_canaries,
     watched_embedder,
 )
 from app.domain.probing.retrievers import Embedder, Retriever
@@ -36,7 +35,7 @@ _DIGITS = 3  # of cosines: the arithmetic of models repeats itself no better, an
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedderFinding:
+class EmbedderRecord:
     """What a run found of its retriever's embedder."""
 
     embedder_id: int
@@ -47,7 +46,7 @@ class EmbedderFinding:
 
 def check_embedder(
     store: Store, embed: Embed, retriever: Retriever, *, run_id: int, now: datetime
-) -> EmbedderFinding | None:
+) -> EmbedderRecord | None:
     """Ask the embedder for its known texts and compare; None where the retriever has no embedder.
 
     The first answer of an embedder becomes its reference. Raises InvalidInputError for one that cannot be asked at
@@ -56,27 +55,27 @@ def check_embedder(
     embedder = watched_embedder(retriever)
     if embedder is None:
         return None
-    pairs = canaries_of(embedder)
-    embedded = embed(embedder, texts_of(pairs), anew=True)
+    pairs = embedding_canaries(embedder)
+    embedded = embed(embedder, distinct_texts(pairs), anew=True)
     row = _in_force(store, run_id, embedder, embedded, now=now)
     where = _where(embedder)
     if embedded.outcome is not Outcome.OK or row.vectors is None:
         body = _unanswered(embedded, f"the embedder at {where} does not answer: {embedded.detail}")
     else:
-        found = judge_embedder(Reference(pairs=pairs, vectors=row.vectors), embedded.vectors, where=where)
+        found = compare_embedder(ReferenceVectors(pairs=pairs, vectors=row.vectors), embedded.vectors, where=where)
         if row.learned_run == run_id and found.kind is EmbedderChange.SAME:
             found = replace(found, reason=f"the embedder at {where} was learned by {len(row.vectors)} texts")
         body = _found(found)
-    return EmbedderFinding(embedder_id=row.id, outcome=embedded.outcome, body=body)
+    return EmbedderRecord(embedder_id=row.id, outcome=embedded.outcome, body=body)
 
 
-def record(connection: Connection, run_id: int, finding: EmbedderFinding | None) -> None:
+def save_record(connection: Connection, run_id: int, finding: EmbedderRecord | None) -> None:
     """Keep what a run found, inside the transaction that ends it."""
     if finding is not None:
         embedders.save_finding(connection, run_id, finding.embedder_id, finding.body)
 
 
-def show(store: Store, slug: str) -> EmbedderView:
+def embedder_view(store: Store, slug: str) -> EmbedderView:
     """Read what is known of a retriever's embedder, nulls where no run has asked one. Raises NotFoundError."""
     with store.read() as connection:
         retriever = require(definitions.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
@@ -106,14 +105,16 @@ _UNKNOWN = EmbedderRow(
 )
 
 
-def accept(store: Store, slug: str) -> None:
+def reset_reference(store: Store, slug: str) -> None:
     """Let the next run learn the embedder as it is then. Raises NotFoundError where there is no such retriever."""
     with store.write() as connection:
         retriever = require(definitions.find_definition(connection, "retriever", slug), f"retriever '{slug}'")
         embedders.forget(connection, retriever.id)
 
 
-def _in_force(store: Store, run_id: int, embedder: Embedder, embedded: Embedded, *, now: datetime) -> EmbedderRow:
+def _in_force(
+    store: Store, run_id: int, embedder: Embedder, embedded: EmbeddingResult, *, now: datetime
+) -> EmbedderRow:
     """Give what is known of an embedder; what it says now is learned where nothing is."""
     digest = _digest(embedder)
     with store.read() as connection:
@@ -131,7 +132,7 @@ def _in_force(store: Store, run_id: int, embedder: Embedder, embedded: Embedded,
 
 def _digest(embedder: Embedder) -> bytes:
     """Name an embedder by what its reference depends on: 16 bytes."""
-    pairs = [(pair.key, pair.texts, pair.similar) for pair in canaries_of(embedder)]
+    pairs = [(pair.key, pair.texts, pair.similar) for pair in embedding_canaries(embedder)]
     told = [embedder.endpoint.url, embedder.model, embedder.dimensions, pairs]
     return blake2b(json.dumps(told).encode(), digest_size=16).digest()
 
@@ -141,7 +142,7 @@ def _where(embedder: Embedder) -> str:
     return urlsplit(embedder.endpoint.url).netloc.rpartition("@")[2]
 
 
-def _unanswered(embedded: Embedded, reason: str) -> dict[str, Any]:
+def _unanswered(embedded: EmbeddingResult, reason: str) -> dict[str, Any]:
     return {
         "outcome": str(embedded.outcome),
         "http_status": embedded.http_status,
@@ -152,7 +153,7 @@ def _unanswered(embedded: Embedded, reason: str) -> dict[str, Any]:
     }
 
 
-def _found(finding: Finding) -> dict[str, Any]:
+def _found(finding: EmbedderRecord) -> dict[str, Any]:
     return {
         "outcome": str(Outcome.OK),
         "http_status": None,

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.domain.counts import counted
 from app.domain.model import Judgment, Outcome, Ranking
-from app.domain.probing.mapping_suggestions import fitting_scale, likely_scale
+from app.domain.probing.mapping_suggestions import likely_scale, usable_scale
 from app.domain.probing.retrievers import Retriever, ScorerKind
 from app.domain.runs.matching import LEVELS, match, missing, prepare
 from app.formats.catalog.canary_documents import CanaryDocument
@@ -17,10 +17,10 @@ from app.formats.catalog.documents import RetrieverDocument
 from app.formats.truncated_json import parse_cut
 from app.formats.validation_messages import parse_document
 from app.services.catalog import definitions
-from app.services.probing.trying import SUGGESTED_FROM, Read, try_answer
+from app.services.probing.trying import SUGGESTED_FROM, ReadAnswer, try_answer
 from app.store.engine import Store
 
-MOST_CANARIES = 200
+MAX_CANARIES = 200
 """How many canaries are offered to ask with."""
 
 
@@ -33,7 +33,7 @@ def parse_answer(body: str) -> Any:
 
 
 def preview(
-    read: Read,
+    read: ReadAnswer,
     document: RetrieverDocument,
     body: str,
     query: str,
@@ -62,19 +62,19 @@ def preview(
     return {**trial, "refused": refused, "warnings": warnings, "matches": matches}
 
 
-def scale_of(path: str, preview: Mapping[str, Any]) -> tuple[str, bool]:
+def suggested_scale(path: str, preview: Mapping[str, Any]) -> tuple[str, bool]:
     """Return the scale the scores of a preview look like, empty where that cannot be said, and whether it fits.
 
     One on which the first hit would be less relevant than most canaries ask does not: see `fitting_scale`.
     """
     scores = [hit["score"] for hit in preview["hits"] if hit["score"] is not None]
     scale = likely_scale(path, scores)
-    return ("", False) if scale is None else (str(scale), fitting_scale(path, scores) is not None)
+    return ("", False) if scale is None else (str(scale), usable_scale(path, scores) is not None)
 
 
 def canary_choices(store: Store) -> list[tuple[str, list[tuple[str, str]]]]:
     """List canaries to ask with, (key, query) by suite: the first 200."""
-    left, found = MOST_CANARIES, []
+    left, found = MAX_CANARIES, []
     for suite in definitions.list_all(store, "suite"):
         rows = definitions.list_canaries(store, suite.slug, limit=left) if left else []
         if rows:
@@ -83,7 +83,7 @@ def canary_choices(store: Store) -> list[tuple[str, list[tuple[str, str]]]]:
     return found
 
 
-def chosen_canary(store: Store, suite: str, key: str) -> CanaryDocument:
+def load_canary(store: Store, suite: str, key: str) -> CanaryDocument:
     """Read a canary in force. Raises NotFoundError."""
     return CanaryDocument.model_validate(definitions.find_canary(store, suite, key).body)
 

@@ -8,13 +8,13 @@ from itertools import groupby
 
 from app.domain.diagnosis.values import Question
 from app.domain.model import Answer
-from app.domain.probing.circuit_breaker import Breaker
-from app.domain.probing.relevance import asks_outside
-from app.domain.probing.retrievers import Ask, Asking, Probe, Retriever, Scorer, ScorerKind
+from app.domain.probing.circuit_breaker import CircuitBreaker
+from app.domain.probing.relevance import is_external
+from app.domain.probing.retrievers import Probe, ProbeContext, ProbeQuery, Retriever, Scorer, ScorerKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class TimeBudget:
     """How long may be asked."""
 
     clock: Callable[[], datetime]
@@ -24,7 +24,7 @@ class Budget:
     @classmethod
     def of(
         cls, seconds: float, clock: Callable[[], datetime], stopping: Callable[[], bool] = lambda: False
-    ) -> "Budget":
+    ) -> "TimeBudget":
         """Begin now."""
         return cls(clock=clock, until=clock() + timedelta(seconds=seconds), stopping=stopping)
 
@@ -47,11 +47,11 @@ ReportProgress = Callable[[int, int], None]
 """Hears how many questions are answered, of how many; at first none."""
 
 
-def put_questions(
+def ask_questions(
     probe: Probe,
     retriever: Retriever,
     asked: Sequence[tuple[str, Sequence[Question]]],
-    budget: Budget,
+    budget: TimeBudget,
     *,
     run_id: str,
     told: ReportProgress = lambda _answered, _of: None,
@@ -62,15 +62,15 @@ def put_questions(
     most. The retriever's own concurrency and rate hold, and so does its breaker.
     """
     answers: list[list[Answer | None]] = [[None] * len(questions) for _, questions in asked]
-    breaker = Breaker(limit=retriever.breaker)
+    breaker = CircuitBreaker(limit=retriever.breaker)
     retriever = _unscored(retriever)
     answered, total = 0, sum(len(questions) for _, questions in asked)
     told(answered, total)
     for k, block in _blocks(asked):
         if budget.is_spent() or breaker.is_open:
             break
-        asking = Asking(retriever=retriever, k=k, run_id=run_id)
-        asks = [Ask(position=number, query=put.question.query, key=put.key) for number, put in enumerate(block)]
+        asking = ProbeContext(retriever=retriever, k=k, run_id=run_id)
+        asks = [ProbeQuery(position=number, query=put.question.query, key=put.key) for number, put in enumerate(block)]
         with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
             for batch in batches:
                 for position, answer in batch:
@@ -98,6 +98,6 @@ def _blocks(asked: Sequence[tuple[str, Sequence[Question]]]) -> Iterator[tuple[i
 
 def _unscored(retriever: Retriever) -> Retriever:
     """Leave scorers beside the retriever alone: of these answers only ranks and the retriever's own scores count."""
-    if not asks_outside(retriever.scorer):
+    if not is_external(retriever.scorer):
         return retriever
     return replace(retriever, scorer=Scorer(kind=ScorerKind.JUDGED))

@@ -11,7 +11,7 @@ from app.store.runs import results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class RetrieverCheck:
     """A check that asks a retriever, with what its newest ended run found of it."""
 
     check: str
@@ -25,9 +25,9 @@ class Asking:
     """Its percentiles in seconds, of what was measured."""
 
 
-def asked_by(store: Store) -> dict[str, list[Asking]]:
+def checks_by_retriever(store: Store) -> dict[str, list[RetrieverCheck]]:
     """Read which checks in force ask which retriever, by its slug."""
-    checks: dict[str, list[Asking]] = {}
+    checks: dict[str, list[RetrieverCheck]] = {}
     with store.read() as connection:
         newest = results.latest_bodies(connection)
         times = results.run_times(connection, [run_id for run_id, _ in newest.values()])
@@ -45,9 +45,9 @@ def _asking(
     run_id: int | None,
     body: Mapping[str, Any],
     times: Mapping[int, int],
-) -> Asking:
+) -> RetrieverCheck:
     at = times.get(run_id) if run_id is not None else None
-    return Asking(
+    return RetrieverCheck(
         check=check,
         suite=str(definition["suite"]),
         run_id=None if run_id is None else str(run_id),

@@ -13,11 +13,20 @@ from typing import Any
 from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.model import DEFAULT_MIN_RELEVANCE, Answer, Canary, Exchange, Outcome, Ranking, Step
-from app.domain.probing.field_guesses import counts_hits, trend
-from app.domain.probing.mapped_fields import lacking, present
-from app.domain.probing.mapping_suggestions import suggest
-from app.domain.probing.relevance import asks_outside, relevance_of
-from app.domain.probing.retrievers import Ask, Asking, Probe, Retriever, Scale, Scorer, ScorerKind, named_resource
+from app.domain.probing.field_guesses import are_ranks, score_order
+from app.domain.probing.mapped_fields import missing_fields, present_fields
+from app.domain.probing.mapping_suggestions import suggest_mappings
+from app.domain.probing.relevance import is_external, score_relevance
+from app.domain.probing.retrievers import (
+    Probe,
+    ProbeContext,
+    ProbeQuery,
+    Retriever,
+    Scale,
+    Scorer,
+    ScorerKind,
+    missing_resource,
+)
 from app.domain.probing.views import MappingSuggestion, TrialHit, TrialRequest, TrialResponse, TrialView
 from app.domain.runs.evaluation import Yardstick
 from app.domain.runs.run_inputs import RunInputs
@@ -27,7 +36,7 @@ from app.domain.runs.suite_snapshot import SuiteSnapshot
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.catalog.secret_fields import join_secrets, secret_names
 from app.formats.history.shapes import time_text
-from app.formats.probing.mapping_yaml import suggestion_shape
+from app.formats.probing.mapping_yaml import suggestion_view
 from app.formats.truncated_json import parse_cut
 from app.formats.validation_messages import parse_document
 from app.services.catalog.definitions import find, refuse_moving
@@ -38,7 +47,7 @@ SHOWN_CHARACTERS = 20_000
 """How much of a body is shown."""
 SUGGESTED_FROM = 200_000
 """How many characters of a pasted answer mappings are suggested from; of one that came, the probe gives no more."""
-NOT_ASKED = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="the probe ended without an answer")
+NO_ANSWER = Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail="the probe ended without an answer")
 LOWER_MINIMUM = "lower their min_relevance_score, choose another scale, or leave the scorer out"
 """What to do where good answers are less relevant than canaries ask, in the words of canary files."""
 _SOME, _LONGEST_ADDRESS = 3, 2_000
@@ -49,7 +58,7 @@ _HARMLESS: Mapping[str, frozenset[str] | None] = {
 }
 """What may be tried otherwise by whoever may not define retrievers: how answers are read, not who is asked what."""
 
-Read = Callable[[Retriever, int, bytes], Answer]
+ReadAnswer = Callable[[Retriever, int, bytes], Answer]
 """Reads the body of an answer by a retriever's mapping, asking nobody; the second number is k."""
 
 
@@ -69,14 +78,14 @@ def try_retriever(
     of its answer are given. Raises InvalidInputError where it cannot be asked at all; whatever it answers is shown.
     """
     retriever = replace(document.to_domain(), retries=0)
-    asking = Asking(retriever=retriever, k=k, run_id=run_id, shows=True)
-    with closing(probe(asking, [Ask(position=0, query=query)])) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
+    asking = ProbeContext(retriever=retriever, k=k, run_id=run_id, shows=True)
+    with closing(probe(asking, [ProbeQuery(position=0, query=query)])) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         answers = [answer for batch in batches for _, answer in batch]
-    return _shape(document, answers[0] if answers else NOT_ASKED, query, k=k, suggests=suggests, shows=shows)
+    return _shape(document, answers[0] if answers else NO_ANSWER, query, k=k, suggests=suggests, shows=shows)
 
 
 def try_answer(
-    read: Read, document: RetrieverDocument, body: str, query: str, *, k: int, suggests: bool = False
+    read: ReadAnswer, document: RetrieverDocument, body: str, query: str, *, k: int, suggests: bool = False
 ) -> TrialView:
     """Read a pasted answer as if the retriever had given it; see `_shape`. Nobody is asked."""
     pasted = body.encode(errors="surrogatepass")
@@ -104,13 +113,13 @@ def stored_retriever(store: Store, vault: Vault, slug: str, overrides: Mapping[s
     return document
 
 
-def suggested_shapes(document: RetrieverDocument, answer: Any, query: str) -> list[MappingSuggestion]:
+def suggestion_views(document: RetrieverDocument, answer: Any, query: str) -> list[MappingSuggestion]:
     """Suggest mappings for a parsed answer, best first, each applied to it; see `suggestion_shape`."""
-    shaped = [suggestion_shape(one, document, answer) for one in suggest(answer, query=query)]
+    shaped = [suggestion_view(one, document, answer) for one in suggest_mappings(answer, query=query)]
     return [one for one in shaped if one is not None]
 
 
-def asks_otherwise(overrides: Mapping[str, Any]) -> bool:
+def changes_request(overrides: Mapping[str, Any]) -> bool:
     """Whether these change more than how an answer is read: where requests go, what they say or prove."""
     for name, value in overrides.items():
         if name not in _HARMLESS:
@@ -134,7 +143,7 @@ def _shape(
     ranking, exchange = answer.ranking, answer.exchange
     inputs = _inputs(retriever, query, k)
     result = evaluate(inputs, responses_of(inputs, [answer])).results.get(0)
-    lacks = () if ranking is None else lacking(retriever.response, present([ranking]))
+    lacks = () if ranking is None else missing_fields(retriever.response, present_fields([ranking]))
     wanted = suggests or answer.outcome is Outcome.MALFORMED or (ranking is not None and not ranking) or bool(lacks)
     suggestions = _suggestions(document, exchange, query) if wanted and exchange is not None else []
     remarks = [f"mapped `{field}` was found in 0 of {counted(len(ranking or ()), 'hit')}" for field in lacks]
@@ -178,9 +187,9 @@ def _inputs(retriever: Retriever, query: str, k: int) -> RunInputs:
 def _doubts(retriever: Retriever, ranking: Ranking) -> list[str]:
     """Say what speaks against ids and scores being what they are mapped as."""
     doubts = []
-    if retriever.response.id is not None and len(ranking) >= _SOME and counts_hits(ranking.ids):
+    if retriever.response.id is not None and len(ranking) >= _SOME and are_ranks(ranking.ids):
         doubts.append("the ids only count the hits, as ranks do: in another answer they may be those of other chunks")
-    order = trend([score for score in ranking.scores if score is not None])
+    order = score_order([score for score in ranking.scores if score is not None])
     scale = retriever.scorer.scale if retriever.scorer.kind is ScorerKind.SCORE else None
     if order == "in no order":
         doubts.append("the hits are not in order of score: ranks follow the answer's order")
@@ -195,7 +204,7 @@ def _below_minimum(scorer: Scorer, ranking: Ranking) -> list[str]:
     """Say that canaries that set no minimum of their own are degraded by an answer like this, though it may be good."""
     if scorer.kind is not ScorerKind.SCORE or not ranking:
         return []
-    relevance = [relevance_of(scorer, score) for score in ranking.scores]
+    relevance = [score_relevance(scorer, score) for score in ranking.scores]
     least = DEFAULT_MIN_RELEVANCE
     low = sum(one is not None and one < least for one in relevance)
     if relevance[0] is None or relevance[0] >= least:
@@ -215,7 +224,7 @@ def _whereabouts(retriever: Retriever, answer: Answer, exchange: Exchange) -> li
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST and target:
         return [f"it points to {target[:_LONGEST_ADDRESS]}"]
     if status == HTTPStatus.NOT_FOUND:
-        missing = named_resource(retriever.url, retriever.options)
+        missing = missing_resource(retriever.url, retriever.options)
         said = "check the path of the URL" if missing is None else f"check the {missing[0]} '{missing[1]}' and the URL"
         return [f"HTTP 404 means that there is nothing at this address: {said}"]
     version = retriever.response.index_version
@@ -249,8 +258,8 @@ def _response_shape(exchange: Exchange, shows: int) -> TrialResponse:
 
 def _hits(ranking: Ranking, scorer: Scorer) -> list[TrialHit]:
     times = ranking.updated or (None,) * len(ranking)
-    relevance = [relevance_of(scorer, score) for score in ranking.scores]
-    if asks_outside(scorer):
+    relevance = [score_relevance(scorer, score) for score in ranking.scores]
+    if is_external(scorer):
         relevance[:1] = [ranking.relevance] * min(len(ranking), 1)
     columns = zip(ranking.ids, ranking.documents, ranking.texts, ranking.scores, relevance, times, strict=True)
     return [
@@ -272,4 +281,4 @@ def _suggestions(document: RetrieverDocument, exchange: Exchange, query: str) ->
         answer = json.loads(exchange.response_body or "")
     except (ValueError, RecursionError):
         answer = parse_cut(exchange.response_body or "")
-    return suggested_shapes(document, answer, query)
+    return suggestion_views(document, answer, query)

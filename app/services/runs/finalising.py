@@ -21,7 +21,7 @@ from app.services.detection.detector_step import DetectorStep, OvertakenError
 from app.services.detection.detectors import EndingRun
 from app.services.diagnosis.returned_chunks import outdate_returned
 from app.services.probing import embedding_canaries
-from app.services.probing.embedding_canaries import EmbedderFinding
+from app.services.probing.embedding_canaries import EmbedderRecord
 from app.services.runs import run_causes
 from app.services.runs.plans import Plan
 from app.services.runs.staging import Gathered, gather
@@ -63,7 +63,7 @@ def finalise(
     store: Store,
     plan: Plan,
     answered: Mapping[int, ShardBody],
-    embedder: EmbedderFinding | None,
+    embedder: EmbedderRecord | None,
     owner: str,
     clock: Callable[[], datetime],
     *,
@@ -84,7 +84,7 @@ def _end(
     plan: Plan,
     gathered: Gathered,
     scores: RunScores,
-    embedder: EmbedderFinding | None,
+    embedder: EmbedderRecord | None,
     owner: str,
     clock: Callable[[], datetime],
     *,
@@ -144,7 +144,7 @@ def _end(
         if gathered.index_version is not None:
             recording.mark_index_version(connection, check_id, run_id, to_us(now), gathered.index_version)
         recording.save_latest(connection, check_id, run_id, body)
-        embedding_canaries.record(connection, run_id, embedder)
+        embedding_canaries.save_record(connection, run_id, embedder)
         if cause is not None:
             stored_causes.save_run_cause(connection, run_id, cause.as_json)
         baseline_id = detector_step.save_detection(connection, detection, now=now)
@@ -227,7 +227,7 @@ def _run_detector(store: Store, plan: Plan, gathered: Gathered, scores: RunScore
     return detector_step.run_detector(store, run)
 
 
-def _facts(detection: DetectorStep | None, embedder: EmbedderFinding | None) -> HistoryFacts:
+def _facts(detection: DetectorStep | None, embedder: EmbedderRecord | None) -> HistoryFacts:
     change, reason = embedder_finding(embedder.body if embedder is not None else None)
     return HistoryFacts(
         of_rules=detector_facts(detection.row if detection is not None else None),

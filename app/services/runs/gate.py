@@ -18,8 +18,8 @@ from app.domain.comparison.significance import Difference
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.history.run_views import ReportDocument, ResultView
 from app.domain.model import Answer, RunStatus, Trigger
-from app.domain.probing.circuit_breaker import Breaker
-from app.domain.probing.retrievers import Asking, Probe
+from app.domain.probing.circuit_breaker import CircuitBreaker
+from app.domain.probing.retrievers import Probe, ProbeContext
 from app.domain.runs.drops import drops
 from app.domain.runs.evaluation import unpack_reasons
 from app.domain.runs.measures import MEASURES_VERSION
@@ -208,9 +208,9 @@ def _ask(
     inputs: RunInputs, probe: Probe, run_id: str, answered: Callable[[int], None]
 ) -> tuple[list[Answer], str | None, bool]:
     """Return the answers by position, why the circuit breaker ended the run if it did, and whether all were asked."""
-    asking = Asking(retriever=inputs.retriever, k=inputs.yardstick.fetch_k, run_id=run_id)
+    asking = ProbeContext(retriever=inputs.retriever, k=inputs.yardstick.fetch_k, run_id=run_id)
     asks = inputs.asks
-    breaker = Breaker(limit=asking.retriever.breaker)
+    breaker = CircuitBreaker(limit=asking.retriever.breaker)
     known: dict[int, Answer] = {}
     with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         for batch in batches:

@@ -12,9 +12,9 @@ from functools import partial
 from app.domain.errors import ConfigurationError, InvalidInputError
 from app.domain.model import Answer
 from app.domain.probing.embeddings import Embed
-from app.domain.probing.retrievers import Asking, Probe
+from app.domain.probing.retrievers import Probe, ProbeContext
 from app.services.probing import embedding_canaries
-from app.services.probing.embedding_canaries import EmbedderFinding
+from app.services.probing.embedding_canaries import EmbedderRecord
 from app.services.runs.finalising import EndedRun as EndedRun  # noqa: PLC0414 - what carrying out a run gives
 from app.services.runs.finalising import fail, finalise
 from app.services.runs.plans import SHARD, NotExecutableError, Plan, Planner
@@ -61,7 +61,7 @@ def execute(
     return finalise(store, plan, answered, embedder, owner, clock, hold=hold)
 
 
-def _check_embedder(store: Store, embed: Embed | None, plan: Plan, *, now: datetime) -> EmbedderFinding | None:
+def _check_embedder(store: Store, embed: Embed | None, plan: Plan, *, now: datetime) -> EmbedderRecord | None:
     if embed is None:
         return None
     return embedding_canaries.check_embedder(store, embed, plan.inputs.retriever, run_id=plan.run.id, now=now)
@@ -172,7 +172,7 @@ def _batches(
     filling: dict[int, dict[int, Answer]] = {}
     full: dict[int, dict[int, Answer]] = {}
     yielded_at = clock()
-    asking = Asking(retriever=plan.inputs.retriever, k=plan.inputs.yardstick.fetch_k, run_id=str(plan.run.id))
+    asking = ProbeContext(retriever=plan.inputs.retriever, k=plan.inputs.yardstick.fetch_k, run_id=str(plan.run.id))
     with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         for batch in batches:
             for position, answer in batch:

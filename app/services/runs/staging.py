@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.domain.model import Answer, Outcome, Ranking
-from app.domain.probing.circuit_breaker import ENDED_FIRST, Breaker
-from app.domain.probing.mapped_fields import lacking, present
+from app.domain.probing.circuit_breaker import ENDED_FIRST, CircuitBreaker
+from app.domain.probing.mapped_fields import missing_fields, present_fields
 from app.domain.runs.rankings import settle
 from app.domain.runs.run_responses import RunResponses, missing_relevance
 from app.services.runs.plans import Plan
@@ -22,7 +22,7 @@ class Batch:
     """Answers to be staged together, by shard and position, and how the breaker stood when the last of them came."""
 
     shards: Mapping[int, Mapping[int, Answer]]
-    breaker: Breaker
+    breaker: CircuitBreaker
     ended_early: bool = False
     """These are the last: a shard that is not full will not be filled any more."""
 
@@ -88,7 +88,7 @@ def stage(
         ended_early=ended_early,
         scored=sum(answer.ranking is not None and answer.ranking.relevance is not None for answer in measured),
         unscored_at=sorted(unscored),
-        present=sorted(present(answer.ranking for answer in measured if answer.ranking is not None)),
+        present=sorted(present_fields(answer.ranking for answer in measured if answer.ranking is not None)),
     )
 
 
@@ -100,10 +100,14 @@ def _lacks_relevance(plan: Plan, position: int, answer: Answer, held: OpenState)
     return scored.fingerprint == held.ranking_hash
 
 
-def breaker_of(limit: int | None, staged: Mapping[int, ShardBody]) -> Breaker:
+def breaker_of(limit: int | None, staged: Mapping[int, ShardBody]) -> CircuitBreaker:
     """Give the breaker as it stood when the newest of these shards was staged."""
     newest = max(staged.values(), key=lambda body: body.arrived, default=None)
-    return Breaker(limit=limit) if newest is None else Breaker(limit=limit, arrived=newest.arrived, row=newest.row)
+    return (
+        CircuitBreaker(limit=limit)
+        if newest is None
+        else CircuitBreaker(limit=limit, arrived=newest.arrived, row=newest.row)
+    )
 
 
 def ended_early(staged: Mapping[int, ShardBody]) -> str | None:
@@ -148,7 +152,7 @@ def gather(store: Store, plan: Plan, answered: Mapping[int, ShardBody]) -> Gathe
         scored=sum(body.scored for body in answered.values()),
         unscored=sum(body.unscored for body in answered.values()),
         why=next((body.unscored_detail for body in answered.values() if body.unscored_detail), None),
-        lacking_fields=lacking(plan.inputs.retriever.response, present_fields),
+        lacking_fields=missing_fields(plan.inputs.retriever.response, present_fields),
     )
     changed, kept, aged = _sorted_out(plan, ranking_ids)
     responses = RunResponses(

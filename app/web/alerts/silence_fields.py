@@ -11,7 +11,7 @@ from app.domain.errors import InvalidInputError, Problem
 from app.formats.alerts.silence_documents import SilenceDocument, WindowDocument
 from app.formats.schedule_documents import duration_of
 from app.formats.widgets import Control
-from app.web.document_forms import FormField, body_of, form_fields, texts_of
+from app.web.document_forms import FormField, document_body, document_texts, form_fields
 from app.web.forms import Form
 
 MOST_FIELDS: Final = 700
@@ -59,7 +59,7 @@ _LOCAL: Final = "%Y-%m-%dT%H:%M"
 def typed(body: Mapping[str, Any]) -> Form:
     """Give a stored silence as a form would hold it, its times in UTC."""
     window = body["window"] or {}
-    form = texts_of(FIELDS, {"timezone": "UTC", **body, **window})
+    form = document_texts(FIELDS, {"timezone": "UTC", **body, **window})
     times = {name: _local(body[name]) for name in ("starts", "ends")}
     return replace(form, texts={**form.texts, **times, "when": WINDOW if window else ONCE})
 
@@ -69,7 +69,7 @@ def document(form: Form, slug: str, now: datetime) -> dict[str, Any]:
 
     Raises InvalidInputError for times that are none, or of which nothing is left.
     """
-    found = {"slug": slug, **body_of(_PLAIN, form)}
+    found = {"slug": slug, **document_body(_PLAIN, form)}
     if form.get("when") == WINDOW:
         return found | {"window": _window(form)}
     starts, ends = _times(form, now)
@@ -99,7 +99,7 @@ def _window(form: Form) -> dict[str, Any]:
     ]
     if missing:
         raise InvalidInputError(missing)
-    return body_of(fields, form)
+    return document_body(fields, form)
 
 
 def _times(form: Form, now: datetime) -> tuple[datetime | None, datetime]:

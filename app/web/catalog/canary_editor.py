@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.api.catalog.definitions import wake
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep, VaultDep
-from app.api.probing.trying import TRIES
+from app.api.probing.trying import PROBE_LIMITER
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.domain.model import Category
 from app.domain.probing.views import TrialView
@@ -31,7 +31,7 @@ from app.store.catalog.suites import CanaryRow
 from app.store.engine import Store
 from app.web.catalog import canary_fields
 from app.web.catalog.canary_fields import FIELDS
-from app.web.document_forms import MOST_ROWS, body_of, rows_of, texts_of
+from app.web.document_forms import MAX_ROWS, document_body, document_texts, read_rows
 from app.web.forms import Form, label_problems, parse_number, problems_by_field, read_form, read_revision, with_revision
 from app.web.rendering import render
 
@@ -123,7 +123,7 @@ def archive_canary(request: Request, store: StoreDep, suite: str, key: str) -> R
 
 async def _worked(request: Request, store: Store, vault: Vault, suite: str, key: str | None, typed: Form) -> Response:
     """Work in a thread; only who asks a retriever waits while others are asked, who saves never does."""
-    limiter = TRIES if typed.get("do") == "find" else None
+    limiter = PROBE_LIMITER if typed.get("do") == "find" else None
     return await anyio.to_thread.run_sync(_work, request, store, vault, suite, key, typed, limiter=limiter)
 
 
@@ -166,7 +166,7 @@ def _save(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> str:
 
 
 def _document(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> CanaryDocument:
-    body = body_of(FIELDS, typed)
+    body = document_body(FIELDS, typed)
     if row is not None:
         problems = _too_many_rows(row)
         if problems:
@@ -183,9 +183,9 @@ def _too_many_rows(row: CanaryRow) -> list[Problem]:
     counts = {name: len(row.body[name]) for name in canary_fields.CHUNKS}
     advice = "change it in an exported canary file, or over the API"
     return [
-        Problem(path=name, message=f"{count:,} chunks, and this form holds {MOST_ROWS}: {advice}")
+        Problem(path=name, message=f"{count:,} chunks, and this form holds {MAX_ROWS}: {advice}")
         for name, count in counts.items()
-        if count > MOST_ROWS
+        if count > MAX_ROWS
     ]
 
 
@@ -232,7 +232,7 @@ def _saved(suite: str, key: str, typed: Form, *, another: bool) -> Response:
 def _page(request: Request, store: Store, desk: Desk, *, saved: str = "", status: int = 200) -> HTMLResponse:
     wanted = desk.spare or {}
     counts = {
-        prefix: len(rows_of(FIELDS[prefix], desk.typed)) + wanted.get(prefix, 1) for prefix in canary_fields.CHUNKS
+        prefix: len(read_rows(FIELDS[prefix], desk.typed)) + wanted.get(prefix, 1) for prefix in canary_fields.CHUNKS
     }
     return render(
         request,
@@ -268,7 +268,7 @@ def _too_low(desk: Desk) -> TooLow | None:
 
 
 def _typed(row: CanaryRow) -> Form:
-    typed = Form(texts={**texts_of(FIELDS, row.body).texts, "keep_text": "yes"})
+    typed = Form(texts={**document_texts(FIELDS, row.body).texts, "keep_text": "yes"})
     return with_revision(typed, row.version_id)
 
 
@@ -279,4 +279,4 @@ def _places(typed: Form, counts: Mapping[str, int]) -> set[str]:
 
 
 def _expected_ids(typed: Form) -> list[str]:
-    return [row.get("id", "") for row in rows_of(FIELDS["expected_chunks"], typed)]
+    return [row.get("id", "") for row in read_rows(FIELDS["expected_chunks"], typed)]

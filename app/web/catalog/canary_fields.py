@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from app.formats.catalog.canary_documents import CanaryDocument, ChunkDocument
-from app.web.document_forms import FormField, form_fields, labels, rows_of, rows_texts
+from app.web.document_forms import FormField, field_labels, form_fields, read_rows, rows_texts
 from app.web.forms import Form
 
 FIELDS: Final[Mapping[str, FormField]] = form_fields(CanaryDocument)
-LABELS: Final[Mapping[str, str]] = {**labels(FIELDS), "retriever": "Find them with a retriever"}
+LABELS: Final[Mapping[str, str]] = {**field_labels(FIELDS), "retriever": "Find them with a retriever"}
 """What people see the fields called."""
 CHUNKS: Final = ("expected_chunks", "forbidden_chunks")
 """Fields of rows."""
@@ -23,13 +23,13 @@ def straightened(typed: Form) -> Form:
         if not name.startswith(tuple(f"{prefix}[" for prefix in CHUNKS))
     }
     for prefix in CHUNKS:
-        texts |= rows_texts(FIELDS[prefix], rows_of(FIELDS[prefix], typed))
+        texts |= rows_texts(FIELDS[prefix], read_rows(FIELDS[prefix], typed))
     return Form(texts=texts, lists=typed.lists)
 
 
 def with_chunks(typed: Form, chunks: Iterable[Mapping[str, Any]]) -> Form:
     """Add chunks to those expected, but for those that are there already."""
-    rows = rows_of(FIELDS["expected_chunks"], typed)
+    rows = read_rows(FIELDS["expected_chunks"], typed)
     known = {tuple(row.get(name) for name in _IDENTITY) for row in rows}
     ids = {row.get("id") for row in rows}
     added = [

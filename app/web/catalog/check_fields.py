@@ -15,8 +15,7 @@ from app.domain.model import RuleKind
 from app.formats.alerts.rule_documents import RuleDocument
 from app.formats.alerts.rule_yaml import read_rules, rules_yaml
 from app.formats.catalog.documents import CheckDocument
-from app.web.document_forms import FormField, form_fields, labels, texts_of
-from app.web.document_forms import body_of as document_body
+from app.web.document_forms import FormField, document_body, document_texts, field_labels, form_fields
 from app.web.forms import Form, parse_number
 
 COVERAGE, LATENCY, DETECTOR = "coverage", "latency", "regression"
@@ -35,12 +34,14 @@ _OF_RULES: Final[Mapping[str, str]] = {
     "now": "yes",
 }
 DEFAULTS: Final[Mapping[str, str]] = {
-    **texts_of(FIELDS, {name: CheckDocument.model_fields[name].default for name in ("k", "remind", "enabled")}).texts,
+    **document_texts(
+        FIELDS, {name: CheckDocument.model_fields[name].default for name in ("k", "remind", "enabled")}
+    ).texts,
     **_OF_RULES,
 }
 """What the form of a new check begins with: two bad runs of three open, as a single bad run may be chance."""
 LABELS: Final[Mapping[str, str]] = {
-    **labels(FIELDS),
+    **field_labels(FIELDS),
     "schedule": str(CheckDocument.model_fields["schedule"].title),
     "rule.regression": "Regression detector",
     "rule.coverage": "Coverage threshold",
@@ -75,7 +76,7 @@ _SIDE = {COVERAGE: "below", LATENCY: "above"}
 def typed_of(body: Mapping[str, Any]) -> Form:
     """Fill the fields of a form from a check's body."""
     fetch_k = None if body["fetch_k"] == max(body["k"], 10) else body["fetch_k"]
-    typed = texts_of(FIELDS, {**body, "fetch_k": fetch_k})
+    typed = document_texts(FIELDS, {**body, "fetch_k": fetch_k})
     texts = {
         **{name: text for name, text in _OF_RULES.items() if name.count(".") > 1},
         **typed.texts,

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any, Final
 
 from app.formats.delivery.hook_documents import HookDocument
-from app.web.document_forms import FormField, body_of, form_fields, texts_of
+from app.web.document_forms import FormField, document_body, document_texts, form_fields
 from app.web.forms import Form
 
 MOST_FIELDS: Final = 20
@@ -25,7 +25,7 @@ def fields(kind: str) -> Mapping[str, FormField]:
 
 def typed(body: Mapping[str, Any]) -> Form:
     """Give a stored hook as a form would hold it."""
-    return texts_of(fields(body["kind"]), body)
+    return document_texts(fields(body["kind"]), body)
 
 
 def document(form: Form, kind: str, slug: str, stored: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def document(form: Form, kind: str, slug: str, stored: Mapping[str, Any] | None)
 
     Raises InvalidInputError for what cannot be written down at all.
     """
-    return {**body_of(fields(kind), form, keeps_secrets=_keeps(form, kind, stored)), "slug": slug, "kind": kind}
+    return {**document_body(fields(kind), form, keeps_secrets=_keeps(form, kind, stored)), "slug": slug, "kind": kind}
 
 
 def _keeps(form: Form, kind: str, stored: Mapping[str, Any] | None) -> bool:

@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep, VaultDep
 from app.api.diagnosis.diagnoses import DIAGNOSES, asking
-from app.api.probing.trying import TRIES
+from app.api.probing.trying import PROBE_LIMITER
 from app.api.schemas import BaselineRequest
 from app.domain.diagnosis.views import DiagnosisView
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
@@ -58,7 +58,7 @@ async def try_now(request: Request, store: StoreDep, vault: VaultDep, slug: str,
     )
     more: dict[str, Any]
     try:
-        more = {"trial": await anyio.to_thread.run_sync(ask, limiter=TRIES)}
+        more = {"trial": await anyio.to_thread.run_sync(ask, limiter=PROBE_LIMITER)}
     except (ConflictError, InvalidInputError) as error:
         more = {"refused": str(error), "status": error_status(error)}
     return await anyio.to_thread.run_sync(partial(_canary, request, store, slug, key, **more))

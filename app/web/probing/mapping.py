@@ -19,15 +19,15 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.deps import StoreDep, VaultDep, needs
-from app.api.probing.trying import READINGS, TRIES
+from app.api.probing.trying import PARSE_LIMITER, PROBE_LIMITER
 from app.domain.errors import ConflictError, ForbiddenError, InvalidInputError, Problem
-from app.domain.probing.answer_outline import outline, places_of
+from app.domain.probing.answer_outline import build_outline, fields_by_node
 from app.domain.probing.retrievers import Dialect, Scale, ScorerKind
 from app.formats.catalog.canary_export import write_canary_file
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.catalog.secret_fields import secret_names, with_placeholders
-from app.formats.probing.mapping_yaml import parts_yaml, response_part
+from app.formats.probing.mapping_yaml import mapping_yaml, response_fields
 from app.formats.probing.presets import PRESETS, Option, Preset
 from app.formats.validation_messages import parse_document
 from app.services.catalog import definitions
@@ -48,7 +48,16 @@ from app.web.forms import (
     with_revision,
 )
 from app.web.probing import retriever_fields
-from app.web.probing.wizard_state import DEFAULT_K, LABELS, ON_NO_SCALE, SCALES, Sheet, canary_of, k_of, read_sheet
+from app.web.probing.wizard_state import (
+    DEFAULT_K,
+    LABELS,
+    ON_NO_SCALE,
+    SCALES,
+    WizardState,
+    read_answer,
+    read_k,
+    selected_canary,
+)
 from app.web.rendering import render
 from app.web.wording import capitalize_first
 
@@ -73,8 +82,8 @@ def show_new(request: Request, store: StoreDep, preset: Annotated[str, Query(max
     """Offer what a retriever may be, then the form for it."""
     if not preset:
         return render(request, "probing/presets.html", presets=list(PRESETS.values()))
-    texts = retriever_fields.texts_of(retriever_fields.empty(preset))
-    sheet = Sheet(definition=None, typed=Form(texts={**texts, "k": DEFAULT_K, "pointing": "hits"}))
+    texts = retriever_fields.form_texts(retriever_fields.preset_body(preset))
+    sheet = WizardState(definition=None, typed=Form(texts={**texts, "k": DEFAULT_K, "pointing": "hits"}))
     return _page(request, store, sheet)
 
 
@@ -90,8 +99,8 @@ async def work_on_new(request: Request, store: StoreDep, vault: VaultDep) -> Res
 def show_mapping(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
     """Show the wizard with a retriever as it is in force."""
     definition = definitions.find(store, "retriever", slug)
-    typed = Form(texts={**retriever_fields.texts_of(definition.body), "k": DEFAULT_K})
-    return _page(request, store, Sheet(definition=definition, typed=with_revision(typed, definition.revision)))
+    typed = Form(texts={**retriever_fields.form_texts(definition.body), "k": DEFAULT_K})
+    return _page(request, store, WizardState(definition=definition, typed=with_revision(typed, definition.revision)))
 
 
 @router.post("/retrievers/{slug}/map")
@@ -103,13 +112,13 @@ async def work_on_mapping(request: Request, store: StoreDep, vault: VaultDep, sl
 
 async def _worked(request: Request, store: Store, vault: Vault, slug: str | None, typed: Form) -> Response:
     """Work in a thread; only who asks a retriever waits while others are asked, who saves never does."""
-    limiter = TRIES if typed.get("do") == "ask" else READINGS
+    limiter = PROBE_LIMITER if typed.get("do") == "ask" else PARSE_LIMITER
     return await anyio.to_thread.run_sync(_work, request, store, vault, slug, typed, limiter=limiter)
 
 
 def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed: Form) -> Response:
     definition = definitions.find(store, "retriever", slug) if slug is not None else None
-    sheet, wish, status = Sheet(definition=definition, typed=typed), typed.get("do"), 422
+    sheet, wish, status = WizardState(definition=definition, typed=typed), typed.get("do"), 422
     if wish == "save":
         try:
             return _saved(request, _save(request, store, vault, sheet))
@@ -123,16 +132,16 @@ def _work(request: Request, store: Store, vault: Vault, slug: str | None, typed:
             _ask(request, store, vault, sheet)
         except InvalidInputError as error:
             sheet.problems += error.problems
-    read_sheet(request.app.state.read, store, sheet)
+    read_answer(request.app.state.read, store, sheet)
     return _page(request, store, sheet, status=status if sheet.problems and not is_partial(request) else 200)
 
 
 # --- asking and reading --------------------------------------------------------------------------------------
 
 
-def _ask(request: Request, store: Store, vault: Vault, sheet: Sheet) -> None:
+def _ask(request: Request, store: Store, vault: Vault, sheet: WizardState) -> None:
     """Ask the retriever as it is typed, and put its answer into the form."""
-    canary = canary_of(store, sheet)
+    canary = selected_canary(store, sheet)
     query = sheet.typed.stripped("query") or (canary.query if canary is not None else "")
     if not query:
         raise InvalidInputError(
@@ -144,7 +153,7 @@ def _ask(request: Request, store: Store, vault: Vault, sheet: Sheet) -> None:
         request.app.state.probe,
         document,
         query,
-        k=k_of(sheet),
+        k=read_k(sheet),
         run_id=f"try-{uuid4().hex}",
         shows=trying.SUGGESTED_FROM,
     )
@@ -154,15 +163,15 @@ def _ask(request: Request, store: Store, vault: Vault, sheet: Sheet) -> None:
     sheet.fill({"answer": _whole(body) if response is not None and response["cut"] else body})
 
 
-def _askable(request: Request, store: Store, vault: Vault, sheet: Sheet) -> RetrieverDocument:
+def _askable(request: Request, store: Store, vault: Vault, sheet: WizardState) -> RetrieverDocument:
     """Give the retriever as it is typed. Raises ForbiddenError as the API does where more than reading is changed."""
     if sheet.definition is None:
-        body = retriever_fields.body_of(sheet.typed, None)
+        body = retriever_fields.document_body(sheet.typed, None)
         return parse_document(RetrieverDocument, {**_readable(body), "slug": "draft"})
     stored = sheet.definition.body
-    body = retriever_fields.body_of(sheet.typed, stored) if not sheet.of_file else _mapped_alone(sheet, stored)
+    body = retriever_fields.document_body(sheet.typed, stored) if not sheet.of_file else _mapped_alone(sheet, stored)
     changed = {name: value for name, value in _readable(body).items() if value != stored.get(name)}
-    if trying.asks_otherwise(changed) and not has_scope(request, Scope.ADMIN):
+    if trying.changes_request(changed) and not has_scope(request, Scope.ADMIN):
         raise ForbiddenError("changing whom a retriever asks, or what, needs a key with scope admin")
     return trying.stored_retriever(store, vault, sheet.definition.slug, changed)
 
@@ -175,9 +184,9 @@ def _readable(body: Mapping[str, Any]) -> dict[str, Any]:
     return {**body, "response": {**response, "text": "@"}, "scorer": {"kind": str(ScorerKind.JUDGED)}}
 
 
-def _mapped_alone(sheet: Sheet, stored: Mapping[str, Any]) -> dict[str, Any]:
-    scorer = retriever_fields.scorer_of(sheet.typed, stored)
-    return {**stored, "response": retriever_fields.response_of(sheet.typed), **({"scorer": scorer} if scorer else {})}
+def _mapped_alone(sheet: WizardState, stored: Mapping[str, Any]) -> dict[str, Any]:
+    scorer = retriever_fields.scorer_body(sheet.typed, stored)
+    return {**stored, "response": retriever_fields.response_body(sheet.typed), **({"scorer": scorer} if scorer else {})}
 
 
 def _whole(body: str) -> str:
@@ -192,12 +201,12 @@ def _whole(body: str) -> str:
 # --- saving --------------------------------------------------------------------------------------------------
 
 
-def _save(request: Request, store: Store, vault: Vault, sheet: Sheet) -> str:
+def _save(request: Request, store: Store, vault: Vault, sheet: WizardState) -> str:
     """Put the retriever in force as the API would; gives its slug."""
     if not has_scope(request, Scope.ADMIN):
         raise ForbiddenError("defining retrievers needs a key with scope admin")
     refuse_file_managed(sheet.definition)
-    body = retriever_fields.body_of(sheet.typed, sheet.stored)
+    body = retriever_fields.document_body(sheet.typed, sheet.stored)
     save = partial(definitions.save, store, vault, "retriever", RetrieverDocument, body, now=datetime.now(UTC))
     if sheet.definition is not None:
         return save(revision=read_revision(sheet.typed))[0].slug
@@ -214,7 +223,7 @@ def _saved(request: Request, slug: str) -> Response:
 # --- showing -------------------------------------------------------------------------------------------------
 
 
-def _page(request: Request, store: Store, sheet: Sheet, *, status: int = 200) -> HTMLResponse:
+def _page(request: Request, store: Store, sheet: WizardState, *, status: int = 200) -> HTMLResponse:
     known = PRESETS[str(sheet.stored["preset"])] if sheet.stored else PRESETS[_preset(sheet)]
     placed = _placed(sheet)
     wrong = problems_by_field(
@@ -238,8 +247,8 @@ def _page(request: Request, store: Store, sheet: Sheet, *, status: int = 200) ->
         on_no_scale=ON_NO_SCALE,
         unbounded=str(Scale.UNBOUNDED),
         choices=mapping_steps.canary_choices(store),
-        tree=outline(sheet.answer) if sheet.answer is not None else None,
-        marks=places_of(sheet.answer, sheet.paths) if sheet.answer is not None else {},
+        tree=build_outline(sheet.answer) if sheet.answer is not None else None,
+        marks=fields_by_node(sheet.answer, sheet.paths) if sheet.answer is not None else {},
         asks_wrongly=any(path.startswith("request") for path in wrong),
         partial=is_partial(request),
         yaml=_yaml(sheet),
@@ -247,14 +256,14 @@ def _page(request: Request, store: Store, sheet: Sheet, *, status: int = 200) ->
     )
 
 
-def _labels(preset: Preset, sheet: Sheet) -> dict[str, str]:
+def _labels(preset: Preset, sheet: WizardState) -> dict[str, str]:
     """Give what people see the fields of the form called."""
     own = {f"options.{one.name}": one.label for one in _options(preset, sheet)}
     body = {"request.json": "Arguments as JSON"} if preset.dialect is Dialect.MCP else {}
     return {**_LABELS, **own, **body}
 
 
-def _placed(sheet: Sheet) -> list[Problem]:
+def _placed(sheet: WizardState) -> list[Problem]:
     """Give what is wrong by the names of the form's fields: each kind of authentication has its own."""
     kind = sheet.typed.get("auth.kind")
     return [
@@ -273,12 +282,12 @@ def _stored_secrets(definition: Definition | None) -> set[str]:
     return set(secret_names(definition.body)) if definition is not None and definition.secrets else set()
 
 
-def _preset(sheet: Sheet) -> str:
+def _preset(sheet: WizardState) -> str:
     name = sheet.typed.get("preset", "generic")
     return name if name in PRESETS else "generic"
 
 
-def _options(preset: Preset, sheet: Sheet) -> list[Option]:
+def _options(preset: Preset, sheet: WizardState) -> list[Option]:
     """Give the options to fill in: those of the preset, then variables of the user's own that the form holds."""
     typed = [name.removeprefix("options.") for name in sheet.typed.texts if name.startswith("options.")]
     own = [
@@ -289,13 +298,13 @@ def _options(preset: Preset, sheet: Sheet) -> list[Option]:
     return [*preset.options, *own]
 
 
-def _yaml(sheet: Sheet) -> str:
+def _yaml(sheet: WizardState) -> str:
     """Write what to put into a canary file; empty where it would not be valid yet."""
     if not (sheet.paths["id"] or sheet.paths["text"]):
         return ""
     try:
         if sheet.definition is None:
-            document = parse_document(RetrieverDocument, retriever_fields.body_of(sheet.typed, None))
+            document = parse_document(RetrieverDocument, retriever_fields.document_body(sheet.typed, None))
             return write_canary_file(Documents(retrievers=(document,)))
         stored = sheet.definition
         whole = with_placeholders(_mapped_alone(sheet, stored.body), secrets_set=stored.secrets is not None)
@@ -308,4 +317,4 @@ def _yaml(sheet: Sheet) -> str:
         told["scale"] = str(scorer.scale)
     if scorer.anchor is not None:
         told["anchor"] = scorer.anchor
-    return parts_yaml(response_part(document.response.to_domain(), document), told)
+    return mapping_yaml(response_fields(document.response.to_domain(), document), told)

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from app.domain.errors import InvalidInputError, Problem
-from app.domain.probing.answer_outline import POINTED
+from app.domain.probing.answer_outline import MAPPED_FIELDS
 from app.domain.probing.retrievers import Dialect, Scale, ScorerKind
-from app.formats.probing.expansion import expanded
+from app.formats.probing.expansion import apply_preset
 from app.formats.probing.presets import PRESETS
 from app.web.forms import Form, parse_number, parse_pairs
 from app.web.parameters import refuse_other
 
-KEEP, UNDECIDED = "keep", ""
+KEEP, NO_CHOICE = "keep", ""
 """Choices of a scorer: as it is stored, and whatever follows from the rest."""
 NO_AUTH: Final = "none"
 AUTH_FIELDS: Mapping[str, tuple[tuple[str, str, bool], ...]] = {
@@ -78,11 +78,11 @@ LABELS: Mapping[str, str] = {
 _NUMBERS = ("timeout", "concurrency", "requests_per_second")
 
 
-def empty(preset: str) -> dict[str, Any]:
+def preset_body(preset: str) -> dict[str, Any]:
     """Give the body of a retriever that was only just begun: what its preset says. Raises InvalidInputError."""
     refuse_other(preset, PRESETS, "preset")
     known = PRESETS[preset]
-    body = expanded({"preset": preset}, known)
+    body = apply_preset({"preset": preset}, known)
     if known.response_as_one:
         body["response"] = {}
     if known.needs_auth or known.dialect is Dialect.SQL:
@@ -90,7 +90,7 @@ def empty(preset: str) -> dict[str, Any]:
     return {"slug": "", "url": "", **body}
 
 
-def texts_of(body: Mapping[str, Any]) -> dict[str, str]:
+def form_texts(body: Mapping[str, Any]) -> dict[str, str]:
     """Fill the fields of a form from a retriever's public body."""
     request, auth, embedding = body.get("request") or {}, body.get("auth") or {}, body.get("embedding") or {}
     preset = body.get("preset") or "generic"
@@ -118,12 +118,12 @@ def texts_of(body: Mapping[str, Any]) -> dict[str, str]:
             texts[f"auth.{kind}.{name}"] = "" if secret else str(said.get(name) or "")
     texts |= {f"options.{one.name}": one.default or "" for one in PRESETS[preset].options}
     texts |= {f"options.{name}": value or "" for name, value in (body.get("options") or {}).items()}
-    texts |= {f"response.{name}": (body.get("response") or {}).get(name) or "" for name in POINTED}
+    texts |= {f"response.{name}": (body.get("response") or {}).get(name) or "" for name in MAPPED_FIELDS}
     texts |= {name: _plain(body.get(name)) for name in _NUMBERS}
     return texts
 
 
-def body_of(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any]:
+def document_body(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any]:
     """Make the body of a retriever of what was typed; a secret left empty is null where one is stored.
 
     Raises InvalidInputError for what cannot even be read: JSON that is none, headers without a colon.
@@ -134,14 +134,14 @@ def body_of(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any]:
     body |= {"slug": slug, "preset": preset, "url": typed.stripped("url")}
     body["options"] = _options(typed, stored)
     body["request"] = _request(typed, preset, (stored or {}).get("request") or {})
-    body["response"] = response_of(typed) if _has_mapping(typed) else _response_of_preset(preset)
+    body["response"] = response_body(typed) if _has_mapping(typed) else _response_of_preset(preset)
     auth = _auth(typed, (stored or {}).get("auth") or {})
     if auth is not None or (stored or {}).get("auth"):
         body["auth"] = auth
     embedding = _embedding(typed, (stored or {}).get("embedding"))
     if embedding is not None:
         body["embedding"] = embedding
-    scorer = scorer_of(typed, stored)
+    scorer = scorer_body(typed, stored)
     if scorer is not None:
         body["scorer"] = scorer
     for name in _NUMBERS:
@@ -165,13 +165,13 @@ def without_secrets(typed: Form) -> Form:
     return replace(typed, texts={**typed.texts, "request.headers": "\n".join(told)})
 
 
-def response_of(typed: Form) -> dict[str, str | None]:
+def response_body(typed: Form) -> dict[str, str | None]:
     """Give the mapping as a document's `response`; null takes out what a preset would fill in again."""
-    return {name: typed.stripped(f"response.{name}") or None for name in POINTED}
+    return {name: typed.stripped(f"response.{name}") or None for name in MAPPED_FIELDS}
 
 
 def _has_mapping(typed: Form) -> bool:
-    return any(f"response.{name}" in typed.texts for name in POINTED)
+    return any(f"response.{name}" in typed.texts for name in MAPPED_FIELDS)
 
 
 def _response_of_preset(preset: str) -> dict[str, Any]:
@@ -187,19 +187,19 @@ def scorer_choice(body: Mapping[str, Any]) -> str:
     if kind == ScorerKind.JUDGED:
         return str(ScorerKind.JUDGED)
     if kind in {None, ScorerKind.SCORE}:
-        return str(scorer.get("scale") or UNDECIDED)
+        return str(scorer.get("scale") or NO_CHOICE)
     return str(kind) if kind == ScorerKind.EMBEDDING and scorer.get("url") is None else KEEP
 
 
-def scorer_of(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def scorer_body(typed: Form, stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Give the chosen scorer as a document's; None = whatever follows from the rest."""
     choice, anchor = typed.stripped("scorer"), typed.stripped("scorer.anchor")
     if stored is not None:
         kept = dict(stored.get("scorer") or {})
         same_anchor = choice != Scale.UNBOUNDED or anchor == _plain(kept.get("anchor"))
-        if choice in {KEEP, UNDECIDED} or (choice == scorer_choice(stored) and same_anchor):
+        if choice in {KEEP, NO_CHOICE} or (choice == scorer_choice(stored) and same_anchor):
             return kept
-    if choice in {UNDECIDED, KEEP}:
+    if choice in {NO_CHOICE, KEEP}:
         return None
     if choice in {ScorerKind.JUDGED, ScorerKind.EMBEDDING}:
         return {"kind": choice}

@@ -28,7 +28,9 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 def show_retrievers(request: Request, store: StoreDep) -> HTMLResponse:
     """Show every retriever with the checks that ask it, and how it answered them last."""
     found = definitions.list_all(store, "retriever")
-    return render(request, "probing/retrievers.html", retrievers=found, asked_by=retriever_views.asked_by(store))
+    return render(
+        request, "probing/retrievers.html", retrievers=found, asked_by=retriever_views.checks_by_retriever(store)
+    )
 
 
 @router.get("/retrievers/{slug}")
@@ -67,7 +69,7 @@ def _page(
         sent=_laid_out(body["request"].get("json")),
         parameters=_laid_out(body["request"].get("query")),
         relevance=_relevance(body),
-        asked_by=retriever_views.asked_by(store).get(slug, []),
+        asked_by=retriever_views.checks_by_retriever(store).get(slug, []),
         saved=saved,
         size_advice=size_advice(),
         refused=refused,

@@ -10,11 +10,11 @@ from fastapi.responses import HTMLResponse
 
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep, VaultDep
-from app.api.probing.trying import READINGS, TRIES, attempted
+from app.api.probing.trying import PARSE_LIMITER, PROBE_LIMITER, run_trial
 from app.api.schemas import TryRequest
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.probing.retrievers import Scale
-from app.formats.probing.mapping_yaml import parts_yaml, response_part
+from app.formats.probing.mapping_yaml import mapping_yaml, response_fields
 from app.formats.shown_json import shown_json
 from app.formats.validation_messages import parse_document
 from app.services.catalog import definitions
@@ -22,7 +22,7 @@ from app.services.catalog.vault import Vault
 from app.services.probing import trying
 from app.store.engine import Store
 from app.web.forms import label_problems, read_form
-from app.web.probing.wizard_state import in_form_words
+from app.web.probing.wizard_state import with_form_labels
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -49,7 +49,7 @@ _MOST_FIELDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class TrialForm:
     """What the form holds, as it was typed."""
 
     query: str = ""
@@ -65,7 +65,7 @@ def show_form(
     request: Request, store: StoreDep, slug: str, query: Annotated[str, Query(max_length=10_000)] = ""
 ) -> HTMLResponse:
     """Show the form, with the mapping in force."""
-    return _page(request, store, slug, Wish(query=query))
+    return _page(request, store, slug, TrialForm(query=query))
 
 
 @router.post("/retrievers/{slug}/try")
@@ -73,22 +73,22 @@ def show_form(
 async def try_retriever(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> HTMLResponse:
     """Ask, or read the pasted answer, and show everything; what is wrong with the form is said beside it."""
     wish = _wish((await read_form(request)).texts)
-    limiter = READINGS if wish.answer.strip() else TRIES
+    limiter = PARSE_LIMITER if wish.answer.strip() else PROBE_LIMITER
     return await anyio.to_thread.run_sync(_tried, request, store, vault, slug, wish, limiter=limiter)
 
 
-def _tried(request: Request, store: Store, vault: Vault, slug: str, wish: Wish) -> HTMLResponse:
+def _tried(request: Request, store: Store, vault: Vault, slug: str, wish: TrialForm) -> HTMLResponse:
     stored = definitions.find(store, "retriever", slug).body
     try:
         asked = parse_document(TryRequest, _request(wish, stored))
         document = trying.stored_retriever(store, vault, slug, asked.retriever)
-        trial = attempted(request, document, asked)
-        trial["remarks"] = [in_form_words(one) for one in trial["remarks"]]
+        trial = run_trial(request, document, asked)
+        trial["remarks"] = [with_form_labels(one) for one in trial["remarks"]]
     except InvalidInputError as error:
         return _page(request, store, slug, wish, problems=error.problems, status=422)
     changed = bool(asked.retriever) and trial["hits"]
     scorer = {"scale": wish.scale} if wish.scale else None
-    paste = parts_yaml(response_part(document.response.to_domain(), document), scorer) if changed else ""
+    paste = mapping_yaml(response_fields(document.response.to_domain(), document), scorer) if changed else ""
     return _page(request, store, slug, wish, trial=trial, paste=paste)
 
 
@@ -96,7 +96,7 @@ def _page(
     request: Request,
     store: Store,
     slug: str,
-    wish: Wish,
+    wish: TrialForm,
     *,
     trial: Mapping[str, Any] | None = None,
     paste: str = "",
@@ -124,8 +124,8 @@ def _page(
     )
 
 
-def _wish(texts: Mapping[str, str]) -> Wish:
-    return Wish(
+def _wish(texts: Mapping[str, str]) -> TrialForm:
+    return TrialForm(
         query=texts.get("query", ""),
         k=texts.get("k", "10"),
         mapping={name: texts[name].strip() for name, *_ in FIELDS if name in texts},
@@ -135,7 +135,7 @@ def _wish(texts: Mapping[str, str]) -> Wish:
     )
 
 
-def _request(wish: Wish, stored: Mapping[str, Any]) -> dict[str, Any]:
+def _request(wish: TrialForm, stored: Mapping[str, Any]) -> dict[str, Any]:
     """Turn the form into a request of the API; a mapping left as it is in force is none of one's own."""
     given = {name: path or None for name, path in wish.mapping.items()}
     changed = any(stored["response"].get(name) != path for name, path in given.items())

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
-from app.domain.probing.answer_outline import POINTED, parts_of, pointed
+from app.domain.probing.answer_outline import MAPPED_FIELDS, mapping_changes, parse_place
 from app.domain.probing.retrievers import ScorerKind
 from app.domain.probing.views import MappingSuggestion
 from app.formats.catalog.canary_documents import CanaryDocument
@@ -18,7 +18,7 @@ from app.formats.probing.presets import PRESETS
 from app.formats.validation_messages import parse_document
 from app.services.catalog.references import FILE
 from app.services.probing import mapping_steps
-from app.services.probing.trying import LOWER_MINIMUM, Read, suggested_shapes
+from app.services.probing.trying import LOWER_MINIMUM, ReadAnswer, suggestion_views
 from app.store.catalog.definitions import Definition
 from app.store.engine import Store
 from app.web.document_forms import form_fields
@@ -55,7 +55,7 @@ _READING = {"slug": "draft", "preset": "generic", "url": "http://draft.invalid/"
 
 
 @dataclass(slots=True, kw_only=True)
-class Sheet:
+class WizardState:
     """The form on its way through one request: what it was sent with, and what came of it."""
 
     definition: Definition | None
@@ -90,15 +90,15 @@ class Sheet:
     @property
     def paths(self) -> dict[str, str]:
         """The paths as they are typed."""
-        return {name: self.typed.stripped(f"response.{name}") for name in POINTED}
+        return {name: self.typed.stripped(f"response.{name}") for name in MAPPED_FIELDS}
 
 
-def in_form_words(remark: str) -> str:
+def with_form_labels(remark: str) -> str:
     """Write a remark on an answer with the labels of forms, where it has the keys of canary files."""
     return remark.replace(LOWER_MINIMUM, _LOWER_MINIMUM)
 
 
-def read_sheet(read: Read, store: Store, sheet: Sheet) -> None:
+def read_answer(read: ReadAnswer, store: Store, sheet: WizardState) -> None:
     """Parse the answer, do what was pointed at, and say what the mapping reads of it."""
     text = sheet.typed.get("answer")
     if not text.strip():
@@ -108,7 +108,7 @@ def read_sheet(read: Read, store: Store, sheet: Sheet) -> None:
     if sheet.unreadable:
         return
     draft = parse_document(RetrieverDocument, {**_READING, "response": {"text": "@"}})
-    sheet.suggestions = suggested_shapes(draft, sheet.answer, sheet.typed.stripped("query"))
+    sheet.suggestions = suggestion_views(draft, sheet.answer, sheet.typed.stripped("query"))
     _point(sheet)
     _use(sheet)
     try:
@@ -120,30 +120,30 @@ def read_sheet(read: Read, store: Store, sheet: Sheet) -> None:
         sheet.problems += [problem for problem in error.problems if problem.path not in known]
 
 
-def _preview(read: Read, store: Store, sheet: Sheet) -> None:
+def _preview(read: ReadAnswer, store: Store, sheet: WizardState) -> None:
     document = _reading(sheet)
     if document is not None:
-        query, canary = sheet.typed.stripped("query"), canary_of(store, sheet)
+        query, canary = sheet.typed.stripped("query"), selected_canary(store, sheet)
         answer, outside = sheet.typed.get("answer"), _OUTSIDE.get(_scorer(sheet).get("kind"))
         sheet.preview = mapping_steps.preview(
             read,
             document,
             answer,
             query,
-            k=k_of(sheet),
+            k=read_k(sheet),
             canary=canary,
             relevance_from=outside,
-            decided=sheet.typed.get("scorer") != retriever_fields.UNDECIDED,
+            decided=sheet.typed.get("scorer") != retriever_fields.NO_CHOICE,
         )
-        sheet.preview["remarks"] = [in_form_words(one) for one in sheet.preview["remarks"]]
+        sheet.preview["remarks"] = [with_form_labels(one) for one in sheet.preview["remarks"]]
 
 
-def _guesses_scale(sheet: Sheet) -> bool:
+def _guesses_scale(sheet: WizardState) -> bool:
     """Choose the scale that scores which were just pointed at look like, or none; gives whether anything was chosen."""
     pointed_at_score = sheet.typed.get("point") and sheet.changed == "score"
-    if not pointed_at_score or sheet.preview is None or sheet.typed.get("scorer") != retriever_fields.UNDECIDED:
+    if not pointed_at_score or sheet.preview is None or sheet.typed.get("scorer") != retriever_fields.NO_CHOICE:
         return False
-    scale, fits = mapping_steps.scale_of(sheet.paths["score"], sheet.preview)
+    scale, fits = mapping_steps.suggested_scale(sheet.paths["score"], sheet.preview)
     if not scale:
         return False
     sheet.fill({"scorer": scale if fits else str(ScorerKind.JUDGED)})
@@ -152,9 +152,9 @@ def _guesses_scale(sheet: Sheet) -> bool:
     return True
 
 
-def _reading(sheet: Sheet) -> RetrieverDocument | None:
+def _reading(sheet: WizardState) -> RetrieverDocument | None:
     """Give a retriever that reads by the typed mapping; None where nothing tells hits apart yet."""
-    response = retriever_fields.response_of(sheet.typed)
+    response = retriever_fields.response_body(sheet.typed)
     if not (response["id"] or response["text"]):
         return None
     scorer = _scorer(sheet)
@@ -165,25 +165,25 @@ def _reading(sheet: Sheet) -> RetrieverDocument | None:
     return parse_document(RetrieverDocument, {**_READING, **more, "response": response, "scorer": scorer})
 
 
-def _scorer(sheet: Sheet) -> Mapping[str, Any]:
+def _scorer(sheet: WizardState) -> Mapping[str, Any]:
     """Give the scorer that would be in force: the chosen one, else what the preset says where scores are mapped."""
-    chosen = retriever_fields.scorer_of(sheet.typed, sheet.stored)
+    chosen = retriever_fields.scorer_body(sheet.typed, sheet.stored)
     if chosen is not None:
         return chosen
     preset = PRESETS.get(sheet.typed.get("preset"))
     return preset.scorer if preset is not None and sheet.paths["score"] else {}
 
 
-def _point(sheet: Sheet) -> None:
+def _point(sheet: WizardState) -> None:
     """Write the path of what was clicked into the field that was chosen, and choose the next."""
     place, name = sheet.typed.get("point"), sheet.typed.get("pointing")
     if not place:
         return
-    if name not in POINTED:
+    if name not in MAPPED_FIELDS:
         sheet.told = "Choose first what you are pointing at."
         return
     try:
-        changes = pointed(name, parts_of(place), sheet.answer, sheet.paths)
+        changes = mapping_changes(name, parse_place(place), sheet.answer, sheet.paths)
     except ValueError as error:
         sheet.told = f"Not taken as {LABELS[name][0]}: {error}."
         return
@@ -193,13 +193,13 @@ def _point(sheet: Sheet) -> None:
     sheet.told, sheet.changed = f"{told}.", name
 
 
-def _next_pointing(name: str, sheet: Sheet) -> str:
+def _next_pointing(name: str, sheet: WizardState) -> str:
     """Return the first field behind one that has no path yet, which is pointed at next; that one where all have."""
     paths = sheet.paths
-    return next((field for field in POINTED[POINTED.index(name) + 1 :] if not paths[field]), name)
+    return next((field for field in MAPPED_FIELDS[MAPPED_FIELDS.index(name) + 1 :] if not paths[field]), name)
 
 
-def _use(sheet: Sheet) -> None:
+def _use(sheet: WizardState) -> None:
     """Take over a suggested mapping."""
     wanted = sheet.typed.get("use")
     if not wanted:
@@ -210,15 +210,15 @@ def _use(sheet: Sheet) -> None:
         return
     chosen = sheet.suggestions[places.index(wanted)]
     kept = sheet.typed.get("response.index_version")
-    sheet.fill({f"response.{name}": chosen["response"].get(name) or "" for name in POINTED})
+    sheet.fill({f"response.{name}": chosen["response"].get(name) or "" for name in MAPPED_FIELDS})
     before = sheet.typed.get("scorer")
-    unscaled = str(ScorerKind.JUDGED) if chosen["response"].get("score") else retriever_fields.UNDECIDED
+    unscaled = str(ScorerKind.JUDGED) if chosen["response"].get("score") else retriever_fields.NO_CHOICE
     scale = (chosen["scorer"] or {}).get("scale") or (before if before in _OUTSIDE else unscaled)
     sheet.fill({"response.index_version": kept, "scorer": scale, "pointing": _next_pointing("hits", sheet)})
     sheet.told = f"The mapping that reads {counted(chosen['hits'], 'hit')} was taken over."
 
 
-def k_of(sheet: Sheet) -> int:
+def read_k(sheet: WizardState) -> int:
     """Give how many hits are wanted. Raises InvalidInputError."""
     k = parse_number(sheet.typed.get("k", DEFAULT_K) or DEFAULT_K)
     if not isinstance(k, int) or not 1 <= k <= 1000:  # noqa: PLR2004 - as when trying
@@ -226,12 +226,12 @@ def k_of(sheet: Sheet) -> int:
     return k
 
 
-def canary_of(store: Store, sheet: Sheet) -> CanaryDocument | None:
+def selected_canary(store: Store, sheet: WizardState) -> CanaryDocument | None:
     """Give the chosen canary; None where none is. Raises InvalidInputError where it is gone."""
     suite, _, key = sheet.typed.get("canary").partition("/")
     if not key:
         return None
     try:
-        return mapping_steps.chosen_canary(store, suite, key)
+        return mapping_steps.load_canary(store, suite, key)
     except NotFoundError as error:
         raise InvalidInputError([Problem(path="canary", message=str(error))]) from None

@@ -16,7 +16,7 @@ from app.domain.diagnosis.quality.evidence import (
     unknown,
 )
 from app.domain.number_text import percent_text
-from app.domain.probing.relevance import relevance_of
+from app.domain.probing.relevance import score_relevance
 from app.domain.probing.retrievers import Scorer, ScorerKind
 
 NAME: Final = "precision"
@@ -113,7 +113,7 @@ def _histogram(relevant: Floats, others: Floats) -> Histogram:
 def _scaled(scorer: Scorer, score: float | None) -> float | None:
     if score is None or scorer.kind is not ScorerKind.SCORE:
         return score
-    return relevance_of(scorer, score)
+    return score_relevance(scorer, score)
 
 
 def _advice(auc: float) -> str:
