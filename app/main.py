@@ -34,7 +34,7 @@ from app.api.detection import baselines
 from app.api.diagnosis import diagnoses, quality, reanchors
 from app.api.history import history
 from app.api.openapi import install_openapi
-from app.api.probing import embedders, trying
+from app.api.probing import embedders, trials
 from app.api.problems import install_problems
 from app.api.runs import progress, rescoring
 from app.api.runs.endings import Endings
@@ -160,7 +160,7 @@ def _routes() -> Sequence[BaseRoute]:
         rescoring.router,
         baselines.router,
         quality.router,
-        trying.router,
+        trials.router,
         embedders.router,
         silences.router,
         diagnoses.router,

@@ -15,7 +15,7 @@ from fastapi.sse import format_sse_event
 from starlette.types import Receive, Scope, Send
 
 from app.domain.errors import CoalmineError
-from app.services.probing.questioning import ReportProgress
+from app.services.probing.diagnosis_queries import ReportProgress
 
 MEDIA_TYPE = "text/event-stream"
 

@@ -10,7 +10,7 @@ from app.web.delivery import deliveries, hooks
 from app.web.diagnosis import quality, reanchors
 from app.web.headers import SecurityHeaders
 from app.web.history import badges, canaries, checks, overviews, runs
-from app.web.probing import mapping, retrievers, trying
+from app.web.probing import mapping, retrievers, trials
 from app.web.problem_pages import install_problem_pages
 from app.web.rendering import STATIC
 from app.web.runs import rescorings, run_now
@@ -34,7 +34,7 @@ PAGES = tuple(
         silences,
         mapping,
         retrievers,
-        trying,
+        trials,
         suites,
         canary_editor,
         importing,

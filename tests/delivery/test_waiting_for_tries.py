@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 
-from app.api.probing.trying import PROBE_LIMITER
+from app.api.probing.trials import PROBE_LIMITER
 from app.domain.model import Answer
 from app.store.engine import Store
 from tests.probing.test_pages_wizard import MAPPED

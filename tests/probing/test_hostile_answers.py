@@ -14,7 +14,7 @@ from app.domain.probing.mapping_suggestions import suggest_mappings
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.truncated_json import parse_cut
 from app.formats.validation_messages import parse_document
-from app.services.probing import trying
+from app.services.probing import trials
 from tests.support.present import present
 
 LENGTH = 200_000
@@ -147,8 +147,8 @@ def retriever() -> dict[str, Any]:
 
 def test_of_a_pasted_answer_no_more_is_suggested_from_than_of_one_that_came() -> None:
     document = parse_document(RetrieverDocument, retriever())
-    filler = "1," * (trying.SUGGESTED_FROM // 2)
+    filler = "1," * (trials.SUGGESTED_FROM // 2)
     body = f'{{"filler": [{filler}1], "data": [{{"id": "a", "text": "{PROSE}"}}, {{"id": "b", "text": "{PROSE}"}}]}}'
     assert suggest_mappings(json.loads(body)) != []
-    trial = trying.try_answer(read_pasted, document, body, "logs", k=5)
+    trial = trials.try_answer(read_pasted, document, body, "logs", k=5)
     assert (trial["suggestions"], present(trial["response"])["bytes"]) == ([], len(body))

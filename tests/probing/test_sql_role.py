@@ -11,7 +11,7 @@ from app.domain.addresses import retriever_policy
 from app.domain.probing.views import TrialView
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.validation_messages import parse_document
-from app.services.probing.trying import try_retriever
+from app.services.probing.trials import try_retriever
 from tests.support.databases import Database, database
 from tests.support.doc_pages import blocks
 

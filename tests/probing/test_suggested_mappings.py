@@ -9,7 +9,7 @@ import pytest
 from app.adapters.probing.pasted_answers import read_pasted
 from app.domain.model import Outcome
 from app.formats.catalog.documents import RetrieverDocument
-from app.services.probing.trying import suggestion_views, try_answer
+from app.services.probing.trials import suggestion_views, try_answer
 from tests.probing.test_preset_shapes import SHAPES
 
 QUERY = "How long are logs kept?"

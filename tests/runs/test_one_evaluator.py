@@ -21,7 +21,7 @@ from app.formats.catalog.documents import RetrieverDocument
 from app.formats.validation_messages import parse_document
 from app.services.catalog.run_inputs import inputs_of
 from app.services.history import run_views
-from app.services.probing import trying
+from app.services.probing import trials
 from app.services.runs import rescoring
 from app.services.runs.canary_trials import try_canary
 from app.services.runs.gate import choose_targets, measure
@@ -330,7 +330,7 @@ def _check_trials(world: World, case: Case, told: Mapping[str, Any]) -> None:
         trial = try_canary(world.probe, world.store, world.vault, CHECK, key, run_id="trial", clock=world.clock)
         mine = {name.removeprefix(f"{key} "): value for name, value in told.items() if name.startswith(f"{key} ")}
         assert not _differences(_result(trial["result"]), mine)
-        tried = trying.try_retriever(world.probe, document, described["query"], k=10, run_id="try")
+        tried = trials.try_retriever(world.probe, document, described["query"], k=10, run_id="try")
         assert tried["outcome"] == mine["outcome"]
         assert [hit["id"] for hit in tried["hits"]] == [hit["id"] for hit in mine["ranking"]]
         if case.scorer["kind"] != "judged":  # which only judgments tell

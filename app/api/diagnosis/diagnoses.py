@@ -11,7 +11,7 @@ from app.api.deps import StoreDep, known_parameters
 from app.domain.diagnosis.views import DiagnosisView
 from app.services.diagnosis import diagnoses
 from app.services.diagnosis.diagnoses import OnDemand
-from app.services.probing.questioning import ReportProgress
+from app.services.probing.diagnosis_queries import ReportProgress
 from app.services.runs.plans import Planner
 
 router = APIRouter(prefix="/v1", tags=["diagnosis"], dependencies=[Depends(known_parameters)])

@@ -28,7 +28,7 @@ from app.services.diagnosis.bulk_reanchoring import diagnose_renamed
 from app.services.diagnosis.cases import Subject, subject, worth_asking
 from app.services.diagnosis.returned_chunks import outdate_overtaken
 from app.services.lookup import find_check
-from app.services.probing.questioning import ReportProgress, TimeBudget, ask_questions
+from app.services.probing.diagnosis_queries import ReportProgress, TimeBudget, ask_questions
 from app.services.runs.plans import NotExecutableError, Planner
 from app.services.runs.run_causes import renaming_cause
 from app.services.runs.runs import EndedRun

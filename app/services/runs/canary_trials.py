@@ -11,7 +11,7 @@ from app.formats.validation_messages import parse_document
 from app.services.catalog.references import require
 from app.services.catalog.vault import Vault
 from app.services.lookup import find_check
-from app.services.probing import trying
+from app.services.probing import trials
 from app.services.runs import gate
 from app.services.runs.gate import Target
 from app.store.catalog import definitions, suites
@@ -36,7 +36,7 @@ def try_canary(
         row = next(iter(suites.list_canaries(connection, suite.id, keys=[key])), None)
     if row is None:
         raise ConflictError(f"canary '{key}' is archived: nobody asks it any more")
-    retriever = trying.stored_retriever(store, vault, str(check.body["retriever"]), {})
+    retriever = trials.stored_retriever(store, vault, str(check.body["retriever"]), {})
     target = Target(
         check=parse_document(CheckDocument, check.body),
         suite=SuiteDocument(slug=suite_slug, canaries=(parse_document(CanaryDocument, row.body),)),

@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.api.catalog.definitions import wake
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep, VaultDep
-from app.api.probing.trying import PROBE_LIMITER
+from app.api.probing.trials import PROBE_LIMITER
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.domain.model import Category
 from app.domain.probing.views import TrialView
@@ -26,7 +26,7 @@ from app.formats.validation_messages import parse_document
 from app.services.catalog import canary_keys, definitions
 from app.services.catalog.references import FILE, refuse_file_managed_canary
 from app.services.catalog.vault import Vault
-from app.services.probing import trying
+from app.services.probing import trials
 from app.store.catalog.suites import CanaryRow
 from app.store.engine import Store
 from app.web.catalog import canary_fields
@@ -203,10 +203,10 @@ def _found(request: Request, store: Store, vault: Vault, typed: Form) -> TrialVi
     if problems:
         raise InvalidInputError(problems)
     try:
-        document = trying.stored_retriever(store, vault, slug, {})
+        document = trials.stored_retriever(store, vault, slug, {})
     except NotFoundError as error:
         raise InvalidInputError([Problem(path="retriever", message=str(error))]) from None
-    return trying.try_retriever(request.app.state.probe, document, query, k=_FOUND, run_id=f"try-{uuid4().hex}")
+    return trials.try_retriever(request.app.state.probe, document, query, k=_FOUND, run_id=f"try-{uuid4().hex}")
 
 
 def _with_ticked(typed: Form) -> Form:

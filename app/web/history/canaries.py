@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep, VaultDep
 from app.api.diagnosis.diagnoses import DIAGNOSES, asking
-from app.api.probing.trying import PROBE_LIMITER
+from app.api.probing.trials import PROBE_LIMITER
 from app.api.schemas import BaselineRequest
 from app.domain.diagnosis.views import DiagnosisView
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem

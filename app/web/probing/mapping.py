@@ -19,7 +19,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.deps import StoreDep, VaultDep, needs
-from app.api.probing.trying import PARSE_LIMITER, PROBE_LIMITER
+from app.api.probing.trials import PARSE_LIMITER, PROBE_LIMITER
 from app.domain.errors import ConflictError, ForbiddenError, InvalidInputError, Problem
 from app.domain.probing.answer_outline import build_outline, fields_by_node
 from app.domain.probing.retrievers import Dialect, Scale, ScorerKind
@@ -34,7 +34,7 @@ from app.services.catalog import definitions
 from app.services.catalog.api_keys import Scope
 from app.services.catalog.references import refuse_file_managed
 from app.services.catalog.vault import Vault
-from app.services.probing import mapping_steps, trying
+from app.services.probing import mapping_preview, trials
 from app.store.catalog.definitions import Definition
 from app.store.engine import Store
 from app.web.forms import (
@@ -149,13 +149,13 @@ def _ask(request: Request, store: Store, vault: Vault, sheet: WizardState) -> No
         )
     sheet.fill({"query": query})
     document = _askable(request, store, vault, sheet)
-    asked = trying.try_retriever(
+    asked = trials.try_retriever(
         request.app.state.probe,
         document,
         query,
         k=read_k(sheet),
         run_id=f"try-{uuid4().hex}",
-        shows=trying.SUGGESTED_FROM,
+        shows=trials.SUGGESTED_FROM,
     )
     response = asked["response"]
     sheet.asked = asked
@@ -171,9 +171,9 @@ def _askable(request: Request, store: Store, vault: Vault, sheet: WizardState) -
     stored = sheet.definition.body
     body = retriever_fields.document_body(sheet.typed, stored) if not sheet.of_file else _mapped_alone(sheet, stored)
     changed = {name: value for name, value in _readable(body).items() if value != stored.get(name)}
-    if trying.changes_request(changed) and not has_scope(request, Scope.ADMIN):
+    if trials.changes_request(changed) and not has_scope(request, Scope.ADMIN):
         raise ForbiddenError("changing whom a retriever asks, or what, needs a key with scope admin")
-    return trying.stored_retriever(store, vault, sheet.definition.slug, changed)
+    return trials.stored_retriever(store, vault, sheet.definition.slug, changed)
 
 
 def _readable(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def _mapped_alone(sheet: WizardState, stored: Mapping[str, Any]) -> dict[str, An
 
 def _whole(body: str) -> str:
     """Give of an answer that was cut off what came whole, as JSON."""
-    found = mapping_steps.parse_answer(body)
+    found = mapping_preview.parse_answer(body)
     if found is None:
         return body
     text = json.dumps(found, ensure_ascii=False)
@@ -246,7 +246,7 @@ def _page(request: Request, store: Store, sheet: WizardState, *, status: int = 2
         scales=SCALES,
         on_no_scale=ON_NO_SCALE,
         unbounded=str(Scale.UNBOUNDED),
-        choices=mapping_steps.canary_choices(store),
+        choices=mapping_preview.canary_choices(store),
         tree=build_outline(sheet.answer) if sheet.answer is not None else None,
         marks=fields_by_node(sheet.answer, sheet.paths) if sheet.answer is not None else {},
         asks_wrongly=any(path.startswith("request") for path in wrong),

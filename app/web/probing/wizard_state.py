@@ -17,8 +17,8 @@ from app.formats.catalog.documents import RetrieverDocument
 from app.formats.probing.presets import PRESETS
 from app.formats.validation_messages import parse_document
 from app.services.catalog.references import FILE
-from app.services.probing import mapping_steps
-from app.services.probing.trying import LOWER_MINIMUM, ReadAnswer, suggestion_views
+from app.services.probing import mapping_preview
+from app.services.probing.trials import LOWER_MINIMUM, ReadAnswer, suggestion_views
 from app.store.catalog.definitions import Definition
 from app.store.engine import Store
 from app.web.document_forms import form_fields
@@ -103,7 +103,7 @@ def read_answer(read: ReadAnswer, store: Store, sheet: WizardState) -> None:
     text = sheet.typed.get("answer")
     if not text.strip():
         return
-    sheet.answer = mapping_steps.parse_answer(text)
+    sheet.answer = mapping_preview.parse_answer(text)
     sheet.unreadable = sheet.answer is None
     if sheet.unreadable:
         return
@@ -125,7 +125,7 @@ def _preview(read: ReadAnswer, store: Store, sheet: WizardState) -> None:
     if document is not None:
         query, canary = sheet.typed.stripped("query"), selected_canary(store, sheet)
         answer, outside = sheet.typed.get("answer"), _OUTSIDE.get(_scorer(sheet).get("kind"))
-        sheet.preview = mapping_steps.preview(
+        sheet.preview = mapping_preview.preview(
             read,
             document,
             answer,
@@ -143,7 +143,7 @@ def _guesses_scale(sheet: WizardState) -> bool:
     pointed_at_score = sheet.typed.get("point") and sheet.changed == "score"
     if not pointed_at_score or sheet.preview is None or sheet.typed.get("scorer") != retriever_fields.NO_CHOICE:
         return False
-    scale, fits = mapping_steps.suggested_scale(sheet.paths["score"], sheet.preview)
+    scale, fits = mapping_preview.suggested_scale(sheet.paths["score"], sheet.preview)
     if not scale:
         return False
     sheet.fill({"scorer": scale if fits else str(ScorerKind.JUDGED)})
@@ -232,6 +232,6 @@ def selected_canary(store: Store, sheet: WizardState) -> CanaryDocument | None:
     if not key:
         return None
     try:
-        return mapping_steps.load_canary(store, suite, key)
+        return mapping_preview.load_canary(store, suite, key)
     except NotFoundError as error:
         raise InvalidInputError([Problem(path="canary", message=str(error))]) from None

@@ -26,7 +26,7 @@ from app.formats.fields import did_you_mean
 from app.formats.plain_text import Table, plain, shorten
 from app.formats.shown_json import shown_json
 from app.main import build_probe
-from app.services.probing import trying
+from app.services.probing import trials
 
 NOT_MEASURED = 3
 _SHOWN_LINES, _SHOWN_TEXT, _WIDEST = 30, 160, 400
@@ -81,10 +81,10 @@ def try_(  # noqa: PLR0913 - options of a command
         document = _chosen(paths, retriever)
         document = document if url is None else document.at(url)
         if body is not None:
-            trial = trying.try_answer(read_pasted, document, body, query, k=k, suggests=suggest)
+            trial = trials.try_answer(read_pasted, document, body, query, k=k, suggests=suggest)
         else:
             probe = build_probe(load_settings(os.environ))
-            trial = trying.try_retriever(probe, document, query, k=k, run_id=f"try-{uuid4().hex}", suggests=suggest)
+            trial = trials.try_retriever(probe, document, query, k=k, run_id=f"try-{uuid4().hex}", suggests=suggest)
     if form is Format.JSON:
         typer.echo(_json_text(trial))
     else:

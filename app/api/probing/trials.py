@@ -15,7 +15,7 @@ from app.domain.probing.views import TrialView
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.validation_messages import parse_document
 from app.services.catalog.api_keys import Scope
-from app.services.probing import trying
+from app.services.probing import trials
 
 router = APIRouter(prefix="/v1", tags=["catalog"], dependencies=[Depends(known_parameters)])
 
@@ -32,11 +32,11 @@ async def try_retriever(store: StoreDep, vault: VaultDep, request: Request, slug
     Changing more than how the answer is read takes scope admin, as defining retrievers does.
     """
     wish = parse_document(TryRequest, body)
-    if trying.changes_request(wish.retriever) and not request.state.identity.scope.includes(Scope.ADMIN):
+    if trials.changes_request(wish.retriever) and not request.state.identity.scope.includes(Scope.ADMIN):
         raise ForbiddenError("changing whom a retriever asks, or what, needs a key with scope admin")
 
     def attempt() -> TrialView:
-        document = trying.stored_retriever(store, vault, slug, wish.retriever)
+        document = trials.stored_retriever(store, vault, slug, wish.retriever)
         return run_trial(request, document, wish)
 
     return await anyio.to_thread.run_sync(attempt, limiter=PROBE_LIMITER if wish.answer is None else PARSE_LIMITER)
@@ -45,8 +45,8 @@ async def try_retriever(store: StoreDep, vault: VaultDep, request: Request, slug
 def run_trial(request: Request, document: RetrieverDocument, wish: TryRequest) -> TrialView:
     """Do what was wished: ask, or read the pasted answer. Takes as long as the retriever's time-outs allow."""
     if wish.answer is not None:
-        read: trying.ReadAnswer = request.app.state.read
-        return trying.try_answer(read, document, wish.answer, wish.query, k=wish.k, suggests=wish.suggest)
-    return trying.try_retriever(
+        read: trials.ReadAnswer = request.app.state.read
+        return trials.try_answer(read, document, wish.answer, wish.query, k=wish.k, suggests=wish.suggest)
+    return trials.try_retriever(
         request.app.state.probe, document, wish.query, k=wish.k, run_id=f"try-{uuid4().hex}", suggests=wish.suggest
     )

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from app.api.csrf import takes_form
 from app.api.deps import StoreDep, VaultDep
-from app.api.probing.trying import PARSE_LIMITER, PROBE_LIMITER, run_trial
+from app.api.probing.trials import PARSE_LIMITER, PROBE_LIMITER, run_trial
 from app.api.schemas import TryRequest
 from app.domain.errors import InvalidInputError, Problem
 from app.domain.probing.retrievers import Scale
@@ -19,7 +19,7 @@ from app.formats.shown_json import shown_json
 from app.formats.validation_messages import parse_document
 from app.services.catalog import definitions
 from app.services.catalog.vault import Vault
-from app.services.probing import trying
+from app.services.probing import trials
 from app.store.engine import Store
 from app.web.forms import label_problems, read_form
 from app.web.probing.wizard_state import with_form_labels
@@ -81,7 +81,7 @@ def _tried(request: Request, store: Store, vault: Vault, slug: str, wish: TrialF
     stored = definitions.find(store, "retriever", slug).body
     try:
         asked = parse_document(TryRequest, _request(wish, stored))
-        document = trying.stored_retriever(store, vault, slug, asked.retriever)
+        document = trials.stored_retriever(store, vault, slug, asked.retriever)
         trial = run_trial(request, document, asked)
         trial["remarks"] = [with_form_labels(one) for one in trial["remarks"]]
     except InvalidInputError as error:
@@ -152,4 +152,4 @@ def _laid_out(trial: Mapping[str, Any] | None, side: str) -> str:
     exchange = trial and trial[side]
     if not exchange or exchange["body"] is None:
         return ""
-    return shown_json(exchange["body"])[: 2 * trying.SHOWN_CHARACTERS]
+    return shown_json(exchange["body"])[: 2 * trials.SHOWN_CHARACTERS]

@@ -13,7 +13,7 @@ from app import serving, terminal
 from app.adapters.probing.recorded_rankings import RankingsProbe
 from app.commands.base import Paths, examples
 from app.commands.files import read_files
-from app.commands.importing import source_of
+from app.commands.imports import source_of
 from app.commands.resources import now
 from app.config import load_settings
 from app.domain.model import Verdict

@@ -1,6 +1,6 @@
 """Mapping an answer step by step: what a mapping reads of it, how relevant that is, what is odd, and what it matches.
 
-Like `trying`, on which it stands, it stores nothing.
+Like `trials`, on which it stands, it stores nothing.
 """
 
 import json
@@ -17,7 +17,7 @@ from app.formats.catalog.documents import RetrieverDocument
 from app.formats.truncated_json import parse_cut
 from app.formats.validation_messages import parse_document
 from app.services.catalog import definitions
-from app.services.probing.trying import SUGGESTED_FROM, ReadAnswer, try_answer
+from app.services.probing.trials import SUGGESTED_FROM, ReadAnswer, try_answer
 from app.store.engine import Store
 
 MAX_CANARIES = 200
@@ -43,7 +43,7 @@ def preview(
     relevance_from: str | None = None,
     decided: bool = True,
 ) -> dict[str, Any]:
-    """Read an answer by a mapping and say what would be scored: a trial (see `trying`) with `warnings` and `matches`.
+    """Read an answer by a mapping and say what would be scored: a trial (see `trials`) with `warnings` and `matches`.
 
     Where scores do not lie on their scale the hits are shown without relevance, which would refuse them in a run:
     `refused` says why. `matches` are what a canary expects, with where each was found; None without a canary.
