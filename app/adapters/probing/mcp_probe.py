@@ -126,7 +126,7 @@ class _Run:
         who = partial(self._probe.keyring.identity, retriever.auth, retriever.tls, secret)
         self._identity = await self._in_thread(who)
         self._redaction = Redaction.of(self._identity, thorough=shows)
-        session = open_session(
+        opening = open_session(
             self._plan.url.render().decode(),
             retriever.tool or "",
             self._carry,
@@ -136,11 +136,11 @@ class _Run:
             max_bytes=retriever.max_body_bytes,
             user_agent=self._probe.user_agent,
         )
-        async with session as open_session:
+        async with opening as session:
 
             @asynccontextmanager
             async def lane() -> AsyncIterator[Any]:
-                yield lambda ask: self._ask(open_session, ask, vectors)
+                yield lambda ask: self._ask(session, ask, vectors)
 
             try:
                 await query_in_lanes(retriever, asks, lane, hand, self._probe.limits)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from app.domain.model import EmbedderChange, Outcome
 from app.domain.probing.embeddings import (
     Embed,
+    EmbedderFinding,
     EmbeddingResult,
     ReferenceVectors,
     compare_embedder,
@@ -153,7 +154,7 @@ def _unanswered(embedded: EmbeddingResult, reason: str) -> dict[str, Any]:
     }
 
 
-def _found(finding: EmbedderRecord) -> dict[str, Any]:
+def _found(finding: EmbedderFinding) -> dict[str, Any]:
     return {
         "outcome": str(Outcome.OK),
         "http_status": None,
