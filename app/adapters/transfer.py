@@ -296,16 +296,16 @@ _OPTIONS: tuple[tuple[int, Any], ...] = (
 
 # libcurl's own messages quote the peer or name durations that differ each time: hence sentences of our own.
 _FAILURES: Mapping[int, tuple[Failure, str]] = {
-    0: (Failure.GARBLED, "the answer has no HTTP status"),
-    pycurl.E_UNSUPPORTED_PROTOCOL: (Failure.GARBLED, "the answer is not HTTP"),
+    0: (Failure.MALFORMED, "the answer has no HTTP status"),
+    pycurl.E_UNSUPPORTED_PROTOCOL: (Failure.MALFORMED, "the answer is not HTTP"),
     pycurl.E_URL_MALFORMAT: (Failure.UNREACHABLE, "the URL is malformed"),
     pycurl.E_COULDNT_RESOLVE_PROXY: (Failure.UNREACHABLE, "the proxy's host name does not resolve"),
     pycurl.E_COULDNT_RESOLVE_HOST: (Failure.UNREACHABLE, "the host name does not resolve"),
-    pycurl.E_FTP_WEIRD_SERVER_REPLY: (Failure.GARBLED, "the answer is not HTTP"),
+    pycurl.E_FTP_WEIRD_SERVER_REPLY: (Failure.MALFORMED, "the answer is not HTTP"),
     pycurl.E_COULDNT_CONNECT: (Failure.UNREACHABLE, "connection failed"),
     pycurl.E_OPERATION_TIMEDOUT: (Failure.TIMEOUT, "no complete answer in time"),
     pycurl.E_PARTIAL_FILE: (Failure.UNREACHABLE, "the connection was closed in the middle of the answer"),
-    pycurl.E_WRITE_ERROR: (Failure.GARBLED, "the answer's content encoding is broken"),
+    pycurl.E_WRITE_ERROR: (Failure.MALFORMED, "the answer's content encoding is broken"),
     pycurl.E_SSL_CONNECT_ERROR: (Failure.UNREACHABLE, "the TLS handshake failed"),
     pycurl.E_SSL_CERTPROBLEM: (Failure.UNREACHABLE, "the client certificate cannot be read as PEM"),
     pycurl.E_SSL_CACERT_BADFILE: (Failure.UNREACHABLE, "the certificate of the authority cannot be read as PEM"),
@@ -313,6 +313,6 @@ _FAILURES: Mapping[int, tuple[Failure, str]] = {
     pycurl.E_GOT_NOTHING: (Failure.UNREACHABLE, "the connection was closed without an answer"),
     pycurl.E_SEND_ERROR: (Failure.UNREACHABLE, "the connection broke while sending"),
     pycurl.E_RECV_ERROR: (Failure.UNREACHABLE, "the connection broke while receiving"),
-    pycurl.E_BAD_CONTENT_ENCODING: (Failure.GARBLED, "the answer's content encoding is broken"),
-    _TOO_LARGE: (Failure.GARBLED, "the answer's headers are too large"),
+    pycurl.E_BAD_CONTENT_ENCODING: (Failure.MALFORMED, "the answer's content encoding is broken"),
+    _TOO_LARGE: (Failure.MALFORMED, "the answer's headers are too large"),
 }

@@ -19,7 +19,7 @@ class Failure(StrEnum):
     UNREACHABLE = "unreachable"
     BLOCKED = "blocked"
     OVERSIZE = "oversize"
-    GARBLED = "garbled"
+    MALFORMED = "malformed"
 
 
 OUTCOMES: Mapping[Failure, Outcome] = MappingProxyType(
@@ -28,7 +28,7 @@ OUTCOMES: Mapping[Failure, Outcome] = MappingProxyType(
         Failure.UNREACHABLE: Outcome.UNREACHABLE,
         Failure.BLOCKED: Outcome.BLOCKED,
         Failure.OVERSIZE: Outcome.OVERSIZE,
-        Failure.GARBLED: Outcome.MALFORMED,
+        Failure.MALFORMED: Outcome.MALFORMED,
     }
 )
 """How a probe ends that failed like this."""

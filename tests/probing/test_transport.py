@@ -160,7 +160,7 @@ def test_broken_connection_is_unreachable(answer: Reply, detail: str) -> None:
 def test_answer_that_is_not_proper_http_is_garbled(raw: bytes) -> None:
     with peer(Reply(raw=raw, close=True)) as server:
         response = ask(server.url)
-    assert response.failure is Failure.GARBLED
+    assert response.failure is Failure.MALFORMED
 
 
 @pytest.mark.parametrize("announced", [True, False])

@@ -113,5 +113,5 @@ _ERRORS = {
     Failure.UNREACHABLE: HookError.UNREACHABLE,
     Failure.BLOCKED: HookError.BLOCKED,
     Failure.OVERSIZE: HookError.UNREACHABLE,
-    Failure.GARBLED: HookError.UNREACHABLE,
+    Failure.MALFORMED: HookError.UNREACHABLE,
 }
