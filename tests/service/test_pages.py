@@ -11,7 +11,7 @@ from app.web.wording import ABSENT, score, spark_points
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE, HTML, Site, idle_worker, page, site
-from tests.support.world import canary
+from tests.support.world import RETRIEVER, canary
 from tests.support.world import page as canary_page
 
 CANARIES = [
@@ -57,6 +57,41 @@ def test_an_empty_overview_tells_a_newcomer_what_to_do_first(pages: Site) -> Non
     assert "README.md, section “Your own retriever in five minutes”" in shown.text
     assert shown.all("a", href="/docs")
     assert not shown.all("table")
+    assert _steps(shown) == [
+        ("A retriever", "/new-retriever"),
+        ("A suite of canaries", "/suites"),
+        ("A check", "/new-check"),
+        ("A hook", "/new-hook"),
+    ]
+    assert "who is notified of an alert" in shown.one("ol", class_="setup").text
+    assert _buttons(shown) == ["Connect a retriever", "Import queries and judgments"]
+
+
+def test_an_overview_without_checks_marks_what_is_made_and_leads_to_what_is_not(pages: Site) -> None:
+    client = pages.client()
+    assert client.put("/v1/retrievers/search", json=dict(RETRIEVER)).status_code == 201
+    client.put("/v1/suites/empty", json={})
+    shown = pages.page("/")
+    assert shown.one("li", **{"aria-current": "step"}).text.startswith("A suite of canaries")
+    assert _buttons(shown) == ["Import queries and judgments", "New check"]
+    client.put("/v1/suites/mine", json={"canaries": [canary("a")]})
+    shown = pages.page("/")
+    assert [one.text.startswith("Done: ") for one in shown.all("li") if one.text.endswith(".")] == [
+        *(True, True),
+        *(False, False),
+    ]
+    assert _buttons(shown) == ["New check", "New hook"]
+
+
+def _steps(shown: Page) -> list[tuple[str, str]]:
+    told = shown.one("ol", class_="setup").text
+    names = ("A retriever", "A suite of canaries", "A check", "A hook")
+    return [(one.text, one.get("href")) for one in shown.all("a") if one.text in names and one.text in told]
+
+
+def _buttons(shown: Page) -> list[str]:
+    """Name the buttons of the page, the primary one first."""
+    return [one.text for one in shown.all("a", class_="button")]
 
 
 def test_the_overview_shows_a_check_before_its_first_run(pages: Site) -> None:

@@ -11,6 +11,7 @@ from app.api.deps import StoreDep
 from app.services.history import overview
 from app.services.history.overview import VERDICTS, CheckFilter
 from app.web.banners import banners_of
+from app.web.catalog.setup_steps import list_setup_steps
 from app.web.parameters import refuse_other
 from app.web.rendering import render
 
@@ -47,6 +48,7 @@ def show_overview(
         request,
         "history/overview.html",
         listing=listing,
+        setup=() if listing.total else list_setup_steps(store),
         check_filter=check_filter,
         words=VERDICTS,
         banners=banners_of(request, overdue=listing.overdue > 0, dead=listing.dead),

@@ -10,7 +10,6 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.catalog.definitions import wake
 from app.api.deps import StoreDep, needs
-from app.domain.catalog.suite_power import size_advice
 from app.domain.errors import ConflictError
 from app.formats.catalog.secret_fields import secret_names, short_name
 from app.formats.probing.presets import PRESETS
@@ -18,6 +17,7 @@ from app.services.catalog import definitions
 from app.services.catalog.api_keys import Scope
 from app.services.probing import retriever_views
 from app.store.engine import Store
+from app.web.catalog.setup_steps import list_setup_steps
 from app.web.probing.wizard_state import SCALES
 from app.web.rendering import render
 
@@ -56,6 +56,7 @@ def _page(
 ) -> HTMLResponse:
     definition = definitions.find(store, "retriever", slug)
     body = definition.body
+    asked_by = retriever_views.checks_by_retriever(store).get(slug, [])
     secrets = [short_name(name) for name in secret_names(body)] if definition.secrets else []
     return render(
         request,
@@ -69,9 +70,9 @@ def _page(
         sent=_laid_out(body["request"].get("json")),
         parameters=_laid_out(body["request"].get("query")),
         relevance=_relevance(body),
-        asked_by=retriever_views.checks_by_retriever(store).get(slug, []),
+        asked_by=asked_by,
         saved=saved,
-        size_advice=size_advice(),
+        setup=list_setup_steps(store, retriever=slug) if saved and not asked_by else (),
         refused=refused,
     )
 
