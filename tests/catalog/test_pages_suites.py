@@ -184,15 +184,30 @@ def test_a_suite_is_made_by_its_name(pages: Site) -> None:
 
 def test_that_the_next_run_asks_a_saved_canary_is_said_where_runs_come_by_themselves(pages: Site) -> None:
     def told(suite: str) -> str:
-        return pages.page(f"/suites/{suite}?saved=bee").all("p", role="status")[0].text
+        shown = pages.page(f"/suites/{suite}?saved=bee")
+        return (shown.all("p", role="status") or shown.all("section", role="status"))[0].text
 
     assert told("suite") == "Canary bee is saved; the next run asks it."
-    assert told("mine") == "Canary bee is saved; no check uses this suite yet: make one."
+    assert told("mine").startswith("Canary bee is saved. No check uses this suite yet. Next: Done: A retriever: ")
+    assert "A hook: who is notified" in told("mine")
     check = {"suite": "mine", "retriever": "search", "schedule": {"every": "5m"}, "enabled": False}
     assert pages.client().put("/v1/checks/paused", json=check).status_code == 201
     assert "its check does not run by itself, so the next run somebody starts asks it" in told("mine")
     pages.client().put("/v1/checks/going", json={**check, "enabled": True})
     assert "; the next run asks it" in told("mine")
+
+
+def test_the_first_button_of_a_suite_is_the_next_step(pages: Site) -> None:
+    def buttons(suite: str, of: str = "") -> list[str]:
+        return [one.text for one in pages.page(f"/suites/{suite}{of}").all("a", class_="button")][:2]
+
+    assert buttons("mine")[0] == "Add a canary"
+    assert buttons("suite", "?saved=imported") == ["Add a canary", "New check"]
+    pages.client().post("/v1/suites/mine/canaries", json=[{"key": "ant", "query": "Who?", "expected_chunks": ["a"]}])
+    assert buttons("mine", "?saved=imported") == ["New check", "Add a canary"]
+    shown = pages.page("/suites/mine?saved=imported")
+    assert shown.one("li", **{"aria-current": "step"}).text.startswith("A check: ")
+    assert shown.all("a", href="/new-check?suite=mine")
 
 
 def test_a_canary_is_written_by_its_form(pages: Site) -> None:
@@ -218,7 +233,7 @@ def test_a_canary_is_written_by_its_form(pages: Site) -> None:
     ]
     assert body["forbidden_chunks"][0]["document"] == "tenant-b.pdf"
     assert (body["floors"], body["max_latency"], body["tags"]) == ({"NDCG@10": 0.75}, 0.8, ["logs", "headline"])
-    assert "how-long-are-logs-kept" in pages.page(answer.headers["location"]).one("p", class_="info").text
+    assert "how-long-are-logs-kept" in pages.page(answer.headers["location"]).one("section", class_="info").text
 
 
 def test_saving_a_canary_as_it_stands_changes_nothing(pages: Site) -> None:

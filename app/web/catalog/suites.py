@@ -25,6 +25,7 @@ from app.services.catalog import definitions, exporting
 from app.services.history import suite_views
 from app.services.history.suite_views import Filter
 from app.store.engine import Store
+from app.web.catalog.setup_steps import list_setup_steps
 from app.web.forms import Form, problems_by_field, read_form
 from app.web.parameters import refuse_other
 from app.web.rendering import render
@@ -152,5 +153,6 @@ def _suite(
         every_category=list(Category),
         forms=FORMS,
         saved=saved,
+        setup=list_setup_steps(store, suite=slug) if saved and not view.checks else (),
         refused=refused,
     )
