@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -107,6 +108,26 @@ def test_an_alarm_tells_canaries_that_lost_their_chunk_from_those_that_had_lost_
     assert listed[below[0]]["lower"] == [
         {"id": f"doc-{below[0]}", "document": None, "rank_before": 7, "rank_now": None}
     ]
+
+
+def test_a_lost_chunk_is_told_with_the_document_it_was_found_in(sqlite_store: Store) -> None:
+    by_document = {**canary("named"), "expected_chunks": [{"document": "own.md"}]}
+    world = World(store=sqlite_store)
+    world.apply(page([canary("a"), canary("plain"), by_document], rules=[QUALITY]))
+    found = replace(hits("noise", "doc-a"), documents=("noise.md", "a.md"))
+    world.probe.answers["a"] = answered(found)
+    world.probe.answers["named"] = answered(replace(hits("one"), documents=("own.md",)))
+    world.run()
+    world.probe.all_miss()
+    world.run()
+    world.deliver_all()
+    (opened,) = _sent(world)
+    lower = {one["key"]: one["lower"] for one in opened["data"]["degraded"]}
+    assert lower == {
+        "a": [{"id": "doc-a", "document": "a.md", "rank_before": 2, "rank_now": None}],
+        "plain": [{"id": "doc-plain", "document": None, "rank_before": 1, "rank_now": None}],
+        "named": [{"id": None, "document": "own.md", "rank_before": 1, "rank_now": None}],
+    }
 
 
 def test_a_threshold_lists_what_fell_and_not_the_canaries_that_never_passed(sqlite_store: Store) -> None:

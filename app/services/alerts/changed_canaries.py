@@ -14,6 +14,7 @@ from typing import Any
 
 from app.domain.alerts.lost_chunks import lost_chunks
 from app.domain.detection import SIGNALS, Baseline, Signal, unpack_baseline
+from app.domain.model import Ranking
 from app.domain.runs.evaluation import MISSING, REGRESSED, RELEVANCE, unpack_reasons
 from app.domain.runs.matching import Match
 from app.domain.runs.suite_snapshot import Member, SuiteSnapshot
@@ -24,7 +25,7 @@ from app.store.engine import Connection, cached, find_cached
 from app.store.history import degraded_at_run, probe_outcomes
 from app.store.history.degraded_at_run import FallenRow
 from app.store.history.probe_outcomes import Unmeasured
-from app.store.runs import results
+from app.store.runs import recording, results
 from app.store.runs.results import RunRow, StateRow
 
 WORST = 10
@@ -266,11 +267,13 @@ def list_changed(
         ),
     )
     states = results.states_of(connection, found.run.check_id, run_id, [row.canary_id for row in worst])
+    now = [replace(states[row.canary_id], reasons=row.reasons) for row in worst if row.canary_id in states]
+    before = [_last_well(connection, found.run.check_id, state) for state in now]
+    then = recording.load_rankings(connection, [one.ranking_id for one in before if one is not None])
     return ChangedList(
         canaries=[
-            _listed(connection, found.run, members[row.canary_id], replace(states[row.canary_id], reasons=row.reasons))
-            for row in worst
-            if row.canary_id in states
+            _listed(members[state.canary_id], state, past, then.get(past.ranking_id) if past is not None else None)
+            for state, past in zip(now, before, strict=True)
         ],
         changed=len(fell),
         failing_before=len(concerned) - len(fell),
@@ -281,15 +284,15 @@ def _without_relevance(row: FallenRow) -> FallenRow:
     return replace(row, top_score=None, reasons=row.reasons & ~RELEVANCE)
 
 
-def _listed(connection: Connection, run: RunRow, member: Member, state: StateRow) -> dict[str, Any]:
-    before = _last_well(connection, run.check_id, state)
+def _listed(member: Member, state: StateRow, before: StateRow | None, ranking: Ranking | None) -> dict[str, Any]:
+    """Describe a canary; `ranking` is that of `before`."""
     return {
         "key": member.key,
         "query": member.canary.query,
         "reasons": [str(reason) for reason in unpack_reasons(state.reasons)],
         "rank_before": _rank(before),
         "rank_now": _rank(state),
-        "lower": [] if before is None else _lower(member, before, state),
+        "lower": [] if before is None else _lower(member, before, state, ranking),
         **_lost(member, before, state),
     }
 
@@ -305,14 +308,23 @@ def _lost(member: Member, before: StateRow | None, now: StateRow) -> dict[str, A
     return lost_chunks(chunks, today, then, missing=bool(now.reasons & MISSING))
 
 
-def _lower(member: Member, before: StateRow, now: StateRow) -> list[dict[str, Any]]:
-    """List what a canary expects and ranks lower than before, those it does not retrieve any more first."""
+def _lower(member: Member, before: StateRow, now: StateRow, ranking: Ranking | None) -> list[dict[str, Any]]:
+    """List what a canary expects and ranks lower than before, those it does not retrieve any more first.
+
+    Where it is not expected by its document, that is the document of the hit that was found for it before.
+    """
+    documents = () if ranking is None else ranking.documents
     chunks = member.canary.judgments
     then, today = (Match.from_bytes(state.matched).first for state in (before, now))
     if before.canary_version_id != now.canary_version_id or not len(chunks) == len(then) == len(today):
         return []
     fell = [
-        {"id": chunk.id, "document": chunk.document, "rank_before": was, "rank_now": rank}
+        {
+            "id": chunk.id,
+            "document": chunk.document or (documents[was - 1] if was <= len(documents) else None),
+            "rank_before": was,
+            "rank_now": rank,
+        }
         for chunk, was, rank in zip(chunks, then, today, strict=True)
         if chunk.grade >= 1 and was is not None and (rank is None or rank > was)
     ]
