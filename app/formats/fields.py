@@ -17,6 +17,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     Strict,
     StringConstraints,
     ValidationError,
@@ -24,7 +25,10 @@ from pydantic import (
     WithJsonSchema,
     WrapValidator,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+
+from app.formats.schema_keywords import standard_keywords
 
 MOST_PROBLEMS = 100  # a hostile body can hold millions
 Place = tuple[str | int, ...]
@@ -35,6 +39,15 @@ class Document(BaseModel):
     """Base of the documents of canary files and the REST API: frozen, no unknown keys, no input in errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler(core_schema)
+        described = handler.resolve_ref_schema(schema)
+        described.update(standard := standard_keywords(described))
+        for keyword in described.keys() - standard.keys():
+            del described[keyword]
+        return schema
 
     def data(self) -> dict[str, Any]:
         """Return the JSON values under their wire names, every default written out, secrets included."""
@@ -250,7 +263,8 @@ Seconds = Annotated[
                 {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"},
             ],
             "description": "Seconds, or a duration such as 10s.",
-        }
+        },
+        mode="validation",
     ),
 ]
 

@@ -71,7 +71,8 @@ MaxAge = Annotated[
         {
             "anyOf": [{"type": "number", "minimum": 1, "maximum": 316_224_000}, _DURATION],
             "description": "How old the newest of the top k hits may be: seconds, or a duration such as 2d.",
-        }
+        },
+        mode="validation",
     ),
 ]
 MaxLatency = Annotated[
@@ -85,7 +86,8 @@ MaxLatency = Annotated[
         {
             "anyOf": [{"type": "number", "minimum": 0.001, "maximum": 300}, _DURATION],
             "description": "How long an answer may take: seconds, or a duration such as 800ms.",
-        }
+        },
+        mode="validation",
     ),
 ]
 

@@ -706,6 +706,40 @@ def test_the_committed_schema_is_the_documents_own() -> None:
     jsonschema.Draft202012Validator.check_schema(canary_file_schema())
 
 
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        ("    k: 5\n", "    k: 0\n"),
+        ("    k: 5\n", "    k: 101\n"),
+        ("min_relevance_score: 0.85", "min_relevance_score: 1.5"),
+        ("critical: {below: 0.9}", "critical: {below: 0}"),
+    ],
+)
+def test_the_schema_refuses_a_number_out_of_bounds_as_the_reader_does(good: str, bad: str) -> None:
+    assert EXAMPLE.count(good) == 1
+    SCHEMA.validate(yaml.safe_load(EXAMPLE))
+    with pytest.raises(jsonschema.ValidationError):
+        SCHEMA.validate(yaml.safe_load(EXAMPLE.replace(good, bad)))
+    assert problems(EXAMPLE.replace(good, bad))
+
+
+def test_the_schema_names_every_constraint_as_json_schema_does() -> None:
+    """Others skip a keyword that they do not know, and check nothing."""
+
+    def keywords(schema: Any) -> set[str]:
+        if isinstance(schema, list):
+            return set().union(*map(keywords, schema))
+        if not isinstance(schema, dict):
+            return set()
+        named = [part for key in ("properties", "$defs") for part in schema.get(key, {}).values()]
+        values = ("properties", "$defs", "default", "const", "enum")
+        return schema.keys() | keywords([*named, *(part for key, part in schema.items() if key not in values)])
+
+    validators = jsonschema.Draft202012Validator.VALIDATORS.keys()
+    about = {"$schema", "$defs", "title", "description", "default"}
+    assert keywords(canary_file_schema()) - validators <= about | {"then", "else"}
+
+
 def test_the_example_and_the_shipped_canaries_fit_the_schema_and_are_read() -> None:
     shipped = sorted((Path(__file__).parents[2] / "canaries").glob("*.yaml"))
     assert shipped

@@ -69,7 +69,7 @@ def gate_rules(rules: Sequence["RuleDocument"], *, baseline: float | None) -> tu
 
 
 _DURATION = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h|d)$"}
-_SECONDS = {"anyOf": [{"type": "number", "minimum": 0, "maximum": 300}, _DURATION]}
+_SECONDS = WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0, "maximum": 300}, _DURATION]}, mode="validation")
 
 
 class BoundDocument(Document):
@@ -82,7 +82,7 @@ class BoundDocument(Document):
     WANTED: ClassVar[str] = "must have either 'below' or 'above'"
 
     below: Annotated[Number, Field(gt=0, le=1)] | None = None
-    above: Annotated[Annotated[Number, Field(ge=0, lt=1)] | None, WithJsonSchema(_SECONDS)] = None
+    above: Annotated[Annotated[Number, Field(ge=0, lt=1)] | None, _SECONDS] = None
     by: Annotated[Number, Field(gt=0, le=1)] | None = None
 
     @model_validator(mode="after")
@@ -145,7 +145,7 @@ def _margin_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: Val
 
 
 BoundOfKind = Annotated[BoundDocument, WrapValidator(_bound_of_kind)]
-MarginOfKind = Annotated[Annotated[Number, Field(ge=0, lt=1)], WrapValidator(_margin_of_kind), WithJsonSchema(_SECONDS)]
+MarginOfKind = Annotated[Annotated[Number, Field(ge=0, lt=1)], WrapValidator(_margin_of_kind), _SECONDS]
 
 
 class OpenDocument(Document):

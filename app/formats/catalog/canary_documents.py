@@ -9,11 +9,14 @@ from pydantic import (
     AliasChoices,
     BeforeValidator,
     Field,
+    GetJsonSchemaHandler,
     StringConstraints,
     ValidationInfo,
     field_validator,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from app.domain.model import DEFAULT_CATEGORY, DEFAULT_MIN_RELEVANCE, MAX_GRADE, Canary, Category, Judgment
 from app.domain.runs.measures import parse_measure
@@ -98,7 +101,7 @@ def _or_text(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"type": "string", "minLength": 1, "description": "A chunk id."}, long_form]
 
 
-class ChunkDocument(Document, json_schema_extra=_or_text):
+class ChunkDocument(Document):
     """A chunk by id, document or text; a bare text is its id."""
 
     id: Annotated[Name | None, Field(title="Id"), Widget(placeholder="id", mono=True)] = None
@@ -108,6 +111,13 @@ class ChunkDocument(Document, json_schema_extra=_or_text):
         Field(title="Text"),
         Widget(control=Control.AREA, lines=2, placeholder="text"),
     ] = None
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        if handler.mode == "validation":
+            _or_text(handler.resolve_ref_schema(schema))
+        return schema
 
     @model_validator(mode="before")
     @classmethod
@@ -149,14 +159,16 @@ class JudgmentDocument(ChunkDocument):
         return Judgment(id=self.id, document=self.document, text=self.text, grade=self.grade)
 
 
-def _or_one(schema: dict[str, Any]) -> None:
-    """Let the JSON Schema of a list also accept a single entry."""
-    listed = {name: schema.pop(name) for name in ("type", "items", "maxItems") if name in schema}
-    schema["anyOf"] = [listed, listed["items"]]
-
-
 def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str | dict) else value
+
+
+class _OrOne:
+    """Lets the JSON Schema of a list also accept a single entry."""
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        listed = handler(core_schema)
+        return {"anyOf": [listed, listed["items"]]} if handler.mode == "validation" else listed
 
 
 _OneOrMany = BeforeValidator(_listed)
@@ -189,15 +201,14 @@ class CanaryDocument(Document):
     ]
     query: Annotated[Text, StringConstraints(max_length=8_000), Field(title="Query"), Widget()]
     expected_chunks: Annotated[
-        tuple[JudgmentDocument, ...], Field(title="Expected chunks", max_length=5_000), _OneOrMany, Widget()
+        tuple[JudgmentDocument, ...], Field(title="Expected chunks", max_length=5_000), _OneOrMany, _OrOne(), Widget()
     ] = Field(
         default=(),
         validation_alias=AliasChoices("expected_chunks", "expected_top_chunks"),
-        json_schema_extra=_or_one,
     )
     forbidden_chunks: Annotated[
-        tuple[ChunkDocument, ...], Field(title="Forbidden chunks", max_length=1_000), _OneOrMany, Widget()
-    ] = Field(default=(), json_schema_extra=_or_one)
+        tuple[ChunkDocument, ...], Field(title="Forbidden chunks", max_length=1_000), _OneOrMany, _OrOne(), Widget()
+    ] = ()
     min_relevance_score: Annotated[
         Share,
         Field(title="Minimum relevance of the first hit", description="0 to 1; default 0.5."),

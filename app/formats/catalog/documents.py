@@ -40,7 +40,9 @@ Cutoff = Annotated[Whole, Field(ge=1, le=100)]
 _FetchK = Annotated[
     Whole,
     Field(ge=1, le=1000),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1000}, {"type": "null"}]}),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1000}, {"type": "null"}]}, mode="validation"
+    ),
 ]
 MOST_CANARY_METRICS = 200
 

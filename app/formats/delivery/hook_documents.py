@@ -163,7 +163,7 @@ class HookDocument(Document):
     kind: Annotated[
         str,
         BeforeValidator(_hook_kind),
-        WithJsonSchema({"enum": list(HOOK_KINDS)}),
+        WithJsonSchema({"type": "string", "enum": list(HOOK_KINDS)}),
         Field(title="Kind"),
         Widget(choices=_MEANINGS),
     ]

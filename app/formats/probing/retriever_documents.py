@@ -81,7 +81,9 @@ class RetrieverDocument(Document):
     """
 
     slug: Slug
-    preset: Annotated[str, BeforeValidator(_preset), WithJsonSchema({"enum": list(PRESETS)})] = GENERIC
+    preset: Annotated[str, BeforeValidator(_preset), WithJsonSchema({"type": "string", "enum": list(PRESETS)})] = (
+        GENERIC
+    )
     options: Annotated[dict[str, Name], AfterValidator(_names_only), Field(max_length=50)] = Field(default={})
     """Names of one's own for the templates, and those a preset asks for."""
     lookup: LookupDocument | None = None
