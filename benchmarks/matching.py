@@ -28,7 +28,7 @@ from typing import Any
 
 import bm25s
 
-from app.domain.runs.passages import Passage, normalise, prepare_passage, recognise
+from app.domain.runs.passages import Passage, match_level, normalise, prepare_passage
 
 SENTENCES, WINDOW, STEP = 700, 600, 480
 COVERED, SHARED, HALF = 0.95, 2 / 3, 0.5
@@ -165,7 +165,7 @@ def _print_changed(documents: Mapping[str, str], new: Sequence[Piece], spans: Se
     below = [len(normalise(text)) <= BY_LETTERS for text, _ in pairs]
     cells = []
     for hurt in DAMAGES.values():
-        told = [recognise(passage, normalise(hurt(body))) is not None for passage, _, body in matcher]
+        told = [match_level(passage, normalise(hurt(body))) is not None for passage, _, body in matcher]
         short = [said for said, is_short in zip(told, below, strict=True) if is_short]
         assert sum(short) <= CHANGED * len(short), sum(short)
         cells.append(f"{sum(short)} of {len(short)}, {sum(told) - sum(short)} of {len(told) - len(short)}")
@@ -215,7 +215,7 @@ def _contained(expected: Sequence[str], hits: Sequence[str]) -> Says:
 
 def _recognised(expected: Sequence[str], hits: Sequence[str]) -> Says:
     passages, bodies = [_prepared(text) for text in expected], [normalise(text) for text in hits]
-    return lambda number, place: recognise(passages[number], bodies[place]) is not None
+    return lambda number, place: match_level(passages[number], bodies[place]) is not None
 
 
 def _prepared(text: str) -> Passage:
@@ -232,7 +232,7 @@ def _print_times(task: Task, hits: Sequence[str]) -> None:
     passages, bodies = [_prepared(text) for text in task.expected], [normalise(text) for text in hits]
     times: dict[bool, list[float]] = {False: [], True: []}
     for number, place, _ in task.pairs:
-        compare = partial(recognise, passages[number])
+        compare = partial(match_level, passages[number])
         said = compare(bodies[place]) is not None  # also remembers what is worked out once per hit
         times[said].append(_microseconds(compare, bodies[place]))
     compared = ", ".join(

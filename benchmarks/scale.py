@@ -28,7 +28,7 @@ from app.config import Settings
 from app.domain.delivery.hooks import Hook, Message, Receipt
 from app.domain.model import Answer, Ranking
 from app.domain.probing.retrievers import ProbeContext, ProbeQuery
-from app.domain.runs.rankings import decimals_of, settle
+from app.domain.runs.rankings import decimals_of, round_ranking
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CheckDocument, HookDocument
 from app.formats.validation_messages import parse_document
@@ -76,7 +76,7 @@ class FaultyProbe(ScriptedProbe):
         assert isinstance(ranking, Ranking)
         if self.broken:
             ranking = replace(ranking, ids=tuple(f"other-{name}" for name in ranking.ids))
-        return replace(answer, ranking=settle(ranking, decimals))  # as what reads answers over the network does
+        return replace(answer, ranking=round_ranking(ranking, decimals))  # as what reads answers over the network does
 
 
 @dataclass(frozen=True, slots=True, order=True)

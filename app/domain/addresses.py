@@ -1,7 +1,7 @@
-"""Which network addresses may be contacted: a policy judges the resolved address at the moment of connecting.
+"""Address policies: which network addresses retrievers and hooks may connect to.
 
-Pure: it resolves and connects nothing. The transport asks `AddressPolicy.check` whenever libcurl opens a socket, so
-that neither a rebinding name nor an exotic spelling of an address gets past it.
+Nothing is resolved or connected here. The transport calls `AddressPolicy.check` whenever libcurl opens a socket, so
+that neither a rebinding name nor an unusual spelling of an address passes.
 """
 
 import re
@@ -15,15 +15,15 @@ Network = IPv4Network | IPv6Network
 NOT_AN_ADDRESS = "not an internet address"
 
 LookUp = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
-"""Looks up the addresses of host names; those that are not known in time are left out, or have none."""
+"""Returns the addresses of host names; a name that was not resolved in time is absent or has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressPolicy:
-    """Who may be contacted. `allow` holds networks and lower-case host names; an entry wins over all but metadata.
+    """Rules for the addresses of one kind of endpoint. `allow` holds networks and lower-case host names.
 
-    `deny_private` refuses whatever is not globally routed; `only_allowed` refuses whatever has no entry.
-    Cloud metadata services hand out credentials, so they need an entry of their own: exactly that one address.
+    `deny_private` refuses whatever is not globally routed; `only_allowed` refuses whatever has no entry. An entry opens
+    everything but cloud metadata services, which hand out credentials: they need an entry for exactly that address.
     """
 
     name: str
@@ -32,23 +32,29 @@ class AddressPolicy:
     only_allowed: bool = False
 
     def check(self, address: str, host: str) -> str | None:
-        """Say why the resolved `address` of `host` is refused, in a few words; None = go ahead."""
+        """Return why the resolved `address` of `host` is refused, in a few words; None = allowed."""
         try:
             ip = ip_address(address.partition("%")[0])
         except ValueError:
             return NOT_AN_ADDRESS
-        guarded = self._guarded(ip)
-        if guarded is not None or self._lists(ip) or host.lower().rstrip(".") in self.allow:
-            return guarded
+        guard_reason = self._guard_reason(ip)
+        if guard_reason is not None or self._is_listed(ip) or host.lower().rstrip(".") in self.allow:
+            return guard_reason
         if self.only_allowed:
             return f"address {ip} is not on the allow list"
-        kinds = ((face, _special(face)) for face in _faces(ip)) if self.deny_private else ()
-        return next((f"{kind} address {_shown(face, ip)}" for face, kind in kinds if kind is not None), None)
+        kinds = (
+            ((candidate, _special_kind(candidate)) for candidate in _candidate_addresses(ip))
+            if self.deny_private
+            else ()
+        )
+        return next(
+            (f"{kind} address {_address_text(candidate, ip)}" for candidate, kind in kinds if kind is not None), None
+        )
 
     def check_unresolved(self, host: str) -> str | None:
-        """Say why `host` is refused where nothing more will be known of it, as through a proxy, which resolves itself.
+        """Return why `host` is refused without resolving it, as behind a proxy that resolves names; None = allowed.
 
-        An address is judged in all spellings resolvers know; a name by the list alone, so it may lead anywhere.
+        An address is checked in all spellings of resolvers; a name by the allow list alone.
         """
         ip = literal(host)
         if ip is not None:
@@ -57,32 +63,32 @@ class AddressPolicy:
             return "the host is not on the allow list"
         return None
 
-    def _guarded(self, ip: Address) -> str | None:
-        """Say why an address is refused that only an entry of its own opens."""
-        faces = [face for face in _faces(ip) if not self._lists_exactly(face)]
-        for face in faces:
-            if face in METADATA:
-                return f"cloud metadata address {_shown(face, ip)}"
-        for face in faces:
-            if any(face in network for network in _LINK_LOCAL):
-                return f"link-local address {_shown(face, ip)}"  # more metadata services are here than anybody lists
+    def _guard_reason(self, ip: Address) -> str | None:
+        """Return why an address that needs an entry of its own is refused; None = it is not or has one."""
+        candidates = [candidate for candidate in _candidate_addresses(ip) if not self._has_own_entry(candidate)]
+        for candidate in candidates:
+            if candidate in METADATA:
+                return f"cloud metadata address {_address_text(candidate, ip)}"
+        for candidate in candidates:
+            if any(candidate in network for network in _LINK_LOCAL):
+                return f"link-local address {_address_text(candidate, ip)}"  # METADATA does not list every service
         return None
 
-    def _lists(self, ip: Address) -> bool:
-        plain = _plain(ip)
+    def _is_listed(self, ip: Address) -> bool:
+        plain = _unwrapped(ip)
         return any(not isinstance(entry, str) and (ip in entry or plain in entry) for entry in self.allow)
 
-    def _lists_exactly(self, ip: Address) -> bool:
+    def _has_own_entry(self, ip: Address) -> bool:
         return any(not isinstance(e, str) and e.num_addresses == 1 and e.network_address == ip for e in self.allow)
 
 
 def retriever_policy(allow: tuple[Network | str, ...] = ()) -> AddressPolicy:
-    """Let retrievers stand anywhere, private networks included; once anything is listed, only there."""
+    """Return the policy for retrievers: any address, private ones included; only listed ones if `allow` has any."""
     return AddressPolicy(name="retriever", allow=allow, deny_private=False, only_allowed=bool(allow))
 
 
 def hook_policy(allow: tuple[Network | str, ...] = ()) -> AddressPolicy:
-    """Let hooks go to public addresses, and to private ones that are listed."""
+    """Return the policy for hooks: public addresses, and private ones that are listed."""
     return AddressPolicy(name="hook", allow=allow, deny_private=True)
 
 
@@ -92,15 +98,15 @@ def hook_remedy(refusal: str) -> str:
     if refused_address is None:
         return ""
     only = refused_address["kind"] in _GUARDED_KINDS  # neither a network nor a name opens these, see AddressPolicy
-    address = refused_address["face"] if only else refused_address["outer"] or refused_address["face"]
+    address = refused_address["candidate"] if only else refused_address["outer"] or refused_address["candidate"]
     return f"If it may be reached, set COALMINE_HOOK_ALLOW={address} (a comma between several) and restart the service."
 
 
 def hook_warning(policy: AddressPolicy, host: str, addresses: Sequence[str] = ()) -> str | None:
-    """Return why a hook cannot reach a host, and the setting that lets it; None where it can, or nobody knows.
+    """Return why a hook cannot reach a host, with the setting that allows it; None where it can, or it is not known.
 
-    A host that is a name is judged by the `addresses` it leads to now, all of which have to be refused: it may lead
-    elsewhere whenever it is connected to, and is judged again then.
+    A host name is judged by the `addresses` it resolves to now, all of which have to be refused; it is judged again
+    at each connection, since it may resolve differently then.
     """
     ip = literal(host)
     refusals = [(one, policy.check(one, host)) for one in ([str(ip)] if ip is not None else addresses)]
@@ -108,7 +114,7 @@ def hook_warning(policy: AddressPolicy, host: str, addresses: Sequence[str] = ()
         return None
     address, reason = refusals[0]
     kind = str(reason).partition(" address")[0]
-    about = f"{host} is a {kind} address" if ip is not None else f"{host} leads to {address}, a {kind} address"
+    about = f"{host} is a {kind} address" if ip is not None else f"{host} resolves to {address}, a {kind} address"
     entry = address if ip is not None or kind in _GUARDED_KINDS else host.lower().rstrip(".")
     setting = f"add {entry} to COALMINE_HOOK_ALLOW" if policy.allow else f"set COALMINE_HOOK_ALLOW={entry}"
     return f"{about}, which hooks may not reach: {setting} and restart the service"
@@ -123,9 +129,9 @@ def parse_allow(text: str) -> tuple[Network | str, ...]:
 
 
 def literal(host: str) -> Address | None:
-    """Read a host that is no name but an address, in any spelling of inet_aton(3): 127.1, 0x7f000001, 017700000001.
+    """Return the address that a host spells, in any form of inet_aton(3): 127.1, 0x7f000001, 017700000001; else None.
 
-    `localhost` is one too (RFC 6761, section 6.3): resolvers need not be asked for it.
+    `localhost` is one too (RFC 6761, section 6.3).
     """
     plain = host.lower().strip("[]").partition("%")[0].rstrip(".")
     if plain.rpartition(".")[2] == "localhost":
@@ -166,9 +172,9 @@ def _is_label(label: str) -> bool:
     return 0 < len(label) <= _LABEL_LENGTH and plain.isalnum() and plain.isascii() and label[0] != "-" != label[-1]
 
 
-def _faces(ip: Address) -> Iterator[Address]:
-    """Yield the address and every IPv4 address a translator or tunnel would make of it."""
-    plain = _plain(ip)
+def _candidate_addresses(ip: Address) -> Iterator[Address]:
+    """Yield the address and every IPv4 address that a translator or tunnel maps it to."""
+    plain = _unwrapped(ip)
     yield plain
     if isinstance(plain, IPv4Address):
         return
@@ -184,15 +190,15 @@ def _faces(ip: Address) -> Iterator[Address]:
         yield from plain.teredo
 
 
-def _plain(ip: Address) -> Address:
-    """Unwrap IPv4-mapped (::ffff:a.b.c.d) and IPv4-translated (::ffff:0:a.b.c.d) addresses: the same machine."""
+def _unwrapped(ip: Address) -> Address:
+    """Return the IPv4 address of an IPv4-mapped (::ffff:a.b.c.d) or -translated (::ffff:0:a.b.c.d) one, else itself."""
     if isinstance(ip, IPv6Address) and (ip in _MAPPED or ip in _TRANSLATED):
         return IPv4Address(ip.packed[12:])
     return ip
 
 
-def _special(ip: Address) -> str | None:
-    """Name the kind of an address that is not globally routed, by the IANA special-purpose registries."""
+def _special_kind(ip: Address) -> str | None:
+    """Return the kind of an address that is not globally routed, by the IANA special-purpose registries; else None."""
     for network, kind in _SPECIAL:
         if ip in network:
             return kind
@@ -200,12 +206,12 @@ def _special(ip: Address) -> str | None:
     return None if routed else "reserved"
 
 
-def _shown(face: Address, ip: Address) -> str:
-    return str(ip) if face == ip else f"{face} (inside {ip})"
+def _address_text(candidate: Address, ip: Address) -> str:
+    return str(ip) if candidate == ip else f"{candidate} (inside {ip})"
 
 
 _REFUSED = re.compile(
-    r"(?:^|: )(?P<kind>[A-Za-z -]+) address (?P<face>[0-9a-f:.]*[0-9a-f:])(?: \(inside (?P<outer>[0-9a-f:.]+)\))?"
+    r"(?:^|: )(?P<kind>[A-Za-z -]+) address (?P<candidate>[0-9a-f:.]*[0-9a-f:])(?: \(inside (?P<outer>[0-9a-f:.]+)\))?"
 )
 _GUARDED_KINDS = ("cloud metadata", "link-local")
 _NAME_LENGTH, _LABEL_LENGTH = 253, 63

@@ -1,4 +1,4 @@
-"""Steps of the wall clock, found by comparing it with one that cannot be set."""
+"""Detects steps of the wall clock by comparing it with the monotonic clock."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -6,7 +6,7 @@ from threading import Lock
 from typing import Final
 
 LEAST_STEP: Final = timedelta(seconds=10)
-"""Less is what NTP slews, and what a busy machine lets pass between two readings."""
+"""Smaller differences come from NTP slewing, or from a busy machine between two readings."""
 
 
 @dataclass(slots=True)
@@ -30,6 +30,6 @@ class ClockSteps:
             offset = wall - self._origin - timedelta(seconds=monotonic)
             step = offset - self._offset
             if abs(step) < LEAST_STEP:
-                return None  # what drifts in small pieces adds up, until it is told as one step
+                return None  # small drifts add up until they are reported as one step
             self._offset = offset
             return step

@@ -1,18 +1,18 @@
-"""Every error Coalmine raises on purpose, without a word of HTTP.
+"""The errors Coalmine raises on purpose, independent of HTTP.
 
 CoalmineError
-├── InvalidInputError      what was given cannot be used; carries every problem found
-├── UnsupportedError       it is of a kind nobody here reads
-├── TooLargeError          there is more of it than anybody here reads
-├── NotFoundError          no such thing
-├── ConflictError          it cannot be done to the thing as it is now
-│   └── FileManagedError   the thing is owned by a canary file
-├── UnauthorizedError      no key, or a key we do not know
-├── ForbiddenError         a key without the scope
-├── BusyError              as many of it as this process takes are under way
+├── InvalidInputError      the input is invalid; carries every problem of it
+├── UnsupportedError       the input has an unsupported format
+├── TooLargeError          the input exceeds a limit
+├── NotFoundError          the object does not exist
+├── ConflictError          the object's present state does not allow it
+│   └── FileManagedError   the object is managed by a canary file
+├── UnauthorizedError      no key, or an unknown one
+├── ForbiddenError         the key lacks the scope
+├── BusyError              this process is at a concurrency limit
 │   └── LocalResourceError this process or machine is out of descriptors or memory
 ├── StoreUnavailableError  the database is locked, gone or unreachable
-└── ConfigurationError     the process must not start like this
+└── ConfigurationError     the settings are unusable, so the process does not start
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Problem:
     line: int | None = None
 
     def __str__(self) -> str:
-        """Render as `file:line: path: message`, leaving out what is not known."""
+        """Return `file:line: path: message`, without the parts that are None."""
         place = f"{self.file}:{self.line}" if self.line is not None else self.file
         return ": ".join(part for part in (place, self.path, self.message) if part)
 
@@ -39,7 +39,7 @@ class CoalmineError(Exception):
 
 
 class InvalidInputError(CoalmineError):
-    """What was given cannot be used; nothing of it was."""
+    """The input is invalid; none of it was used."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -47,39 +47,39 @@ class InvalidInputError(CoalmineError):
 
 
 class UnsupportedError(CoalmineError):
-    """What was given is of a kind nobody here reads."""
+    """The input has an unsupported format."""
 
 
 class TooLargeError(CoalmineError):
-    """There is more of it than anybody here reads."""
+    """The input exceeds a limit."""
 
 
 class NotFoundError(CoalmineError):
-    """There is no such thing."""
+    """The object does not exist."""
 
 
 class ConflictError(CoalmineError):
-    """It cannot be done to the thing as it is now."""
+    """The object's present state does not allow the operation."""
 
 
 class FileManagedError(ConflictError):
-    """The thing is owned by a canary file; change the file instead."""
+    """The object is managed by a canary file; change the file instead."""
 
 
 class UnauthorizedError(CoalmineError):
-    """No key was given, or none we know."""
+    """No key was sent, or an unknown one."""
 
 
 class ForbiddenError(CoalmineError):
-    """The key is known but its scope does not reach this far."""
+    """The key lacks the scope for this."""
 
 
 class BusyError(CoalmineError):
-    """As many of it as this process takes are under way; later, or elsewhere."""
+    """A concurrency limit of this process is reached; retry later or on another replica."""
 
 
 class LocalResourceError(BusyError):
-    """Out of file descriptors or memory, here: nothing is known about the peer that was to be asked."""
+    """File descriptors or memory of this machine are exhausted; the peer was not contacted."""
 
 
 class StoreUnavailableError(CoalmineError):
@@ -87,4 +87,4 @@ class StoreUnavailableError(CoalmineError):
 
 
 class ConfigurationError(CoalmineError):
-    """The process must not start with these settings."""
+    """The settings are unusable, so the process does not start."""

@@ -1,7 +1,6 @@
-"""The values of the trade, one word per thing; see design.md, Words.
+"""The domain's values: canaries, judgments, rankings, answers, rules, and the enums of stored and shown text.
 
-What is decided about them lives beside this module: matching, measures, verdicts, alerting, schedules. How a
-retriever is reached is said in retrievers.
+Decisions about them are made in the areas' modules: matching, measures, verdicts, alerts, schedules.
 """
 
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 def _empty() -> Mapping[str, Any]:
-    """Give the default of a mapping field (a mapping proxy itself is unhashable before Python 3.12)."""
+    """Return the default of a mapping field (a mapping proxy itself is unhashable before Python 3.12)."""
     return EMPTY
 
 
@@ -33,10 +32,10 @@ class Category(StrEnum):
 
 
 DEFAULT_CATEGORY: Final = Category.SIMPLE_FACTUAL
-"""Category of a canary whose source states none. Nobody said what these have in common, so no finding names them."""
+"""Category of a canary whose source states none; findings do not name it as something canaries have in common."""
 
 DEFAULT_MIN_RELEVANCE: Final = 0.5
-"""Relevance the first hit has to reach where a canary does not say."""
+"""Minimum relevance of the first hit for a canary that states none."""
 
 
 class Outcome(StrEnum):
@@ -53,7 +52,7 @@ class Outcome(StrEnum):
 
 
 class Level(StrEnum):
-    """By what a hit was recognised as an expected chunk, tried in this order."""
+    """How a hit was matched to an expected chunk, in the order of trying."""
 
     ID = "id"
     DOCUMENT = "document"
@@ -93,7 +92,7 @@ class Trigger(StrEnum):
 
 
 class RunStatus(StrEnum):
-    """Where a run is: `finished` attempted every probe, `partial` ended early, `failed` could not be executed."""
+    """State of a run: `finished` attempted every probe, `partial` ended early, `failed` could not be executed."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -103,7 +102,7 @@ class RunStatus(StrEnum):
 
 
 class Severity(StrEnum):
-    """How loud a rule speaks."""
+    """Severity of a rule's alerts."""
 
     WARNING = "warning"
     CRITICAL = "critical"
@@ -149,11 +148,11 @@ class Canary:
 
     @property
     def expects(self) -> bool:
-        """Whether there is a chunk it should find; else its IR measures are undefined."""
+        """Whether it has an expected chunk; else its IR measures are undefined."""
         return not self.negative and any(judgment.grade >= 1 for judgment in self.judgments)
 
     def is_judged_as(self, other: "Canary") -> bool:
-        """Whether an answer to both is judged alike: no tag judges, and of the categories only that of negatives."""
+        """Whether answers to both get the same judgment: tags never matter, of categories only `negative` does."""
         return self.negative == other.negative and replace(self, category=other.category, tags=other.tags) == other
 
 
@@ -170,11 +169,11 @@ class Ranking:
     scores: tuple[float | None, ...]
     returned: int
     updated: tuple[float | None, ...] | None = None
-    """When each hit was last changed, seconds since 1970 in UTC; None = the answer is not mapped to say so."""
+    """When each hit was last changed, seconds since 1970 in UTC; None = the response mapping has no such field."""
     relevance: float | None = None
-    """Of the first hit, in [0, 1], where a scorer outside the retriever measures it; None = none did."""
+    """Relevance of the first hit, in [0, 1], from a scorer outside the retriever; None = none measured it."""
     fingerprint: bytes | None = field(default=None, compare=False)
-    """Equal for equal rankings; set once the scores are settled, see rankings."""
+    """Equal for equal rankings; set once the scores are rounded, see rankings."""
 
     def __len__(self) -> int:
         """Count the distinct hits."""
@@ -182,24 +181,24 @@ class Ranking:
 
     @property
     def duplicate_ratio(self) -> float:
-        """The share of returned hits whose id had come before."""
+        """Share of the returned hits that repeat the id of an earlier one."""
         return (self.returned - len(self.ids)) / self.returned if self.returned else 0.0
 
 
 class Step(StrEnum):
-    """Who had to answer for a probe to come about."""
+    """Endpoint that a probe depends on."""
 
     RETRIEVER = "retriever"
     EMBEDDER = "embedder"
     LOOKUP = "lookup"
-    """What is fetched once a run before the retriever can be asked, such as the id of a collection."""
+    """What is fetched once a run before the first request, such as the id of a collection."""
     AUTHENTICATION = "authentication"
     """The endpoint that gives tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One request and what came back, for people to look at: secrets masked, bodies capped."""
+    """One request and its response, to be shown: secrets masked, bodies capped."""
 
     method: str
     url: str
@@ -209,14 +208,14 @@ class Exchange:
     response_headers: Mapping[str, str] = field(default_factory=_empty)
     response_body: str | None = None
     response_bytes: int = 0
-    """How long the body was before it was capped."""
+    """Size of the body before it was capped."""
     remarks: tuple[str, ...] = ()
-    """Sentences without full stops on what deserves a second look about the connection itself."""
+    """Remarks on the connection itself; sentences without full stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """How one probe ended and what it brought. `ranking` is set exactly when the outcome is `ok`."""
+    """Outcome of one probe. `ranking` is set exactly when the outcome is `ok`."""
 
     outcome: Outcome
     latency_seconds: float
@@ -226,19 +225,19 @@ class Answer:
     """One sentence for people: why the outcome is not `ok`. Never holds a secret or a piece of a body."""
     index_version: str | None = None
     leave_alone_seconds: float | None = None
-    """For how long the retriever asked to be left alone, where that is longer than a run waits."""
+    """Retry-After of the retriever, where that is longer than a run waits."""
     step: Step = Step.RETRIEVER
-    """Whose outcome it is: of a retriever that is asked by vector, the embedder may have failed first."""
+    """The endpoint whose outcome it is: an embedder, for example, may fail before the retriever gets a request."""
     address: str | None = None
-    """Host and port of whoever failed, without anything that could be a secret; None where nothing failed."""
+    """Host and port of the endpoint that failed, without secrets; None where none failed."""
     unscored: str | None = None
-    """One sentence why a scorer outside the retriever could not measure relevance, though hits came."""
+    """One sentence why a scorer outside the retriever could not measure relevance, though there were hits."""
     exchange: Exchange | None = field(default=None, repr=False)
-    """What went over the wire, where it was asked for."""
+    """Request and response, where the caller asked to record them."""
 
 
 class EmbedderChange(StrEnum):
-    """How an embedder answers known texts, compared with how it once did. Only the first two are harmless."""
+    """Change of an embedder's vectors for fixed texts, compared with the stored ones. The first two are harmless."""
 
     SAME = "same"
     DRIFTED = "drifted"
@@ -248,7 +247,7 @@ class EmbedderChange(StrEnum):
 
 
 class RuleKind(StrEnum):
-    """What a rule looks at."""
+    """What a rule evaluates."""
 
     THRESHOLD = "threshold"
     DROP = "drop"
@@ -262,7 +261,7 @@ class RuleKind(StrEnum):
 
 
 class Percentile(StrEnum):
-    """Which of a run's latencies a rule watches: the median, that of the slowest twentieth, the slowest."""
+    """Latency of a run that a rule watches: median, 95th percentile, maximum."""
 
     P50 = "p50"
     P95 = "p95"
@@ -280,7 +279,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """When a check should raise its voice. `key` is the rule's identity: texts and bounds may change under it."""
+    """Condition under which a check opens an alert. `key` is its identity: texts and bounds may change under it."""
 
     key: str
     kind: RuleKind
@@ -297,13 +296,13 @@ class Rule:
     failed_share: float | None = None
     """For `probe_errors`: a run is bad when a larger share of its probes failed; None = when it is unknown."""
     canary: str | None = None
-    """For `canary`: the key of the one it is about."""
+    """For `canary`: its key."""
     severity: Severity = Severity.CRITICAL
-    """For `canary`: how loud it speaks."""
+    """For `canary`: the severity of its alert."""
     percentile: Percentile | None = None
     """For `latency`; its bounds and its margin are seconds."""
     confidence: float = 0.95
-    """For `drop`: that of the interval which must leave out zero."""
+    """For `drop`: confidence of the interval that must exclude zero."""
     detector_close: int = 2
     """For `regression`: after how many good runs in a row the detector ends its alarm; the alert then ends at once."""
 
@@ -321,7 +320,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregates:
-    """What a run amounts to. None = nothing was measured, never zero."""
+    """Numbers of a whole run. None = nothing was measured, never zero."""
 
     total: int
     measured: int
@@ -340,11 +339,11 @@ class Aggregates:
     probes: Mapping[str, int] = field(default_factory=_empty)
     """How many probes ended with each outcome."""
     embedder: EmbedderChange | None = None
-    """What the embedding canaries said; None = there is no embedder or, with a reason, nothing was heard of it."""
+    """Finding of the embedding canaries; None = there is no embedder or, with a reason, it did not answer."""
     embedder_reason: str | None = None
     """A sentence without its full stop."""
     unknown_reason: str | None = None
-    """Why the run is unknown, once that is decided; a sentence without its full stop."""
+    """Why the verdict is unknown, once that is decided; a sentence without its full stop."""
 
 
 class Cause(StrEnum):
@@ -363,7 +362,7 @@ class Cause(StrEnum):
 
 
 class DeliveryState(StrEnum):
-    """Where a delivery is. `dead` can be replayed by hand; `cancelled` was taken back before its first attempt."""
+    """State of a delivery. `dead` can be replayed by hand; `cancelled` was withdrawn before its first attempt."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -372,4 +371,4 @@ class DeliveryState(StrEnum):
 
 
 ROUNDING: Final = 1e-9
-"""Sums of floats stray by less: a mean of exactly 0.9 is not below 0.9."""
+"""Tolerance for sums of floats: a mean of exactly 0.9 is not below 0.9."""

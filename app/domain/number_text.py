@@ -1,4 +1,4 @@
-"""Numbers and names as people read them in sentences: `0.874`, `61 ms`, `42 min`; never in scientific notation."""
+"""Formats numbers, durations and names for sentences: `0.874`, `61 ms`, `42 min`; never in scientific notation."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -12,43 +12,43 @@ _TYPED_DECIMALS = 6
 _MOST_DIGITS = 12
 _LONGEST_NAME = 60
 _UNITS = (("days", 86_400, 2), ("hours", 3_600, 2), ("min", 60, 2), ("s", 1, 1), ("ms", 0.001, 0))
-"""Each with its seconds, and from how many of it on it is used."""
+"""(unit, its seconds, the least amount it is used for)."""
 
 
 def ratio_text(value: float, other: float | None = None) -> str:
-    """Write a share or a score: `0.874`, `1.000`; with as many more digits as it takes to differ from `other`."""
-    return _apart(_fixed, value, other, _DECIMALS)
+    """Format a share or a score: `0.874`, `1.000`; with as many more digits as it takes to differ from `other`."""
+    return _distinct_text(_fixed_text, value, other, _DECIMALS)
 
 
 def bound_text(value: float) -> str:
-    """Write a bound as it was typed: `0.9`, `1`, `0.375`; one that was computed, of many digits, as a ratio."""
-    return _trimmed(value, _TYPED_DECIMALS) if round(value, _TYPED_DECIMALS) == value else ratio_text(value)
+    """Format a bound as it was typed: `0.9`, `1`, `0.375`; a computed one, of many digits, as a ratio."""
+    return _trimmed_text(value, _TYPED_DECIMALS) if round(value, _TYPED_DECIMALS) == value else ratio_text(value)
 
 
 def seconds_text(value: float, other: float | None = None) -> str:
-    """Write a latency: `61 ms`, `1.31 s`; with as many digits as it takes to differ from `other`."""
-    return _apart(_seconds, value, other, 0)
+    """Format a latency: `61 ms`, `1.31 s`; with as many digits as it takes to differ from `other`."""
+    return _distinct_text(_seconds_text, value, other, 0)
 
 
 def age_text(seconds: float, other: float | None = None) -> str:
-    """Write an age in a unit that suits it: `800 ms`, `36 hours`, `3.2 days`; with digits that differ from `other`."""
-    return _apart(_age, seconds, other, 2, _MOST_DIGITS)
+    """Format an age: `800 ms`, `36 hours`, `3.2 days`; with as many digits as it takes to differ from `other`."""
+    return _distinct_text(_age_text, seconds, other, 2, _MOST_DIGITS)
 
 
 def percent_text(share: float) -> str:
-    """Write a share: `87 %`; what is not nothing is never written as 0 %."""
+    """Format a share: `87 %`; one above 0 is never written as 0 %."""
     text = f"{100 * share:.0f} %"
     return "under 1 %" if text == "0 %" and share > 0 else text
 
 
 def change_text(value: float) -> str:
-    """Write a difference with its sign: `+0.030`, `-0.140`, `0.000`."""
+    """Format a difference with its sign: `+0.030`, `-0.140`, `0.000`."""
     text = ratio_text(value)
     return f"+{text}" if value > 0 and float(text) else text
 
 
 def duration_text(span: timedelta) -> str:
-    """Write how long something took: `40 s`, `42 min`, `3 h 5 min`, `2 d 4 h`; nothing is shorter than a second."""
+    """Format a duration: `40 s`, `42 min`, `3 h 5 min`, `2 d 4 h`; at least one second."""
     seconds = max(int(span.total_seconds()), 1)
     if seconds < _MINUTE:
         return f"{seconds} s"
@@ -59,15 +59,15 @@ def duration_text(span: timedelta) -> str:
 
 
 def short_name(name: str, longest: int = _LONGEST_NAME) -> str:
-    """Put a name on one line, cut where it is longer than names are."""
+    """Return a name on one line, cut to `longest` characters."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in name).split())
     return line if len(line) <= longest else f"{line[: longest - 1]}\u2026"
 
 
-def _apart(
+def _distinct_text(
     write: Callable[[float, int], str], value: float, other: float | None, least: int, most: int = _MOST_DECIMALS
 ) -> str:
-    """Write a number with at least so many digits, and with as many more as it takes to differ from another."""
+    """Format a number with at least `least` digits, and with as many more as it takes to differ from another."""
     for digits in range(least, most):
         text = write(value, digits)
         if other is None or value == other or text != write(other, digits):
@@ -75,27 +75,27 @@ def _apart(
     return write(value, most)
 
 
-def _fixed(value: float, decimals: int) -> str:
+def _fixed_text(value: float, decimals: int) -> str:
     text = f"{value:,.{decimals}f}"
     return text.removeprefix("-") if not text.strip("-0.") else text
 
 
-def _trimmed(value: float, decimals: int) -> str:
+def _trimmed_text(value: float, decimals: int) -> str:
     text = f"{value:,.{decimals}f}"
     if decimals:
         text = text.rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
 
 
-def _age(seconds: float, digits: int) -> str:
+def _age_text(seconds: float, digits: int) -> str:
     unit, amount = next((unit, seconds / size) for unit, size, least in _UNITS if seconds >= least * size)
     return f"{amount:.{max(digits, len(str(int(amount))))}g} {unit}"
 
 
-def _seconds(value: float, decimals: int) -> str:
+def _seconds_text(value: float, decimals: int) -> str:
     if value < 1:
-        return f"{_trimmed(value * 1000, decimals)} ms"
-    return f"{_trimmed(value, decimals + 2)} s"
+        return f"{_trimmed_text(value * 1000, decimals)} ms"
+    return f"{_trimmed_text(value, decimals + 2)} s"
 
 
 LATENCY_NAMES: Final[Mapping[Percentile, str]] = {

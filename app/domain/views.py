@@ -1,4 +1,4 @@
-"""What the views of all areas share.
+"""Types that the views of all areas share.
 
 Views hold `list` and `dict`, not the abstract types: pydantic writes those by calls into Python, which takes 45 ms for
 500 results instead of 10.
@@ -7,4 +7,4 @@ Views hold `list` and `dict`, not the abstract types: pydantic writes those by c
 from typing import TypeAlias
 
 TimeText: TypeAlias = str
-"""A time as people and programs read it: RFC 3339 in UTC."""
+"""A time as RFC 3339 in UTC."""

@@ -184,7 +184,7 @@ def test_without_a_date_nothing_is_called_stale_and_the_run_says_so(world: World
     result = world.results(run)["fresh"]
     assert (result["verdict"], result["reasons"], result["age_seconds"]) == ("healthy", [], None)
     assert world.shown(run)["reasons"] == [
-        "whether they are stale could not be told for 1 of 5 canaries: none of their top hits has a date"
+        "staleness is not known for 1 of 5 canaries: none of their top hits has a date"
     ]
     world.probe.answers["fresh"] = answered(hits("doc-fresh"))
     assert len(world.shown(world.run())["reasons"]) == 1

@@ -59,7 +59,7 @@ def test_a_public_address_and_a_name_are_no_reason_to_warn(host: str) -> None:
 def test_a_name_is_judged_by_where_it_leads(addresses: list[str], setting: str | None) -> None:
     warning = hook_warning(hook_policy(), "Alerts.Internal.", addresses)
     assert (warning or "").partition("reach: ")[2] == (setting or "")
-    assert setting is None or str(warning).startswith(f"Alerts.Internal. leads to {addresses[0]}, a ")
+    assert setting is None or str(warning).startswith(f"Alerts.Internal. resolves to {addresses[0]}, a ")
     assert (
         hook_warning(hook_policy(parse_allow("alerts.internal, 169.254.169.254")), "alerts.internal", addresses) is None
     )
@@ -86,7 +86,7 @@ def _leads(hosts: Collection[str]) -> Mapping[str, Sequence[str]]:
 
 
 NAMED = {"kind": "webhook", "url": "https://alerts.internal/in"}
-TOLD = f"alerts.internal leads to 10.0.0.7, a private address, {ADVICE}alerts.internal and restart the service"
+TOLD = f"alerts.internal resolves to 10.0.0.7, a private address, {ADVICE}alerts.internal and restart the service"
 
 
 def test_saving_a_hook_whose_name_leads_to_a_private_address_warns_and_does_not_refuse(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.detection.drift import DriftKind, score_drift, top_overlap
 from app.domain.model import Ranking
-from app.domain.runs.rankings import settle
+from app.domain.runs.rankings import round_ranking
 from app.services.detection import score_drift as drifting
 from app.services.runs.plans import Planner
 from app.store.engine import Store
@@ -91,7 +91,7 @@ def _drift(world: World, first: int, last: int, now: Sequence[Ranking]) -> dict[
     assert claimed.id == run
     plan = Planner(world.store, world.vault).plan(claimed, world.clock())
     with world.store.write() as connection:
-        settled = [settle(one, plan.inputs.decimals) for one in now]
+        settled = [round_ranking(one, plan.inputs.decimals) for one in now]
         ids = recording.save_rankings(
             connection, plan.inputs.decimals, {one.fingerprint or b"": one for one in settled}
         )

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.model import Canary, Category, Judgment, Outcome
 from app.domain.runs.evaluation import Panel
-from app.domain.runs.suite_snapshot import members_of
+from app.domain.runs.suite_snapshot import watched_members
 from app.services.detection import baselines
 from app.services.history import retention
 from app.services.runs.plans import Planner
@@ -327,7 +327,7 @@ def test_documents_are_groups_as_categories_and_tags_are() -> None:
             ),
         ]
     )
-    members = members_of(panel, [11, 12, 13])
+    members = watched_members(panel, [11, 12, 13])
     assert members.keys == (11, 13)
     groups = {name: places.tolist() for name, places in members.groups.items()}
     assert groups == {"category:simple_factual": [0, 1], "tag:eu": [0, 1], "document:handbook": [0, 1]}

@@ -59,6 +59,8 @@ def test_an_older_run_keeps_its_categories_though_the_measures_have_become_more(
 
 def test_a_stored_vector_is_put_into_the_order_of_the_measures_and_what_it_lacks_is_undefined() -> None:
     yardstick = Yardstick.of(k=5, fetch_k=10, cutoffs=(), scorer=Scorer(kind=ScorerKind.JUDGED), rules=())
-    arranged = np.frombuffer(yardstick.arranged(["RR", "gone", "Hit@5"], np.array([0.25, 0.5, 1.0]).tobytes()))
-    named = dict(zip(map(str, yardstick.measures), arranged.tolist(), strict=True))
+    reorder_vector = np.frombuffer(
+        yardstick.reorder_vector(["RR", "gone", "Hit@5"], np.array([0.25, 0.5, 1.0]).tobytes())
+    )
+    named = dict(zip(map(str, yardstick.measures), reorder_vector.tolist(), strict=True))
     assert {name: value for name, value in named.items() if value == value} == {"Hit@5": 1.0, "RR": 0.25}  # noqa: PLR0124 - NaN

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.adapters.probing.jmespath_paths import MalformedError
 from app.adapters.probing.response_mapping import ID_LENGTH, compile_mapping
 from app.domain.probing.retrievers import ResponseMapping, Scale
-from app.domain.runs.rankings import settle
+from app.domain.runs.rankings import round_ranking
 from app.formats.probing.presets import PRESETS
 
 FIELDS = ("id", "score", "text", "document", "updated", "index_version")
@@ -162,7 +162,7 @@ def read(mapping: ResponseMapping, body: bytes, scale: Scale | None) -> bool:
     assert all(at is None or abs(at) < 1e12 for at in ranking.updated or ())
     for text in (*ranking.ids, *ranking.documents, *ranking.texts, reading.index_version):
         assert text is None or "\0" not in text.encode().decode()
-    return settle(ranking, 6).fingerprint is not None
+    return round_ranking(ranking, 6).fingerprint is not None
 
 
 @pytest.mark.parametrize("name", sorted(MAPPINGS))

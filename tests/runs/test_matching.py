@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.model import Judgment, Level, Ranking
-from app.domain.runs.matching import Match, match, missing, prepare
+from app.domain.runs.matching import Match, match, missing_judgments, prepare
 from tests.support.plain_measures import plain_matches
 from tests.support.random_rankings import judgment_lists, ranking_of, rankings
 
@@ -111,9 +111,9 @@ def test_missing_lists_the_expected_chunks_outside_the_top_k() -> None:
     judgments = [Judgment(id="a"), Judgment(id="c"), Judgment(id="z", grade=3), Judgment(id="y", grade=0)]
     prepared = prepare(judgments)
     result = match(prepared, ranking_of("abc"))
-    assert missing(prepared, result) == (judgments[2],)
-    assert missing(prepared, result, 2) == (judgments[1], judgments[2])
-    assert missing(prepared, result, 3) == (judgments[2],)
+    assert missing_judgments(prepared, result) == (judgments[2],)
+    assert missing_judgments(prepared, result, 2) == (judgments[1], judgments[2])
+    assert missing_judgments(prepared, result, 3) == (judgments[2],)
 
 
 def test_nothing_expected_or_nothing_returned_matches_nothing() -> None:

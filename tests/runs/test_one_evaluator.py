@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from app.domain.model import Answer, EmbedderChange, Outcome, Ranking, Step
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import HistoryFacts, RunOutcome, evaluate, score
-from app.domain.runs.run_responses import responses_of
+from app.domain.runs.run_responses import build_responses
 from app.domain.runs.suite_snapshot import SuiteSnapshot
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.validation_messages import parse_document
@@ -343,7 +343,7 @@ def _check_trials(world: World, case: Case, told: Mapping[str, Any]) -> None:
 def _inputs(case: Case) -> RunInputs:
     page_ = documents(case.page)
     (suite,), (check,), (retriever,) = page_.suites, page_.checks, page_.retrievers
-    snapshot = SuiteSnapshot.unstored([one.to_domain() for one in suite.canaries or ()])
+    snapshot = SuiteSnapshot.from_canaries([one.to_domain() for one in suite.canaries or ()])
     return inputs_of(snapshot, check, retriever.to_domain(), config_hash="")
 
 
@@ -356,7 +356,7 @@ def _all_of(outcome: RunOutcome) -> tuple[Any, ...]:
 @given(case=cases())
 def test_evaluating_changes_nothing_it_is_given(case: Case) -> None:
     inputs = _inputs(case)
-    responses = responses_of(inputs, list(case.answers.values()), started_at=START)
+    responses = build_responses(inputs, list(case.answers.values()), started_at=START)
     scores = score(inputs, responses)
     facts = HistoryFacts(regressed=np.arange(case.size), embedder=EmbedderChange.SWAPPED, embedder_reason="swapped")
     outcome = evaluate(inputs, responses, scores=scores)
@@ -376,7 +376,7 @@ PLAIN = Case(
 
 def _evaluated(facts: HistoryFacts, case: Case = PLAIN) -> RunOutcome:
     inputs = _inputs(case)
-    return evaluate(inputs, responses_of(inputs, list(case.answers.values()), started_at=START), facts)
+    return evaluate(inputs, build_responses(inputs, list(case.answers.values()), started_at=START), facts)
 
 
 def test_a_canary_an_alarm_names_is_regressed_and_the_rule_on_it_says_so() -> None:

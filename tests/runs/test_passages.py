@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.domain.model import Level
 from app.domain.runs.alignment import alignments
-from app.domain.runs.passages import normalise, prepare_passage, recognise
+from app.domain.runs.passages import match_level, normalise, prepare_passage
 
 PERIOD = "Backups of all customer data are kept for thirty days in two regions"
 WORDS = [f"{first}{second}{third}" for first in "bdfgklmnprst" for second in "aeiou" for third in "lnrst"]
@@ -18,7 +18,7 @@ WORDS = [f"{first}{second}{third}" for first in "bdfgklmnprst" for second in "ae
 def recognised(expected: str, returned: str) -> Level | None:
     """Say by which level a returned text agrees with an expected one."""
     passage = prepare_passage(expected)
-    return recognise(passage, normalise(returned)) if passage else None
+    return match_level(passage, normalise(returned)) if passage else None
 
 
 def fewest_edits(pattern: str, text: str) -> int:
@@ -108,7 +108,7 @@ def test_nothing_is_recognised_letter_by_letter_beyond_the_edits_allowed(case: t
     expected, body = case
     passage = prepare_passage(expected)
     assert passage is not None
-    if recognise(passage, body) is not None:
+    if match_level(passage, body) is not None:
         assert fewest_edits(expected, body) <= -(-len(expected) // 20)
 
 
@@ -213,8 +213,8 @@ def test_a_passage_turned_into_its_opposite_or_with_another_word_is_another_vers
 def test_a_passage_never_begins_or_ends_inside_a_number(expected: str, returned: str, *, verbatim: bool) -> None:
     passage = prepare_passage(expected, verbatim=verbatim)
     assert passage is not None
-    assert recognise(passage, normalise(returned)) is None
-    assert recognise(passage, normalise(f"Note: {expected}. So it is.")) is Level.PASSAGE
+    assert match_level(passage, normalise(returned)) is None
+    assert match_level(passage, normalise(f"Note: {expected}. So it is.")) is Level.PASSAGE
 
 
 def test_a_verbatim_passage_of_any_length_stands_as_whole_words() -> None:
@@ -224,9 +224,9 @@ def test_a_verbatim_passage_of_any_length_stands_as_whole_words() -> None:
     ):
         passage = prepare_passage(expected, verbatim=True)
         assert passage is not None
-        assert recognise(passage, normalise(f"Then {expected}led")) is None
-        assert recognise(passage, normalise(f"Bre{expected}, then")) is None
-        assert recognise(passage, normalise(f"Bre{expected}, and {expected}, then")) is Level.PASSAGE
+        assert match_level(passage, normalise(f"Then {expected}led")) is None
+        assert match_level(passage, normalise(f"Bre{expected}, then")) is None
+        assert match_level(passage, normalise(f"Bre{expected}, and {expected}, then")) is Level.PASSAGE
 
 
 def test_a_text_full_of_pieces_of_the_passage_is_compared_in_whole() -> None:
@@ -296,7 +296,7 @@ def test_any_two_texts_are_compared_and_a_text_is_always_in_itself(expected: str
     if passage is None:
         assert not any(sign.isalnum() for sign in normalise(expected))
     else:
-        assert recognise(passage, passage.text) is Level.TEXT
+        assert match_level(passage, passage.text) is Level.TEXT
         assert recognised(expected, returned) in {Level.TEXT, Level.PASSAGE, None}
 
 

@@ -13,7 +13,7 @@ from app.domain.history.views import CanaryState
 from app.domain.model import Outcome, Ranking, Verdict
 from app.domain.runs.evaluation import Panel, Yardstick, judge
 from app.domain.runs.matching import Match
-from app.domain.runs.rankings import settle
+from app.domain.runs.rankings import round_ranking
 from app.formats.catalog.documents import CanaryDocument, RetrieverDocument
 from app.formats.history import shapes
 from app.formats.history.report_comparison import compare_reports
@@ -280,10 +280,10 @@ def test_results_read_back_as_they_were_judged_and_stay_so(store: Store, drawn: 
         settled: dict[int, Ranking] = {}
         for position, (one, answer) in enumerate(zip(described, answers, strict=True)):
             if isinstance(answer, Ranking):
-                settled[position] = settle(answer, 6)
+                settled[position] = round_ranking(answer, 6)
                 world.probe.answers[one["query"]] = answered(answer)
             elif answer is Outcome.OK:
-                settled[position] = settle(hits(), 6)
+                settled[position] = round_ranking(hits(), 6)
                 world.probe.answers[one["query"]] = answered(hits())
             else:
                 world.probe.answers[one["query"]] = failed(answer)

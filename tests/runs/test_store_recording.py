@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.domain.errors import StoreUnavailableError
 from app.domain.model import Ranking
-from app.domain.runs.rankings import decimals_of, settle
+from app.domain.runs.rankings import decimals_of, round_ranking
 from app.store.engine import Store
 from app.store.runs import recording
 from tests.conftest import Databases
@@ -43,7 +43,7 @@ def any_rankings(draw: st.DrawFn) -> Ranking:
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=st.lists(any_rankings(), max_size=4), decimals=st.integers(0, 15))
 def test_rankings_read_back_equal_to_what_was_saved(store: Store, drawn: list[Ranking], decimals: int) -> None:
-    saved = {settled.fingerprint or b"": settled for one in drawn for settled in [settle(one, decimals)]}
+    saved = {settled.fingerprint or b"": settled for one in drawn for settled in [round_ranking(one, decimals)]}
     with store.write() as connection:
         ids = recording.save_rankings(connection, decimals, saved)
         again = recording.save_rankings(connection, decimals, saved)
@@ -57,7 +57,7 @@ def test_rankings_read_back_equal_to_what_was_saved(store: Store, drawn: list[Ra
 def test_scores_of_any_size_read_back_as_they_were_judged(sqlite_store: Store, score: float) -> None:
     """A logit has no bound; as a multiple of a millionth, 1e300 fits into no integer a database has."""
     for decimals in (decimals_of(precision) for precision in (1.0, 1e-6, 1e-12, 0.0)):
-        ranking = settle(hits("a", scores=[score]), decimals)
+        ranking = round_ranking(hits("a", scores=[score]), decimals)
         with sqlite_store.write() as connection:
             ids = recording.save_rankings(connection, decimals, {ranking.fingerprint or b"": ranking})
             loaded = recording.load_rankings(connection, list(ids.values()))
@@ -65,7 +65,7 @@ def test_scores_of_any_size_read_back_as_they_were_judged(sqlite_store: Store, s
 
 
 def test_rankings_stored_before_there_were_times_still_read(sqlite_store: Store) -> None:
-    ranking = settle(hits("a", "b"), 6)
+    ranking = round_ranking(hits("a", "b"), 6)
     with sqlite_store.write() as connection:
         ids = recording.save_rankings(connection, 6, {ranking.fingerprint or b"": ranking})
         (body,) = connection.exec_driver_sql("SELECT body FROM rankings").scalars()
@@ -79,14 +79,14 @@ def test_another_time_or_relevance_is_another_ranking() -> None:
     drawn = [replace(hits("a", "b"), updated=updated) for updated in (None, (None, None), (1.0, None), (None, 1.0))]
     drawn += [replace(hits(), updated=updated) for updated in (None, ())]
     drawn += [replace(hits("a", "b"), relevance=relevance) for relevance in (0.0, 0.25)]
-    assert len({settle(ranking, 6).fingerprint for ranking in drawn}) == len(drawn)
+    assert len({round_ranking(ranking, 6).fingerprint for ranking in drawn}) == len(drawn)
 
 
 def test_texts_are_stored_once_whatever_rankings_they_are_in(store: Store) -> None:
     world = World(store=store)
     texts = {"a": "alpha", "b": "beta"}
     for ranking in (hits("a", "b", texts=texts), hits("b", "a", texts=texts), hits("a", texts={"a": "changed"})):
-        settled = settle(ranking, 6)
+        settled = round_ranking(ranking, 6)
         with store.write() as connection:
             recording.save_rankings(connection, 6, {settled.fingerprint or b"": settled})
     assert world.count("rankings", "chunks") == {"rankings": 3, "chunks": 3}

@@ -464,7 +464,7 @@ def test_an_unknown_run_says_what_its_probes_met() -> None:
 
 
 def test_a_run_without_probes_is_unknown() -> None:
-    assert run_verdict(figures(0, 0, None), []) == (Verdict.UNKNOWN, ["there were no probes, so nothing is known"])
+    assert run_verdict(figures(0, 0, None), []) == (Verdict.UNKNOWN, ["there were no probes"])
 
 
 def test_a_run_is_degraded_by_any_rule_and_says_by_which() -> None:

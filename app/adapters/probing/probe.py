@@ -17,7 +17,7 @@ from app.domain.addresses import AddressPolicy
 from app.domain.model import EMPTY, Answer, Outcome, Step
 from app.domain.probing.probe_failures import url_address
 from app.domain.probing.retrievers import Dialect, Embedder, OAuth2, ProbeContext, ProbeQuery, Retriever, ScorerKind
-from app.domain.runs.rankings import decimals_of, settle
+from app.domain.runs.rankings import decimals_of, round_ranking
 
 EMBEDDING_BATCH = 256
 """Queries embedded before the caller gets a chance to stop."""
@@ -147,7 +147,7 @@ def _with_relevance(answer: Answer, relevance: float | None, why: str | None, de
         return answer
     if relevance is None:
         return replace(answer, unscored=why or "the first hit came without a text")
-    return replace(answer, ranking=settle(replace(answer.ranking, relevance=relevance, fingerprint=None), decimals))
+    return replace(answer, ranking=round_ranking(replace(answer.ranking, relevance=relevance, fingerprint=None), decimals))
 
 
 _OUTSIDE = {ScorerKind.EMBEDDING, ScorerKind.RERANK}

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.retrievers import ProbeContext, ProbeQuery
-from app.domain.runs.rankings import decimals_of, settle
+from app.domain.runs.rankings import decimals_of, round_ranking
 
 
 class RankingsProbe:
@@ -28,4 +28,4 @@ def _answer(hits: Sequence[tuple[str, float]], decimals: int) -> Answer:
         scores=tuple([score for _, score in hits]),
         returned=len(names),
     )
-    return Answer(outcome=Outcome.OK, latency_seconds=0.0, ranking=settle(ranking, decimals))
+    return Answer(outcome=Outcome.OK, latency_seconds=0.0, ranking=round_ranking(ranking, decimals))

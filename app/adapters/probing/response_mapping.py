@@ -12,8 +12,8 @@ from app.adapters.probing.jmespath_paths import MalformedError, Path, Paths
 from app.domain.model import Ranking
 from app.domain.probing.relevance import in_scale
 from app.domain.probing.retrievers import ResponseMapping, Scale
-from app.domain.runs.rankings import settle
-from app.domain.timestamps import moment_of
+from app.domain.runs.rankings import round_ranking
+from app.domain.timestamps import parse_timestamp
 
 TEXT_LENGTH = 20_000
 """Longer texts are cut: they are kept as evidence, not as an archive."""
@@ -54,7 +54,7 @@ class Reader:
         version = columns.version if self._paths.version_header is None else headers.get(self._paths.version_header)
         ranking = _ranking(columns, self._paths, self._scale, len(body))
         if self._decimals is not None:
-            ranking = settle(ranking, self._decimals)
+            ranking = round_ranking(ranking, self._decimals)
         return Reading(ranking=ranking, index_version=_version(version))
 
 
@@ -63,7 +63,7 @@ def compile_mapping(
 ) -> Reader:
     """Compile a mapping. Hits after the first `max_hits` are ignored; then duplicates are dropped.
 
-    `scale` is the one the scores must lie on, `decimals` what they settle to (None: they stay as they are).
+    `scale` is the one the scores must lie on, `decimals` what they are rounded to (None: they stay as they are).
     Raises ValueError naming the field whose expression is wrong.
     """
     return Reader(mapping, max_hits, scale, decimals)
@@ -137,7 +137,7 @@ def _moments(values: Sequence[str | float | None], paths: Paths) -> Sequence[flo
     """Read times as seconds since 1970 in UTC."""
     moments: list[float | None] = []
     for index, value in enumerate(values):
-        moment = value if value is None else moment_of(value)
+        moment = value if value is None else parse_timestamp(value)
         if moment is None and value is not None:
             raise MalformedError(f"{paths.place(index, paths.updated)}: not a time: ISO 8601 or seconds since 1970")
         moments.append(moment)

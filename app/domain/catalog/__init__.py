@@ -1,1 +1,1 @@
-"""What should be: suites, canaries, retrievers, checks, hooks, keys and secrets: decided without I/O."""
+"""Definitions: suites, canaries, retrievers, checks, hooks, keys and secrets; without I/O."""

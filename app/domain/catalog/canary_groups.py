@@ -1,4 +1,4 @@
-"""What canaries have in common: their category, their tags, and the documents that they expect something of."""
+"""Groups of canaries: by category, by tag, and by expected document."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,7 +7,7 @@ from app.domain.model import DEFAULT_CATEGORY, Canary
 
 
 class GroupKind(StrEnum):
-    """What canaries may have in common."""
+    """Kind of a group."""
 
     CATEGORY = "category"
     TAG = "tag"
@@ -16,7 +16,7 @@ class GroupKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Canaries that have something in common; `name` is as people wrote it."""
+    """A group of canaries; `name` is spelled as in the suite."""
 
     kind: GroupKind
     name: str

@@ -1,6 +1,6 @@
-"""Schedules: when a check is due, as instants every replica computes alike and a restart cannot move.
+"""Schedules: the instants at which a check is due, equal on every replica and after every restart.
 
-Pure date arithmetic. What is due, and whether it was already run, is asked and written by the queue.
+Date arithmetic only; the queue decides what is due and has not run yet.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 TICK: Final = timedelta(microseconds=1)
 CRON_GRAIN: Final = timedelta(minutes=1)
 CLOCK_CHANGE: Final = timedelta(hours=3)
-"""More than any zone's clock jumps by; a whole day skipped at the date line is not provided for."""
+"""More than any zone's clock jumps by, except for a whole day skipped at the date line."""
 CLOCK_SKEW: Final = timedelta(minutes=2)
 """More than the clocks of replicas differ by."""
 LONGEST_EVERY: Final = timedelta(days=366)
@@ -48,16 +48,13 @@ def next_due(schedule: Schedule, after: datetime) -> datetime:
     if schedule.every_seconds is not None:
         every = timedelta(seconds=schedule.every_seconds)
         return EPOCH + ((after - EPOCH) // every + 1) * every
-    zone = _zone(schedule.timezone)
-    instants = (_next_of(cron, zone, after) for cron in _crons(schedule))
+    zone = _load_zone(schedule.timezone)
+    instants = (_next_instant(cron, zone, after) for cron in _crons(schedule))
     return min(instant for instant in instants if instant is not None)
 
 
 def last_due(schedule: Schedule, now: datetime, not_before: datetime) -> datetime | None:
-    """Return the newest instant in (`not_before`, `now`], None if there is none: what to catch up on, once.
-
-    Older missed instants coalesce into it.
-    """
+    """Return the newest instant in (`not_before`, `now`], None if there is none; older missed ones coalesce into it."""
     if schedule.every_seconds is not None:
         every = timedelta(seconds=schedule.every_seconds)
         latest = EPOCH + (now - EPOCH) // every * every
@@ -80,7 +77,7 @@ def last_due(schedule: Schedule, now: datetime, not_before: datetime) -> datetim
 
 
 def spread(slug: str, schedule: Schedule) -> timedelta:
-    """Return how long after an instant the check of this slug starts, so that not all start at once.
+    """Return the delay of the check's start after an instant, so that not all checks start at once.
 
     The same on every replica and after every restart; less than half the interval and less than 30 s.
     It delays the start only: `scheduled_for` stays the instant itself.
@@ -102,18 +99,18 @@ def interval_seconds(schedule: Schedule, now: datetime) -> float:
 
 
 def credible_until(schedule: Schedule, now: datetime) -> datetime:
-    """Return the latest instant that a right clock can have written: the next one due, two minutes from now at least.
+    """Return the latest plausible instant in a stored row: the next one due, at least two minutes from now.
 
-    What is later was written before the clock was set back.
+    A later one was written before the clock was set back.
     """
     return max(now + CLOCK_SKEW, next_due(schedule, now))
 
 
 def parse_schedule(*, every: str | int | None = None, cron: str | None = None, timezone: str | None = None) -> Schedule:
-    """Read `every` (`30s`, `5m`, `1h30m`, `1d`, or whole seconds) or `cron` (five fields) with its time zone.
+    """Return a schedule from `every` (`30s`, `5m`, `1h30m`, `1d`, whole seconds) or `cron` (five fields) and time zone.
 
-    Crontab's own meaning holds: weekday 0 and 7 are Sunday, and where both a day of the month and a weekday are
-    given, either suffices. Raises ValueError with a sentence for users.
+    As in crontab, weekday 0 and 7 are Sunday, and of a day of the month and a weekday either suffices. Raises
+    ValueError with a sentence for users.
     """
     if every is not None and cron is None:
         if timezone is not None:
@@ -121,14 +118,14 @@ def parse_schedule(*, every: str | int | None = None, cron: str | None = None, t
         return Schedule(every_seconds=_seconds(every))
     if cron is None or every is not None:
         raise ValueError("A schedule has either `every` or `cron`.")
-    schedule = Schedule(cron=" ".join(cron.split()), timezone=_zone("UTC" if timezone is None else timezone).key)
+    schedule = Schedule(cron=" ".join(cron.split()), timezone=_load_zone("UTC" if timezone is None else timezone).key)
     if any(_next_wall(part, EPOCH) is None for part in _crons(schedule)):
         raise ValueError(f"The cron `{cron}` never comes due: there is no such date.")
     return schedule
 
 
 def _seconds(every: str | int) -> int:
-    """Read a duration as whole seconds; ValueError if it is none, zero, or beyond a year."""
+    """Return a duration in whole seconds. Raises ValueError if it is invalid, zero or longer than a year."""
     if isinstance(every, int) and not isinstance(every, bool):
         seconds = every
     else:
@@ -143,7 +140,7 @@ def _seconds(every: str | int) -> int:
 
 @lru_cache(maxsize=1024)
 def _crons(schedule: Schedule) -> tuple[Any, ...]:
-    """Return the triggers of a cron, any of which suffices. Raises ValueError with a sentence for users."""
+    """Return the triggers of a cron expression, any of which makes it due. Raises ValueError with a sentence."""
     fields = (schedule.cron or "").split()
     if len(fields) != len(("minute", "hour", "day", "month", "weekday")):
         raise ValueError(
@@ -162,7 +159,7 @@ def _crons(schedule: Schedule) -> tuple[Any, ...]:
 
 
 def _weekdays(field: str) -> str:
-    """Rewrite crontab weekdays (0 and 7 are Sunday) as names: APScheduler 3 counts from Monday (its issue 286)."""
+    """Return crontab weekdays (0 and 7 are Sunday) as names: APScheduler 3 counts from Monday (its issue 286)."""
     if field == "*":
         return field
     days: set[int] = set()
@@ -185,7 +182,7 @@ def _weekdays(field: str) -> str:
 
 
 def _weekday(text: str) -> int:
-    """Read one crontab weekday as 0 (Sunday) to 7 (Sunday again)."""
+    """Return one crontab weekday as 0 (Sunday) to 7 (Sunday again)."""
     if text in WEEKDAYS:
         return WEEKDAYS.index(text)
     if text.isdigit() and int(text) <= len(WEEKDAYS):
@@ -193,28 +190,28 @@ def _weekday(text: str) -> int:
     raise ValueError(f"`{text}` is not a weekday: write 0-7 (0 and 7 are Sunday) or sun-sat")
 
 
-def _zone(name: str) -> ZoneInfo:
-    """Find a time zone by its IANA name. Raises ValueError with a sentence for users."""
+def _load_zone(name: str) -> ZoneInfo:
+    """Return the time zone of an IANA name. Raises ValueError with a sentence for users."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
         raise ValueError(f"There is no time zone `{name}`; write for example Europe/Berlin.") from error
 
 
-def _next_of(cron: Any, zone: ZoneInfo, after: datetime) -> datetime | None:
-    """Return the first instant strictly after `after` that one cron names in a zone, in UTC; None = never again.
+def _next_instant(cron: Any, zone: ZoneInfo, after: datetime) -> datetime | None:
+    """Return the first instant of a trigger in a zone strictly after `after`, in UTC; None = there is none.
 
-    The cron is asked about walls (wall clock times written as if in UTC), because APScheduler 3 loses a midnight
-    after spring's clock change when asked in the zone itself (its issue 606).
+    The trigger computes in wall clock times written as if in UTC ("walls"), because APScheduler 3 loses a midnight
+    after spring's clock change when it computes in the zone itself (its issue 606).
     """
     wall = after.astimezone(zone).replace(tzinfo=UTC, fold=0)
     ahead = _next_wall(cron, wall)
     if ahead is None:
         return None
     wall_time = _instants(ahead, zone)[0]
-    if _steady(after, zone) and _steady(wall_time, zone):
+    if _is_steady(after, zone) and _is_steady(wall_time, zone):
         return wall_time
-    # Near a clock change the order of walls is not that of instants: weigh every wall within its reach.
+    # Near a clock change the order of walls is not that of instants: compare every wall within its range.
     near = []
     last, step = ahead + CLOCK_CHANGE, _next_wall(cron, wall - CLOCK_CHANGE)
     while step is not None and step <= last:
@@ -224,19 +221,19 @@ def _next_of(cron: Any, zone: ZoneInfo, after: datetime) -> datetime | None:
 
 
 def _next_wall(cron: Any, wall: datetime) -> datetime | None:
-    """Ask the trigger for the first wall strictly after `wall`."""
+    """Return the trigger's first wall strictly after `wall`."""
     wall_time: datetime | None = cron.get_next_fire_time(None, wall + TICK)
     return wall_time
 
 
 def _instants(wall: datetime, zone: ZoneInfo) -> tuple[datetime, ...]:
-    """Return when a wall is shown: two instants if autumn repeats it; if spring skips it, the one that much later."""
+    """Return the instants of a wall: two if autumn repeats it; if spring skips it, the one that much later."""
     first = wall.replace(tzinfo=zone).astimezone(UTC)
     second = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
     return (first, second) if second > first else (first,)
 
 
-def _steady(moment: datetime, zone: ZoneInfo) -> bool:
+def _is_steady(moment: datetime, zone: ZoneInfo) -> bool:
     """Whether the clock of the zone changes neither shortly before nor shortly after a moment."""
     offsets = {(moment + near).astimezone(zone).utcoffset() for near in (-CLOCK_CHANGE, timedelta(0), CLOCK_CHANGE)}
     return len(offsets) == 1

@@ -1,4 +1,4 @@
-"""What checks have to know of the canaries of a suite: their keys, and the measures that they have floors on."""
+"""Keys and floors of a suite's canaries, for validating the checks that use it."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ class SuiteFloors:
     floors: Mapping[str, Collection[str]]
     """The measures with floors by key, of the canaries that have any."""
     measures: frozenset[str]
-    """Those that any canary has a floor on: a few, so that most checks need no look at each canary."""
+    """All measures with floors: few, so that most checks are validated without a pass over the canaries."""
 
     @classmethod
     def of(cls, keys: Collection[str], floors: Mapping[str, Collection[str]]) -> Self:
-        """Gather the measures."""
+        """Return the floors with `measures` filled in."""
         return cls(keys=keys, floors=floors, measures=frozenset(chain.from_iterable(floors.values())))

@@ -1,7 +1,7 @@
-"""Where a suite is too thin to see damage: damage is only seen where canaries sit.
+"""Statistical power of a suite: the smallest damage that its canaries detect, and topics with too few canaries.
 
 Damage to a fraction f of an index touches at least one of N canaries with probability 1 - (1 - f)^N, which is 95 % at
-N = 3/f (the rule of three); and what befalls one topic is seen by the canaries of that topic alone.
+N = 3/f (the rule of three); damage to one topic is detected by the canaries of that topic alone.
 """
 
 from collections import Counter
@@ -15,8 +15,8 @@ from app.domain.model import DEFAULT_CATEGORY, Canary
 
 SURE: Final = 3.0
 """Canaries times the fraction damaged at which some canary is hit in 95 of 100 cases."""
-WANTED_FRACTION: Final = 0.05
-"""A suite that does not see a loss of one chunk in twenty is called thin."""
+TARGET_FRACTION: Final = 0.05
+"""A suite that does not detect a loss of one chunk in twenty is called thin."""
 FEWEST_PER_TOPIC: Final = 3
 _NAMED = 3
 
@@ -32,22 +32,22 @@ class Topic:
 
     @property
     def thin(self) -> bool:
-        """Whether damage to this topic may go unseen: one canary may be unlucky, or wrong."""
+        """Whether damage to this topic may go undetected: a single canary may be unlucky, or wrong."""
         return self.canaries < FEWEST_PER_TOPIC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """What damage a suite can see."""
+    """The damage that a suite can detect."""
 
     canaries: int
-    """Those that expect something; negative ones see no damage."""
+    """Number of canaries that expect something; negative ones detect no damage."""
     topics: tuple[Topic, ...]
     """Every category and tag they have, those with the fewest canaries first."""
 
     @property
     def smallest_fraction(self) -> float | None:
-        """The smallest damaged fraction of an index that is seen in 95 of 100 cases, at most 1; None = none is."""
+        """The smallest damaged fraction of an index that is detected in 95 of 100 cases, at most 1; None = none is."""
         return smallest_fraction(self.canaries)
 
     @property
@@ -56,7 +56,7 @@ class Reach:
         return tuple(topic for topic in self.topics if topic.thin)
 
     def body(self) -> ReachView:
-        """Give it as JSON."""
+        """Return the view of it."""
         fraction = self.smallest_fraction
         return {
             "canaries": self.canaries,
@@ -68,9 +68,9 @@ class Reach:
 
 
 def reach(canaries: Iterable[Canary]) -> Reach:
-    """Count what the canaries of a suite can see; those that expect nothing are left out.
+    """Return the damage that the canaries can detect; those that expect nothing are left out.
 
-    A category that all of them have is no topic, it is the suite; nor is the default one, which nobody stated.
+    A category that all canaries have is no topic, it is the suite; nor is the default category.
     """
     watching = [canary for canary in canaries if canary.expects]
     counts = Counter(
@@ -88,25 +88,25 @@ def reach(canaries: Iterable[Canary]) -> Reach:
 
 
 def smallest_fraction(canaries: int) -> float | None:
-    """Give the smallest damaged fraction this many canaries see in 95 of 100 cases; None = not even all of it."""
+    """Return the smallest damaged fraction this many canaries detect in 95 of 100 cases; None = not even all of it."""
     return min(1.0, SURE / canaries) if canaries >= SURE else None
 
 
 def canaries_for(fraction: float) -> int:
-    """Give how many canaries see damage to this fraction in 95 of 100 cases."""
+    """Return how many canaries detect damage to this fraction in 95 of 100 cases."""
     return round(SURE / fraction)
 
 
 def coverage_note(suite: str, coverage: Reach) -> str | None:
-    """Say in one line what a suite is too thin to see, without its full stop; None where it is not.
+    """Return one line, without its full stop, on the damage a thin suite cannot detect; None where it is not thin.
 
-    Thin is a suite that does not see damage to 5 % of an index, or has a topic with fewer than three canaries.
+    A suite is thin if it does not detect damage to 5 % of an index, or has a topic with fewer than three canaries.
     """
     sentences: list[str] = []
     fraction = coverage.smallest_fraction
     thin = coverage.thin_topics if fraction is not None else ()  # else every one is
-    if fraction is None or fraction > WANTED_FRACTION:
-        sentences.append(_whole(coverage.canaries))
+    if fraction is None or fraction > TARGET_FRACTION:
+        sentences.append(_total_note(coverage.canaries))
     if thin:
         named = ", ".join(f"{topic.kind} {topic.name} ({topic.canaries})" for topic in thin[:_NAMED])
         more = f" and {len(thin) - _NAMED:,} more" if len(thin) > _NAMED else ""
@@ -115,13 +115,13 @@ def coverage_note(suite: str, coverage: Reach) -> str | None:
 
 
 def size_advice() -> str:
-    """How many canaries a suite takes, in one line for whoever is about to choose or write one."""
-    return f"{canaries_for(WANTED_FRACTION)} canaries notice a loss of {100 * WANTED_FRACTION:g} % of the index"
+    """Return one line on the number of canaries a suite needs."""
+    return f"{canaries_for(TARGET_FRACTION)} canaries notice a loss of {100 * TARGET_FRACTION:g} % of the index"
 
 
-def _whole(canaries: int) -> str:
+def _total_note(canaries: int) -> str:
     if canaries == 0:
         return "no canary expects anything, so no loss is noticed"
-    advice = f"{canaries_for(WANTED_FRACTION)} would notice it"
-    note = f"{counted(canaries, 'canary')} can miss a loss of {100 * WANTED_FRACTION:g} % of the index"
+    advice = f"{canaries_for(TARGET_FRACTION)} would notice it"
+    note = f"{counted(canaries, 'canary')} can miss a loss of {100 * TARGET_FRACTION:g} % of the index"
     return f"{note}, {advice}"

@@ -1,4 +1,4 @@
-"""What is shown of the catalog besides the documents people wrote: who manages them, and what they are worth."""
+"""Views of the catalog: fields that responses add to the documents of users, suites, imports and exports."""
 
 from typing import Literal, NotRequired
 
@@ -8,7 +8,7 @@ from app.domain.views import TimeText
 
 
 class Ownership(TypedDict):
-    """Who manages a definition or canary, and where it is written."""
+    """Whether files or the API manage a definition or canary, and where it is defined."""
 
     managed_by: Literal["file", "api"]
     source: str | None
@@ -17,7 +17,7 @@ class Ownership(TypedDict):
 
 
 class DefinitionFields(Ownership):
-    """What answers add to a document."""
+    """Fields added to a document."""
 
     disabled_reason: str | None
     created_at: TimeText
@@ -25,35 +25,35 @@ class DefinitionFields(Ownership):
 
 
 class RetrieverFields(DefinitionFields):
-    """What answers add to a retriever."""
+    """Fields added to a retriever."""
 
     secrets_set: list[str]
-    """Which secrets it has; they are never shown."""
+    """Names of its secrets; their values are never shown."""
 
 
 class CheckFields(DefinitionFields):
-    """What answers add to a check."""
+    """Fields added to a check."""
 
     warnings: NotRequired[list[str]]
-    """Which of the hooks written out in it may not be reached."""
+    """Hooks defined in it that may not be reachable."""
 
 
 class HookFields(DefinitionFields):
-    """What answers add to a hook."""
+    """Fields added to a hook."""
 
     secrets_set: NotRequired[list[str]]
     warnings: NotRequired[list[str]]
-    """Where it may not reach its address, and the setting that lets it; not said in lists."""
+    """Why it cannot reach its address, with the setting that allows it; absent in lists."""
 
 
 class CanaryFields(Ownership):
-    """What answers add to a canary."""
+    """Fields added to a canary."""
 
     warnings: list[str]
     given: NotRequired[int]
-    """Of a POST: how many canaries were sent."""
+    """In the response to a POST: number of canaries sent."""
     changed: NotRequired[int]
-    """Of a POST: how many of them changed."""
+    """In the response to a POST: number of them that changed."""
 
 
 class SuiteView(DefinitionFields):
@@ -63,7 +63,7 @@ class SuiteView(DefinitionFields):
 
 
 class ThinTopic(TypedDict):
-    """A topic that too few canaries watch."""
+    """A topic with too few canaries."""
 
     kind: str
     name: str
@@ -71,33 +71,33 @@ class ThinTopic(TypedDict):
 
 
 class ReachView(TypedDict):
-    """What damage the canaries of a suite can see."""
+    """The damage that the canaries of a suite can detect."""
 
     canaries: int
-    """Those that expect something."""
+    """Number of canaries that expect something."""
     smallest_fraction: float | None
     thin_topics: list[ThinTopic]
 
 
 class SuiteReach(TypedDict):
-    """What damage a suite can see, and a sentence where that is little."""
+    """The damage that a suite can detect, and a sentence where the suite is thin."""
 
     coverage_note: str | None
     reach: ReachView
 
 
 class CountedReach(SuiteReach):
-    """The same of a suite in force."""
+    """The same of a stored suite, with its number of canaries."""
 
     canary_count: int
 
 
 class SuiteDetail(SuiteView, CountedReach):
-    """A suite with how many canaries it has, and what damage they can see."""
+    """A suite with its number of canaries and the damage they can detect."""
 
 
 class SavedCanaries(TypedDict):
-    """What became of canaries that were sent as a list."""
+    """Result of a POST of several canaries."""
 
     given: int
     changed: int
@@ -105,7 +105,7 @@ class SavedCanaries(TypedDict):
 
 
 class PlannedChange(TypedDict):
-    """One difference between what is wanted and what is in force."""
+    """One difference between documents and the store."""
 
     kind: str
     name: str
@@ -115,7 +115,7 @@ class PlannedChange(TypedDict):
 
 
 class ImportNote(TypedDict):
-    """What is in force without effect, and where it is written as far as that is known."""
+    """A warning about a document without effect, with its file, line or path where known."""
 
     file: NotRequired[str]
     line: NotRequired[int]
@@ -124,7 +124,7 @@ class ImportNote(TypedDict):
 
 
 class ImportOutcome(TypedDict):
-    """What an import changed, or would change."""
+    """Changes of an import, made or planned."""
 
     applied: bool
     changes: list[PlannedChange]
@@ -133,7 +133,7 @@ class ImportOutcome(TypedDict):
 
 
 class ExportedFiles(TypedDict):
-    """A suite as the files of another tool, and what these cannot hold."""
+    """A suite as the files of another tool, with notes on what the format cannot hold."""
 
     files: dict[str, str]
     notes: list[str]

@@ -1,1 +1,1 @@
-"""What was, as people read it: decided without I/O."""
+"""History of runs, results and measures: gaps and views; without I/O."""

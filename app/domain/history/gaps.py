@@ -1,4 +1,4 @@
-"""Where a measure over time is not known, so that no line may be drawn there. Times are microseconds since 1970."""
+"""Gaps in a time series, where charts draw no line. Times are microseconds since 1970."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -10,23 +10,23 @@ from typing import Final
 
 from app.domain.catalog.schedules import EPOCH, TICK, Schedule, next_due
 
-_TIMES_USUAL: Final = 2.5
+_LONG_GAP_FACTOR: Final = 2.5
 _NEIGHBOURS: Final = 5
-"""Points to either side by which it is told how far apart they usually are there: schedules change."""
+"""Points to either side from which the usual distance is taken: schedules change."""
 
 
 class Why(StrEnum):
-    """Why nothing is known."""
+    """Reason of a gap."""
 
     NOT_MEASURED = "not_measured"
-    """Runs ended, but none measured it, or so little that their verdict is unknown."""
+    """Runs ended, but none measured it, or their verdict is unknown."""
     NO_RUNS = "no_runs"
     """No run ended, though some were due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A point of a series: what it covers in time, a single run nothing but the moment it ended."""
+    """The time that a point of a series covers; for a single run only the moment it ended."""
 
     start: int
     end: int
@@ -34,24 +34,24 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A stretch without a measurement, between two points or the ends of the period."""
+    """A period without a measurement, between two points or the ends of the chart."""
 
     start: int
     end: int
     why: Why
     runs: tuple[int, ...] = ()
-    """Those that ended in it."""
+    """Ids of the runs that ended in it."""
 
 
 def gaps(
-    points: Sequence[Span], silent: Sequence[tuple[int, int]], schedule: Schedule, *, start: int, end: int
+    points: Sequence[Span], unmeasured: Sequence[tuple[int, int]], schedule: Schedule, *, start: int, end: int
 ) -> list[Gap]:
-    """Find the gaps between points in order of time, and around them; `silent` runs, (time, id) in order, made none.
+    """Return the gaps between points in order of time, and around them; `unmeasured` runs are (time, id) in order.
 
-    Without a silent run there is a gap where nothing came by the second instant that was due, as for the rule
-    `no_data`, and points are usually closer to each other thereabouts. Before the first point only silent runs count.
+    Without an unmeasured run there is a gap if no point follows by the second instant that was due, as for the rule
+    `no_data`, and the points nearby are closer to each other. Before the first point only unmeasured runs count.
     """
-    moments = [at for at, _ in silent]
+    moments = [at for at, _ in unmeasured]
     edges = [
         (before.end, after.start)
         for before, after in zip(
@@ -60,17 +60,21 @@ def gaps(
     ]
     result: list[Gap] = []
     for place, (left, right) in enumerate(edges):
-        inside = silent[bisect_left(moments, left) : bisect_right(moments, right)]
+        inside = unmeasured[bisect_left(moments, left) : bisect_right(moments, right)]
         if inside:
             runs = tuple(run for _, run in inside)
             result.append(Gap(start=left, end=right, why=Why.NOT_MEASURED, runs=runs))
-        elif place > 0 and right - left > _TIMES_USUAL * _usual(edges, place) and _overdue(schedule, left, right):
+        elif (
+            place > 0
+            and right - left > _LONG_GAP_FACTOR * _usual_distance(edges, place)
+            and _overdue(schedule, left, right)
+        ):
             result.append(Gap(start=left, end=right, why=Why.NO_RUNS))
     return result
 
 
-def _usual(edges: Sequence[tuple[int, int]], place: int) -> float:
-    """Give how far apart the points around an edge usually are, the ends of the period left out."""
+def _usual_distance(edges: Sequence[tuple[int, int]], place: int) -> float:
+    """Return the median distance of the points around an edge, without the ends of the period."""
     near = [
         *edges[max(1, place - _NEIGHBOURS) : place],
         *edges[place + 1 : min(place + 1 + _NEIGHBOURS, len(edges) - 1)],

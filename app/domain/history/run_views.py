@@ -1,7 +1,4 @@
-"""What is shown of runs and results, by the API, in reports and by the gate.
-
-They are typed as documents: reports are saved to files, and read back to be compared with.
-"""
+"""Views of runs, results and reports, shared by the API, saved reports and the gate."""
 
 from typing import Any, NotRequired
 
@@ -13,7 +10,7 @@ from app.domain.views import TimeText
 
 
 class RunCounts(TypedDict):
-    """How many canaries of a run came to what; null before it ended."""
+    """Canaries of a run by fate; null before it ended."""
 
     total: int | None
     measured: int | None
@@ -33,7 +30,7 @@ class SliceView(TypedDict):
 
 
 class LatencyView(TypedDict):
-    """How long measured probes took; null where nothing was measured."""
+    """Latency of measured probes in seconds; null where nothing was measured."""
 
     p50: float | None
     p95: float | None
@@ -55,7 +52,7 @@ class RunDocument(TypedDict):
     finished_at: TimeText | None
     verdict: Verdict | None
     reasons: list[str]
-    """Why the verdict is what it is, in sentences."""
+    """Reasons of the verdict, in sentences."""
     health_score: float | None
     coverage: float | None
     degraded_share: float | None
@@ -68,15 +65,15 @@ class RunDocument(TypedDict):
     config_hash: str | None
     measures_version: str | None
     probes: dict[str, int]
-    """How many probes ended in which outcome."""
+    """Number of probes by outcome."""
     probes_by_step: dict[str, dict[str, int]]
-    """Those that failed elsewhere than at the retriever."""
+    """The same by step, for probes that failed before the retriever."""
     latency_seconds: LatencyView
     embedder: StoredFinding | None
 
 
 class RunProgress(TypedDict):
-    """How many probes of a run that goes on are on record."""
+    """Recorded probes of a run in progress."""
 
     done: int | None
     total: int | None
@@ -89,7 +86,7 @@ class RunView(RunDocument):
 
 
 class JudgmentView(TypedDict):
-    """An expected chunk, without what it does not say."""
+    """An expected chunk, without the fields it does not set."""
 
     id: NotRequired[str]
     document: NotRequired[str]
@@ -98,7 +95,7 @@ class JudgmentView(TypedDict):
 
 
 class HitView(TypedDict):
-    """A hit with what it was recognised as."""
+    """A hit with the judgment it matches."""
 
     rank: int
     id: str
@@ -113,7 +110,7 @@ class HitView(TypedDict):
 
 
 class ResultView(TypedDict):
-    """One canary's part of a run: with its evidence where its probe measured, else with why it did not."""
+    """One canary's part of a run: with its evidence if its probe measured, else with the failure."""
 
     key: str
     query: str
@@ -142,19 +139,19 @@ class ResultView(TypedDict):
     age_seconds: float | None
     forbidden_ranks: list[int]
     since_run: str | None
-    """Since which run this state holds."""
+    """The run since which this state holds."""
     rbo: float | None
-    """How alike its ranking and that of the baseline are."""
+    """Rank-biased overlap of its ranking with the baseline's."""
 
 
 class ReportDocument(TypedDict):
-    """A run with its worst canaries, and where wanted all results."""
+    """A run with its worst canaries and, on request, all results."""
 
     run: RunDocument
     worst: list[ResultView]
     results: NotRequired[list[ResultView]]
     comparison: NotRequired[dict[str, Any]]
-    """With a report saved before, where the gate was given one."""
+    """Comparison with a saved report, where the gate has one."""
 
 
 class ReportView(TypedDict):

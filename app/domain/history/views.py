@@ -1,4 +1,4 @@
-"""What is shown of the past: charts of a measure, and the states canaries went through."""
+"""Views of history: charts of a measure, and the states of a canary over time."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class SeriesPoint:
     first_run: str | None
     last_run: str | None
     unknown: bool
-    """The verdict of the run is unknown: the little it measured is shown, and no gap is closed by it."""
+    """Whether the verdict of the run is unknown: its value is shown, and it closes no gap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ SeriesGap = TypedDict(
         "last_run": str | None,
     },
 )
-"""A stretch without a measurement, and why there is none where that is still known."""
+"""A period without a measurement, with the reason where it is still known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ CanaryState = TypedDict(
         "ranking": list[str],
     },
 )
-"""What held for a canary from one run to another; `last_run` is None while it still holds."""
+"""State of a canary from one run to another; `last_run` is None while it holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from app.domain.timestamps import moment_of
+from app.domain.timestamps import parse_timestamp
 
 Part = str | int
 """A step of a path: the name of a field, or a place in a list."""
@@ -173,7 +173,7 @@ def _as_updated(field: Field, _words: frozenset[str]) -> Guess | None:
     there = [value for value in field.values if value is not None]
     if not named or not there or not all(isinstance(value, str) or _is_number(value) for value in there):
         return None
-    moments = [moment_of(value) for value in there]
+    moments = [parse_timestamp(value) for value in there]
     if not all(moment is not None and _FIRST_DAY <= moment <= _LAST_DAY for moment in moments):
         return None
     return Guess(

@@ -1,1 +1,1 @@
-"""What is due, and what came of it: decided without I/O."""
+"""Evaluation of runs: matching, measures, verdicts, aggregates; without I/O."""

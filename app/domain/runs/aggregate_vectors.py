@@ -1,4 +1,4 @@
-"""The numbers a run keeps for ever: their names and their order."""
+"""The vector of aggregates stored with a run: names, order and values."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,9 +15,9 @@ _OWN: Final = ("health_score", "coverage", DEGRADED_SHARE)
 
 
 def vector_names(yardstick: Yardstick, panel: Panel) -> tuple[str, ...]:
-    """Name the numbers a run keeps: all means, and of each category what charts and rules look at.
+    """Return the names of a run's stored numbers: all means, and for each category what charts and rules use.
 
-    A category's number is written `category/measure`.
+    A category's number is named `category/measure`.
     """
     names = [*_OWN, *(mean_name(measure) for measure in yardstick.measures)]
     names += [f"{category}/{name}" for category in panel.categories for name in ("health_score", "coverage")]
@@ -31,7 +31,7 @@ def vector_names(yardstick: Yardstick, panel: Panel) -> tuple[str, ...]:
 
 
 def aggregate_vector(names: Sequence[str], aggregates: Aggregates) -> NDArray[np.float64]:
-    """Lay aggregates out under these names; NaN = not measured."""
+    """Return the aggregates of these names in their order; NaN = not measured."""
     values = [_value(aggregates, name) for name in names]
     return np.array([np.nan if value is None else value for value in values])
 

@@ -1,7 +1,4 @@
-"""Expected ids that are documents of hits: why a suite from files of another tool finds nothing at all.
-
-What a run found is matching's to say; this only explains a coverage of 0.
-"""
+"""Explains a coverage of 0 by expected chunk ids that are document ids, as in suites imported from other tools."""
 
 from collections.abc import Iterable
 
@@ -9,7 +6,7 @@ from app.domain.model import Canary, Ranking
 
 
 def document_ids_remark(coverage: float | None, results: Iterable[tuple[Canary, Ranking]]) -> str | None:
-    """Say that expected ids are documents of the hits, where no canary finds any and those of a tenth are.
+    """Return a remark that expected ids are documents of hits, if coverage is 0 and a tenth of the canaries show it.
 
     `results`: canaries that expect something, each with what was retrieved for it.
     """
@@ -29,4 +26,4 @@ def document_ids_remark(coverage: float | None, results: Iterable[tuple[Canary, 
 
 
 _SHARE = 0.1
-"""Of the canaries that expect ids; where retrieval works at all, some of the documents are among the hits."""
+"""Least share of the canaries with expected ids that show it."""

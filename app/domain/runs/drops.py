@@ -1,6 +1,6 @@
-"""Drops: how the measures that rules watch differ from the baseline on one run, canary by canary.
+"""Drops: paired differences between a run and its baseline, for the measures that `drop` rules watch.
 
-Whether that is bad is for facts to say; what the baseline is, for detection.
+Detection supplies the baseline; `alerts.conditions` compares a difference with the rule's bounds.
 """
 
 import zlib
@@ -17,7 +17,7 @@ from app.domain.runs.measures import parse_measure
 
 Floats = NDArray[np.float64]
 Column = Callable[[str], Floats]
-"""Gives one measure of every canary of the panel, named as vectors name it; NaN = undefined or not measured."""
+"""Returns a measure of every canary of the panel by the measure's name; NaN = undefined or not measured."""
 
 NO_BASELINE: Final = "there is no baseline to compare with yet"
 
@@ -29,39 +29,39 @@ def drops(
     categories: Mapping[str, NDArray[np.intp]],
     before: Column | None,
     now: Column,
-    why_none: str = NO_BASELINE,
+    no_baseline_reason: str = NO_BASELINE,
 ) -> dict[str, Difference | str]:
-    """Compare a run with the baseline for each `drop` rule, by rule key; a sentence says why nobody can.
+    """Return the difference to the baseline for each `drop` rule, by rule key, or a sentence why there is none.
 
     `categories` maps names to positions of the panel. `before` is the mean of each canary over the runs of the
-    baseline; None = there is none, because of `why_none`. A canary counts that has the measure in both.
+    baseline; None = there is none, because of `no_baseline_reason`. A canary counts if both sides have the measure.
     """
     drop_rules = [rule for rule in rules if rule.kind is RuleKind.DROP]
     if before is None:
-        return {rule.key: why_none for rule in drop_rules}
-    return {rule.key: _drop(rule, k, categories, before, now) for rule in drop_rules}
+        return {rule.key: no_baseline_reason for rule in drop_rules}
+    return {rule.key: _compute_drop(rule, k, categories, before, now) for rule in drop_rules}
 
 
 def watched_column(rule: Rule, k: int) -> str:
-    """Name what a `drop` rule watches as vectors do: coverage is the mean of hits within the k of the check."""
+    """Return the vector name of the measure a `drop` rule watches: coverage is the mean of `Hit` at the check's k."""
     if rule.measure is None or rule.measure == "coverage":
         return f"Hit@{k}"
     return str(parse_measure(rule.measure))
 
 
 def drop_as_json(drop: Difference | str) -> dict[str, Any]:
-    """Write down a drop as it is stored."""
+    """Return a drop as stored JSON."""
     if isinstance(drop, str):
         return {"unknown": drop}
     return {name: getattr(drop, name) for name in Difference.__dataclass_fields__}
 
 
 def drop_from_json(stored: Mapping[str, Any]) -> Difference | str:
-    """Read a drop as it was stored."""
+    """Return a drop from its stored JSON."""
     return str(stored["unknown"]) if "unknown" in stored else Difference(**stored)
 
 
-def _drop(
+def _compute_drop(
     rule: Rule, k: int, categories: Mapping[str, NDArray[np.intp]], before: Column, now: Column
 ) -> Difference | str:
     name = watched_column(rule, k)
@@ -71,7 +71,7 @@ def _drop(
         if members is None:
             return f"no canary is of the category {rule.category}"
         old, new = old[members], new[members]
-    # Of its own for every rule, yet the same in every run and on every replica.
+    # The seed differs between rules, and is the same in every run and on every replica.
     difference = paired_difference(old, new, confidence=rule.confidence, seed=zlib.crc32(rule.key.encode()))
     if difference is not None:
         return difference

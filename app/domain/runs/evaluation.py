@@ -41,7 +41,7 @@ class Yardstick:
         """Lay out the measures: those at the check's cut-offs and at its own k."""
         return cls(k=k, fetch_k=fetch_k, measures=measures_for({*cutoffs, k}), scorer=scorer, rules=rules)
 
-    def arranged(self, names: Sequence[str], vector: bytes) -> bytes:
+    def reorder_vector(self, names: Sequence[str], vector: bytes) -> bytes:
         """Put a stored vector, whose numbers have these names, into the order of these measures; NaN = it lacks it."""
         held = dict(zip(names, np.frombuffer(vector).tolist(), strict=True))
         return np.array([held.get(str(measure), np.nan) for measure in self.measures]).tobytes()
@@ -132,9 +132,9 @@ def _result(
     reasons = judge_canary(
         canary,
         top_score=top,
-        found_in_k=_within(found.first_relevant, yardstick.k),
-        forbidden_returned=_returned(panel.forbidden[position], ranking),
-        scores=_named(yardstick.measures, vector) if canary.floors else {},
+        found_in_k=_is_within(found.first_relevant, yardstick.k),
+        forbidden_returned=_returns_forbidden(panel.forbidden[position], ranking),
+        scores=_scores_by_name(yardstick.measures, vector) if canary.floors else {},
         first_is_allowed=found.first_relevant == 1,
         empty=not ranking,
         scorer_measures_relevance=measures_relevance(yardstick.scorer),
@@ -190,7 +190,7 @@ def forbidden_ranks(canary: Canary, ranking: Ranking) -> list[int]:
     return [rank for rank, forbidden in enumerate(found.relevant, start=1) if forbidden]
 
 
-class Stored(Protocol):
+class StoredResult(Protocol):
     """A result as a store keeps it: the vector's bytes, reasons as bits."""
 
     @property
@@ -222,7 +222,7 @@ class Tally:
             self._top_scores[position] = np.nan if result.top_score is None else result.top_score
             self.reasons[position] = pack_reasons(result.reasons)
 
-    def take_over(self, states: Mapping[int, Stored]) -> None:
+    def add_stored(self, states: Mapping[int, StoredResult]) -> None:
         """Take over results as they were stored; a vector of other measures leaves its row undefined."""
         if not states:
             return
@@ -335,15 +335,15 @@ def _forbidden(canary: Canary) -> Prepared:
     return prepare(canary.forbidden, verbatim=True)
 
 
-def _within(rank: int | None, k: int) -> bool:
+def _is_within(rank: int | None, k: int) -> bool:
     return rank is not None and rank <= k
 
 
-def _returned(forbidden: Prepared | None, ranking: Ranking) -> bool:
+def _returns_forbidden(forbidden: Prepared | None, ranking: Ranking) -> bool:
     return forbidden is not None and match(forbidden, ranking).first_relevant is not None
 
 
-def _named(measures: Sequence[Measure], vector: NDArray[np.float64]) -> dict[str, float | None]:
+def _scores_by_name(measures: Sequence[Measure], vector: NDArray[np.float64]) -> dict[str, float | None]:
     return {
         str(measure): None if value != value else value  # noqa: PLR0124 - NaN: undefined
         for measure, value in zip(measures, vector.tolist(), strict=True)

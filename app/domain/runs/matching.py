@@ -1,7 +1,7 @@
-"""Which expected chunks a ranking holds, where, and by what they were recognised.
+"""Matches the hits of a ranking to expected chunks, with the rank and the level of each match.
 
-`prepare` once per canary version, `match` once per answer; measures and verdicts read the `Match`. Forbidden
-chunks go through the same two functions: any match is one too many. What the numbers mean is left to measures.
+`prepare` runs once per canary version, `match` once per answer; measures and verdicts read the `Match`. Forbidden
+chunks go through the same two functions: any match is one too many.
 """
 
 from collections import Counter
@@ -11,26 +11,25 @@ from functools import lru_cache
 from itertools import islice, repeat
 
 from app.domain.model import MAX_GRADE, Judgment, Level, Ranking
-from app.domain.runs.passages import Passage, normalise, prepare_passage, recognise
+from app.domain.runs.passages import Passage, match_level, normalise, prepare_passage
 
 LEVELS = tuple(Level)
-"""In the order they are tried; a level's code in a `Match` is its place here plus one, 0 = not matched."""
+"""The levels in the order of trying; a level's code in a `Match` is its place here plus one, 0 = no match."""
 
 _ID, _DOCUMENT = 1, 2
 _CODES = {level: code for code, level in enumerate(LEVELS, start=1)}
 
 _MOST_CODES = 254
-"""So many judgments have codes of one byte, 0 being none."""
+"""The most judgments whose codes fit one byte, 0 being none."""
 
 
 def match(prepared: "Prepared", ranking: Ranking) -> "Match":
-    """Say which judgments each hit satisfies.
+    """Return which judgments each hit satisfies.
 
     The identities of a judgment are alternatives: a hit satisfies it by the first level of id, document, text and
-    passage that agrees, each hit on its own, and the judgment is found at the best rank where any level agreed.
-    So finding the very chunk lower down never hides an equal text higher up; where it stood by its id alone is kept
-    beside. It also means that a judgment with a document accepts every chunk of that document, whatever else it
-    carries.
+    passage that agrees, and the judgment's rank is the best rank where any level agreed. So the same chunk lower down
+    never hides an equal text higher up; the rank by id alone is kept beside. It also means that a judgment with a
+    document accepts every chunk of that document, whatever its other identities.
     """
     if prepared.codes is not None:
         return _match_ids(prepared, prepared.codes, ranking)
@@ -61,7 +60,7 @@ def match(prepared: "Prepared", ranking: Ranking) -> "Match":
         judgment=tuple(judgment),
         level=bytes(level),
         grade=bytes(grade),
-        found=_counts(counts),
+        found=_pack_counts(counts),
         first=tuple(first),
         first_level=bytes(first_level),
         first_by_id=tuple(first_by_id),
@@ -69,12 +68,11 @@ def match(prepared: "Prepared", ranking: Ranking) -> "Match":
 
 
 def prepare(judgments: Sequence[Judgment], *, verbatim: bool = False) -> "Prepared":
-    """Do once per canary version what need not be done per answer.
+    """Return the judgments of a canary arranged for `match`.
 
-    With `verbatim` a text must be contained as it is: so the corrected version of a withdrawn text is not taken for it.
-
-    A text without a letter, digit or symbol matches nothing. Raises ValueError for a judgment without an identity, or a
-    grade outside 0-3.
+    With `verbatim` a text must be contained unchanged, so that the corrected version of a withdrawn text does not
+    match. A text without a letter, digit or symbol matches nothing. Raises ValueError for a judgment without an
+    identity, or a grade outside 0-3.
     """
     for judgment in judgments:
         if judgment.id is None and judgment.document is None and judgment.text is None:
@@ -92,8 +90,8 @@ def prepare(judgments: Sequence[Judgment], *, verbatim: bool = False) -> "Prepar
         codes={judgment.id: code for code, judgment in enumerate(judgments, 1) if judgment.id is not None}
         if plain
         else None,
-        by_id=_index(judgment.id for judgment in judgments),
-        by_document=_index(judgment.document for judgment in judgments),
+        by_id=_places_by_key(judgment.id for judgment in judgments),
+        by_document=_places_by_key(judgment.document for judgment in judgments),
         passages=tuple(
             (index, passage)
             for index, judgment in enumerate(judgments)
@@ -107,8 +105,8 @@ def prepare(judgments: Sequence[Judgment], *, verbatim: bool = False) -> "Prepar
     )
 
 
-def missing(prepared: "Prepared", match: "Match", k: int | None = None) -> tuple[Judgment, ...]:
-    """List the judgments of grade 1 or better that are not in the top k (None = anywhere), in their own order."""
+def missing_judgments(prepared: "Prepared", match: "Match", k: int | None = None) -> tuple[Judgment, ...]:
+    """Return the judgments of grade 1 or better that no hit of the top k satisfies (None = of the whole ranking)."""
     return tuple(
         judgment
         for judgment, rank in zip(prepared.judgments, match.first, strict=True)
@@ -124,7 +122,7 @@ class Prepared:
     grades: bytes
     """The grade of each judgment."""
     ideal: bytes
-    """The grades of at least 1, best first: what a perfect ranking gains."""
+    """The grades of at least 1, best first: the gains of a perfect ranking."""
     codes: Mapping[str, int] | None
     """Where every judgment is an id of its own and nothing else, and at most 254 are (the common case): id -> index
     + 1; else None."""
@@ -138,7 +136,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """What one ranking holds of what was judged: columns over its n positions, then over the judgments.
+    """The judgments that one ranking satisfies: columns over its n positions, then over the judgments.
 
     Where a hit satisfies several judgments, the credited one is the best grade among those first found there;
     where none of grade 1 or better is new, the best grade of all it satisfies (ties: the stronger level, then the
@@ -149,7 +147,7 @@ class Match:
     judgment: tuple[int, ...]
     """The index of the judgment credited at each position, -1 = none."""
     level: bytes
-    """The code of the level that recognised it: place in `LEVELS` plus one, 0 = none."""
+    """The code of the level that matched: place in `LEVELS` plus one, 0 = none."""
     grade: bytes
     """The grade of the credited judgment, 0 also where there is none."""
     found: bytes | tuple[int, ...]
@@ -182,7 +180,7 @@ class Match:
 
     @property
     def levels(self) -> tuple[Level | None, ...]:
-        """The level that recognised the credited judgment at each position."""
+        """The level that matched the credited judgment at each position."""
         return tuple(LEVELS[code - 1] if code else None for code in self.level)
 
     @property
@@ -191,33 +189,35 @@ class Match:
         return self.relevant.find(1) + 1 or None
 
     def to_bytes(self) -> bytes:
-        """Pack for storage: 5 bytes, 4 per position judged, 2 per judgment found by id and 3 per other judgment found.
+        """Return the stored form: 5 bytes, 4 per judged position, 2 per judgment found by id and 3 per other one found.
 
         Small numbers take one byte.
         """
         packed = bytearray([_FORMAT])
-        _put(packed, len(self.level), len(self.first), sum(self.judged), len(self.first) - self.first.count(None))
+        _append_varints(
+            packed, len(self.level), len(self.first), sum(self.judged), len(self.first) - self.first.count(None)
+        )
         for position, code in enumerate(self.level):
             if code:
                 bits = code << 2 | self.grade[position]
-                _put(packed, position, bits, self.judgment[position], self.found[position])
+                _append_varints(packed, position, bits, self.judgment[position], self.found[position])
         for index, rank in enumerate(self.first):
             if rank:
                 code = self.first_level[index]
-                _put(packed, index, rank << 3 | code)
+                _append_varints(packed, index, rank << 3 | code)
                 if code != _ID:  # else its own id is where it was first found
-                    _put(packed, self.first_by_id[index] or 0)
+                    _append_varints(packed, self.first_by_id[index] or 0)
         return bytes(packed)
 
     @classmethod
     def from_bytes(cls, packed: bytes) -> "Match":
-        """Unpack what `to_bytes` packed. Raises ValueError for another format and for bytes cut short.
+        """Return the match from its stored form. Raises ValueError for another format and for bytes cut short.
 
-        Format 1 did not keep where a judgment that was found otherwise stood by its id; it is then read as nowhere.
+        Format 1 has no rank by id for a judgment that was found by another level; it is read as not in the ranking.
         """
         if packed[:1] not in {bytes([_FORMAT_1]), bytes([_FORMAT])}:
             raise ValueError(f"not a stored match of format {_FORMAT_1} or {_FORMAT}")
-        numbers = _numbers(packed[1:])
+        numbers = _read_varints(packed[1:])
         try:
             positions, judgments, judged, levels_length = islice(numbers, 4)
             judgment = [-1] * positions
@@ -242,7 +242,7 @@ class Match:
             judgment=tuple(judgment),
             level=bytes(level),
             grade=bytes(grade),
-            found=_counts(counts),
+            found=_pack_counts(counts),
             first=tuple(first),
             first_level=bytes(first_level),
             first_by_id=tuple(first_by_id),
@@ -250,9 +250,9 @@ class Match:
 
 
 def _match_ids(prepared: Prepared, codes: Mapping[str, int], ranking: Ranking) -> Match:
-    """Match judgments that are ids and nothing else: one look-up per hit, the rest is translation of bytes."""
+    """Return the match of judgments that are only ids: one look-up per hit, the rest is translation of bytes."""
     row = bytes(map(codes.get, ranking.ids, repeat(0)))
-    grade, found = _tables(prepared.grades)
+    grade, found = _grade_tables(prepared.grades)
     first: list[int | None] = [None] * len(prepared.judgments)
     for rank, code in enumerate(row, start=1):
         if code:
@@ -269,7 +269,7 @@ def _match_ids(prepared: Prepared, codes: Mapping[str, int], ranking: Ranking) -
 
 
 def _satisfied(prepared: Prepared, chunk: str, document: str | None, text: str | None) -> dict[int, int]:
-    """Map each judgment this hit satisfies to the code of the first level that agreed."""
+    """Return the judgments this hit satisfies, each with the code of the first level that agreed."""
     satisfied = dict.fromkeys(prepared.by_id.get(chunk, ()), _ID)
     if document is not None:
         for index in prepared.by_document.get(document, ()):
@@ -277,13 +277,13 @@ def _satisfied(prepared: Prepared, chunk: str, document: str | None, text: str |
     if text is not None and len(satisfied) < len(prepared.judgments) and prepared.passages:
         body = normalise(text)
         for index, passage in prepared.passages:
-            if index not in satisfied and (level := recognise(passage, body)) is not None:
+            if index not in satisfied and (level := match_level(passage, body)) is not None:
                 satisfied[index] = _CODES[level]
     return satisfied
 
 
-def _index(keys: Iterator[str | None]) -> dict[str, tuple[int, ...]]:
-    """Map each key to the places where it stands."""
+def _places_by_key(keys: Iterator[str | None]) -> dict[str, tuple[int, ...]]:
+    """Return the places of each key."""
     places: dict[str, list[int]] = {}
     for place, key in enumerate(keys):
         if key is not None:
@@ -291,14 +291,14 @@ def _index(keys: Iterator[str | None]) -> dict[str, tuple[int, ...]]:
     return {key: tuple(positions) for key, positions in places.items()}
 
 
-def _counts(found: Sequence[int]) -> bytes | tuple[int, ...]:
-    """Keep counts in a byte each where they fit: they nearly always do, and many matches are stacked at once."""
+def _pack_counts(found: Sequence[int]) -> bytes | tuple[int, ...]:
+    """Return counts in a byte each where they fit: they nearly always do, and many matches are stacked at once."""
     return bytes(found) if max(found, default=0) <= _LARGEST_BYTE else tuple(found)
 
 
 @lru_cache(maxsize=1024)
-def _tables(grades: bytes) -> tuple[bytes, bytes]:
-    """Translate codes (index + 1) to grades, and to 1 where the grade is at least 1; shared by equal canaries."""
+def _grade_tables(grades: bytes) -> tuple[bytes, bytes]:
+    """Return tables from codes (index + 1) to grades, and to 1 where the grade is at least 1; cached."""
     table = bytes(1) + grades + bytes(255 - len(grades))
     return table, table.translate(_IS_SET)
 
@@ -306,11 +306,11 @@ def _tables(grades: bytes) -> tuple[bytes, bytes]:
 _FORMAT_1, _FORMAT = 1, 2
 _LARGEST_BYTE = 255
 _MORE = 128
-"""The bit that says another 7-bit group follows."""
+"""The bit that marks a following 7-bit group."""
 _IS_SET = bytes(1) + b"\1" * 255
 
 
-def _put(packed: bytearray, *numbers: int) -> None:
+def _append_varints(packed: bytearray, *numbers: int) -> None:
     """Append numbers in 7-bit groups, lowest first (LEB128)."""
     for number in numbers:
         rest = number
@@ -320,8 +320,8 @@ def _put(packed: bytearray, *numbers: int) -> None:
         packed.append(rest)
 
 
-def _numbers(packed: bytes) -> Iterator[int]:
-    """Read numbers in 7-bit groups; an unfinished last one never comes."""
+def _read_varints(packed: bytes) -> Iterator[int]:
+    """Yield numbers in 7-bit groups; an unfinished last one is dropped."""
     number, weight = 0, 1
     for byte in packed:
         number += byte % _MORE * weight

@@ -36,9 +36,11 @@ def compute(batch: "Batch", measures: Sequence["Measure"], fetch_k: int) -> Floa
     everywhere else. Works in blocks, so memory beyond the result does not grow with Q.
     """
     scores = np.full((len(batch.n_relevant), len(measures)), np.nan)
-    never = () if len(batch.twofold) else RECALL_BY
+    undefined_names = () if len(batch.twofold) else RECALL_BY
     defined = [
-        (column, m) for column, m in enumerate(measures) if m.name not in never and (m.k is None or m.k <= fetch_k)
+        (column, m)
+        for column, m in enumerate(measures)
+        if m.name not in undefined_names and (m.k is None or m.k <= fetch_k)
     ]
     cutoffs = sorted({measure.k for _, measure in defined if measure.k is not None})
     for start in range(0, len(scores), _BLOCK):
@@ -127,9 +129,9 @@ class Batch:
     """(Q,) number of judgments of grade 1 or better; 0 = the canary's measures are undefined."""
     twofold: Counts
     """(T,) the row of each judgment of grade 1 or better that carries both an id and a text, ascending."""
-    twofold_by_id: Counts
+    ranks_by_id: Counts
     """(T,) the rank of the hit with its id, 0 = not in the ranking."""
-    twofold_by_any: Counts
+    ranks_by_any: Counts
     """(T,) the best rank by any level, 0 = not in the ranking."""
 
     @classmethod
@@ -162,8 +164,8 @@ class Batch:
             ideal=ideal,
             n_relevant=n_relevant,
             twofold=rows,
-            twofold_by_id=by_id,
-            twofold_by_any=by_any,
+            ranks_by_id=by_id,
+            ranks_by_any=by_any,
         )
 
 
@@ -175,9 +177,9 @@ class _Block:
         self.judged, self.ideal = batch.judged[rows], batch.ideal[rows]
         self.returned, self.distinct = batch.returned[rows], batch.distinct[rows]
         self.expected = np.maximum(batch.n_relevant[rows], 1)
-        mine = slice(*np.searchsorted(batch.twofold, [rows.start, rows.stop]))
-        self.twofold = batch.twofold[mine] - rows.start
-        self.by_id, self.by_any = batch.twofold_by_id[mine], batch.twofold_by_any[mine]
+        block_rows = slice(*np.searchsorted(batch.twofold, [rows.start, rows.stop]))
+        self.twofold = batch.twofold[block_rows] - rows.start
+        self.by_id, self.by_any = batch.ranks_by_id[block_rows], batch.ranks_by_any[block_rows]
         self.cutoffs = np.array(cutoffs, dtype=np.int64)
         self.deepest = max(cutoffs, default=0)
 

@@ -1,6 +1,6 @@
-"""Whether a hit holds an expected passage, though it was reformatted, cut elsewhere or garbled on the way.
+"""Finds an expected passage in the text of a hit that is reformatted, chunked differently or damaged.
 
-`prepare_passage` once per judgment, `recognise` once per hit and judgment. What follows from it is left to matching.
+`matching` calls `prepare_passage` once per judgment, `match_level` once per hit and judgment.
 """
 
 import re
@@ -17,34 +17,35 @@ from app.domain.runs.text_damage import FIRST_UNSPACED, NUMBER_SIGNS, is_damage,
 
 _WHOLE_WORDS_BELOW = 20
 _COMPARED_BY_LETTERS = 300
-"""Up to this many characters a passage is sought letter by letter, longer ones by their words."""
+"""Longest passage in characters that is compared letter by letter; longer ones are compared by their words."""
 _LETTERS_PER_EDIT = 20
 _SHARED = 0.6
 """The share of the shorter text's word 3-grams that must occur in both."""
 _FEWEST_SHINGLES = 12
 _SMALLEST_PART = 3
-"""A hit with less than the third part of a passage's 3-grams is not compared: a heading would pass for its chunk."""
+"""A hit with less than a third of a passage's 3-grams is not compared: a heading would match its whole chunk."""
 
 
-def recognise(passage: "Passage", body: str) -> Level | None:
-    """Say by which level a normalised text agrees with an expected passage; None = it does not hold it.
+def match_level(passage: "Passage", body: str) -> Level | None:
+    """Return the level at which a normalised text contains an expected passage; None = it does not contain it.
 
-    Equal is `text`, all else is `passage`: contained, if below 20 characters or verbatim as whole words ("30 days" is
-    not in "130 days"), else also cut inside a word, as chunks cut by size are; from 20 to 300 characters with at most
-    one edit per 20 of them or part thereof, as far as these are damage and leave its numbers as they were; beyond,
-    where six in ten of the shorter text's word 3-grams are in both and the hit has at least a third as many of them as
-    the passage, whatever its numbers.
+    `text`: both are equal. `passage`, by the length of the passage:
+    - below 20 characters, or `verbatim`: contained as whole words ("30 days" is not in "130 days");
+    - up to 300: contained, also cut inside a word, as fixed-size chunks are; or with at most one edit per 20
+      characters or part thereof, if the edits are damage and change no number, see `text_damage`;
+    - longer: contained, or 60 % of the shorter text's word 3-grams are in both and the hit has at least a third as
+      many of them as the passage; numbers do not matter then.
     """
     if passage.text == body:
         return Level.TEXT
-    held = _contained(passage, body) or _nearly(passage, body) or _mostly(passage, body)
-    return Level.PASSAGE if held else None
+    matches = _contains(passage, body) or _contains_damaged(passage, body) or _shares_shingles(passage, body)
+    return Level.PASSAGE if matches else None
 
 
 def prepare_passage(text: str, *, verbatim: bool = False) -> "Passage | None":
-    """Do once per judgment what need not be done per hit; None = no letter, digit or symbol that could agree.
+    """Return an expected text arranged for `match_level`; None = it has no letter, digit or symbol to compare.
 
-    A `verbatim` one is recognised where it is contained, not where it is nearly.
+    A `verbatim` one has to be contained unchanged.
     """
     text = normalise(text)
     if not text:
@@ -59,30 +60,30 @@ def prepare_passage(text: str, *, verbatim: bool = False) -> "Passage | None":
 
 
 def normalise(text: str) -> str:
-    """Reduce a text to what survives reformatting: its words, in NFKC, case-folded, one space apart.
+    """Return the parts of a text that survive reformatting: its words, in NFKC, case-folded, one space apart.
 
     Punctuation, quotes included, becomes a space. A hyphen inside a word goes, and a line break after it with it,
     so a word broken at a line end equals the whole one. Signs that carry meaning (currency, +, =, <) stay, and so do
     those of a number: a point or comma inside it, a minus before it, a percent sign after it.
     """
-    return _normalised_before(text) if len(text) <= _REMEMBERED_UP_TO else _normalised(text)
+    return _normalise_cached(text) if len(text) <= _CACHED_UP_TO else _normalise_text(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """An expected text, arranged for finding it. Made by `prepare_passage`."""
+    """An expected text arranged for `match_level`. Made by `prepare_passage`."""
 
     text: str
     """Normalised."""
     whole_words: bool = False
-    """Whether it must be contained as it is, and begin and end where words do."""
+    """Whether it must be contained unchanged, from word boundary to word boundary."""
     pieces: tuple[str, ...] = ()
-    """The text of up to 300 characters in one piece more than edits are allowed, so that one stays whole; else ()."""
+    """A text of up to 300 characters in one piece more than the allowed edits, so that one stays whole; else ()."""
     shingles: Sequence[int] = ()
-    """The hashes of a longer text's word 3-grams, each once; they mean something in this process alone."""
+    """The hashes of a longer text's word 3-grams, each once; valid in this process only."""
 
 
-def _normalised(text: str) -> str:
+def _normalise_text(text: str) -> str:
     plain = text.isascii()
     if not plain:
         text = unicodedata.normalize("NFKC", text)
@@ -96,8 +97,8 @@ def _normalised(text: str) -> str:
     return " ".join(text.split())
 
 
-def _contained(passage: Passage, body: str) -> bool:
-    begins, ends = (_parts_words, _parts_words) if passage.whole_words else (may_begin, may_end)
+def _contains(passage: Passage, body: str) -> bool:
+    begins, ends = (_is_word_boundary, _is_word_boundary) if passage.whole_words else (may_begin, may_end)
     start = body.find(passage.text)
     while start >= 0:
         if begins(body, start) and ends(body, start + len(passage.text)):
@@ -106,17 +107,16 @@ def _contained(passage: Passage, body: str) -> bool:
     return False
 
 
-def _parts_words(body: str, at: int) -> bool:
+def _is_word_boundary(body: str, at: int) -> bool:
     return not splits_word(body, at)
 
 
-def _nearly(passage: Passage, body: str) -> bool:
-    """Decide whether some part of the body is the passage but for few edits that are damage.
+def _contains_damaged(passage: Passage, body: str) -> bool:
+    """Whether some part of the body is the passage with few edits that are damage.
 
-    Where e edits are allowed and the passage is cut into e + 1 pieces, one of them must stand there untouched (the
-    pigeonhole principle; Wu and Manber, CACM 1992). So only what lies around such pieces is compared, and most texts
-    end at looking for them. Nothing is lost by it, unless more than 20,000 characters lie around pieces: then the
-    first of them decide, so that no text can hold up a run.
+    With e edits allowed and the passage cut into e + 1 pieces, one piece must occur unchanged (the pigeonhole
+    principle; Wu and Manber, CACM 1992). So only the surroundings of such pieces are compared, and most texts have
+    none. Beyond 20,000 characters around pieces only the first of them are compared, so that no text delays a run.
     """
     edits = len(passage.pieces) - 1
     if edits < 1 or len(body) < len(passage.text) - edits:
@@ -124,19 +124,19 @@ def _nearly(passage: Passage, body: str) -> bool:
     places = list(islice(_places(passage, body), _MOST_PLACES))
     if len(places) == _MOST_PLACES:
         places = [(0, len(body))]
-    left = _MOST_COMPARED
+    budget = _MOST_COMPARED
     for start, end in _merged(places):
-        if left <= 0:
+        if budget <= 0:
             break
-        matches = alignments(passage.text, body, edits, start, min(end, start + left))
+        matches = alignments(passage.text, body, edits, start, min(end, start + budget))
         if any(is_damage(passage.text, body, one) for one in islice(matches, _MOST_ALIGNED)):
             return True
-        left -= end - start
+        budget -= end - start
     return False
 
 
 def _places(passage: Passage, body: str) -> Iterator[tuple[int, int]]:
-    """Yield where in the body the passage could stand (start, end), going by each piece that does."""
+    """Yield (start, end) of the parts of the body where the passage may be, around each piece of it."""
     offset, edits = 0, len(passage.pieces) - 1
     for piece in passage.pieces:
         place = body.find(piece)
@@ -148,7 +148,7 @@ def _places(passage: Passage, body: str) -> Iterator[tuple[int, int]]:
 
 
 def _merged(places: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Join places that overlap, first ones first."""
+    """Yield the places in order, overlapping ones joined."""
     reach: tuple[int, int] | None = None
     for start, end in sorted(places):
         if reach is None or start > reach[1]:
@@ -161,11 +161,11 @@ def _merged(places: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         yield reach
 
 
-def _mostly(passage: Passage, body: str) -> bool:
-    """Decide whether two texts share most of the shorter one's word 3-grams (Broder 1997: shingles, containment)."""
+def _shares_shingles(passage: Passage, body: str) -> bool:
+    """Whether two texts share most of the shorter one's word 3-grams (Broder 1997: shingles, containment)."""
     if not passage.shingles:
         return False
-    shingles = _shingles_before(body) if len(body) <= _REMEMBERED_UP_TO else _shingles(body)
+    shingles = _shingles_cached(body) if len(body) <= _CACHED_UP_TO else _shingles(body)
     shorter = min(len(passage.shingles), len(shingles))
     if shorter < max(_FEWEST_SHINGLES, len(passage.shingles) / _SMALLEST_PART):
         return False
@@ -173,14 +173,14 @@ def _mostly(passage: Passage, body: str) -> bool:
 
 
 def _shingles(body: str) -> frozenset[int]:
-    """Hash each three words in a row. Where words are not told apart by spaces, each sign stands for one."""
+    """Return the hashes of each three words in a row. In scripts without spaces each character is a word."""
     spaced = body.isascii() or max(body, default="") < FIRST_UNSPACED
     words = body.split() if spaced else _WORDS.findall(body)
     return frozenset(map(hash, zip(words, words[1:], words[2:], strict=False)))
 
 
 class _Punctuation(dict[int, str | None]):
-    """What `str.translate` does with each sign, learned as signs are met: a space, nothing, or itself."""
+    """Table for `str.translate`, filled on demand: a character becomes a space, nothing, or itself."""
 
     def __missing__(self, code: int) -> str | None:
         sign = chr(code)
@@ -192,7 +192,7 @@ class _Punctuation(dict[int, str | None]):
 
 _MOST_PLACES = 1_000
 _MOST_COMPARED = 20_000
-_REMEMBERED_UP_TO = 8_192
+_CACHED_UP_TO = 8_192
 _MOST_ALIGNED = 100
 _PUNCTUATION = _Punctuation()
 _LINE_END = r"(?:[^\S\n]*\n\s*)?"
@@ -201,9 +201,9 @@ _BEFORE_MINUS = r"\s(\[{<=>+\u00b1~$|`\"'\u2018\u201c\u201e\u00ab"
 _MINUS = re.compile(rf"\u2212|[\u2010-\u2013](?<![^{_BEFORE_MINUS}].)(?=\d)")
 _SPACED_PERCENT = re.compile(r"(?<=\d)\s+(?=[%\u2030])")
 _LOOSE = re.compile(rf"[.,%\u2030-](?!(?<=\d[.,])\d|(?<=\d[%\u2030])|(?<![^{_BEFORE_MINUS}]-)(?<=-)\d)")
-"""Such signs where they do not belong to a number."""
+"""These characters where they do not belong to a number."""
 _WORDS = re.compile(f"[^\\s{FIRST_UNSPACED}-\U0010ffff]+|[{FIRST_UNSPACED}-\U0010ffff]")
 
 # The same chunks answer many canaries of a run, and every judgment of one.
-_normalised_before = lru_cache(maxsize=1024)(_normalised)
-_shingles_before = lru_cache(maxsize=1024)(_shingles)
+_normalise_cached = lru_cache(maxsize=1024)(_normalise_text)
+_shingles_cached = lru_cache(maxsize=1024)(_shingles)

@@ -1,7 +1,4 @@
-"""When two rankings are the same ranking: scores settle to the retriever's precision, then everything is hashed.
-
-How alike two are that differ is said by `rbo`.
-"""
+"""Identity and similarity of rankings: rounded scores and a fingerprint for equality, `rbo` for the overlap."""
 
 import math
 from collections.abc import Sequence
@@ -12,16 +9,16 @@ from app.domain.model import Ranking
 
 HASH_BYTES = 16
 RELEVANCE_DECIMALS = 3
-"""What a scorer outside the retriever says twice of one hit may differ by less."""
+"""Precision of relevance from a scorer outside the retriever, which varies by less between two calls."""
 
 
 def decimals_of(precision: float) -> int:
-    """Give the decimals that a score precision such as 1e-6 keeps; at most 15, also for 0."""
+    """Return the decimals that a score precision such as 1e-6 keeps; at most 15, also for 0."""
     return min(15, max(0, -math.floor(math.log10(max(precision, 1e-15)) + 1e-9)))
 
 
-def settle(ranking: Ranking, decimals: int) -> Ranking:
-    """Round scores and relevance, so that what is judged is exactly what is stored, and take the fingerprint."""
+def round_ranking(ranking: Ranking, decimals: int) -> Ranking:
+    """Return the ranking with rounded scores and relevance and its fingerprint: judged and stored alike."""
     scores = tuple([None if score is None else round(score, decimals) + 0.0 for score in ranking.scores])
     relevance = None if ranking.relevance is None else round(ranking.relevance, RELEVANCE_DECIMALS)
     return Ranking(
@@ -37,12 +34,12 @@ def settle(ranking: Ranking, decimals: int) -> Ranking:
 
 
 def rbo(a: Sequence[str], b: Sequence[str], p: float = 0.9) -> float:
-    """Rank-biased overlap of two rankings of distinct ids, in [0, 1]: the extrapolated point estimate RBO_ext.
+    """Return the rank-biased overlap of two rankings of distinct ids, in [0, 1]: the point estimate RBO_ext.
 
     Webber, Moffat and Zobel, "A similarity measure for indefinite rankings" (TOIS 2010), equation 32, which takes
-    lists of uneven length: agreement beyond the ends is assumed to go on as it was. So a list and its own beginning
-    score 1; that hits went missing at the end is for other figures to say. Two empty rankings are equal (1), one
-    empty ranking shares nothing (0). Raises ValueError unless 0 < p < 1.
+    lists of uneven length: agreement is extrapolated beyond the ends. So a list and its own beginning score 1; hits
+    missing at the end do not count. Two empty rankings are equal (1), one empty ranking shares nothing (0). Raises
+    ValueError unless 0 < p < 1.
     """
     if not 0 < p < 1:
         raise ValueError(f"p lies strictly between 0 and 1, not {p}")
@@ -65,10 +62,10 @@ def rbo(a: Sequence[str], b: Sequence[str], p: float = 0.9) -> float:
 
 
 def _fingerprint(ranking: Ranking, scores: tuple[float | None, ...], relevance: float | None) -> bytes:
-    """Hash ids, documents, texts, scores and, where there are any, times and relevance: 16 bytes.
+    """Return 16 bytes: the hash of ids, documents, texts, scores and, where there are any, times and relevance.
 
-    Equal exactly for equal settled rankings. Each part's length goes in as well, so that no hostile text can imitate
-    another split.
+    Equal exactly for equal rounded rankings. Each part's length is hashed too, so that no text can imitate another
+    split.
     """
     parts = [*ranking.ids, *[text or "" for text in ranking.texts], *[document or "" for document in ranking.documents]]
     numbers = [math.nan if score is None else score for score in scores]
@@ -77,14 +74,14 @@ def _fingerprint(ranking: Ranking, scores: tuple[float | None, ...], relevance: 
     head = pack(f"<2I{len(parts)}I{count}d", ranking.returned, count, *map(len, parts), *numbers)
     if ranking.updated is not None:
         times = [math.nan if moment is None else moment for moment in ranking.updated]
-        head += pack(f"<B{count}d", 2, *times)  # flags of absence are 0 or 1: 2 and 3 are taken for none
+        head += pack(f"<B{count}d", 2, *times)  # flags of absence are 0 or 1, so 2 and 3 are unambiguous
     if relevance is not None:
         head += pack("<Bd", 3, relevance)
     return blake2b(head + absent + "".join(parts).encode(), digest_size=HASH_BYTES).digest()
 
 
 def chunk_fingerprint(chunk: str, document: str | None, text: str | None) -> bytes:
-    """Hash one retrieved chunk: 16 bytes."""
+    """Return 16 bytes: the hash of one retrieved chunk."""
     parts = [part.encode() if part is not None else b"" for part in (chunk, document, text)]
     head = pack("<3I2?", *map(len, parts), document is None, text is None)
     return blake2b(head + b"".join(parts), digest_size=HASH_BYTES).digest()

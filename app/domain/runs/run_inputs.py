@@ -1,4 +1,4 @@
-"""What a run works with: a suite, a retriever, and how its answers are judged."""
+"""Inputs of a run: suite, retriever, and how answers are judged."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from app.domain.runs.suite_snapshot import SuiteSnapshot
 
 
 class RunVersions(NamedTuple):
-    """The ids of the versions of its definitions that a run works with."""
+    """The ids of the versions of a run's definitions."""
 
     suite: int
     check: int
@@ -22,17 +22,17 @@ class RunVersions(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInputs:
-    """What a run works with. Positions count along the canaries of the suite."""
+    """Inputs of a run. Positions count along the canaries of the suite."""
 
     check: str
     """Its slug."""
     suite_slug: str
     suite: SuiteSnapshot
     retriever: Retriever
-    """Its secrets are placeholders where it is not asked."""
+    """Its secrets are placeholders where no request is sent."""
     yardstick: Yardstick
     config_hash: str
-    """Names what the check and the retriever say."""
+    """Hash of the definitions of check and retriever."""
 
     @property
     def panel(self) -> Panel:
@@ -61,15 +61,15 @@ class RunInputs:
 
     @property
     def asks(self) -> list[ProbeQuery]:
-        """The queries of the canaries, as probes are asked them."""
+        """The probes of the run, by position."""
         return [ProbeQuery(position=place, query=one.query, key=one.key) for place, one in enumerate(self.canaries)]
 
     @property
     def decimals(self) -> int:
-        """The decimals of scores that count."""
+        """The significant decimals of scores."""
         return decimals_of(self.retriever.score_precision)
 
     @property
     def vector_names(self) -> tuple[str, ...]:
-        """The names of the numbers a run keeps."""
+        """The names of the numbers stored with the run."""
         return vector_names(self.yardstick, self.panel)

@@ -1,7 +1,7 @@
-"""What a run comes to: every number, every reason and the verdict, decided in one place.
+"""The outcome of a run: all numbers, reasons and the verdict, decided in one place.
 
-Live and resumed runs, the gate, re-scoring, trials and history call `evaluate`. What a detector says takes the runs
-before, so it is one of the facts; a detector looks at the scores, which are then given along.
+Live and resumed runs, the gate, re-scoring, trials and history call `evaluate`. The detector's alarm needs earlier
+runs, so it is passed in as a fact; the detector needs the scores, so `score` can be called first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,23 +25,23 @@ from app.domain.runs.verdicts import is_unknown, remarks, run_verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryFacts:
-    """What is known of a run beside its responses."""
+    """Facts about a run besides its responses."""
 
-    of_rules: RunFacts = NO_FACTS
-    """What rules look at: the alarm of the detector, drops below a baseline, how warm the detector is."""
+    rule_facts: RunFacts = NO_FACTS
+    """Inputs of rules: the alarm of the detector, drops below a baseline, the state of the detector's warm-up."""
     regressed: NDArray[np.intp] | None = None
-    """Positions of the canaries an alarm names; None = no detector looked, and what was kept stays as it was called."""
+    """Positions of the canaries an alarm names; None = no detector ran, and stored results keep `regressed`."""
     embedder: EmbedderChange | None = None
     embedder_reason: str | None = None
-    """What was found of the embedder; both None = the retriever has none."""
+    """Finding of the embedding canaries; both None = the retriever has no embedder."""
     cause: str | None = None
     """The cause that explains the whole run; a sentence without its full stop."""
     cause_detail: str | None = None
-    """With which a reason begins that says the same."""
+    """The beginning of a reason that makes `cause` redundant."""
     names_silent_rules: bool = False
-    """Whether the rules are named that have nothing to say of the run, as no detector follows it."""
+    """Whether the reasons list the rules that cannot be decided without a detector."""
     note: str | None = None
-    """A reason of a run whose verdict is known."""
+    """A reason that is added unless the verdict is unknown."""
 
 
 WITHOUT_HISTORY: Final = HistoryFacts()
@@ -55,29 +55,29 @@ class RunScores:
     results: Mapping[int, Result]
     """By position, of the rankings that were judged."""
     undated: int
-    """Measured canaries with a maximum age whose hits do not say how old they are."""
+    """Number of measured canaries with a maximum age whose hits have no date."""
     unknown: bool
     """Whether the verdict is unknown, whatever the scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """What a run comes to. Positions count along its canaries."""
+    """The outcome of a run. Positions count along its canaries."""
 
     verdict: Verdict
     reasons: list[str]
     """Sentences without full stops."""
     aggregates: Aggregates
     vector: NDArray[np.float64]
-    """The aggregates a run keeps, in the order of the inputs' `vector_names`; NaN = not measured."""
+    """The aggregates stored with a run, in the order of the inputs' `vector_names`; NaN = not measured."""
     outcomes: Sequence[Outcome]
-    """How the probes ended, by position."""
+    """Probe outcomes by position."""
     latencies: Sequence[float]
     """Seconds of the probes that measured."""
     canary_reasons: NDArray[np.int64]
-    """Why canaries are degraded in this run, as bits by position."""
+    """Reasons of the canaries in this run, as bits by position."""
     lasting_reasons: NDArray[np.int64]
-    """The same with what was wrong with relevance when it was last measured."""
+    """The same with the reasons about relevance as of its last measurement."""
     results: Mapping[int, Result] = field(repr=False)
     """By position, of the rankings that were judged."""
 
@@ -89,15 +89,15 @@ class RunOutcome:
 
 
 def score(inputs: RunInputs, responses: RunResponses, tally: Tally | None = None) -> RunScores:
-    """Judge what is to be judged, take over what was judged before, and judge the moment of every answer.
+    """Return the scores of a run: new rankings judged, stored results added, and the timing of every answer judged.
 
-    A `tally` holds the results of runs before, and is brought up to date.
+    `tally`: the results of earlier runs, updated in place.
     """
     tally = Tally(inputs.yardstick, inputs.panel) if tally is None else tally
     results = judge(inputs.yardstick, inputs.panel, responses.rankings)
     tally.add(results)
-    tally.take_over(responses.kept)
-    undated = _score_moments(inputs, responses, tally) if responses.started_at is not None else 0
+    tally.add_stored(responses.kept)
+    undated = _judge_timings(inputs, responses, tally) if responses.started_at is not None else 0
     expects, failed = inputs.panel.expects, list(responses.failures)
     unknown = is_unknown(
         total=len(expects),
@@ -115,10 +115,7 @@ def evaluate(
     facts: HistoryFacts = WITHOUT_HISTORY,
     scores: RunScores | None = None,
 ) -> RunOutcome:
-    """Return what a run comes to.
-
-    `scores` are those of `score`, where somebody needed them to give the facts.
-    """
+    """Return the outcome of a run; `scores` are those of `score`, where the facts needed them first."""
     scores = score(inputs, responses) if scores is None else scores
     lasting = scores.tally if facts.regressed is None else scores.tally.regressed(facts.regressed)
     tally = lasting.without_relevance(responses.unscored)
@@ -127,18 +124,18 @@ def evaluate(
     aggregates = tally.aggregates(outcomes)
     if facts.embedder is not None or facts.embedder_reason is not None:
         aggregates = replace(aggregates, embedder=facts.embedder, embedder_reason=facts.embedder_reason)
-    seen = _rule_facts(inputs, responses, tally.reasons, latencies, facts.of_rules)
+    rule_facts = _rule_facts(inputs, responses, tally.reasons, latencies, facts.rule_facts)
     verdict, reasons = run_verdict(
-        aggregates, rules, ended_early=responses.ended_early, too_few_scored=responses.too_few_scored, facts=seen
+        aggregates, rules, ended_early=responses.ended_early, too_few_scored=responses.too_few_scored, facts=rule_facts
     )
     if facts.names_silent_rules and verdict is not Verdict.UNKNOWN:
-        reasons += unsaid(rules, seen)
+        reasons += unsaid(rules, rule_facts)
     reasons += responses.remarks
     reasons += remarks(aggregates.total, undated=scores.undated)
-    found = ((inputs.canaries[place], one) for place, one in responses.rankings.items() if inputs.panel.expects[place])
-    hint = document_ids_remark(aggregates.coverage, found)
+    hits = ((inputs.canaries[place], one) for place, one in responses.rankings.items() if inputs.panel.expects[place])
+    hint = document_ids_remark(aggregates.coverage, hits)
     reasons += [] if hint is None else [hint]
-    reasons += [] if facts.cause is None or _says(reasons, facts.cause_detail) else [facts.cause]
+    reasons += [] if facts.cause is None or _has_reason(reasons, facts.cause_detail) else [facts.cause]
     reasons += [] if facts.note is None or verdict is Verdict.UNKNOWN else [facts.note]
     return RunOutcome(
         verdict=verdict,
@@ -153,12 +150,12 @@ def evaluate(
     )
 
 
-def _score_moments(inputs: RunInputs, responses: RunResponses, tally: Tally) -> int:
-    """Judge the moment of every answer it matters for, that of an unchanged ranking too, which has grown older.
+def _judge_timings(inputs: RunInputs, responses: RunResponses, tally: Tally) -> int:
+    """Judge age and latency of every answer with such a limit; return for how many canaries the hits have no date.
 
-    Returns of how many canaries it could not be told how old their hits are.
+    An unchanged ranking is judged too: it has become older.
     """
-    assert responses.started_at is not None  # noqa: S101 - as the caller made sure
+    assert responses.started_at is not None  # noqa: S101 - the caller checks
     measured = [
         position
         for position in inputs.panel.timed
@@ -178,7 +175,7 @@ def _rule_facts(
     latencies: Sequence[float],
     facts: RunFacts,
 ) -> RunFacts:
-    """Add to the facts of a run what its responses say, as it will be read back."""
+    """Return the facts with those of the responses, equal to what history reads back later."""
     rules, named = inputs.yardstick.rules, named_canaries(inputs.yardstick.rules)
     places = {one.key: place for place, one in enumerate(inputs.canaries) if one.key in named} if named else {}
     return replace(
@@ -194,5 +191,5 @@ def _rule_facts(
     )
 
 
-def _says(reasons: Sequence[str], detail: str | None) -> bool:
+def _has_reason(reasons: Sequence[str], detail: str | None) -> bool:
     return bool(detail) and any(one.startswith(detail or "") for one in reasons)

@@ -1,4 +1,4 @@
-"""What came of asking the canaries of a run, before it is judged."""
+"""Responses to the probes of a run, before they are judged."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.circuit_breaker import ENDED_FIRST
 from app.domain.probing.mapped_fields import missing_fields, present_fields
 from app.domain.probing.probe_failures import FailedProbe, ProbeFailure
-from app.domain.runs.evaluation import Stored
-from app.domain.runs.rankings import settle
+from app.domain.runs.evaluation import StoredResult
+from app.domain.runs.rankings import round_ranking
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.verdicts import remarks, too_few_scored
 
@@ -24,30 +24,30 @@ def _empty() -> Mapping[int, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResponses:
-    """What came of asking the canaries of a run, by position along them."""
+    """Responses to the probes of a run, by position of the canary."""
 
     started_at: datetime | None
-    """When the canaries were asked; None = what the moment of an answer means is known already."""
+    """When the run started; None = stored results already contain the judgment of the timing."""
     rankings: Mapping[int, Ranking] = field(default_factory=_empty)
-    """Settled rankings that are to be judged."""
-    kept: Mapping[int, Stored] = field(default_factory=_empty)
-    """Results of rankings that were judged before."""
+    """Rounded rankings that are to be judged."""
+    kept: Mapping[int, StoredResult] = field(default_factory=_empty)
+    """Stored results of rankings that were judged before."""
     aged: Mapping[int, Ranking] = field(default_factory=_empty)
-    """Of canaries with a maximum age, the rankings that were judged before."""
+    """Rankings judged before, for canaries with a maximum age."""
     latencies: NDArray[np.float16]
-    """Seconds, as exactly as runs keep them; they say nothing of probes that failed."""
+    """Seconds in the precision of stored runs; meaningless for failed probes."""
     failures: Mapping[int, FailedProbe]
-    """How the probes ended that measured nothing."""
+    """Probes that measured nothing."""
     unscored: Collection[int] = ()
-    """Where a scorer outside the retriever could not measure relevance."""
+    """Positions where a scorer outside the retriever could not measure relevance."""
     too_few_scored: str | None = None
     """Why too little relevance was measured to judge the run; a sentence without its full stop."""
     remarks: tuple[str, ...] = ()
-    """What the answers lack whoever judges them; sentences without full stops."""
+    """What the answers lack, independent of judgments; sentences without full stops."""
     index_version: str | None = None
-    """As the retriever reports it."""
+    """The index version the retriever reported."""
     ended_early: str | None = None
-    """Why, where the circuit breaker ended the run; a sentence without its full stop."""
+    """Why the circuit breaker ended the run, if it did; a sentence without its full stop."""
 
     @property
     def measured_latencies(self) -> list[float]:
@@ -55,7 +55,7 @@ class RunResponses:
         return measured_latencies(self.latencies, self.failures.keys())
 
     def outcomes(self, total: int) -> list[Outcome]:
-        """Return how the probes of so many canaries ended."""
+        """Return the probe outcomes of `total` canaries."""
         outcomes = [Outcome.OK] * total
         for position, failure in self.failures.items():
             outcomes[position] = Outcome(failure.outcome)
@@ -79,18 +79,18 @@ def missing_relevance(
     return too_few, tuple(remarks(total, unscored=counted, why_unscored=why, undated=0, lacking=lacking_fields))
 
 
-def not_asked(ended_early: str | None) -> Answer:
-    """Return what stands for the answer to a canary that was not asked."""
+def skipped_answer(ended_early: str | None) -> Answer:
+    """Return the answer of a probe that was not sent."""
     return Answer(outcome=Outcome.SKIPPED, latency_seconds=0.0, detail=ended_early or ENDED_FIRST)
 
 
-def responses_of(
+def build_responses(
     inputs: RunInputs, answers: Sequence[Answer], *, started_at: datetime | None = None, ended_early: str | None = None
 ) -> RunResponses:
-    """Return what came of asking all canaries at once, given the answers by position; see `not_asked`."""
+    """Return the responses of a run whose answers are all at hand, by position; see `skipped_answer`."""
     decimals = inputs.decimals
     rankings = {
-        position: settle(answer.ranking, decimals)
+        position: round_ranking(answer.ranking, decimals)
         for position, answer in enumerate(answers)
         if answer.ranking is not None
     }

@@ -1,4 +1,4 @@
-"""A suite version as a value: its canaries, their judgments, and the matcher made of them."""
+"""A suite version as an immutable value: its canaries, their judgments and their matcher."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from app.domain.runs.evaluation import Panel
 
 
 class UnusableSuiteError(ConflictError):
-    """A stored suite holds what this release refuses."""
+    """A stored suite is invalid in this release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +41,8 @@ class SuiteSnapshot:
     members: tuple[Member, ...]
 
     @classmethod
-    def unstored(cls, canaries: Iterable[Canary], hash_: str = "") -> "SuiteSnapshot":
-        """Return a suite of canaries that no store knows; their positions stand for ids."""
+    def from_canaries(cls, canaries: Iterable[Canary], hash_: str = "") -> "SuiteSnapshot":
+        """Return a snapshot of canaries that are not stored; their positions are their ids."""
         members = [
             Member(canary_id=position, version_id=position, key=canary.key, hash="", canary=canary)
             for position, canary in enumerate(canaries)
@@ -64,12 +64,12 @@ class SuiteSnapshot:
 
     @cached_property
     def watched(self) -> Members:
-        """Those a detector watches."""
-        return members_of(self.panel, self.version_ids)
+        """The canaries a detector watches."""
+        return watched_members(self.panel, self.version_ids)
 
     def prepare(self) -> None:
-        """Make what a run needs, so that nobody makes it within a transaction. Raises UnusableSuiteError."""
-        assert self.watched is not None  # noqa: S101 - read for its effect: kept from now on
+        """Compute what a run needs, so that it is not computed within a transaction. Raises UnusableSuiteError."""
+        assert self.watched is not None  # noqa: S101 - read for its effect: cached from now on
 
     @cached_property
     def canary_ids(self) -> tuple[int, ...]:
@@ -88,18 +88,18 @@ class SuiteSnapshot:
 
     @cached_property
     def reach(self) -> Reach:
-        """What damage the canaries can see."""
+        """The damage that the canaries can detect."""
         return reach(self.canaries)
 
     @cached_property
     def groups(self) -> tuple[tuple[Group, ...], ...]:
-        """What each canary may have in common with others, by position."""
+        """The groups of each canary, by position."""
         shared: dict[Group, Group] = {}
         return tuple([tuple([shared.setdefault(one, one) for one in groups_of(canary)]) for canary in self.canaries])
 
     @cached_property
     def floors(self) -> SuiteFloors:
-        """What a check has to know of the canaries."""
+        """Keys and floors of the canaries, for validating checks."""
         floors = {member.key: tuple(member.canary.floors) for member in self.members if member.canary.floors}
         return SuiteFloors.of(self.by_key.keys(), floors)
 
@@ -109,8 +109,8 @@ class SuiteSnapshot:
         return {member.key: member.canary for member in self.members}
 
 
-def members_of(panel: Panel, version_ids: Sequence[int]) -> Members:
-    """Return which canaries of a suite a detector watches, known by their versions, and the groups they are in."""
+def watched_members(panel: Panel, version_ids: Sequence[int]) -> Members:
+    """Return the canaries of a suite that a detector watches, by version id, and their groups."""
     place_of = np.full(len(panel), -1, dtype=np.intp)
     place_of[panel.watched] = np.arange(len(panel.watched))
     named = {"category": panel.categories, "tag": panel.tags, "document": panel.documents}

@@ -1,6 +1,6 @@
-"""Which differences between an expected text and a hit are damage done on the way, and which make it another text.
+"""Decides whether edits between an expected text and a hit are damage (OCR, extraction) or make it another text.
 
-Both are normalised. Damage garbles; what reads as well as before, with another number or a "not", is another version.
+Both are normalised. Another number or a "not" makes another version; scattered wrong letters are damage.
 """
 
 import re
@@ -10,23 +10,25 @@ from itertools import groupby
 from app.domain.runs.alignment import Alignment, Edit
 
 NUMBER_SIGNS = ".,-%\u2030"
-"""What a normalised text keeps of these belongs to a number."""
+"""In a normalised text these characters always belong to a number."""
 FIRST_UNSPACED = "\u0e00"
-"""From Thai on there are scripts, Chinese among them, that do not put spaces between words."""
+"""First character of the scripts without spaces between words: Thai, Chinese and others."""
 
 
-def is_damage(pattern: str, body: str, found: Alignment) -> bool:
-    """Decide whether a part of the body is the pattern, damaged.
+def is_damage(pattern: str, body: str, alignment: Alignment) -> bool:
+    """Whether a part of the body is the pattern with damage.
 
-    It is another text where a number differs (see `_changes_number`), a negating prefix came or went, or three edits
-    lie within six characters, as another word has and scattered errors have not; but what a chunk's end cut off may
-    be as long as the edits allow. And it neither begins nor ends inside a number.
+    It is another text where a number differs (see `_changes_number`), a negating prefix was added or removed, or three
+    edits lie within six characters, which indicates another word; the end of a chunk may cut off as much as the edits
+    allow. The part neither begins nor ends inside a number.
     """
-    if not (may_begin(body, found.start) and may_end(body, found.end)):
+    if not (may_begin(body, alignment.start) and may_end(body, alignment.end)):
         return False
-    if any(_changes_number(pattern, body, edit) for edit in found.edits) or _negates(pattern, body, found.edits):
+    if any(_changes_number(pattern, body, edit) for edit in alignment.edits) or _negates(
+        pattern, body, alignment.edits
+    ):
         return False
-    inner = [edit for edit in found.edits if not _is_cut_off(body, found, edit)]
+    inner = [edit for edit in alignment.edits if not _is_cut_off(body, alignment, edit)]
     return not any(
         third.place - first.place < _WINDOW and third.at - first.at < _WINDOW
         for first, third in zip(inner, inner[2:], strict=False)
@@ -34,32 +36,32 @@ def is_damage(pattern: str, body: str, found: Alignment) -> bool:
 
 
 def may_begin(body: str, at: int) -> bool:
-    """Say whether a passage may begin here: in a word, as chunks cut by size do, but not in a number or behind "un"."""
+    """Whether a passage may begin here: inside a word, as fixed-size chunks do, but not in a number or after "un"."""
     return not splits_number(body, at) and (not splits_word(body, at) or _word_around(body, at)[0] not in _NEGATING)
 
 
 def may_end(body: str, at: int) -> bool:
-    """Say whether a passage may end here: also inside a word, but not inside a number."""
+    """Whether a passage may end here: also inside a word, but not inside a number."""
     return not splits_number(body, at)
 
 
 def splits_word(body: str, at: int) -> bool:
-    """Say whether a cut falls inside a word or number; scripts without spaces have none."""
+    """Whether a cut falls inside a word or number; scripts without spaces have none."""
     if not 0 < at < len(body):
         return False
     return all(sign.isalnum() and sign < FIRST_UNSPACED for sign in body[at - 1 : at + 1]) or splits_number(body, at)
 
 
 def splits_number(body: str, at: int) -> bool:
-    """Say whether a cut parts a digit from another, or from a sign of its number."""
+    """Whether a cut separates a digit from another, or from a sign of its number."""
     around = body[at - 1 : at + 1] if 0 < at < len(body) else ""
     return any(map(str.isdecimal, around)) and all(map(_is_numeric, around))
 
 
 def _changes_number(pattern: str, body: str, edit: Edit) -> bool:
-    """Say whether an edit leaves another number: a digit or sign of one came, went or became another.
+    """Whether an edit makes another number: a digit or sign of one was added, removed or replaced.
 
-    Not so where a letter took a digit's place or the other way round, as scanners have it.
+    A letter in place of a digit, or the other way round, is a scanner's error and makes none.
     """
     was, now = edit.was, edit.now
     if {was, now} == {" ", ""}:
@@ -72,10 +74,10 @@ def _changes_number(pattern: str, body: str, edit: Edit) -> bool:
 
 
 def _makes_number(pattern: str, body: str, edit: Edit) -> bool:
-    """Say whether a digit or sign that came makes another number, and does not just stand among or for letters."""
+    """Whether an added digit or sign makes another number, and is not just among letters or in place of one."""
     was, now = edit.was, edit.now
     if was == " " and not now.isdecimal():
-        return False  # "31, 2012" was set as "31,2012"
+        return False  # "31, 2012" became "31,2012"
     if was and _is_numeric(was):
         return True
     after = edit.place + len(was)
@@ -87,13 +89,13 @@ def _makes_number(pattern: str, body: str, edit: Edit) -> bool:
 
 
 def _joins_numbers(text: str, at: int) -> bool:
-    """Say whether a number would be made of two by losing this space, other than one set in groups of three digits."""
+    """Whether the loss of this space joins two numbers, other than the digit groups of one."""
     before, after = _word_around(text, at)[0], _word_around(text, at + 1)[1]
     return before[-1:].isdecimal() and after[:1].isdecimal() and not (_GROUP.match(after) and len(before) <= _DIGITS)
 
 
 def _is_garbled(was: str, now: str) -> bool:
-    """Say whether a number that lost digits is seen to be damaged, or worth the same, and not another number."""
+    """Whether a number that lost digits is recognisably damaged or has the same value, and is not another number."""
     left = iter(was)
     if any(map(str.isalpha, was)) or not all(sign in left for sign in now if _is_numeric(sign)):
         return False
@@ -105,7 +107,7 @@ def _is_garbled(was: str, now: str) -> bool:
 
 
 def _negates(pattern: str, body: str, edits: Sequence[Edit]) -> bool:
-    """Say whether a prefix that turns a word into its opposite came or went: letters in a row, where a word begins."""
+    """Whether a negating prefix was added or removed: consecutive letters at the beginning of a word."""
     came = [(edit.at - number, edit.now, body, edit.at) for number, edit in enumerate(edits) if not edit.was]
     went = [(edit.place - number, edit.was, pattern, edit.place) for number, edit in enumerate(edits) if not edit.now]
     for _, group in groupby([*came, *went], key=lambda one: (one[0], id(one[2]))):
@@ -116,16 +118,16 @@ def _negates(pattern: str, body: str, edits: Sequence[Edit]) -> bool:
     return False
 
 
-def _is_cut_off(body: str, found: Alignment, edit: Edit) -> bool:
-    """Say whether a lost character is beyond an end of the body, give or take some that agree by chance."""
+def _is_cut_off(body: str, alignment: Alignment, edit: Edit) -> bool:
+    """Whether a lost character is beyond an end of the body, allowing for some that agree by chance."""
     if edit.now:
         return False
-    begins, ends = found.start == 0, found.end == len(body)
-    return (begins and edit.at - found.start <= _BY_CHANCE) or (ends and found.end - edit.at <= _BY_CHANCE)
+    begins, ends = alignment.start == 0, alignment.end == len(body)
+    return (begins and edit.at - alignment.start <= _BY_CHANCE) or (ends and alignment.end - edit.at <= _BY_CHANCE)
 
 
 def _word_around(text: str, at: int) -> tuple[str, str]:
-    """Give the parts of a word or number before and after a place, cut off where they are longer than words are."""
+    """Return the parts of a word or number before and after a place, each of at most 40 characters."""
     start = end = at
     while start > max(0, at - _LONG) and _is_of_word(text[start - 1]):
         start -= 1
@@ -150,4 +152,4 @@ _BY_CHANCE = 2
 _NEGATING = frozenset({"un", "in", "im", "il", "ir", "dis", "non", "mis"})
 _LOOKS_LIKE = {"0": "oqd", "1": "lit", "2": "z", "5": "s", "6": "bg", "8": "b", "9": "gq"}
 _YEAR = re.compile(r"(?:19|20)\d[1-9]")
-"""A year of three digits is none, but 1990 may become 199."""
+"""A year that lost its last digit is damaged, except that 1990 may be the number 199."""

@@ -1,6 +1,6 @@
-"""Verdicts: why a canary is degraded, what a run amounts to, and whether it was healthy.
+"""Verdicts of canaries and runs with their reasons, and the aggregates of a run.
 
-The numbers come from measures and relevance; what follows for people is decided in alerting.
+The numbers come from measures and relevance; alerts are decided in the area `alerts`.
 """
 
 from collections import Counter
@@ -21,17 +21,17 @@ Floats = NDArray[np.float64]
 Members = Mapping[str, NDArray[np.intp]]
 
 BLOCK: Final = 64
-"""How many groups are summed at once, so that a thousand tags cost time but no memory."""
+"""Number of groups summed at once, which bounds memory for a thousand tags."""
 UNSCORED: Final = "relevance could not be measured for"
-"""How the remark begins that no judgment can change: whoever judges a run anew takes it over."""
+"""Beginning of a remark that re-scoring keeps: no judgment can change it."""
 LACKING: Final = "was found in none of the hits"
-"""How the remark ends on a mapped field that is nowhere; no judgment can change that either."""
+"""End of the remark on a mapped field that no hit has; re-scoring keeps it too."""
 TOO_FEW_SCORED: Final = "relevance was measured for only"
-"""The same of the reason for which a run is unknown."""
+"""Beginning of the reason of an unknown run that re-scoring keeps."""
 NOT_CARRIED_OUT: Final = "the run was not carried out"
-"""How the reason ends of a run that nobody wanted any more when it was its turn; no rule looks at such a run."""
+"""End of the reason of a run that was obsolete when its turn came; no rule evaluates such a run."""
 ONE_THREAD: Final = 250_000
-"""Multiplications up to which OpenBLAS does not call in other threads (4 x 65,536 in its interface/gemm.c)."""
+"""Multiplications up to which OpenBLAS uses one thread (4 x 65,536 in its interface/gemm.c)."""
 
 
 def judge_canary(
@@ -45,15 +45,13 @@ def judge_canary(
     empty: bool,
     scorer_measures_relevance: bool,
 ) -> tuple[Reason, ...]:
-    """Say why the ranking of an answered canary degrades it, in the order of `Reason`; () = it does not.
+    """Return why the ranking of a measured canary degrades it, in the order of `Reason`; () = it does not.
 
-    `forbidden_returned`: one of its forbidden chunks is in the ranking. To a canary that must get nothing every hit
-    is forbidden, and how relevant it is does not matter. `scores` holds the canary's measures by name; one that is
-    undefined or absent breaks no floor. A negative canary is `answered` unless its top score stays below its maximum,
-    the answer is empty, or the one exact match it allows is first. A scorer that does not measure relevance can show
-    neither low relevance nor confidence: under `judged` no canary is `low_relevance` and none `answered`, since a
-    retriever always returns something. `stale` and `slow` are about the moment, see `judge_timing`; `regressed` takes
-    more than one run and is added by detection.
+    `forbidden_returned`: one of its forbidden chunks is in the ranking. With `expect_empty` every hit is forbidden,
+    however relevant. `scores` holds the canary's measures by name; an undefined or absent one breaks no floor. A
+    negative canary is `answered` unless its top score stays below its maximum, the answer is empty, or the one exact
+    match it allows is first. Without a scorer that measures relevance (`judged`) no canary is `low_relevance` or
+    `answered`. `stale` and `slow` come from `judge_timing`; `regressed` needs several runs and comes from detection.
     """
     relevance = top_score if scorer_measures_relevance and not canary.expect_empty else None
     too_low = not canary.negative and relevance is not None and relevance < canary.min_relevance_score
@@ -61,7 +59,7 @@ def judge_canary(
     wrong = {
         Reason.LOW_RELEVANCE: too_low,
         Reason.MISSING: canary.expects and not found_in_k,
-        Reason.BELOW_FLOOR: any(_below(scores.get(name), floor) for name, floor in canary.floors.items()),
+        Reason.BELOW_FLOOR: any(_is_below(scores.get(name), floor) for name, floor in canary.floors.items()),
         Reason.FORBIDDEN: forbidden_returned or (canary.expect_empty and not empty),
         Reason.ANSWERED: confident and not empty and not first_is_allowed,
     }
@@ -71,17 +69,16 @@ def judge_canary(
 def judge_timing(
     canary: Canary, *, age_seconds: float | None, latency_seconds: float | None, empty: bool = False
 ) -> tuple[Reason, ...]:
-    """Say what was wrong with the moment of an answer, whatever its ranking: `stale`, `slow`; () = nothing.
+    """Return why the timing of an answer degrades its canary, whatever its ranking: `stale`, `slow`; () = it does not.
 
-    `age_seconds` is the age of the newest of the top k hits. None = no hit says how old it is: then it is not known
-    whether the canary is stale, and it is not called so. An `empty` answer has nothing that is new enough, so it is
-    stale, unless no good answer exists to the query. Latencies are compared as exactly as runs keep them, to half
-    a thousandth: so what is called slow is always shown to be.
+    `age_seconds` is the age of the newest of the top k hits; None = no hit has a date, and the canary is not stale.
+    An `empty` answer is stale, except for a negative canary. Latencies are compared in the precision of stored runs,
+    half a thousandth, so that the stored latency of a slow canary is above its maximum.
     """
     nothing_new = empty and canary.max_age_seconds is not None and not canary.negative
     wrong = {
-        Reason.STALE: nothing_new or _above(age_seconds, canary.max_age_seconds),
-        Reason.SLOW: _above(_kept(latency_seconds), _kept(canary.max_latency_seconds)),
+        Reason.STALE: nothing_new or _is_above(age_seconds, canary.max_age_seconds),
+        Reason.SLOW: _is_above(_stored_latency(latency_seconds), _stored_latency(canary.max_latency_seconds)),
     }
     return tuple(reason for reason, holds in wrong.items() if holds)
 
@@ -101,24 +98,24 @@ def aggregate(  # noqa: PLR0913 - the columns of a run
     tags: Members,
     measures_relevance: bool = True,
 ) -> Aggregates:
-    """Amount a run of Q canaries, in the suite's frozen order, to its aggregates.
+    """Return the aggregates of a run of Q canaries in the suite's frozen order.
 
     All columns are (Q,), `scores` is (Q, M) with NaN = undefined and its M means named by `measures`; `top_scores`
-    has NaN where none could be told; `found` = any expected chunk in the top k. `categories` and `tags` map names to
-    the positions of their canaries. Rows whose outcome is not `ok` are ignored, whatever they hold.
+    has NaN where there is none; `found` = any expected chunk in the top k. `categories` and `tags` map names to the
+    positions of their canaries. Rows whose outcome is not `ok` are ignored.
 
     Means are over measured canaries that expect something and have the value; None where there is none. Every slice
-    carries `degraded_share` among its measures. The slice of the category `negative` also carries `answered_ratio`:
-    of its measured canaries that were `answered` or whose relevance is known, those that were; absent with a scorer
-    that cannot tell (`measures_relevance`). One whose relevance could not be measured is not one that was not answered.
+    has `degraded_share` among its measures. The slice of the category `negative` also has `answered_ratio`: the share
+    of `answered` ones among its measured canaries that are `answered` or have a relevance; absent with a scorer that
+    does not measure relevance (`measures_relevance`).
     """
     failures = [(position, outcome) for position, outcome in enumerate(outcomes) if outcome != Outcome.OK]
     measured = np.ones(len(outcomes), dtype=np.bool_)
     measured[[position for position, _ in failures]] = False
     counted = measured & expects
     groups = [*categories.values(), *tags.values()]
-    told = negative & (answered | ~np.isnan(top_scores))
-    tallies = np.column_stack([measured, counted, measured & degraded, measured & told, measured & answered])
+    with_relevance = negative & (answered | ~np.isnan(top_scores))
+    tallies = np.column_stack([measured, counted, measured & degraded, measured & with_relevance, measured & answered])
     values = np.column_stack([top_scores, found, scores])
     means, totals = _tabulate(values, counted, tallies, [np.arange(len(outcomes)), *groups])
     names = [*categories, *tags]
@@ -153,12 +150,12 @@ def run_verdict(
     too_few_scored: str | None = None,
     facts: RunFacts = NO_FACTS,
 ) -> tuple[Verdict, list[str]]:
-    """Judge a run by the enabled rules of its check; the reasons are sentences without full stops, for people.
+    """Return the verdict of a run by the enabled rules of its check, with reasons: sentences without full stops.
 
-    Unknown when it was ended early for the reason given, however much had been measured by then, when fewer than half
-    of its probes measured, or none of those that expect something, or relevance could be measured for
-    `too_few_scored`; else degraded when the condition of at least one rule is true on this run; else healthy. What is
-    wrong with the embedder is said of unknown runs too: it may be why. `facts`: what the rules look at besides.
+    Unknown when the run was ended early, when fewer than half of its probes measured, or none of those that expect
+    something, or `too_few_scored` says why relevance is missing; else degraded when the condition of at least one rule
+    is true on this run; else healthy. Unknown runs list a bad embedder too: it may be the cause. `facts`: the inputs of
+    rules besides the aggregates.
     """
     unknown = is_unknown(
         total=aggregates.total,
@@ -170,19 +167,19 @@ def run_verdict(
     failed = str(facts.failure) if ended_early is not None and facts.failure is not None else None
     why = [reason for reason in (unmeasured, failed, too_few_scored) if reason is not None]
     if why:
-        asked = [rule for rule in rules if rule.kind is RuleKind.EMBEDDING]
-        found = [condition(rule, aggregates, unknown=True) for rule in asked]
-        return Verdict.UNKNOWN, [*why, *(one.reason for one in found if one.severity is not None)]
-    asked = [rule for rule in rules if rule.kind is not RuleKind.NO_DATA]
-    judged = [condition(rule, aggregates, unknown=False, facts=facts) for rule in asked]
-    reasons = [one.reason for one in judged if one.severity is not None]
+        conditions = [condition(rule, aggregates, unknown=True) for rule in rules if rule.kind is RuleKind.EMBEDDING]
+        return Verdict.UNKNOWN, [*why, *(one.reason for one in conditions if one.severity is not None)]
+    conditions = [
+        condition(rule, aggregates, unknown=False, facts=facts) for rule in rules if rule.kind is not RuleKind.NO_DATA
+    ]
+    reasons = [one.reason for one in conditions if one.severity is not None]
     return (Verdict.DEGRADED if reasons else Verdict.HEALTHY), reasons
 
 
 def too_few_scored(*, scored: int, unscored: int, why_unscored: str | None) -> str | None:
-    """Say that a scorer outside the retriever gave a relevance to fewer than half of the answers with hits; None = not.
+    """Return why a run is unknown if fewer than half of its answers with hits got a relevance; else None.
 
-    Such a run is unknown: canaries nobody scored are neither irrelevant nor answered, so that it would look healthy.
+    Unscored canaries are neither `low_relevance` nor `answered`, so the run would otherwise appear healthy.
     """
     if scored >= unscored:
         return None
@@ -193,55 +190,54 @@ def too_few_scored(*, scored: int, unscored: int, why_unscored: str | None) -> s
 def remarks(
     total: int, *, unscored: int = 0, why_unscored: str | None = None, undated: int = 0, lacking: Sequence[str] = ()
 ) -> list[str]:
-    """Say what a run of `total` canaries could not tell though its probes measured, beside its reasons.
+    """Return remarks on values that a run of `total` canaries is missing: sentences without full stops.
 
-    They are sentences without full stops. `unscored` canaries have no relevance, for one of them because of
-    `why_unscored`; `undated` ones have a maximum age and hits that do not say how old they are; no hit of the run had
-    any of the mapped fields `lacking`.
+    `unscored` canaries have no relevance, one of them because of `why_unscored`; `undated` ones have a maximum age and
+    hits without a date; no hit of the run has any of the mapped fields `lacking`.
     """
     why = f": {why_unscored}" if why_unscored else ""
     of = f"of {counted(total, 'canary')}"
-    said = {
+    counts_by_sentence = {
         f"{UNSCORED} {unscored} {of}{why}": unscored,
-        f"whether they are stale could not be told for {undated} {of}: none of their top hits has a date": undated,
+        f"staleness is not known for {undated} {of}: none of their top hits has a date": undated,
     }
     return [
         *(f"`{field}` {LACKING}" for field in lacking),
-        *(sentence for sentence, count in said.items() if count),
+        *(sentence for sentence, count in counts_by_sentence.items() if count),
     ]
 
 
 def is_unknown(*, total: int, measured: int, expecting: int, undefined: int) -> bool:
-    """Whether too little was measured to say anything: under half, or of those that expect something nothing.
+    """Whether too little was measured for a verdict: under half, or no canary that expects something.
 
     `undefined` are the measured canaries that expect nothing.
     """
     return total == 0 or 2 * measured < total or (expecting > 0 and measured == undefined)
 
 
-def _kept(latency: float | None) -> float | None:
+def _stored_latency(latency: float | None) -> float | None:
     return None if latency is None else float(np.float16(latency))
 
 
-def _above(value: float | None, most: float | None) -> bool:
+def _is_above(value: float | None, most: float | None) -> bool:
     return value is not None and most is not None and value > most + ROUNDING
 
 
-def _below(score: float | None, floor: float) -> bool:
+def _is_below(score: float | None, floor: float) -> bool:
     return score is not None and score < floor - ROUNDING
 
 
 def _tabulate(
     values: Floats, counted: Bools, tallies: Bools, groups: Sequence[NDArray[np.intp]]
 ) -> tuple[Floats, list[list[int]]]:
-    """Average (Q, W) values over the counted rows of each group, and count the tallies over all its rows.
+    """Return the (groups, W) means of values over the counted rows of each group, and (groups, T) counts of tallies.
 
-    Returns (groups, W) means, NaN where no counted row has the value, and (groups, T) counts. Overwrites `values`.
+    A mean is NaN where no counted row has the value; tallies count over all rows of a group. Overwrites `values`.
     """
     missing = np.isnan(values)
     np.copyto(values, 0.0, where=missing)
     lacking = np.count_nonzero(missing[counted], axis=0)
-    # Most columns are defined everywhere or nowhere; only of the others it is counted where they are.
+    # Most columns are defined everywhere or nowhere; rows are counted only for the others.
     partial = np.flatnonzero((lacking > 0) & (lacking < np.count_nonzero(counted)))
     present, marks = (~missing[:, partial]).astype(np.float64), tallies.astype(np.float64)
     blocks: list[tuple[Floats, Floats, Floats, Floats]] = []
@@ -262,7 +258,7 @@ def _tabulate(
 
 
 def _product(weights: Floats, values: Floats) -> Floats:
-    """Compute `weights @ values` in pieces that BLAS keeps on this thread: its others would spin on a busy machine."""
+    """Return `weights @ values`, computed in pieces that BLAS keeps on this thread: its others would spin."""
     product = np.zeros((len(weights), values.shape[1]))
     step = max(1, ONE_THREAD // max(1, product.size))
     for start in range(0, len(values), step):
@@ -279,7 +275,7 @@ def _slice(
     *,
     answers: bool,
 ) -> Slice:
-    """Name the numbers of one category or tag; `answers`: it may be the one that has an answered ratio."""
+    """Return the aggregates of one category or tag; `answers`: the category `negative` gets an answered ratio."""
     measured, _, degraded, negatives, answered = totals
     named = dict(zip(measures, row[2:], strict=True))
     named[DEGRADED_SHARE] = degraded / measured if measured else None
@@ -290,7 +286,7 @@ def _slice(
 
 def _why_unknown(aggregates: Aggregates, failure: FailureSummary | None) -> str:
     if not aggregates.total:
-        return "there were no probes, so nothing is known"
+        return "there were no probes"
     failures = [
         f"{count} {outcome_word(outcome)}" for outcome, count in aggregates.probes.items() if outcome != Outcome.OK
     ]

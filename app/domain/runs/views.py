@@ -1,4 +1,4 @@
-"""What is shown of re-scorings."""
+"""Views of re-scorings."""
 
 from typing import Literal
 
@@ -8,14 +8,14 @@ from app.domain.views import TimeText
 
 
 class RescoringProgress(TypedDict):
-    """How far a re-scoring is."""
+    """Progress of a re-scoring."""
 
     runs_done: int
     runs_total: int
 
 
 class RescoringSide(TypedDict):
-    """What the runs of a re-scoring come to, before or after."""
+    """Totals over the runs of a re-scoring, before or after."""
 
     runs: int
     coverage: float | None
@@ -25,7 +25,7 @@ class RescoringSide(TypedDict):
 
 
 class RescoringView(TypedDict):
-    """Past runs of a check judged by other judgments; `before` and `after` sum them up once that has finished."""
+    """Re-scoring of recorded runs of a check with present judgments; `before` and `after` are set once it finished."""
 
     id: str
     check: str

@@ -28,7 +28,7 @@ from app.domain.probing.relevance import is_external, score_relevance
 from app.domain.probing.retrievers import Scorer
 from app.domain.probing.views import StoredFinding
 from app.domain.runs.evaluation import forbidden_ranks, newest_age
-from app.domain.runs.matching import Match, Prepared, missing
+from app.domain.runs.matching import Match, Prepared, missing_judgments
 from app.domain.views import TimeText
 
 Moment = datetime | int
@@ -240,7 +240,7 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
         first = match.first_relevant
         shape["any_match"] = first is not None and first <= k
         shape["ranking"] = ranking_shape(ranking, match, canary.judgments, scorer)
-        shape["missing"] = [judgment_shape(judgment) for judgment in missing(prepared, match, k)]
+        shape["missing"] = [judgment_shape(judgment) for judgment in missing_judgments(prepared, match, k)]
         shape["age_seconds"] = number(newest_age(ranking, k, asked_at)) if asked_at is not None else None
         if Reason.FORBIDDEN in reasons:
             shape["forbidden_ranks"] = forbidden_ranks(canary, ranking)

@@ -139,7 +139,7 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
             k=inputs.yardstick.k,
             categories=panel.categories,
             before=compared,
-            why_none=why_none,
+            no_baseline_reason=why_none,
             now=lambda name: run.tally.scores([name])[:, 0],
         ),
         drift=_drift(connection, run, in_force),

@@ -362,7 +362,7 @@ def _arranged(connection: Connection, yardstick: Yardstick, found: Sequence[Stat
     return [
         state
         if state is None or names[state.layout_id] == today
-        else replace(state, vector=yardstick.arranged(names[state.layout_id], state.vector))
+        else replace(state, vector=yardstick.reorder_vector(names[state.layout_id], state.vector))
         for state in found
     ]
 

@@ -11,7 +11,7 @@ from app.domain.counts import counted
 from app.domain.model import Judgment, Outcome, Ranking
 from app.domain.probing.mapping_suggestions import likely_scale, usable_scale
 from app.domain.probing.retrievers import Retriever, ScorerKind
-from app.domain.runs.matching import LEVELS, match, missing, prepare
+from app.domain.runs.matching import LEVELS, match, missing_judgments, prepare
 from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.truncated_json import parse_cut
@@ -127,7 +127,7 @@ def _matched(hits: Sequence[Mapping[str, Any]], canary: CanaryDocument) -> dict[
     judgments = [chunk.to_domain() for chunk in canary.expected_chunks]
     prepared = prepare(judgments)
     found = match(prepared, ranking_of(hits))
-    gone = missing(prepared, found)
+    gone = missing_judgments(prepared, found)
     return {
         "key": canary.key,
         "query": canary.query,

@@ -31,7 +31,7 @@ from app.domain.probing.views import MappingSuggestion, TrialHit, TrialRequest, 
 from app.domain.runs.evaluation import Yardstick
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import evaluate
-from app.domain.runs.run_responses import responses_of
+from app.domain.runs.run_responses import build_responses
 from app.domain.runs.suite_snapshot import SuiteSnapshot
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.catalog.secret_fields import join_secrets, secret_names
@@ -142,7 +142,7 @@ def _shape(
     scorer = retriever.scorer
     ranking, exchange = answer.ranking, answer.exchange
     inputs = _inputs(retriever, query, k)
-    result = evaluate(inputs, responses_of(inputs, [answer])).results.get(0)
+    result = evaluate(inputs, build_responses(inputs, [answer])).results.get(0)
     lacks = () if ranking is None else missing_fields(retriever.response, present_fields([ranking]))
     wanted = suggests or answer.outcome is Outcome.MALFORMED or (ranking is not None and not ranking) or bool(lacks)
     suggestions = _suggestions(document, exchange, query) if wanted and exchange is not None else []
@@ -177,7 +177,7 @@ def _inputs(retriever: Retriever, query: str, k: int) -> RunInputs:
     return RunInputs(
         check="",
         suite_slug="",
-        suite=SuiteSnapshot.unstored([Canary(key="", query=query)]),
+        suite=SuiteSnapshot.from_canaries([Canary(key="", query=query)]),
         retriever=retriever,
         yardstick=Yardstick.of(k=k, fetch_k=k, cutoffs=(), scorer=retriever.scorer, rules=()),
         config_hash="",

@@ -230,7 +230,7 @@ def _run_detector(store: Store, plan: Plan, gathered: Gathered, scores: RunScore
 def _facts(detection: DetectorStep | None, embedder: EmbedderRecord | None) -> HistoryFacts:
     change, reason = embedder_finding(embedder.body if embedder is not None else None)
     return HistoryFacts(
-        of_rules=detector_facts(detection.row if detection is not None else None),
+        rule_facts=detector_facts(detection.row if detection is not None else None),
         regressed=detection.regressed if detection is not None else None,
         embedder=change,
         embedder_reason=reason,

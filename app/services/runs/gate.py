@@ -25,7 +25,7 @@ from app.domain.runs.evaluation import unpack_reasons
 from app.domain.runs.measures import MEASURES_VERSION
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import HistoryFacts, RunOutcome, RunScores, evaluate, score
-from app.domain.runs.run_responses import RunResponses, not_asked, responses_of
+from app.domain.runs.run_responses import RunResponses, build_responses, skipped_answer
 from app.domain.runs.suite_snapshot import SuiteSnapshot
 from app.formats.alerts.rule_documents import gate_rules
 from app.formats.catalog.canary_files import Documents
@@ -74,10 +74,10 @@ def measure(
     started_at = clock()
     answers, ended_early, complete = _ask(inputs, probe, run_id, answered)
     finished_at = clock()
-    responses = responses_of(inputs, answers, started_at=started_at, ended_early=ended_early)
+    responses = build_responses(inputs, answers, started_at=started_at, ended_early=ended_early)
     scores = score(inputs, responses)
-    of_rules = RunFacts(drops=_drops(inputs, scores, before))
-    facts = HistoryFacts(of_rules=of_rules, names_silent_rules=True, note=note)
+    rule_facts = RunFacts(drops=_drops(inputs, scores, before))
+    facts = HistoryFacts(rule_facts=rule_facts, names_silent_rules=True, note=note)
     outcome = evaluate(inputs, responses, facts, scores)
     aggregates = outcome.aggregates
     run = shapes.run_shape(
@@ -107,7 +107,7 @@ def measure(
 def _inputs(target: Target, before: Mapping[str, Any] | None) -> tuple[RunInputs, str | None]:
     """Return what a target's run works with, judged by the rules a gate can judge by, and a note on these."""
     canaries = target.suite.canaries or ()
-    suite = SuiteSnapshot.unstored(
+    suite = SuiteSnapshot.from_canaries(
         [canary.to_domain() for canary in canaries],
         suite_hash([(canary.key, content_hash(canary)) for canary in canaries]),
     )
@@ -221,7 +221,7 @@ def _ask(
                 break
     complete = len(known) == len(asks)
     why = breaker.reason if breaker.is_open and not complete else None
-    return [known.get(ask.position) or not_asked(why) for ask in asks], why, complete
+    return [known.get(ask.position) or skipped_answer(why) for ask in asks], why, complete
 
 
 def _drops(inputs: RunInputs, scores: RunScores, before: Mapping[str, Any] | None) -> dict[str, Difference | str]:
@@ -245,7 +245,7 @@ def _drops(inputs: RunInputs, scores: RunScores, before: Mapping[str, Any] | Non
         categories=inputs.panel.categories,
         before=None if before is None else then,
         now=lambda name: scores.tally.scores([name])[:, 0],
-        why_none=why,
+        no_baseline_reason=why,
     )
 
 

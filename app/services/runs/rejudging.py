@@ -185,7 +185,7 @@ class Sweep:
             vector, reasons = result.vector.tobytes(), pack_reasons(result.reasons)
             self._judged[self._key(table, place, changed[place])] = _Judged(vector, result.top_score, reasons)
             rows.append((changed[place], table.inputs.version_ids[place], result.match.to_bytes(), vector))
-        table.tally.take_over({place: self._judged[self._key(table, place, one)] for place, one in changed.items()})
+        table.tally.add_stored({place: self._judged[self._key(table, place, one)] for place, one in changed.items()})
         table.aged.update((place, self._rankings[changed[place]]) for place in aged)
         table.ranking_ids.update(changed)
         while len(self._judged) > _KEPT_RESULTS:

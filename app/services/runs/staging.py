@@ -8,7 +8,7 @@ import numpy as np
 from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.circuit_breaker import ENDED_FIRST, CircuitBreaker
 from app.domain.probing.mapped_fields import missing_fields, present_fields
-from app.domain.runs.rankings import settle
+from app.domain.runs.rankings import round_ranking
 from app.domain.runs.run_responses import RunResponses, missing_relevance
 from app.services.runs.plans import Plan
 from app.store.engine import Store
@@ -59,7 +59,7 @@ def stage(
                 address=answer.address,
             )
             continue
-        ranking = answer.ranking if answer.ranking.fingerprint else settle(answer.ranking, decimals)
+        ranking = answer.ranking if answer.ranking.fingerprint else round_ranking(answer.ranking, decimals)
         digest = ranking.fingerprint or b""
         held = plan.held.get(canary_ids[position])
         if held is not None and (held.ranking_hash == digest or _lacks_relevance(plan, position, answer, held)):
@@ -96,7 +96,7 @@ def _lacks_relevance(plan: Plan, position: int, answer: Answer, held: OpenState)
     """Whether a ranking nobody could score is the one that holds, less the relevance, which is its top score."""
     if answer.ranking is None or answer.unscored is None or not plan.still_holds(held, held.ranking_id, position):
         return False
-    scored = settle(replace(answer.ranking, relevance=held.top_score), plan.inputs.decimals)
+    scored = round_ranking(replace(answer.ranking, relevance=held.top_score), plan.inputs.decimals)
     return scored.fingerprint == held.ranking_hash
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from app.domain.catalog.suite_power import FEWEST_PER_TOPIC, WANTED_FRACTION, Reach, canaries_for
+from app.domain.catalog.suite_power import FEWEST_PER_TOPIC, TARGET_FRACTION, Reach, canaries_for
 from app.domain.diagnosis.quality.evidence import Mark, Section, unknown
 
 NAME: Final = "suite"
@@ -20,10 +20,10 @@ def suite_reach(reach: Reach) -> Section:
     if fraction is None:
         why = f"{reach.canaries} canaries expect something; fewer than {FEWEST_PER_TOPIC} see no damage for sure"
         return unknown(NAME, why, **numbers)
-    good = fraction <= WANTED_FRACTION and not thin
+    good = fraction <= TARGET_FRACTION and not thin
     note = f"damage to {100 * fraction:.2g}% of the index is seen in 95 of 100 cases"
     advice = (
-        f"Add canaries: {canaries_for(WANTED_FRACTION)} see damage to {WANTED_FRACTION:.0%}, 3 are few for a topic."
+        f"Add canaries: {canaries_for(TARGET_FRACTION)} see damage to {TARGET_FRACTION:.0%}, 3 are few for a topic."
     )
     return Section(
         name=NAME,
