@@ -12,10 +12,10 @@ from app.domain.alerts.rules import DEGRADED_SHARE
 from app.domain.model import Aggregates, EmbedderChange, Outcome, RunStatus, Slice, Step, Verdict
 from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import FailedProbe
-from app.domain.runs.evaluation import unpack_reasons
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import RunOutcome
 from app.domain.runs.run_responses import RunResponses, measured_latencies
+from app.domain.runs.tally import unpack_reasons
 from app.store.runs.queue import Failure
 from app.store.runs.results import RunRow
 

@@ -14,10 +14,10 @@ from app.domain.errors import InvalidInputError, NotFoundError, Problem
 from app.domain.model import Canary
 from app.domain.probing.relevance import judged_relevance
 from app.domain.probing.retrievers import Scorer, ScorerKind
-from app.domain.runs.evaluation import RELEVANCE
 from app.domain.runs.matching import Match
 from app.domain.runs.measures import MEASURES_VERSION
 from app.domain.runs.run_inputs import RunInputs
+from app.domain.runs.tally import RELEVANCE
 from app.domain.runs.views import RescoringSide, RescoringView
 from app.formats.history import shapes
 from app.services.catalog.run_inputs import load_inputs

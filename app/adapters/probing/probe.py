@@ -147,7 +147,9 @@ def _with_relevance(answer: Answer, relevance: float | None, why: str | None, de
         return answer
     if relevance is None:
         return replace(answer, unscored=why or "the first hit came without a text")
-    return replace(answer, ranking=round_ranking(replace(answer.ranking, relevance=relevance, fingerprint=None), decimals))
+    return replace(
+        answer, ranking=round_ranking(replace(answer.ranking, relevance=relevance, fingerprint=None), decimals)
+    )
 
 
 _OUTSIDE = {ScorerKind.EMBEDDING, ScorerKind.RERANK}

@@ -17,9 +17,10 @@ from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import summarize_failures
 from app.domain.runs.aggregate_vectors import aggregate_vector
 from app.domain.runs.document_ids import document_ids_remark
-from app.domain.runs.evaluation import Result, Tally, judge, judge_timings, known_reasons
+from app.domain.runs.evaluation import Result, judge, judge_timings
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_responses import RunResponses
+from app.domain.runs.tally import Tally, known_reasons
 from app.domain.runs.verdicts import is_unknown, remarks, run_verdict
 
 

@@ -12,9 +12,9 @@ from app.domain.model import Answer, Outcome, Ranking
 from app.domain.probing.circuit_breaker import ENDED_FIRST
 from app.domain.probing.mapped_fields import missing_fields, present_fields
 from app.domain.probing.probe_failures import FailedProbe, ProbeFailure
-from app.domain.runs.evaluation import StoredResult
 from app.domain.runs.rankings import round_ranking
 from app.domain.runs.run_inputs import RunInputs
+from app.domain.runs.tally import StoredResult
 from app.domain.runs.verdicts import remarks, too_few_scored
 
 

@@ -13,8 +13,8 @@ from app.domain.counts import counted
 from app.domain.diagnosis.common_causes import Fleet, Member, fleet
 from app.domain.diagnosis.run_causes import RunCause
 from app.domain.model import Cause
-from app.domain.runs.evaluation import MISSING, REGRESSED, TIMED, unpack_reasons
 from app.domain.runs.suite_snapshot import Member as SuiteMember
+from app.domain.runs.tally import MISSING, REGRESSED, TIMED, unpack_reasons
 from app.services.alerts.changed_canaries import ChangedRun, changed_all
 from app.services.runs.run_causes import causes_of
 from app.services.score_details import without_relevance

@@ -15,9 +15,9 @@ from typing import Any
 from app.domain.alerts.lost_chunks import lost_chunks
 from app.domain.detection import SIGNALS, Baseline, Signal, unpack_baseline
 from app.domain.model import Ranking
-from app.domain.runs.evaluation import MISSING, REGRESSED, RELEVANCE, unpack_reasons
 from app.domain.runs.matching import Match
 from app.domain.runs.suite_snapshot import Member, SuiteSnapshot
+from app.domain.runs.tally import MISSING, REGRESSED, RELEVANCE, unpack_reasons
 from app.services.catalog.suite_snapshots import load_suites
 from app.store.detection import detectors
 from app.store.detection.detectors import DetectionRow

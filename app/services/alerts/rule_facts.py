@@ -20,8 +20,8 @@ from app.domain.model import Aggregates, Percentile, Reason, Rule, RuleKind, Run
 from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import summarize_failures
 from app.domain.runs.drops import drop_from_json
-from app.domain.runs.evaluation import known_reasons
 from app.domain.runs.run_responses import measured_latencies
+from app.domain.runs.tally import known_reasons
 from app.domain.runs.verdicts import NOT_CARRIED_OUT
 from app.services.aggregates import stored_aggregates
 from app.services.detection import detector_reports

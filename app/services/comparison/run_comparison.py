@@ -20,11 +20,11 @@ from app.domain.comparison.views import (
 )
 from app.domain.errors import ConflictError
 from app.domain.model import Canary, Outcome, Ranking, Verdict
-from app.domain.runs.evaluation import unpack_reasons
 from app.domain.runs.matching import Match
 from app.domain.runs.measures import Measure, mean_name, parse_measure
 from app.domain.runs.rankings import rbo
 from app.domain.runs.run_inputs import RunInputs
+from app.domain.runs.tally import unpack_reasons
 from app.formats.history import shapes
 from app.formats.history.shapes import number
 from app.services import score_details

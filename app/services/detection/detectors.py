@@ -30,9 +30,10 @@ from app.domain.detection.learning import FULL_RUNS, IDENTICAL_RUNS, learn
 from app.domain.detection.realignment import realign
 from app.domain.detection.views import Action
 from app.domain.model import Rule, RuleKind
-from app.domain.runs.evaluation import Tally, Yardstick
+from app.domain.runs.evaluation import Yardstick
 from app.domain.runs.measures import MEASURES_VERSION, Measure
 from app.domain.runs.run_inputs import RunInputs
+from app.domain.runs.tally import Tally
 from app.store.detection import detectors
 from app.store.detection.detectors import ChoiceRow
 from app.store.engine import Connection

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from app.domain.diagnosis.values import Case
 from app.domain.model import Ranking, Reason
 from app.domain.probing.retrievers import ScorerKind
-from app.domain.runs.evaluation import MISSING, REGRESSED, pack_reasons
 from app.domain.runs.matching import match
 from app.domain.runs.run_inputs import RunInputs
+from app.domain.runs.tally import MISSING, REGRESSED, pack_reasons
 from app.services.alerts.alert_evidence import reported, standing
 from app.services.alerts.changed_canaries import badness, last_well
 from app.services.runs.run_causes import renaming_cause

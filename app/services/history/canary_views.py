@@ -10,9 +10,10 @@ from typing import Any
 from app.domain.errors import NotFoundError
 from app.domain.model import Canary, Outcome, Ranking, Verdict
 from app.domain.probing.retrievers import Scorer
-from app.domain.runs.evaluation import forbidden_ranks, unpack_reasons
+from app.domain.runs.evaluation import forbidden_ranks
 from app.domain.runs.matching import LEVELS, Match, match, prepare
 from app.domain.runs.rankings import rbo
+from app.domain.runs.tally import unpack_reasons
 from app.formats.catalog.documents import CanaryDocument
 from app.formats.history import shapes
 from app.services import score_details

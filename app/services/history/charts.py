@@ -8,8 +8,8 @@ from app.domain.errors import InvalidInputError, NotFoundError, Problem
 from app.domain.history.gaps import Gap, Span, Why, gaps
 from app.domain.history.views import CanaryHistory, IndexMark, MeasureSeries, SeriesAlert, SeriesGap, SeriesPoint
 from app.domain.model import Severity, Verdict
-from app.domain.runs.evaluation import unpack_reasons
 from app.domain.runs.measures import mean_name, parse_measure
+from app.domain.runs.tally import unpack_reasons
 from app.formats.fields import one_line
 from app.formats.history import shapes
 from app.services.detection import normal_range

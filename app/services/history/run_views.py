@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.history.run_views import FullReport, ResultView, RunDocument, RunProgress, RunView
 from app.domain.model import Canary, Outcome, Reason, RunStatus, Verdict
-from app.domain.runs.evaluation import RELEVANCE, Yardstick, pack_reasons, unpack_reasons
+from app.domain.runs.evaluation import Yardstick
 from app.domain.runs.matching import Match
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import evaluate
 from app.domain.runs.run_responses import RunResponses
+from app.domain.runs.tally import RELEVANCE, pack_reasons, unpack_reasons
 from app.formats.history import shapes
 from app.services import score_details
 from app.services.aggregates import run_body, stored_aggregates, stored_probes

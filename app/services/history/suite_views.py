@@ -6,8 +6,8 @@ from typing import Any
 
 from app.domain.catalog.suite_power import coverage_note
 from app.domain.model import Canary, Verdict
-from app.domain.runs.evaluation import RELEVANCE, unpack_reasons
 from app.domain.runs.suite_snapshot import Member
+from app.domain.runs.tally import RELEVANCE, unpack_reasons
 from app.services.catalog import suite_power
 from app.services.catalog.references import require
 from app.services.catalog.suite_snapshots import load_suite, load_suite_in_force

@@ -21,12 +21,12 @@ from app.domain.model import Answer, RunStatus, Trigger
 from app.domain.probing.circuit_breaker import CircuitBreaker
 from app.domain.probing.retrievers import Probe, ProbeContext
 from app.domain.runs.drops import drops
-from app.domain.runs.evaluation import unpack_reasons
 from app.domain.runs.measures import MEASURES_VERSION
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.run_outcomes import HistoryFacts, RunOutcome, RunScores, evaluate, score
 from app.domain.runs.run_responses import RunResponses, build_responses, skipped_answer
 from app.domain.runs.suite_snapshot import SuiteSnapshot
+from app.domain.runs.tally import unpack_reasons
 from app.formats.alerts.rule_documents import gate_rules
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CheckDocument, RetrieverDocument, SuiteDocument

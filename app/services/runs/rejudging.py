@@ -12,12 +12,13 @@ import numpy as np
 
 from app.domain.model import Outcome, Ranking, RunStatus, Verdict
 from app.domain.probing.circuit_breaker import ENDED_FIRST
-from app.domain.runs.evaluation import Tally, judge, pack_reasons
+from app.domain.runs.evaluation import judge
 from app.domain.runs.measures import MEASURES_VERSION
 from app.domain.runs.run_inputs import RunInputs, RunVersions
 from app.domain.runs.run_outcomes import HistoryFacts, evaluate, score
 from app.domain.runs.run_responses import RunResponses
 from app.domain.runs.suite_snapshot import UnusableSuiteError
+from app.domain.runs.tally import Tally, pack_reasons
 from app.domain.runs.verdicts import LACKING, TOO_FEW_SCORED, UNSCORED
 from app.services.aggregates import embedder_finding
 from app.services.catalog.run_inputs import UnusableDefinitionError, load_inputs

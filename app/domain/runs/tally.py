@@ -1,0 +1,155 @@
+"""The results of a run by position, filled as rankings are judged, and their aggregates. Reasons are stored as bits."""
+
+from collections.abc import Collection, Mapping, Sequence
+from copy import copy
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.model import Aggregates, Outcome, Reason
+from app.domain.probing.relevance import measures_relevance
+from app.domain.runs.evaluation import Panel, Result, Timing, Yardstick
+from app.domain.runs.measures import Measure, mean_name
+from app.domain.runs.verdicts import aggregate
+
+REASONS = tuple(Reason)
+"""A reason's bit in stored states is its place here."""
+
+
+class StoredResult(Protocol):
+    """A result as a store keeps it: the vector's bytes, reasons as bits."""
+
+    @property
+    def vector(self) -> bytes: ...  # noqa: D102 - said above
+    @property
+    def top_score(self) -> float | None: ...  # noqa: D102 - said above
+    @property
+    def reasons(self) -> int: ...  # noqa: D102 - said above
+
+
+class Tally:
+    """What a run comes to, filled by position of the panel in any order; what nobody fills is undefined."""
+
+    def __init__(self, yardstick: Yardstick, panel: Panel) -> None:
+        self._yardstick = yardstick
+        self._panel = panel
+        self._vectors = np.full((len(panel), len(yardstick.measures)), np.nan)
+        self._top_scores = np.full(len(panel), np.nan)
+        self.reasons: NDArray[np.int64] = np.zeros(len(panel), dtype=np.int64)
+        """Bits by position, see `pack_reasons`; 0 = healthy or not measured."""
+        self._aggregated: tuple[Sequence[Outcome], Aggregates] | None = None
+        """The aggregates of what it holds, and of which outcomes; None = they are not known."""
+
+    def add(self, results: Mapping[int, Result]) -> None:
+        """Add results that were just judged."""
+        self._aggregated = None if results else self._aggregated
+        for position, result in results.items():
+            self._vectors[position] = result.vector
+            self._top_scores[position] = np.nan if result.top_score is None else result.top_score
+            self.reasons[position] = pack_reasons(result.reasons)
+
+    def add_stored(self, states: Mapping[int, StoredResult]) -> None:
+        """Take over results as they were stored; a vector of other measures leaves its row undefined."""
+        if not states:
+            return
+        self._aggregated = None
+        places = list(states)
+        blank = np.full(self._vectors.shape[1], np.nan).tobytes()
+        vectors = [state.vector if len(state.vector) == len(blank) else blank for state in states.values()]
+        self._vectors[places] = np.frombuffer(b"".join(vectors)).reshape(len(places), -1)
+        self._top_scores[places] = [np.nan if state.top_score is None else state.top_score for state in states.values()]
+        self.reasons[places] = [state.reasons for state in states.values()]
+
+    def time(self, found: Mapping[int, Timing]) -> None:
+        """Add what the moment of the answers means, in place of what it meant when a result taken over was stored."""
+        for position, timing in found.items():
+            before = int(self.reasons[position])
+            now = before & ~TIMED | pack_reasons(timing.reasons)
+            if now != before:
+                self.reasons[position], self._aggregated = now, None
+
+    def regressed(self, positions: NDArray[np.intp]) -> "Tally":
+        """Return a tally with these canaries regressed, in place of those a result taken over was called so with."""
+        reasons = self.reasons & ~REGRESSED
+        reasons[positions] |= REGRESSED
+        return self._with(reasons, self._top_scores)
+
+    def scores(self, names: Sequence[str]) -> NDArray[np.float64]:
+        """Give measures of every canary, (Q, M); NaN = undefined, or not measured."""
+        places = [str(measure) for measure in self._yardstick.measures]
+        found: NDArray[np.float64] = self._vectors[:, [places.index(name) for name in names]]
+        return found
+
+    def without_relevance(self, positions: Collection[int]) -> "Tally":
+        """Return a tally that says nothing of relevance at these positions: it was measured once, not in this run."""
+        if not positions:
+            return self
+        top_scores, reasons = self._top_scores.copy(), self.reasons.copy()
+        top_scores[list(positions)] = np.nan
+        reasons[list(positions)] &= ~RELEVANCE
+        return self._with(reasons, top_scores)
+
+    def _with(self, reasons: NDArray[np.int64], top_scores: NDArray[np.float64]) -> "Tally":
+        tally = copy(self)
+        tally.reasons, tally._top_scores, tally._aggregated = reasons, top_scores, None  # noqa: SLF001 - its own kind
+        return tally
+
+    def aggregates(self, outcomes: Sequence[Outcome]) -> Aggregates:
+        """Return the run's aggregates, given how each probe ended; rows of unmeasured canaries are ignored.
+
+        A negative canary that must get nothing was answered if it got anything, though its reason is `forbidden`.
+        Asked again with nothing changed, they are not computed again: most runs of a history are like those before.
+        """
+        if self._aggregated is None or self._aggregated[0] != outcomes:
+            self._aggregated = outcomes, self._aggregate(outcomes)
+        return self._aggregated[1]
+
+    def _aggregate(self, outcomes: Sequence[Outcome]) -> Aggregates:
+        yardstick, panel = self._yardstick, self._panel
+        leaked = panel.expect_empty & panel.negative & ((self.reasons & _FORBIDDEN) != 0)
+        return aggregate(
+            outcomes=outcomes,
+            expects=panel.expects,
+            negative=panel.negative,
+            degraded=self.reasons != 0,
+            answered=((self.reasons & _ANSWERED) != 0) | leaked,
+            top_scores=self._top_scores,
+            found=self._vectors[:, yardstick.measures.index(Measure("Hit", yardstick.k))] > 0,
+            scores=self._vectors,
+            measures=[mean_name(measure) for measure in yardstick.measures],
+            categories=panel.categories,
+            tags=panel.tags,
+            measures_relevance=measures_relevance(yardstick.scorer),
+        )
+
+
+def pack_reasons(reasons: Sequence[Reason]) -> int:
+    """Pack reasons into bits, 0 = healthy."""
+    return sum(1 << REASONS.index(reason) for reason in reasons)
+
+
+@lru_cache(maxsize=1 << len(REASONS))
+def unpack_reasons(bits: int) -> tuple[Reason, ...]:
+    """Unpack what `pack_reasons` packed."""
+    return tuple(reason for place, reason in enumerate(REASONS) if bits >> place & 1)
+
+
+def known_reasons(bits: int, *, unscored: bool) -> tuple[Reason, ...] | None:
+    """Return why a measured canary is degraded; None where its relevance, which was not measured, decides."""
+    if not unscored:
+        return unpack_reasons(bits)
+    return unpack_reasons(bits & ~RELEVANCE) or None
+
+
+TIMED = pack_reasons([Reason.STALE, Reason.SLOW])
+"""The bits that depend on when a run was and not on its rankings; see `judge_timings`."""
+MISSING = pack_reasons([Reason.MISSING])
+"""The bit of a canary that does not find what it expects."""
+REGRESSED = pack_reasons([Reason.REGRESSED])
+"""The bit that takes more than one run."""
+RELEVANCE = pack_reasons([Reason.LOW_RELEVANCE, Reason.ANSWERED])
+"""The bits that hang on relevance."""
+_ANSWERED = pack_reasons([Reason.ANSWERED])
+_FORBIDDEN = pack_reasons([Reason.FORBIDDEN])
