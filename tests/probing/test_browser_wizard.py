@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from app.store.engine import Store
-from tests.support.browser import PHONE, inaccessible, opened, served, wider_than_the_screen
+from tests.support.browser import DESKTOP, PHONE, inaccessible, opened, served, wider_than_the_screen
 from tests.support.fakes import FakeProbe, answered, hits
 from tests.support.http_servers import Peer, Reply, Seen, peer, reply
 from tests.support.living import coalmine
@@ -116,6 +116,37 @@ def test_on_a_phone_all_that_a_canary_expects_stands_beside_its_label(chromium: 
         boxes = [page.locator(f"td {inner}").first.bounding_box() for inner in ("code", "q", ".tags")]
         left = [box["x"] for box in boxes if box is not None]
         assert left == [left[0]] * 3
+        assert not wider_than_the_screen(page)
+
+
+IDS = ("retention_policy_doc", "3f0c1e52-9a1b-4b7e-8f60-7d1c2a9b4e11", "handbook/" + "a-very-long-chapter-" * 8 + "end")
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
+def test_ids_of_a_suite_stand_on_one_line_and_long_ones_end_in_dots(
+    chromium: Browser, sqlite_store: Store, viewport: dict[str, int]
+) -> None:
+    bench = site(sqlite_store, probe=FakeProbe())
+    keys = ("who-pays-the-hotel", "how-long-is-parental-leave-and-may-it-be-taken-in-two-parts")
+    expected = [IDS[0], {"document": IDS[1]}, IDS[2]]
+    words = "and what of the very many other things that people ask about hotels?"
+    suite = [{**canary(key), "query": f"Who pays, {words}", "expected_chunks": expected} for key in keys]
+    bench.world.apply(canary_page(suite))
+    with served(bench.app()) as url, opened(chromium, url, viewport=viewport) as tab:
+        page = tab.open("/suites/suite")
+        names = page.locator("table.canaries :is(th > a, code)")
+        told = names.evaluate_all(
+            """(all) => all.map((one) => {
+              const text = document.createRange();
+              text.selectNodeContents(one);
+              const cut = one.scrollWidth > one.clientWidth;
+              const lines = new Set([...text.getClientRects()].map((box) => Math.round(box.top)));
+              return [one.textContent, lines.size, cut ? one.title : one.textContent];
+            })"""
+        )
+        assert len(told) == 2 * (1 + len(IDS))
+        assert {lines for _, lines, _ in told} == {1}
+        assert {whole for _, _, whole in told} == {*keys, *IDS}
         assert not wider_than_the_screen(page)
 
 
