@@ -17,7 +17,8 @@ import pytrec_eval
 
 from app.domain.model import Judgment, Ranking
 from app.domain.runs.matching import Match, match, prepare
-from app.domain.runs.measures import Batch, Floats, compute, measures_for
+from app.domain.runs.measure_arrays import Batch, Floats, compute
+from app.domain.runs.measures import measures_for
 from tests.support.plain_measures import plain_measure
 from tests.support.random_rankings import ranking_of
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
-def _empty() -> Mapping[str, Any]:
+def empty_mapping() -> Mapping[str, Any]:
     """Return the default of a mapping field (a mapping proxy itself is unhashable before Python 3.12)."""
     return EMPTY
 
@@ -131,7 +131,7 @@ class Canary:
     forbidden: tuple[Judgment, ...] = ()
     min_relevance_score: float = DEFAULT_MIN_RELEVANCE
     max_relevance_score: float = 0.5
-    floors: Mapping[str, float] = field(default_factory=_empty)
+    floors: Mapping[str, float] = field(default_factory=empty_mapping)
     """The lowest value each named measure may take, for example `{"R@5": 0.8}`."""
     category: Category = DEFAULT_CATEGORY
     tags: tuple[str, ...] = ()
@@ -202,10 +202,10 @@ class Exchange:
 
     method: str
     url: str
-    request_headers: Mapping[str, str] = field(default_factory=_empty)
+    request_headers: Mapping[str, str] = field(default_factory=empty_mapping)
     request_body: str | None = None
     http_status: int | None = None
-    response_headers: Mapping[str, str] = field(default_factory=_empty)
+    response_headers: Mapping[str, str] = field(default_factory=empty_mapping)
     response_body: str | None = None
     response_bytes: int = 0
     """Size of the body before it was capped."""
@@ -305,45 +305,6 @@ class Rule:
     """For `drop`: confidence of the interval that must exclude zero."""
     detector_close: int = 2
     """For `regression`: after how many good runs in a row the detector ends its alarm; the alert then ends at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
-    """Aggregates of some of a run's canaries: those of one category or one tag."""
-
-    canaries: int
-    measured: int
-    health_score: float | None
-    coverage: float | None
-    measures: Mapping[str, float | None] = field(default_factory=_empty)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aggregates:
-    """Numbers of a whole run. None = nothing was measured, never zero."""
-
-    total: int
-    measured: int
-    failed: int
-    undefined: int
-    """Measured canaries with nothing expected: outside every mean."""
-    degraded: int
-    expecting: int = 0
-    """Canaries that expect something, measured or not."""
-    health_score: float | None
-    coverage: float | None
-    measures: Mapping[str, float | None] = field(default_factory=_empty)
-    """Means over the measured canaries that expect something, by measure name (`MRR` and `MAP` for RR and AP)."""
-    categories: Mapping[str, Slice] = field(default_factory=_empty)
-    tags: Mapping[str, Slice] = field(default_factory=_empty)
-    probes: Mapping[str, int] = field(default_factory=_empty)
-    """How many probes ended with each outcome."""
-    embedder: EmbedderChange | None = None
-    """Finding of the embedding canaries; None = there is no embedder or, with a reason, it did not answer."""
-    embedder_reason: str | None = None
-    """A sentence without its full stop."""
-    unknown_reason: str | None = None
-    """Why the verdict is unknown, once that is decided; a sentence without its full stop."""
 
 
 class Cause(StrEnum):

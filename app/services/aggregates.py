@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.aggregates import Aggregates, Slice
 from app.domain.alerts.rules import DEGRADED_SHARE
-from app.domain.model import Aggregates, EmbedderChange, Outcome, RunStatus, Slice, Step, Verdict
+from app.domain.model import EmbedderChange, Outcome, RunStatus, Step, Verdict
 from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import FailedProbe
 from app.domain.runs.run_inputs import RunInputs

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.domain.aggregates import Aggregates
 from app.domain.alerts.alert_state import (
     AlertState,
     Decision,
@@ -27,7 +28,7 @@ from app.domain.alerts.alert_state import (
 )
 from app.domain.alerts.rules import condition
 from app.domain.catalog.schedules import parse_schedule
-from app.domain.model import Aggregates, Bound, Rule, RuleKind, RunStatus, Severity
+from app.domain.model import Bound, Rule, RuleKind, RunStatus, Severity
 
 START = datetime(2026, 5, 4, 10, 0, tzinfo=UTC)
 COVERAGE = {"C": 0.5, "W": 0.92, "i": 0.96, "g": 1.0, "?": 1.0}

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from app.domain.aggregates import Aggregates, Slice
 from app.domain.alerts.alert_state import TransitionType
 from app.domain.alerts.guard import FirstRun, WarmUp, first_run
 from app.domain.alerts.rule_facts import RunFacts
 from app.domain.alerts.rules import condition, default_rule_key, measure_value, with_default_rules, with_gate_rules
 from app.domain.alerts.summary import AlertFacts, alert_summary
-from app.domain.model import Aggregates, Bound, EmbedderChange, Rule, RuleKind, Severity, Slice
+from app.domain.model import Bound, EmbedderChange, Rule, RuleKind, Severity
 
 TWO_BOUNDS = Rule(
     key="cov",

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.domain.aggregates import Aggregates
 from app.domain.alerts.rule_facts import NO_FACTS, Alarm, RunFacts, unsaid
 from app.domain.alerts.rules import condition
 from app.domain.comparison.significance import FEWEST_PAIRS, Difference
 from app.domain.errors import InvalidInputError
-from app.domain.model import Aggregates, Bound, Percentile, Reason, Rule, RuleKind, Severity, Verdict
+from app.domain.model import Bound, Percentile, Reason, Rule, RuleKind, Severity, Verdict
 from app.domain.runs.drops import NO_BASELINE, drop_as_json, drop_from_json, drops, watched_column
 from app.domain.runs.verdicts import run_verdict
 from app.formats.alerts.rule_documents import rules_in_force

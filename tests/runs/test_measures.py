@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from app.domain.model import Judgment, Ranking
 from app.domain.runs.matching import match, prepare
-from app.domain.runs.measures import CUTOFFS, Batch, Measure, compute, mean_name, measures_for, parse_measure
+from app.domain.runs.measure_arrays import Batch, compute
+from app.domain.runs.measures import CUTOFFS, Measure, mean_name, measures_for, parse_measure
 from app.domain.runs.rankings import rbo
 from tests.support.plain_measures import plain_measure
 from tests.support.random_rankings import judgment_lists, ranking_of, rankings

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from app.domain.model import Judgment, Ranking
 from app.domain.runs.matching import match, prepare
-from app.domain.runs.measures import CUTOFFS, Batch, Floats, Measure, compute, measures_for, parse_measure
+from app.domain.runs.measure_arrays import Batch, Floats, compute
+from app.domain.runs.measures import CUTOFFS, Measure, measures_for, parse_measure
 from tests.support.plain_measures import plain_measure
 from tests.support.random_rankings import graded_topics, judgment_lists, rankings
 

@@ -10,20 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.model import (
-    Aggregates,
-    Bound,
-    Canary,
-    Category,
-    Judgment,
-    Outcome,
-    Ranking,
-    Reason,
-    Rule,
-    RuleKind,
-    Slice,
-    Verdict,
-)
+from app.domain.aggregates import Aggregates, Slice
+from app.domain.model import Bound, Canary, Category, Judgment, Outcome, Ranking, Reason, Rule, RuleKind, Verdict
 from app.domain.probing.relevance import top_score
 from app.domain.probing.retrievers import Scale, Scorer, ScorerKind
 from app.domain.runs.verdicts import aggregate, judge_canary, remarks, run_verdict, too_few_scored

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from app.domain.aggregates import Aggregates
 from app.domain.alerts.conditions import Condition, bad, bounded, good, mildest, silent
 from app.domain.alerts.guard import judge_guard
 from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, judge_facts
 from app.domain.counts import plural
-from app.domain.model import ROUNDING, Aggregates, Bound, Category, EmbedderChange, Rule, RuleKind, Severity
+from app.domain.model import ROUNDING, Bound, Category, EmbedderChange, Rule, RuleKind, Severity
 from app.domain.probing.probe_failures import FailureSummary
 
 __all__ = [

@@ -6,8 +6,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.aggregates import Aggregates
 from app.domain.alerts.rules import ANSWERED_RATIO, DEGRADED_SHARE, measure_value
-from app.domain.model import Aggregates, Category
+from app.domain.model import Category
 from app.domain.runs.evaluation import Panel, Yardstick
 from app.domain.runs.measures import mean_name
 

@@ -1,6 +1,6 @@
-"""From answers to results: match, measure and judge many canaries at once. The service and the one-shot gate share it.
+"""Evaluates rankings: matches, measures and judges those of many canaries at once.
 
-What the parts mean is said in matching, measures, relevance and verdicts; here they are put in order.
+`matching`, `measure_arrays`, `relevance` and `verdicts` do the parts; `run_outcomes` calls this for whole runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,8 @@ from app.domain.model import Canary, Ranking, Reason, Rule
 from app.domain.probing.relevance import measures_relevance, top_score
 from app.domain.probing.retrievers import Scorer
 from app.domain.runs.matching import Match, Prepared, match, prepare
-from app.domain.runs.measures import Batch, Measure, compute, measures_for
+from app.domain.runs.measure_arrays import Batch, compute
+from app.domain.runs.measures import Measure, measures_for
 from app.domain.runs.verdicts import judge_canary, judge_timing
 
 
@@ -33,16 +34,16 @@ class Yardstick:
     def of(
         cls, *, k: int, fetch_k: int, cutoffs: Sequence[int], scorer: Scorer, rules: tuple[Rule, ...]
     ) -> "Yardstick":
-        """Lay out the measures: those at the check's cut-offs and at its own k."""
+        """Return the yardstick with the measures at the check's cut-offs and at its own k."""
         return cls(k=k, fetch_k=fetch_k, measures=measures_for({*cutoffs, k}), scorer=scorer, rules=rules)
 
     def reorder_vector(self, names: Sequence[str], vector: bytes) -> bytes:
-        """Put a stored vector, whose numbers have these names, into the order of these measures; NaN = it lacks it."""
-        held = dict(zip(names, np.frombuffer(vector).tolist(), strict=True))
-        return np.array([held.get(str(measure), np.nan) for measure in self.measures]).tobytes()
+        """Return a stored vector, whose numbers have these names, in the order of `measures`; NaN = it has none."""
+        numbers = dict(zip(names, np.frombuffer(vector).tolist(), strict=True))
+        return np.array([numbers.get(str(measure), np.nan) for measure in self.measures]).tobytes()
 
     def __str__(self) -> str:
-        """Say what of it a stored result depends on besides the measures."""
+        """Return what a stored result depends on besides the measures."""
         scorer = self.scorer
         text = f"k={self.k} fetch_k={self.fetch_k} scorer={scorer.kind} scale={scorer.scale} anchor={scorer.anchor}"
         model = scorer.embedder.model if scorer.embedder is not None else scorer.model
@@ -63,33 +64,33 @@ class Panel:
         self.negative = np.array([canary.negative for canary in canaries], dtype=np.bool_)
         self.expect_empty = np.array([canary.expect_empty for canary in canaries], dtype=np.bool_)
         self.watched = np.flatnonzero(self.expects)
-        """Where the canaries stand that expect something: those a detector watches."""
+        """Positions of the canaries that expect something: those a detector watches."""
         self.timed = tuple([place for place, canary in enumerate(canaries) if _is_timed(canary)])
-        """Where the canaries stand that the moment of an answer can degrade."""
+        """Positions of the canaries with a maximum age or latency."""
 
     def __len__(self) -> int:
         return len(self.canaries)
 
     @cached_property
     def categories(self) -> dict[str, NDArray[np.intp]]:
-        """The positions of each category's canaries."""
+        """Positions of the canaries by category."""
         return _groups([(str(canary.category),) for canary in self.canaries])
 
     @cached_property
     def documents(self) -> dict[str, NDArray[np.intp]]:
-        """The positions of the canaries that expect something of each document."""
+        """Positions of the canaries by expected document."""
         relevant = [[one.document for one in canary.judgments if one.grade >= 1] for canary in self.canaries]
         return _groups([sorted({name for name in names if name is not None}) for names in relevant])
 
     @cached_property
     def tags(self) -> dict[str, NDArray[np.intp]]:
-        """The positions of each tag's canaries."""
+        """Positions of the canaries by tag."""
         return _groups([canary.tags for canary in self.canaries])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What one ranking means for its canary. `vector` holds the measures in the yardstick's order, NaN = undefined."""
+    """Evaluation of one ranking. `vector` holds the measures in the yardstick's order, NaN = undefined."""
 
     match: Match
     vector: NDArray[np.float64]
@@ -98,7 +99,7 @@ class Result:
 
 
 def judge(yardstick: Yardstick, panel: Panel, rankings: Mapping[int, Ranking]) -> dict[int, Result]:
-    """Judge the rankings at these positions of the panel."""
+    """Return the results of rankings, by position of the panel."""
     if not rankings:
         return {}
     positions = list(rankings)
@@ -114,36 +115,36 @@ def judge(yardstick: Yardstick, panel: Panel, rankings: Mapping[int, Ranking]) -
     )
     vectors[~panel.expects[positions]] = np.nan  # a negative canary's allowed match is no expectation
     return {
-        position: _result(yardstick, panel, position, rankings[position], found, vector)
-        for position, found, vector in zip(positions, matches, vectors, strict=True)
+        position: _result(yardstick, panel, position, rankings[position], matched, vector)
+        for position, matched, vector in zip(positions, matches, vectors, strict=True)
     }
 
 
 def _result(
-    yardstick: Yardstick, panel: Panel, position: int, ranking: Ranking, found: Match, vector: NDArray[np.float64]
+    yardstick: Yardstick, panel: Panel, position: int, ranking: Ranking, matched: Match, vector: NDArray[np.float64]
 ) -> Result:
     canary = panel.canaries[position]
-    top = top_score(yardstick.scorer, ranking, found.grade, panel.best_grade[position])
+    top = top_score(yardstick.scorer, ranking, matched.grade, panel.best_grade[position])
     reasons = judge_canary(
         canary,
         top_score=top,
-        found_in_k=_is_within(found.first_relevant, yardstick.k),
+        found_in_k=matched.first_relevant is not None and matched.first_relevant <= yardstick.k,
         forbidden_returned=_returns_forbidden(panel.forbidden[position], ranking),
         scores=_scores_by_name(yardstick.measures, vector) if canary.floors else {},
-        first_is_allowed=found.first_relevant == 1,
+        first_is_allowed=matched.first_relevant == 1,
         empty=not ranking,
         scorer_measures_relevance=measures_relevance(yardstick.scorer),
     )
-    return Result(match=found, vector=vector, top_score=top, reasons=reasons)
+    return Result(match=matched, vector=vector, top_score=top, reasons=reasons)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What the moment of an answer means for its canary; what a ranking means stays the same, but it grows older."""
+    """Evaluation of the age and latency of an answer, which change between runs while the ranking stays the same."""
 
     reasons: tuple[Reason, ...]
     undated: bool
-    """The canary sets a maximum age, and there are hits of which none at the top says how old it is."""
+    """Whether the canary sets a maximum age and none of its top hits has a date."""
 
 
 def judge_timings(
@@ -153,36 +154,35 @@ def judge_timings(
     rankings: Mapping[int, Ranking],
     asked_at: datetime,
 ) -> dict[int, Timing]:
-    """Judge the moment of answers, given their latencies in seconds by position of the panel.
+    """Return the timings of answers, given their latencies in seconds by position of the panel.
 
     `rankings` has at least those of canaries with a maximum age. `asked_at` is when the run started.
     """
-    found: dict[int, Timing] = {}
+    timings: dict[int, Timing] = {}
     for position, latency in latencies.items():
         canary = panel.canaries[position]
         aged = canary.max_age_seconds is not None
         age = newest_age(rankings[position], yardstick.k, asked_at) if aged else None
         empty = aged and not rankings[position]
         reasons = judge_timing(canary, age_seconds=age, latency_seconds=latency, empty=empty)
-        found[position] = Timing(reasons=reasons, undated=aged and age is None and not empty)
-    return found
+        timings[position] = Timing(reasons=reasons, undated=aged and age is None and not empty)
+    return timings
 
 
 def newest_age(ranking: Ranking, k: int, at: datetime) -> float | None:
-    """Give the age in seconds of the newest of the top k hits; None = none of them says when it was last changed.
+    """Return the age in seconds of the newest of the top k hits; None = none of them has a date.
 
     Below 0 where the retriever's clock is ahead of ours.
     """
-    known = [moment for moment in (ranking.updated or ())[:k] if moment is not None]
-    return at.timestamp() - max(known) if known else None
+    dates = [date for date in (ranking.updated or ())[:k] if date is not None]
+    return at.timestamp() - max(dates) if dates else None
 
 
 def forbidden_ranks(canary: Canary, ranking: Ranking) -> list[int]:
-    """List the ranks of what must not have been returned."""
+    """Return the ranks of the forbidden hits."""
     if canary.expect_empty:
         return list(range(1, len(ranking) + 1))
-    found = match(_forbidden(canary), ranking)
-    return [rank for rank, forbidden in enumerate(found.relevant, start=1) if forbidden]
+    return [rank for rank, is_match in enumerate(match(_forbidden(canary), ranking).relevant, start=1) if is_match]
 
 
 def _is_timed(canary: Canary) -> bool:
@@ -191,10 +191,6 @@ def _is_timed(canary: Canary) -> bool:
 
 def _forbidden(canary: Canary) -> Prepared:
     return prepare(canary.forbidden, verbatim=True)
-
-
-def _is_within(rank: int | None, k: int) -> bool:
-    return rank is not None and rank <= k
 
 
 def _returns_forbidden(forbidden: Prepared | None, ranking: Ranking) -> bool:

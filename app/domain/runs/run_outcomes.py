@@ -11,8 +11,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.aggregates import Aggregates
 from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, asks_about, named_canaries, unsaid
-from app.domain.model import Aggregates, EmbedderChange, Outcome, RuleKind, Verdict
+from app.domain.model import EmbedderChange, Outcome, RuleKind, Verdict
 from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import summarize_failures
 from app.domain.runs.aggregate_vectors import aggregate_vector
@@ -118,7 +119,7 @@ def evaluate(
 ) -> RunOutcome:
     """Return the outcome of a run; `scores` are those of `score`, where the facts needed them first."""
     scores = score(inputs, responses) if scores is None else scores
-    lasting = scores.tally if facts.regressed is None else scores.tally.regressed(facts.regressed)
+    lasting = scores.tally if facts.regressed is None else scores.tally.with_regressed(facts.regressed)
     tally = lasting.without_relevance(responses.unscored)
     rules, outcomes = inputs.yardstick.rules, responses.outcomes(len(inputs.panel))
     latencies = responses.measured_latencies
@@ -165,7 +166,7 @@ def _judge_timings(inputs: RunInputs, responses: RunResponses, tally: Tally) -> 
     latencies = {position: float(responses.latencies[position]) for position in measured}
     rankings = {**responses.aged, **responses.rankings} if responses.aged else responses.rankings
     timings = judge_timings(inputs.yardstick, inputs.panel, latencies, rankings, responses.started_at)
-    tally.time(timings)
+    tally.add_timings(timings)
     return sum(timing.undated for timing in timings.values())
 
 

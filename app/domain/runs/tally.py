@@ -1,4 +1,4 @@
-"""The results of a run by position, filled as rankings are judged, and their aggregates. Reasons are stored as bits."""
+"""Tally of a run: results by position, added as they are judged or read back, and their aggregates."""
 
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
@@ -8,7 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from app.domain.model import Aggregates, Outcome, Reason
+from app.domain.aggregates import Aggregates
+from app.domain.model import Outcome, Reason
 from app.domain.probing.relevance import measures_relevance
 from app.domain.runs.evaluation import Panel, Result, Timing, Yardstick
 from app.domain.runs.measures import Measure, mean_name
@@ -19,7 +20,7 @@ REASONS = tuple(Reason)
 
 
 class StoredResult(Protocol):
-    """A result as a store keeps it: the vector's bytes, reasons as bits."""
+    """A stored result: the vector's bytes, reasons as bits."""
 
     @property
     def vector(self) -> bytes: ...  # noqa: D102 - said above
@@ -30,7 +31,7 @@ class StoredResult(Protocol):
 
 
 class Tally:
-    """What a run comes to, filled by position of the panel in any order; what nobody fills is undefined."""
+    """Results by position of the panel, added in any order; a position without a result is undefined."""
 
     def __init__(self, yardstick: Yardstick, panel: Panel) -> None:
         self._yardstick = yardstick
@@ -40,7 +41,7 @@ class Tally:
         self.reasons: NDArray[np.int64] = np.zeros(len(panel), dtype=np.int64)
         """Bits by position, see `pack_reasons`; 0 = healthy or not measured."""
         self._aggregated: tuple[Sequence[Outcome], Aggregates] | None = None
-        """The aggregates of what it holds, and of which outcomes; None = they are not known."""
+        """Cached aggregates with the outcomes they were computed for."""
 
     def add(self, results: Mapping[int, Result]) -> None:
         """Add results that were just judged."""
@@ -51,7 +52,7 @@ class Tally:
             self.reasons[position] = pack_reasons(result.reasons)
 
     def add_stored(self, states: Mapping[int, StoredResult]) -> None:
-        """Take over results as they were stored; a vector of other measures leaves its row undefined."""
+        """Add stored results; a vector of other measures leaves its row undefined."""
         if not states:
             return
         self._aggregated = None
@@ -62,28 +63,28 @@ class Tally:
         self._top_scores[places] = [np.nan if state.top_score is None else state.top_score for state in states.values()]
         self.reasons[places] = [state.reasons for state in states.values()]
 
-    def time(self, found: Mapping[int, Timing]) -> None:
-        """Add what the moment of the answers means, in place of what it meant when a result taken over was stored."""
-        for position, timing in found.items():
+    def add_timings(self, timings: Mapping[int, Timing]) -> None:
+        """Replace the reasons about timing, which for stored results are those of an earlier run."""
+        for position, timing in timings.items():
             before = int(self.reasons[position])
             now = before & ~TIMED | pack_reasons(timing.reasons)
             if now != before:
                 self.reasons[position], self._aggregated = now, None
 
-    def regressed(self, positions: NDArray[np.intp]) -> "Tally":
-        """Return a tally with these canaries regressed, in place of those a result taken over was called so with."""
+    def with_regressed(self, positions: NDArray[np.intp]) -> "Tally":
+        """Return a tally with exactly these canaries regressed."""
         reasons = self.reasons & ~REGRESSED
         reasons[positions] |= REGRESSED
         return self._with(reasons, self._top_scores)
 
     def scores(self, names: Sequence[str]) -> NDArray[np.float64]:
-        """Give measures of every canary, (Q, M); NaN = undefined, or not measured."""
+        """Return these measures of every canary, (Q, M); NaN = undefined, or not measured."""
         places = [str(measure) for measure in self._yardstick.measures]
-        found: NDArray[np.float64] = self._vectors[:, [places.index(name) for name in names]]
-        return found
+        columns: NDArray[np.float64] = self._vectors[:, [places.index(name) for name in names]]
+        return columns
 
     def without_relevance(self, positions: Collection[int]) -> "Tally":
-        """Return a tally that says nothing of relevance at these positions: it was measured once, not in this run."""
+        """Return a tally without top score and relevance reasons at these positions: they are of an earlier run."""
         if not positions:
             return self
         top_scores, reasons = self._top_scores.copy(), self.reasons.copy()
@@ -97,10 +98,10 @@ class Tally:
         return tally
 
     def aggregates(self, outcomes: Sequence[Outcome]) -> Aggregates:
-        """Return the run's aggregates, given how each probe ended; rows of unmeasured canaries are ignored.
+        """Return the run's aggregates for these probe outcomes; rows of unmeasured canaries are ignored.
 
-        A negative canary that must get nothing was answered if it got anything, though its reason is `forbidden`.
-        Asked again with nothing changed, they are not computed again: most runs of a history are like those before.
+        A negative canary with `expect_empty` counts as answered if it got any hit, though its reason is `forbidden`.
+        The last result is cached, since most runs of a history equal the one before.
         """
         if self._aggregated is None or self._aggregated[0] != outcomes:
             self._aggregated = outcomes, self._aggregate(outcomes)
@@ -126,30 +127,30 @@ class Tally:
 
 
 def pack_reasons(reasons: Sequence[Reason]) -> int:
-    """Pack reasons into bits, 0 = healthy."""
+    """Return reasons as bits, 0 = healthy."""
     return sum(1 << REASONS.index(reason) for reason in reasons)
 
 
 @lru_cache(maxsize=1 << len(REASONS))
 def unpack_reasons(bits: int) -> tuple[Reason, ...]:
-    """Unpack what `pack_reasons` packed."""
+    """Return the reasons of bits made by `pack_reasons`."""
     return tuple(reason for place, reason in enumerate(REASONS) if bits >> place & 1)
 
 
 def known_reasons(bits: int, *, unscored: bool) -> tuple[Reason, ...] | None:
-    """Return why a measured canary is degraded; None where its relevance, which was not measured, decides."""
+    """Return why a measured canary is degraded; None where that depends on a relevance that was not measured."""
     if not unscored:
         return unpack_reasons(bits)
     return unpack_reasons(bits & ~RELEVANCE) or None
 
 
 TIMED = pack_reasons([Reason.STALE, Reason.SLOW])
-"""The bits that depend on when a run was and not on its rankings; see `judge_timings`."""
+"""The bits that depend on the time of a run and not on its rankings; see `judge_timings`."""
 MISSING = pack_reasons([Reason.MISSING])
-"""The bit of a canary that does not find what it expects."""
+"""The bit of a canary without an expected chunk in its top k."""
 REGRESSED = pack_reasons([Reason.REGRESSED])
-"""The bit that takes more than one run."""
+"""The bit that the detector sets from several runs."""
 RELEVANCE = pack_reasons([Reason.LOW_RELEVANCE, Reason.ANSWERED])
-"""The bits that hang on relevance."""
+"""The bits that depend on relevance."""
 _ANSWERED = pack_reasons([Reason.ANSWERED])
 _FORBIDDEN = pack_reasons([Reason.FORBIDDEN])

@@ -10,10 +10,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.aggregates import Aggregates, Slice
 from app.domain.alerts.rule_facts import NO_FACTS, RunFacts
 from app.domain.alerts.rules import ANSWERED_RATIO, DEGRADED_SHARE, condition
 from app.domain.counts import counted
-from app.domain.model import ROUNDING, Aggregates, Canary, Category, Outcome, Reason, Rule, RuleKind, Slice, Verdict
+from app.domain.model import ROUNDING, Canary, Category, Outcome, Reason, Rule, RuleKind, Verdict
 from app.domain.probing.probe_failures import FailureSummary, outcome_word
 
 Bools = NDArray[np.bool_]

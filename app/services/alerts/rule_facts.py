@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.aggregates import Aggregates
 from app.domain.alerts.alert_state import Observation, window_length
 from app.domain.alerts.alert_state import fault_began as fault_began_in
 from app.domain.alerts.guard import WarmUp
@@ -16,7 +17,7 @@ from app.domain.alerts.rule_facts import NO_FACTS, Alarm, RunFacts, asks_about, 
 from app.domain.alerts.rules import condition
 from app.domain.comparison.significance import Difference
 from app.domain.detection import Change
-from app.domain.model import Aggregates, Percentile, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
+from app.domain.model import Percentile, Reason, Rule, RuleKind, RunStatus, Severity, Verdict
 from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import summarize_failures
 from app.domain.runs.drops import drop_from_json
