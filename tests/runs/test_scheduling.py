@@ -232,7 +232,7 @@ def test_a_wish_starts_a_run_that_waits_for_its_spread(world: World) -> None:
     _tick(world)
     world.wish()
     _finish(world)
-    assert _runs(world)[-1] == ("2026-03-02T12:05:00Z", "schedule", "finished")
+    assert _runs(world)[-1] == ("2026-03-02T12:05:00Z", "api", "finished")
 
 
 def test_the_next_run_is_computed_from_rows_and_survives_a_restart(

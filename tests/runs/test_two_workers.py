@@ -257,12 +257,14 @@ def test_an_alert_resolves_though_the_worker_that_opened_it_is_ahead_of_time(sto
     assert [alert["state"] for alert in world.alerts()] == ["resolved"]
 
 
-def test_a_request_that_joins_a_scheduled_run_leaves_its_trigger(store: Store) -> None:
+def test_a_run_says_who_asked_for_it_also_where_the_clock_had_queued_it(store: Store) -> None:
     world = World(store=store)
     world.apply(page([canary("ant")]))
     assert world.queue_due() == 1
-    run = world.wish(trigger=Trigger.API)
-    assert world.shown(run)["trigger"] == "schedule"
+    run = world.wish(trigger=Trigger.PAGE)
+    assert world.shown(run)["trigger"] == "page"
+    assert world.wish(trigger=Trigger.API) == run
+    assert world.shown(run)["trigger"] == "page", "who asked first"
     assert world.wish(trigger=Trigger.UPDATE, index_version="v2") == run
     assert world.wish(trigger=Trigger.API) == run
     assert (world.shown(run)["trigger"], world.shown(run)["index_version"]) == ("update", "v2")

@@ -140,8 +140,8 @@ def enqueue_asked(
             sa.update(runs)
             .where(runs.c.check_id == check_id, runs.c.status == "queued")
             .values(
-                # What waits keeps saying why it was queued; but that the index was updated is never forgotten.
-                trigger=trigger if anew or trigger == "update" else runs.c.trigger,
+                # A request outranks the clock, and that the index was updated outranks all; else the first one stays.
+                trigger=trigger if anew or trigger == "update" else _unscheduled(trigger),
                 created_at=now if anew else runs.c.created_at,
                 not_before=AT_ONCE,
                 index_version=sa.func.coalesce(index_version, runs.c.index_version),
@@ -151,6 +151,11 @@ def enqueue_asked(
         if waiting is not None:
             return int(waiting)
     raise AssertionError("no free instant in a millisecond")
+
+
+def _unscheduled(trigger: str) -> sa.Case[str]:
+    """Return the trigger of a queued run, of one queued by the clock this one."""
+    return sa.case((runs.c.trigger == sql_literal("schedule"), trigger), else_=runs.c.trigger)
 
 
 def remembered_request(connection: Connection, check_id: int, key: str) -> sa.Row[Any] | None:
