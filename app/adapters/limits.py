@@ -2,6 +2,7 @@
 
 Several runs, a diagnosis and a test request may ask one retriever at the same time. Each has a `Share` in its limits,
 and those who wait for a turn take turns, request by request, so that a small run is not starved by a large one.
+Requests are spaced evenly: what was not used is never made up for by a burst.
 """
 
 import math
@@ -9,7 +10,23 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from threading import Lock
+from typing import Final, NamedTuple
+
+REMEMBERED: Final = 10_000
+"""Of how many peers that nobody asks just now the newest limits are remembered."""
+
+
+class Bounds(NamedTuple):
+    """How much may be asked of a peer."""
+
+    concurrency: int
+    interval: float
+    """Seconds between two requests; 0 = none."""
+    defined_at: datetime | None
+    """When it was read in a definition that is in force; None = in none, such as one that is only tried."""
 
 
 class Limits:
@@ -20,39 +37,73 @@ class Limits:
         self._clock = clock
         self._lock = Lock()
         self._limiters: dict[str, _Limiter] = {}
+        self._newest: dict[str, Bounds] = {}
+        """By peer, the one opened last at the end."""
 
     def share(
-        self, name: str, *, concurrency: int, requests_per_second: float | None, wake: Callable[[], object]
+        self,
+        name: str,
+        *,
+        concurrency: int,
+        requests_per_second: float | None,
+        wake: Callable[[], object],
+        defined_at: datetime | None = None,
     ) -> "Share":
         """Open a share in the limits of a peer; `wake` is called from any thread when it may be its turn.
 
-        Where shares were opened under different limits, since somebody edited them, the strictest hold until those
-        who began under them are done.
+        Where shares were opened under different limits, since somebody edited them, those `defined_at` last hold for
+        whatever is asked from then on, by whomever. Where none say when, the strictest in use hold.
         """
+        bounds = Bounds(concurrency, 1 / requests_per_second if requests_per_second else 0.0, defined_at)
         with self._lock:
             for idle in [name for name, limiter in self._limiters.items() if limiter.is_idle]:
                 del self._limiters[idle]
-            limiter = self._limiters.setdefault(name, _Limiter(self._clock))
-            interval = 1 / requests_per_second if requests_per_second else 0.0
-            return limiter.opened(Share(limiter, concurrency, interval, wake))
+            limiter = self._limiters.get(name)
+            if limiter is None:
+                limiter = self._limiters[name] = _Limiter(self._clock, self._newest.get(name))
+            share = limiter.opened(Share(limiter, bounds, wake))
+            if limiter.newest is not None:
+                self._newest.pop(name, None)
+                self._newest[name] = limiter.newest
+                if len(self._newest) > REMEMBERED:
+                    del self._newest[next(iter(self._newest))]
+            return share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Whom somebody is about to ask, in the limits he has in common with others who do."""
+
+    limits: Limits
+    name: str
+    defined_at: datetime | None = None
+    """When the limits that come with it were read in a definition that is in force; see `Bounds`."""
+
+    def share(self, *, concurrency: int, requests_per_second: float | None, wake: Callable[[], object]) -> "Share":
+        """Open a share, see `Limits`."""
+        return self.limits.share(
+            self.name,
+            concurrency=concurrency,
+            requests_per_second=requests_per_second,
+            wake=wake,
+            defined_at=self.defined_at,
+        )
 
 
 class Share:
     """What one exchange may do within the limits; every `begin` that gave 0 is followed by one `end` or `undo`."""
 
-    __slots__ = ("_limiter", "before", "concurrency", "held", "interval", "queued", "wake")
+    __slots__ = ("_limiter", "before", "bounds", "held", "queued", "wake")
 
-    def __init__(self, limiter: "_Limiter", concurrency: int, interval: float, wake: Callable[[], object]) -> None:
+    def __init__(self, limiter: "_Limiter", bounds: Bounds, wake: Callable[[], object]) -> None:
         self._limiter = limiter
-        self.concurrency = concurrency
-        self.interval = interval
-        """Seconds between two requests."""
+        self.bounds = bounds
         self.wake = wake
         self.held = 0
         """Requests under way."""
         self.queued = False
         self.before = (0.0, 0.0)
-        """When the next request could start before the last `begin`, and since."""
+        """When the last request of the peer had started before the last `begin`, and since."""
 
     def begin(self) -> float:
         """Begin a request: 0 = it has begun; else seconds to wait, infinite where only `wake` says more.
@@ -82,7 +133,7 @@ class Share:
 class _Limiter:
     """The limits of one peer."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], newest: Bounds | None = None) -> None:
         self._clock = clock
         self._lock = Lock()
         self._shares: list[Share] = []
@@ -90,18 +141,29 @@ class _Limiter:
         self._under_way = 0
         self._concurrency = 0
         self._interval = 0.0
-        self._next_start = -math.inf
+        self._last_start = -math.inf
+        """Not when the next may start: limits that are edited meanwhile hold for that one."""
+        self.newest = newest
+        """Of all limits that say when they were defined."""
 
     @property
     def is_idle(self) -> bool:
         """Whether it can be forgotten: nobody asks, and whoever asks next need not wait."""
         with self._lock:
-            return not self._shares and self._clock() >= self._next_start
+            return not self._shares and self._clock() >= self._last_start + self._interval
 
     def opened(self, share: Share) -> Share:
         with self._lock:
             self._shares.append(share)
-            self._tighten()
+            if share.bounds.defined_at is not None and (
+                self.newest is None
+                or self.newest.defined_at is None
+                or share.bounds.defined_at >= self.newest.defined_at
+            ):
+                self.newest = share.bounds
+            self._decide()
+            following = self._queue[0] if self._queue else None
+        _wake(following)  # what it waits for may be nearer now
         return share
 
     def begin(self, share: Share) -> float:
@@ -110,7 +172,7 @@ class _Limiter:
             if (self._queue and self._queue[0] is not share) or self._under_way >= self._concurrency:
                 wait = math.inf
             else:
-                wait = max(0.0, self._next_start - now)
+                wait = max(0.0, self._last_start + self._interval - now)
             if wait > 0.0:
                 if not share.queued:
                     share.queued = True
@@ -121,13 +183,13 @@ class _Limiter:
                 self._queue.popleft()
             self._under_way += 1
             share.held += 1
-            before = self._next_start
+            before = self._last_start
             if self._interval:
                 # A start that is a little late is made up for, but by no more than half an interval: no bursts.
-                late = now - before
+                late = now - before - self._interval
                 made_up = min(late, self._interval / 2) if late <= 2 * self._interval else 0.0
-                self._next_start = now - made_up + self._interval
-            share.before = before, self._next_start
+                self._last_start = now - made_up
+            share.before = before, self._last_start
             following = self._queue[0] if self._queue else None
         _wake(following)
         return 0.0
@@ -136,8 +198,8 @@ class _Limiter:
         with self._lock:
             self._under_way -= 1
             share.held -= 1
-            if undo and self._next_start == share.before[1]:
-                self._next_start = share.before[0]
+            if undo and self._last_start == share.before[1]:
+                self._last_start = share.before[0]
             following = self._queue[0] if self._queue else None
         _wake(following)
 
@@ -153,7 +215,7 @@ class _Limiter:
             self._shares.remove(share)
             self._under_way -= share.held
             share.held = 0
-            self._tighten()
+            self._decide()
             self._without(share)
             following = self._queue[0] if self._queue else None
         _wake(following)
@@ -166,9 +228,13 @@ class _Limiter:
         self._queue.remove(share)
         return self._queue[0] if self._queue else None
 
-    def _tighten(self) -> None:
-        self._concurrency = min((one.concurrency for one in self._shares), default=0)
-        self._interval = max((one.interval for one in self._shares), default=0.0)
+    def _decide(self) -> None:
+        """Put the newest limits in force, else the strictest in use; those of who asked last where nobody does."""
+        if self.newest is not None:
+            self._concurrency, self._interval = self.newest.concurrency, self.newest.interval
+        elif self._shares:
+            self._concurrency = min(one.bounds.concurrency for one in self._shares)
+            self._interval = max(one.bounds.interval for one in self._shares)
 
 
 def _wake(share: Share | None) -> None:

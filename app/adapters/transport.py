@@ -18,7 +18,7 @@ from typing import Any
 import pycurl
 
 from app.adapters.file_descriptors import LOCAL_ERRORS
-from app.adapters.limits import Limits, Share
+from app.adapters.limits import Limits, Peer, Share
 from app.adapters.transfer import Transfer, blocked_text, parse_host
 from app.adapters.wire import NO_AUTH, Failure, Request, RequestAuth, Response
 from app.domain.addresses import AddressPolicy
@@ -48,8 +48,7 @@ def exchange(
     requests_per_second: float | None = None,
     proxy: str = "",
     identity: RequestAuth = NO_AUTH,
-    limits: Limits | None = None,
-    name: str = "",
+    peer: Peer | None = None,
 ) -> Generator[Batch, None, None]:
     """Send every request and yield batches of (tag, response) as they come in, each request once.
 
@@ -61,8 +60,8 @@ def exchange(
     means none, whatever the environment says; a proxy resolves names itself, so through one only literal addresses can
     be judged.
 
-    `concurrency` and `requests_per_second` hold for this exchange or, with `limits`, for all that have these limits in
-    common under this `name`.
+    `concurrency` and `requests_per_second` hold for this exchange or, with `peer`, for all that ask it. Waiting for a
+    turn is part of no latency and no time-out.
 
     A peer that answers 429 or 503 with `Retry-After` is left alone for so long, but not longer than PAUSE_SECONDS:
     nothing new is started, what is under way goes on.
@@ -74,9 +73,8 @@ def exchange(
         if error.errno not in LOCAL_ERRORS:
             raise
         raise LocalResourceError(f"nothing could be asked from here: {error.strerror}") from error
-    loop.share = (limits or Limits()).share(
-        name, concurrency=concurrency, requests_per_second=requests_per_second, wake=loop.wake
-    )
+    peer = peer or Peer(limits=Limits(), name="")
+    loop.share = peer.share(concurrency=concurrency, requests_per_second=requests_per_second, wake=loop.wake)
     thread = threading.Thread(target=loop.run, name="transport", daemon=True)
     thread.start()
     try:

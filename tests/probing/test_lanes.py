@@ -10,7 +10,15 @@ import pytest
 
 from app.adapters.probing.async_lanes import QueryOnce, query_in_lanes
 from app.domain.model import Answer, Outcome
-from app.domain.probing.retrievers import Dialect, ProbeQuery, ResponseMapping, Retriever, Scorer, ScorerKind
+from app.domain.probing.retrievers import (
+    Dialect,
+    ProbeContext,
+    ProbeQuery,
+    ResponseMapping,
+    Retriever,
+    Scorer,
+    ScorerKind,
+)
 from tests.support import event_loops
 
 
@@ -64,7 +72,8 @@ def asked(count: int, seconds: list[float], **changes: Any) -> tuple[list[float]
         yield ask_one
 
     asks = [ProbeQuery(position=position, query="why?") for position in range(count)]
-    event_loops.run(query_in_lanes(described, asks, lane, lambda position, _: handed.append(position)), Loop)
+    asking = ProbeContext(retriever=described, k=5, run_id="1")
+    event_loops.run(query_in_lanes(asking, asks, lane, lambda position, _: handed.append(position)), Loop)
     assert sorted(handed) == list(range(count))
     return starts, busy[1]
 

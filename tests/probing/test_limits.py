@@ -1,22 +1,29 @@
 """A retriever's limits hold over all that asks it at once, and who waits for a turn gets one in turn."""
 
 import asyncio
+import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
 from typing import Any
 
 import pytest
 
-from app.adapters.limits import Limits, Share
+from app.adapters.limits import Limits, Peer, Share
 from app.adapters.probing.async_lanes import query_in_lanes
+from app.adapters.probing.endpoints import CONCURRENCY
 from app.adapters.probing.probe import RetrieverProbe
 from app.domain.addresses import retriever_policy
 from app.domain.model import Answer, Outcome
 from app.domain.probing.retrievers import (
     Dialect,
+    Embedder,
+    Endpoint,
     ProbeContext,
     ProbeQuery,
     ResponseMapping,
@@ -25,18 +32,22 @@ from app.domain.probing.retrievers import (
     ScorerKind,
 )
 from tests.support import event_loops
-from tests.support.http_servers import HANG, Peer, Reply, Seen, peer, reply
+from tests.support.embedders import embeddings_reply, vector
+from tests.support.http_servers import HANG, Reply, Seen, peer, reply
+from tests.support.http_servers import Peer as Server
 from tests.support.living import until
+from tests.support.mcp_peers import Tool
 from tests.support.world import race
 
 HITS = b'{"hits": [{"id": "a"}]}'
 
 
 class Busy:
-    """A retriever that notes when it was asked, and how many requests were under way at once."""
+    """A server that notes when it was asked, and how many requests were under way at once."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, answer: Callable[[Seen], Reply] | None = None) -> None:
         self._seconds = seconds
+        self._answer = answer or (lambda _: reply(HITS))
         self._lock = threading.Lock()
         self._now = 0
         self.most = 0
@@ -51,10 +62,10 @@ class Busy:
         time.sleep(self._seconds)  # what a retriever takes, not a wait for anything
         with self._lock:
             self._now -= 1
-        return reply(HITS)
+        return self._answer(seen)
 
 
-def _retriever(server: Peer, **changes: Any) -> Retriever:
+def _retriever(server: Server, **changes: Any) -> Retriever:
     described: dict[str, Any] = {
         "slug": "docs",
         "url": f"{server.url}/",
@@ -65,9 +76,12 @@ def _retriever(server: Peer, **changes: Any) -> Retriever:
     return Retriever(**(described | changes))
 
 
-def _ask(probe: RetrieverProbe, retriever: Retriever, count: int, run_id: str = "1") -> list[Answer]:
+def _ask(
+    probe: RetrieverProbe, retriever: Retriever, count: int, run_id: str = "1", defined_at: datetime | None = None
+) -> list[Answer]:
     asks = [ProbeQuery(position=position, query=f"{run_id}-{position}") for position in range(count)]
-    batches: Iterator[Any] = probe(ProbeContext(retriever=retriever, k=5, run_id=run_id), asks)
+    asking = ProbeContext(retriever=retriever, k=5, run_id=run_id, defined_at=defined_at)
+    batches: Iterator[Any] = probe(asking, asks)
     return [answer for batch in batches for _, answer in batch]
 
 
@@ -78,16 +92,40 @@ def _probe() -> RetrieverProbe:
 # --- over HTTP -----------------------------------------------------------------------------------------------
 
 
-def test_four_runs_of_one_retriever_keep_its_limits_together() -> None:
+@pytest.mark.parametrize(
+    ("concurrency", "rate", "count"),
+    [
+        (2, 10, 8),
+        pytest.param(1, 5, 8, marks=pytest.mark.systems),
+        pytest.param(4, 20, 30, marks=pytest.mark.systems),
+    ],
+)
+def test_four_runs_of_one_retriever_keep_its_limits_together(concurrency: int, rate: int, count: int) -> None:
     busy = Busy(0.12)
     with peer(busy) as server:
-        probe, retriever = _probe(), _retriever(server, concurrency=2, requests_per_second=10.0)
-        answers = race(4, lambda number: _ask(probe, retriever, 8, str(number)))
-    assert [answer.outcome for answer in chain.from_iterable(answers)] == [Outcome.OK] * 32
-    assert busy.most <= 2
+        probe = _probe()
+        retriever = _retriever(server, concurrency=concurrency, requests_per_second=float(rate))
+        answers = race(4, lambda number: _ask(probe, retriever, count, str(number)))
+    assert [answer.outcome for answer in chain.from_iterable(answers)] == [Outcome.OK] * (4 * count)
+    assert busy.most <= concurrency
     starts = sorted(at for at, _ in busy.starts)
     within = [sum(start <= at < start + 1.0 for at in starts) for start in starts]
-    assert max(within) <= 12  # ten a second, and what a busy machine shifts by a moment
+    assert max(within) <= rate + 2  # that many a second, and what a busy machine shifts by a moment
+
+
+def test_waiting_for_a_turn_is_no_latency_and_no_timeout() -> None:
+    lock = threading.Lock()
+
+    def one_by_one(_seen: Seen) -> Reply:
+        with lock:
+            time.sleep(0.15)  # what it takes: whoever was sent it while another is under way waits there
+        return reply(HITS)
+
+    with peer(one_by_one) as server:
+        probe, retriever = _probe(), _retriever(server, concurrency=1, timeout_seconds=0.5, retries=0)
+        answers = race(4, lambda number: _ask(probe, retriever, 3, str(number)))
+    assert [answer.outcome for answer in chain.from_iterable(answers)] == [Outcome.OK] * 12
+    assert max(answer.latency_seconds for answer in chain.from_iterable(answers)) < 0.5
 
 
 def test_a_small_run_is_not_starved_by_a_large_one() -> None:
@@ -107,12 +145,13 @@ def test_a_small_run_is_not_starved_by_a_large_one() -> None:
 def test_other_retrievers_are_asked_meanwhile() -> None:
     with peer(HANG) as hung, peer(reply(HITS)) as sound:
         probe = _probe()
-        waiting = _retriever(hung, slug="hung", concurrency=1, timeout_seconds=60.0)
+        waiting = _retriever(hung, slug="hung", concurrency=1, timeout_seconds=60.0, retries=0)
         with closing(
             probe(ProbeContext(retriever=waiting, k=5, run_id="1"), [ProbeQuery(position=0, query="x")])
         ) as batches:  # type: ignore[type-var] # a generator
             assert list(next(batches)) == []
             assert len(_ask(probe, _retriever(sound, slug="sound", concurrency=1), 3)) == 3
+            assert list(next(batches)) == []  # it waits still
 
 
 def test_closing_a_run_in_the_middle_gives_its_turns_back() -> None:
@@ -135,6 +174,67 @@ def test_edited_limits_hold_from_the_next_run_on() -> None:
         assert busy.most == 4
 
 
+def test_definitions_that_are_only_tried_share_no_limits_for_their_name() -> None:
+    with peer(HANG) as hung, peer(reply(HITS)) as sound:
+        probe = _probe()
+        waiting = _retriever(hung, concurrency=1, timeout_seconds=60.0, retries=0)
+        with closing(
+            probe(ProbeContext(retriever=waiting, k=5, run_id="1"), [ProbeQuery(position=0, query="x")])
+        ) as batches:  # type: ignore[type-var] # a generator
+            assert list(next(batches)) == []
+            assert len(_ask(probe, _retriever(sound, concurrency=1), 3)) == 3
+            assert list(next(batches)) == []  # it waits still
+
+
+# --- beside a retriever --------------------------------------------------------------------------------------
+
+
+def test_an_embedder_of_two_retrievers_has_limits_of_its_own() -> None:
+    def embedded(seen: Seen) -> Reply:
+        return embeddings_reply([vector(text) for text in json.loads(seen.body)["input"]])
+
+    model = Busy(0.05, embedded)
+    with peer(reply(HITS)) as one, peer(reply(HITS)) as other, peer(model) as server:
+        embedder = Embedder(endpoint=Endpoint(url=f"{server.url}/v1/embeddings"), model="m", batch=1)
+        probe, by_vector = _probe(), {"json": {"vector": "{{ vector }}"}, "embedder": embedder}
+        both = [_retriever(one, slug="one", **by_vector), _retriever(other, slug="other", **by_vector)]
+        answers = race(2, lambda number: _ask(probe, both[number], 12, str(number)))
+    assert [answer.outcome for answer in chain.from_iterable(answers)] == [Outcome.OK] * 24
+    assert len(model.starts) == 24
+    assert 2 <= model.most <= CONCURRENCY
+
+
+def test_a_reranker_of_two_retrievers_has_limits_of_its_own() -> None:
+    judge = Busy(0.05, lambda _: reply(b'{"results": [{"index": 0, "relevance_score": 0.5}]}'))
+    with (
+        peer(lambda seen: reply(b'{"hits": [{"id": "a", "text": %s}]}' % seen.body[9:-1])) as own,
+        peer(judge) as server,
+    ):
+        scorer = Scorer(kind=ScorerKind.RERANK, reranker=Endpoint(url=f"{server.url}/rerank"), model="judge")
+        mapping = ResponseMapping(hits="hits", id="id", text="text")
+        probe = _probe()
+        both = [_retriever(own, slug=slug, scorer=scorer, response=mapping) for slug in ("one", "other")]
+        answers = race(2, lambda number: _ask(probe, both[number], 12, str(number)))
+    assert [answer.unscored for answer in chain.from_iterable(answers)] == [None] * 24
+    assert len(judge.starts) == 24
+    assert 2 <= judge.most <= CONCURRENCY
+
+
+def test_sessions_are_opened_within_the_limits() -> None:
+    tool = Tool()
+    busy = Busy(0.03, tool)
+    with peer(
+        lambda seen: busy(seen) if b'"id"' in seen.body else tool(seen)
+    ) as server:  # notifications are no requests
+        probe = _probe()
+        described = _retriever(server, dialect=Dialect.MCP, tool="search", concurrency=1)
+        described = replace(described, response=ResponseMapping(hits="result", id="id"))
+        answers = race(4, lambda number: _ask(probe, described, 2, str(number)))
+    assert [answer.outcome for answer in chain.from_iterable(answers)] == [Outcome.OK] * 8
+    assert len(busy.starts) == 4 * (2 + 2)
+    assert busy.most == 1
+
+
 # --- as values -----------------------------------------------------------------------------------------------
 
 
@@ -148,10 +248,64 @@ class Time:
         return self.now
 
 
-def _share(limits: Limits, *, concurrency: int = 8, rate: float | None = None) -> tuple[Share, list[int]]:
+def _share(
+    limits: Limits, *, concurrency: int = 8, rate: float | None = None, defined_at: datetime | None = None
+) -> tuple[Share, list[int]]:
     woken: list[int] = []
-    share = limits.share("docs", concurrency=concurrency, requests_per_second=rate, wake=lambda: woken.append(1))
+    peer_of_all = Peer(limits=limits, name="docs", defined_at=defined_at)
+    share = peer_of_all.share(concurrency=concurrency, requests_per_second=rate, wake=lambda: woken.append(1))
     return share, woken
+
+
+OLD = datetime(2026, 1, 1, tzinfo=UTC)
+NEW = OLD + timedelta(hours=1)
+
+
+def test_limits_that_were_edited_hold_for_whatever_is_asked_from_then_on() -> None:
+    clock = Time()
+    limits = Limits(clock)
+    large, woken = _share(limits, concurrency=1, rate=0.1, defined_at=OLD)
+    assert large.begin() == 0.0
+    assert large.begin() == math.inf
+    small, _ = _share(limits, concurrency=2, rate=10.0, defined_at=NEW)
+    assert woken == [1]
+    clock.now = 0.1
+    assert large.begin() == 0.0  # looser ones
+    tight, _ = _share(limits, concurrency=1, rate=1.0, defined_at=NEW + timedelta(hours=1))
+    large.end()
+    clock.now = 5.0
+    assert small.begin() == math.inf  # stricter ones
+    large.end()
+    assert small.begin() == 0.0
+    small.end()
+    assert tight.begin() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("defined_at", [OLD, None], ids=["of a run before", "tried"])
+def test_older_limits_and_those_that_are_only_tried_leave_the_newest_in_force(defined_at: datetime | None) -> None:
+    clock = Time()
+    limits = Limits(clock)
+    share, _ = _share(limits, concurrency=2, rate=1.0, defined_at=NEW)
+    other, _ = _share(limits, concurrency=8, rate=0.001, defined_at=defined_at)
+    assert other.begin() == 0.0
+    assert share.begin() == pytest.approx(1.0)
+    for one in (share, other):
+        one.close()
+    clock.now = 2_000.0
+    late, _ = _share(limits, concurrency=8, rate=None, defined_at=defined_at)  # though nobody asked meanwhile
+    assert late.begin() == 0.0
+    assert late.begin() == pytest.approx(1.0)
+
+
+def test_limits_that_are_only_tried_slow_nobody_down_afterwards() -> None:
+    limits = Limits(Time())
+    tried, _ = _share(limits, rate=0.001)
+    assert tried.begin() == 0.0
+    share, woken = _share(limits, rate=10.0)
+    assert share.begin() == pytest.approx(1_000.0)
+    tried.close()
+    assert woken == [1]
+    assert share.begin() == pytest.approx(0.1)
 
 
 def test_the_strictest_of_the_limits_in_use_holds() -> None:
@@ -224,7 +378,8 @@ def _lanes(limits: Limits, retriever: Retriever, ask_one: Callable[[ProbeQuery],
         yield ask_one
 
     asks = [ProbeQuery(position=position, query="x") for position in range(count)]
-    event_loops.run(query_in_lanes(retriever, asks, lane, lambda position, _: answered.append(position), limits))
+    asking = ProbeContext(retriever=retriever, k=5, run_id="1")
+    event_loops.run(query_in_lanes(asking, asks, lane, lambda position, _: answered.append(position), limits))
     return len(answered)
 
 

@@ -1,6 +1,7 @@
 """A run writes what changed and nothing else, and every run reads back as it was, however old it has become."""
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -236,6 +237,13 @@ def test_a_run_says_what_it_worked_with(world: World) -> None:
     fourth = world.shown(world.run())
     assert fourth["config_hash"] == third["config_hash"]
     assert fourth["suite_hash"] != third["suite_hash"]
+
+
+def test_a_run_says_when_the_limits_of_its_retriever_were_read(world: World) -> None:
+    world.run()
+    first = world.clock()
+    world.run()
+    assert [asking.defined_at for asking in world.probe.askings] == [first, first + timedelta(seconds=60)]
 
 
 def test_a_check_whose_suite_is_empty_fails_with_the_reason(store: Store) -> None:

@@ -14,9 +14,10 @@ from functools import partial
 
 from app.adapters.file_descriptors import LOCAL_ERRORS
 from app.adapters.limits import Limits
+from app.adapters.probing.retriever_limits import peer_of
 from app.domain.errors import LocalResourceError
 from app.domain.model import Answer, Outcome
-from app.domain.probing.retrievers import ProbeQuery, Retriever
+from app.domain.probing.retrievers import ProbeContext, ProbeQuery
 
 POLL_SECONDS = 0.2
 """How long the consumer is left without a batch."""
@@ -67,14 +68,15 @@ def run_in_background(work: Callable[[Deliver], Awaitable[None]], name: str) -> 
 
 
 async def query_in_lanes(
-    retriever: Retriever, asks: Sequence[ProbeQuery], lane: Lane, hand: Deliver, limits: Limits | None = None
+    asking: ProbeContext, asks: Sequence[ProbeQuery], lane: Lane, hand: Deliver, limits: Limits | None = None
 ) -> None:
     """Ask everything, as many at once as the retriever takes and no faster; each lane is entered for itself.
 
     `limits` are those of all retrievers of the process; None = this retriever is asked by nobody else.
     """
+    retriever = asking.retriever
     waiting = iter(asks)
-    turns = _Turns(retriever, limits)
+    turns = _Turns(asking, limits)
 
     async def walk() -> None:
         async with lane() as ask_one:
@@ -92,15 +94,22 @@ async def query_in_lanes(
         raise
 
 
+@contextlib.asynccontextmanager
+async def hold_turn(asking: ProbeContext, limits: Limits) -> AsyncIterator[None]:
+    """Wait for a turn to ask a retriever outside of lanes, and hold it."""
+    with contextlib.closing(_Turns(asking, limits)) as turns:
+        async with turns.turn():
+            yield
+
+
 class _Turns:
     """The share of these lanes in the limits of a retriever."""
 
-    def __init__(self, retriever: Retriever, limits: Limits | None) -> None:
-        loop = asyncio.get_running_loop()
+    def __init__(self, asking: ProbeContext, limits: Limits | None) -> None:
+        loop, retriever = asyncio.get_running_loop(), asking.retriever
         self._changed = asyncio.Event()
         self._queue = asyncio.Lock()
-        self._share = (limits or Limits(loop.time)).share(
-            retriever.slug,
+        self._share = peer_of(asking, limits or Limits(loop.time)).share(
             concurrency=retriever.concurrency,
             requests_per_second=retriever.requests_per_second,
             wake=partial(loop.call_soon_threadsafe, self._changed.set),

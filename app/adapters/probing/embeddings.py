@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from app.adapters.limits import Limits
 from app.adapters.probing.credentials import Keyring, credentials_digest
 from app.adapters.probing.endpoints import MAX_BODY_BYTES, EndpointClient
 from app.domain.addresses import AddressPolicy
@@ -47,8 +48,12 @@ class Embeddings:
         *,
         proxy: str = "",
         remembered_bytes: int = CACHE_BYTES,
+        limits: Limits | None = None,
     ) -> None:
-        self._caller = EndpointClient(policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy)
+        """`limits` are those of all services of the process."""
+        self._caller = EndpointClient(
+            policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy, limits=limits or Limits()
+        )
         self._memory = _Memory(remembered_bytes)
 
     def __call__(self, embedder: Embedder, texts: Sequence[str], *, anew: bool = False) -> EmbeddingResult:

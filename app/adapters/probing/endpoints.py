@@ -5,9 +5,10 @@ What is asked and what an answer means is left to the adapter of each.
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from app.adapters.limits import Limits, Peer
 from app.adapters.probing.credentials import CredentialError, Keyring
 from app.adapters.transport import exchange
 from app.adapters.wire import OUTCOMES, Request, Response, header_line
@@ -17,7 +18,7 @@ from app.domain.model import Outcome
 from app.domain.probing.retrievers import Endpoint, OAuth2
 
 CONCURRENCY = 4
-"""Requests to one service at a time: they are heavy, and other people's."""
+"""Requests to one service at a time, over everything that asks it: they are heavy, and other people's."""
 RETRIES = 1
 MAX_BODY_BYTES = 64_000_000
 """Of one answer: 256 vectors of 4,096 numbers with all their digits take 25 MB."""
@@ -44,6 +45,8 @@ class EndpointClient:
     user_agent: str
     proxy: str = ""
     max_body_bytes: int = MAX_BODY_BYTES
+    limits: Limits = field(default_factory=Limits)
+    """Of all services of the process."""
 
     def ask(self, endpoint: Endpoint, bodies: Sequence[bytes]) -> Iterator[CallOutcome]:
         """Post every body and yield what comes of each, as it comes; whatever the service does is part of that.
@@ -95,7 +98,14 @@ class EndpointClient:
             )
             for number, body in bodies.items()
         )
-        exchanged = exchange(requests, policy=self.policy, concurrency=CONCURRENCY, identity=identity, proxy=self.proxy)
+        exchanged = exchange(
+            requests,
+            policy=self.policy,
+            concurrency=CONCURRENCY,
+            identity=identity,
+            proxy=self.proxy,
+            peer=Peer(limits=self.limits, name=f"service at {endpoint.url}"),
+        )
         with closing(exchanged) as batches:
             for batch in batches:
                 if not batch:

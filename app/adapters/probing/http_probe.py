@@ -15,12 +15,13 @@ from app.adapters.probing.endpoints import response_problem
 from app.adapters.probing.redaction import Redaction, secret_headers
 from app.adapters.probing.request_templates import Plan, build_requests, compile_retriever, lookup_request
 from app.adapters.probing.responses import CACHE_BYTES, CachingReader, failed_answer, read_answer, shown_exchange
+from app.adapters.probing.retriever_limits import peer_of
 from app.adapters.transport import exchange
 from app.adapters.wire import NO_AUTH, Request, RequestAuth, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.model import EMPTY, Answer, Outcome, Step
 from app.domain.probing.probe_failures import url_address
-from app.domain.probing.retrievers import OAuth2, ProbeContext, ProbeQuery, Retriever, missing_resource
+from app.domain.probing.retrievers import OAuth2, ProbeContext, ProbeQuery, missing_resource
 
 Vectors = Mapping[str, Sequence[float]]
 """By query."""
@@ -80,8 +81,7 @@ class HttpProbe:
             requests_per_second=retriever.requests_per_second,
             proxy=self._proxy,
             identity=standing.of_all,
-            limits=self._limits,
-            name=retriever.slug,
+            peer=peer_of(asking, self._limits),
         )
         with closing(exchanged) as batches:
             for received in batches:
@@ -99,7 +99,7 @@ class HttpProbe:
         if plan.lookup is None or lookup is None:
             return plan
         request = lookup_request(plan.lookup, plan, asking, self._user_agent)
-        response = self._exchanged(asking.retriever, request, identity)
+        response = self._exchanged(asking, request, identity)
         problem = response_problem(response)
         if problem is not None:
             outcome, detail = problem
@@ -116,8 +116,9 @@ class HttpProbe:
             raise _LookupError(Outcome.MALFORMED, detail, response.status)
         return plan.bound({lookup.name: value})
 
-    def _exchanged(self, retriever: Retriever, request: Request, identity: RequestAuth) -> Response:
+    def _exchanged(self, asking: ProbeContext, request: Request, identity: RequestAuth) -> Response:
         """Send one request within the limits of the retriever."""
+        retriever = asking.retriever
         exchanged = exchange(
             (request,),
             policy=self._policy,
@@ -125,8 +126,7 @@ class HttpProbe:
             requests_per_second=retriever.requests_per_second,
             proxy=self._proxy,
             identity=identity,
-            limits=self._limits,
-            name=retriever.slug,
+            peer=peer_of(asking, self._limits),
         )
         with closing(exchanged) as batches:
             return next(batch[0][1] for batch in batches if batch)

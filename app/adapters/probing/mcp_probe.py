@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -22,6 +22,7 @@ from app.adapters.probing.async_lanes import (
     Batch,
     Deliver,
     NoAnswerError,
+    hold_turn,
     query_in_lanes,
     run_in_background,
 )
@@ -136,14 +137,16 @@ class _Run:
             max_bytes=retriever.max_body_bytes,
             user_agent=self._probe.user_agent,
         )
-        async with opening as session:
+        async with AsyncExitStack() as stack:
+            async with hold_turn(self._asking, self._probe.limits):  # the requests that open a session count as one
+                session = await stack.enter_async_context(opening)
 
             @asynccontextmanager
             async def lane() -> AsyncIterator[Any]:
                 yield lambda ask: self._ask(session, ask, vectors)
 
             try:
-                await query_in_lanes(retriever, asks, lane, hand, self._probe.limits)
+                await query_in_lanes(self._asking, asks, lane, hand, self._probe.limits)
             except asyncio.CancelledError:
                 self._stopping.set()
                 raise

@@ -38,14 +38,15 @@ class DialectProbe(Protocol):
 class RetrieverProbe:
     """Asks any retriever. `user_agent` names the program to all of them.
 
-    The limits of a retriever hold over everything that asks it by this probe; a process has one.
+    The limits of a retriever hold over everything that asks it by this probe, those of embedders and rerankers too; a
+    process has one.
     """
 
     def __init__(self, policy: AddressPolicy, user_agent: str, *, proxy: str = "") -> None:
         keyring = Keyring(policy, user_agent, proxy=proxy)
         limits = Limits()
-        self.embed = Embeddings(policy, keyring, user_agent, proxy=proxy)
-        self._relevance = RelevanceScorer(policy, keyring, self.embed, user_agent, proxy=proxy)
+        self.embed = Embeddings(policy, keyring, user_agent, proxy=proxy, limits=limits)
+        self._relevance = RelevanceScorer(policy, keyring, self.embed, user_agent, proxy=proxy, limits=limits)
         self._speakers: dict[Dialect, DialectProbe] = {
             Dialect.HTTP: HttpProbe(policy, keyring, user_agent, proxy=proxy, limits=limits),
             Dialect.SQL: SqlProbe(policy, limits=limits),

@@ -14,6 +14,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from app.adapters.limits import Limits
 from app.adapters.probing.credentials import Keyring, credentials_digest
 from app.adapters.probing.endpoints import CallOutcome, EndpointClient
 from app.domain.addresses import AddressPolicy
@@ -60,7 +61,7 @@ class ScorerBreaker:
 class RelevanceScorer:
     """Scores first hits for the scorer kinds embedding and rerank; one for all runs, shared by their threads.
 
-    `clock` counts seconds.
+    `clock` counts seconds; `limits` are those of all services of the process.
     """
 
     def __init__(
@@ -72,9 +73,12 @@ class RelevanceScorer:
         *,
         proxy: str = "",
         clock: Callable[[], float] = time.monotonic,
+        limits: Limits | None = None,
     ) -> None:
         self._embed = embed
-        self._caller = EndpointClient(policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy)
+        self._caller = EndpointClient(
+            policy=policy, keyring=keyring, user_agent=user_agent, proxy=proxy, limits=limits or Limits()
+        )
         self._memory = _Memory(clock)
 
     def of_first_hits(

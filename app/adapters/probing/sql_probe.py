@@ -90,7 +90,7 @@ class SqlProbe:
                 finally:
                     await line.close()
 
-            await query_in_lanes(asking.retriever, asks, lane, hand, self._limits)
+            await query_in_lanes(asking, asks, lane, hand, self._limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

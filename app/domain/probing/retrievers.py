@@ -6,6 +6,7 @@ What comes back is said in model; presets and documents that fill these in are f
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
@@ -274,6 +275,8 @@ class ProbeContext:
     shows: bool = False
     """Whether answers carry the exchange they came by."""
     trace: Trace | None = None
+    defined_at: datetime | None = None
+    """When a run read the definition of the retriever: of limits that were edited meanwhile the newest hold."""
 
 
 class Probe(Protocol):

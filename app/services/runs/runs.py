@@ -172,7 +172,12 @@ def _batches(
     filling: dict[int, dict[int, Answer]] = {}
     full: dict[int, dict[int, Answer]] = {}
     yielded_at = clock()
-    asking = ProbeContext(retriever=plan.inputs.retriever, k=plan.inputs.yardstick.fetch_k, run_id=str(plan.run.id))
+    asking = ProbeContext(
+        retriever=plan.inputs.retriever,
+        k=plan.inputs.yardstick.fetch_k,
+        run_id=str(plan.run.id),
+        defined_at=plan.started_at,
+    )
     with closing(probe(asking, asks)) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         for batch in batches:
             for position, answer in batch:
