@@ -394,9 +394,9 @@ def test_tool_that_cannot_be_called_is_refused_before_asking(changes: dict[str, 
 WITHOUT = """
 import sys
 sys.modules["mcp"] = None
-from tests.probing.test_mcp_probe import PROBE, Asking, InvalidInputError, retriever
+from tests.probing.test_mcp_probe import PROBE, ProbeContext, InvalidInputError, retriever
 try:
-    PROBE(Asking(retriever=retriever("http://127.0.0.1:1"), k=3, run_id="run-7"), [])
+    PROBE(ProbeContext(retriever=retriever("http://127.0.0.1:1"), k=3, run_id="run-7"), [])
 except InvalidInputError as error:
     print(error)
 """
