@@ -1,4 +1,4 @@
-"""What our closed words for alerts, deliveries and silences mean to people who read them for the first time."""
+"""Texts on pages for the states, kinds and errors of alerts, deliveries and silences."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -22,21 +22,21 @@ DELIVERY_STATES: Final[Mapping[str, str]] = {
     "pending": "waits to be sent, or to be tried again",
     "delivered": "the receiver took it",
     "dead": "given up; it can be replayed",
-    "cancelled": "taken back before it was ever sent, as there was nothing to tell any more",
+    "cancelled": "cancelled before it was sent: no longer needed",
 }
 RULE_KINDS: Final[Mapping[str, str]] = {
     "threshold": "a measure crossed a bound",
     "drop": "a measure fell below its baseline",
-    "regression": "the detector saw a regression",
+    "regression": "the detector found a regression",
     "canary": "one canary is degraded",
     "latency": "answers take too long",
     "probe_errors": "probes fail",
     "no_data": "no run completes",
     "embedding": "the embedder answers as another one",
-    "guard": "coverage collapsed before a baseline stood",
+    "guard": "coverage collapsed before there was a baseline",
 }
 _SUPPRESSED: Final = {
-    "silenced": "Not sent: a silence keeps it back. What still fires when it is over is told then.",
+    "silenced": "Not sent: suppressed by a silence. What still fires at its end is notified then.",
     "incident_open": "No message of its own: its incident was open already.",
     "recent_update": "Not sent yet: the incident was updated within the hour; the next message carries it.",
     "critical_firing": "Not sent: a critical alert of this check was open, and one fault makes one page.",
@@ -69,58 +69,58 @@ _TIMES: Final = {"latency": seconds, "regression": evidence}
 _RETIRED: Final = tuple(f"{word}: " for word in Retirement)
 
 
-def happened(transition: str) -> str:
-    """Name a transition as a timeline does."""
+def transition_word(transition: str) -> str:
+    """Word for a transition in a timeline."""
     return _HAPPENED.get(transition, spoken(transition))
 
 
-def news(delivery: str) -> str:
-    """Name what a delivery tells: `alert.opened` as opened, `hook.test` as test message."""
+def delivery_word(delivery: str) -> str:
+    """Word for the type of a delivery: `alert.opened` as opened, `hook.test` as test message."""
     return "test message" if delivery == "hook.test" else spoken(delivery.removeprefix("alert."))
 
 
 def suppressed(transition: Mapping[str, Any]) -> str:
-    """Say why a transition was not sent, or that it was kept back for a while; nothing of any other."""
+    """Why a transition was not sent, or was sent late; empty for any other."""
     if transition["suppressed"] is not None:
         return _SUPPRESSED.get(transition["suppressed"], f"Not sent: {spoken(transition['suppressed'])}.")
-    return "A silence kept it back; it was sent once that was over." if transition["silence"] else ""
+    return "Suppressed by a silence; sent at its end." if transition["silence"] else ""
 
 
 def failure(attempt: Mapping[str, Any]) -> str:
-    """Say in words why an attempt failed; nothing of one that did not."""
+    """Why an attempt failed; empty for one that did not."""
     error, detail = attempt["error"], attempt["detail"]
     if error is None:
         return detail or ""
-    if error == "blocked" and detail:  # which says that already
+    if error == "blocked" and detail:  # the detail is a whole sentence
         return str(detail)
-    said = _ERRORS.get(error, spoken(error))
-    return f"{said}: {detail}" if detail else said
+    word = _ERRORS.get(error, spoken(error))
+    return f"{word}: {detail}" if detail else word
 
 
 def remedy(attempt: Mapping[str, Any]) -> str:
-    """Say what lets a hook reach an address that it may not, where a setting does; nothing of any other attempt."""
+    """How to allow the address of a blocked attempt, where a setting does; empty for any other attempt."""
     detail = attempt["detail"] or ""
-    if attempt["error"] != "blocked" or "COALMINE_HOOK_ALLOW" in detail:  # newer attempts say it themselves
+    if attempt["error"] != "blocked" or "COALMINE_HOOK_ALLOW" in detail:  # in the detail of newer attempts
         return ""
     return hook_remedy(detail)
 
 
-def told(reason: str) -> str:
-    """Write the reason of an alert as a sentence, without the word for programs it may begin with."""
+def alert_reason(reason: str) -> str:
+    """Reason of an alert as a sentence, without the `Retirement` word it may begin with."""
     word = next((word for word in _RETIRED if reason.startswith(word)), "")
     return capitalize_first(reason.removeprefix(word))
 
 
-def seen_first(reason: str) -> str:
-    """Give of the reason of an alert what was seen, without what that does to it."""
-    seen, _, _ = told(reason).rpartition("; ")
-    return seen or told(reason).rstrip(".")
+def observed_part(reason: str) -> str:
+    """First part of the reason of an alert: the observation, without its effect on the alert."""
+    observed, _, _ = alert_reason(reason).rpartition("; ")
+    return observed or alert_reason(reason).rstrip(".")
 
 
 def by_cause(canaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Group canaries by their cause, in the order in which the causes come first: `title, detail, canaries` each.
+    """Group canaries by their cause, in the order of first appearance: `title, detail, canaries` each.
 
-    The detail is why, where all of a group were told the same.
+    The detail is the reason, where all of a group have the same.
     """
     groups: dict[str | None, list[Mapping[str, Any]]] = {}
     for canary in canaries:
@@ -136,7 +136,7 @@ def by_cause(canaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def value(number: float | None, kind: str) -> str:
-    """Write what a rule of a kind looks at: a share, seconds, or the evidence of the detector."""
+    """Value of a rule in its unit: a share, seconds, or the evidence of the detector."""
     if number is None:
         return ABSENT
     written = _TIMES.get(kind)
@@ -144,13 +144,13 @@ def value(number: float | None, kind: str) -> str:
 
 
 def limits(rule: Mapping[str, Any], kind: str) -> str:
-    """Say from where on a rule calls a run bad, in a sentence; `rule` is the evidence of an alert."""
+    """When a run is bad by a rule, in a sentence; `rule` is the evidence of an alert."""
     if kind == "regression":
-        return "A run is bad while the detector's alarm stands."
+        return "A run is bad while the detector's alarm is open."
     if kind == "canary":
         return "A run is bad when this canary is degraded in it."
     if kind == "embedding":
-        return "A run is bad when known texts get other vectors than when they were learned."
+        return "A run is bad when the reference texts get other vectors than before."
     if kind == "probe_errors":
         share = rule.get("failed_share")
         most = f"more than {share:g} of its probes failed" if share is not None else "so many probes failed"
@@ -173,7 +173,7 @@ def _side(side: Mapping[str, float], kind: str) -> str:
 
 
 def pace(rule: Mapping[str, Any], kind: str) -> str:
-    """Say how many runs open and close an alert of a rule."""
+    """How many runs open and close an alert of a rule."""
     if kind == "regression":
         return "The detector decides itself when its alarm begins and ends."
     bad, of, close = rule["open"]["bad"], rule["open"]["of"], rule["close"]
@@ -182,13 +182,13 @@ def pace(rule: Mapping[str, Any], kind: str) -> str:
 
 
 FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
-    "happened": happened,
-    "news": news,
+    "transition_word": transition_word,
+    "delivery_word": delivery_word,
     "suppressed": suppressed,
     "failure": failure,
     "remedy": remedy,
-    "told": told,
-    "seen_first": seen_first,
+    "alert_reason": alert_reason,
+    "observed_part": observed_part,
     "rule_value": value,
     "limits": limits,
     "pace": pace,

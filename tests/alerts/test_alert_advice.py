@@ -152,6 +152,6 @@ def test_an_alert_names_the_chunks_of_three_canaries_and_counts_the_others_each_
 
 
 def test_nothing_is_named_where_nothing_is_known_to_be_lost() -> None:
-    restless = {"lost": ["a"], "lost_total": 1, "persistent": False}
-    assert all_lost_text([{"key": "stored by a release before"}, restless], 12) == ""
+    recovered_on_retry = {"lost": ["a"], "lost_total": 1, "persistent": False}
+    assert all_lost_text([{"key": "stored by a release before"}, recovered_on_retry], 12) == ""
     assert lost_text({"key": "stored by a release before"}) == ""

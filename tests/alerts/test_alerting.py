@@ -19,9 +19,9 @@ from app.domain.alerts.alert_state import (
     OpenAlert,
     Retirement,
     TransitionType,
-    completes,
     decide,
     decide_no_data,
+    is_completed,
     no_data_due,
     retire,
     window_length,
@@ -417,7 +417,7 @@ def test_the_weekend_of_a_cron_is_no_silence() -> None:
     [("finished", True), ("partial", True), ("failed", False), ("queued", False), ("running", False)],
 )
 def test_a_run_that_was_carried_out_is_data(status: str, *, data: bool) -> None:
-    assert completes(RunStatus(status)) is data
+    assert is_completed(RunStatus(status)) is data
 
 
 def test_no_data_opens_at_once_and_resolves_with_the_next_run() -> None:

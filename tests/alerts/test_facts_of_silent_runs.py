@@ -72,13 +72,13 @@ def test_canaries_at_two_hundred_runs_are_read_by_as_few_statements_as_at_ten(wo
     states(world, "bad", "bad", "silent")
     _repeat_newest(world, 7)
     read, few = _gathered(world)
-    assert len(read.runs) == len(read.known) == 10
+    assert len(read.runs) == len(read.run_facts) == 10
     _repeat_newest(world, 200)
     read, many = _gathered(world)
-    assert len(read.runs) == len(read.known) == 200
+    assert len(read.runs) == len(read.run_facts) == 200
     steps = 3  # to 48 runs, to 192 and to 200, after as many as ten took
     assert len(many) - len(few) <= steps * 7
-    assert {tuple(one.canaries.values()) for one in read.known.values()} == {(None,)}
+    assert {tuple(one.canaries.values()) for one in read.run_facts.values()} == {(None,)}
 
 
 def _gathered(world: World) -> tuple[rule_facts.Facts, list[str]]:
@@ -87,7 +87,7 @@ def _gathered(world: World) -> tuple[rule_facts.Facts, list[str]]:
     with world.store.read() as connection, statements(world.store, asked.append):
         check = find_check(connection, CHECK)
         rules = transitions._rules(check)
-        found = rule_facts.gather(connection, check.id, rules, unresolved={rule.key for rule in rules})
+        found = rule_facts.load_facts(connection, check.id, rules, unresolved={rule.key for rule in rules})
     return found, asked
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from app.services.alerts import acknowledging, alert_views, transitions
+from app.services.alerts import acknowledging, alert_views, transition_evidence
 from app.store.alerts import incidents
 from app.store.detection import detectors
 from app.store.engine import Store
@@ -133,7 +133,7 @@ def test_culprits_beyond_those_that_are_kept_are_no_news_in_every_run(
     define(world)
     carry_out(world, LEARNED)
     until_open(world, KEYS[:5])
-    monkeypatch.setattr(transitions, "CULPRITS", 5)
+    monkeypatch.setattr(transition_evidence, "CULPRITS", 5)
     for first in (1, 2, 3):
         monkeypatch.setattr(detectors, "culprits_of", lambda *_, first=first: KEYS[first : first + 5])
         carry_out(world, 1, KEYS[:8])

@@ -12,20 +12,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from app.domain.alerts.alert_state import OPEN, AlertState, TransitionType
 from app.domain.alerts.incidents import (
     NON_REPEATING,
-    UPDATE_EVERY,
     IncidentClass,
     Member,
     OpenIncident,
     PastDelivery,
     Recipients,
-    Step,
     Suppression,
     class_of,
     dedupe_key,
-    plan_notifications,
-    reminder_due,
     still_firing,
 )
+from app.domain.alerts.notification_plan import UPDATE_EVERY, Step, plan_notifications, reminder_due
 from app.domain.model import DeliveryState, RuleKind, Severity
 
 OPENED, ESCALATED, UPDATED = TransitionType.OPENED, TransitionType.ESCALATED, TransitionType.UPDATED

@@ -47,7 +47,7 @@ def test_no_data_and_regression_say_what_they_wait_for() -> None:
     quiet = Rule(key="no_data", kind=RuleKind.NO_DATA)
     fallen = Rule(key="regression", kind=RuleKind.REGRESSION, open_bad=1, open_of=1, close=1)
     assert outlook(quiet, [], None).to_open == (
-        "It opens when nothing has completed by the second scheduled instant from the last run."
+        "It opens when no run has completed by the second scheduled time after the last run."
     )
     assert outlook(quiet, [], OPENED).good_runs_to_close == 1
     assert outlook(fallen, [], None).bad_runs_to_open is None

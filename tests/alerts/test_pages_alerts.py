@@ -11,10 +11,10 @@ from app.domain.delivery.hooks import Receipt
 from app.domain.model import Outcome
 from app.services.alerts import alert_details, alert_lines
 from app.services.alerts.alert_links import Links
-from app.services.alerts.alert_views import AlertQuestion
 from app.services.catalog import definitions
 from app.services.catalog.api_keys import Scope
 from app.services.runs import scheduling
+from app.store.alerts.alerts import AlertFilter
 from app.store.engine import Store
 from app.web.alert_words import by_cause
 from tests.support.fakes import answered, hits
@@ -122,9 +122,9 @@ def test_how_many_are_open_and_not_seen_is_counted(firing: Site) -> None:
     shown = firing.page("/alerts")
     tabs = {element.get("id"): element.text for element in shown.all("a") if element.get("id").startswith("tab-")}
     assert (tabs["tab-open"], tabs["tab-pending"], tabs["tab-resolved"]) == ("open 1", "pending 0", "resolved")
-    assert shown.one("a", id="unseen").text == "1 not acknowledged"
+    assert shown.one("a", id="unacknowledged").text == "1 not acknowledged"
     firing.client().post("/alerts/1/acknowledge")
-    assert not firing.page("/alerts").all("a", id="unseen")
+    assert not firing.page("/alerts").all("a", id="unacknowledged")
 
 
 def test_older_alerts_stand_on_the_next_page(pages: Site) -> None:
@@ -150,7 +150,7 @@ def test_more_alerts_ask_no_more_of_the_database(pages: Site) -> None:
         assert {one["since_run"] for one in world.alerts(check=slug)} == {str(bad[0].id)}
         asked: list[str] = []
         with statements(world.store, asked.append):
-            lines = alert_lines.lines(world.store, AlertQuestion(), before=None, limit=20)
+            lines = alert_lines.lines(world.store, AlertFilter(), check=None, before=None, limit=20)
         assert {line.summary.partition(" since ")[0] for line in lines} == {
             f"{one}: coverage 0.333, below 0.5" for one in slugs[: slugs.index(slug) + 1]
         }
@@ -305,7 +305,7 @@ def test_an_alert_that_is_over_still_shows_the_runs_that_opened_it_beside_those_
         "run 9",
     ]
     assert rows[2].endswith("two 0.333 0.500 critical opened it")
-    assert rows[-1].endswith("three 1.000 0.900 good ended it")
+    assert rows[-1].endswith("three 1.000 0.900 good resolved it")
     assert shown.all("a", href="/runs/1/diff/7"), "the newest bad run, though not of the last look alone"
 
 
@@ -360,7 +360,7 @@ def test_who_was_told_is_shown_with_what_they_answered_and_when_it_is_tried_agai
     pages.world.run()
     pages.world.send.receipts = [Receipt(ok=False, http_status=503, error="http_5xx", detail="answered 503")]
     pages.world.deliver_all()
-    told = _section(pages.page("/alerts/1"), "told")
+    told = _section(pages.page("/alerts/1"), "notifications")
     assert "ops opened" in told
     assert "HTTP 503, failed over it: answered 503" in told
     assert "next attempt" in told
@@ -393,9 +393,9 @@ def test_a_silenced_alert_names_the_silence(pages: Site) -> None:
     _lose(pages)
     pages.world.run()
     shown = pages.page("/alerts/1")
-    assert "a silence keeps it back" in _section(shown, "history")
+    assert "suppressed by a silence" in _section(shown, "history")
     assert shown.all("a", href="/silences/night")
-    assert "Nobody" in _section(shown, "told")
+    assert "None" in _section(shown, "notifications")
 
 
 # --- acting ---
@@ -442,7 +442,7 @@ def test_silencing_an_alert_begins_with_a_form_that_says_exactly_that(firing: Si
     assert (asked["checks"], asked["rules"]) == (["watch"], ["threshold-coverage"])
     form = firing.page(link.get("href"))
     assert form.one("input", name="slug").get("value") == "watch-threshold-coverage"
-    assert "1 open alert would be held back now" in _section(form, "preview-title")
+    assert "1 open alert would be silenced now" in _section(form, "preview-title")
 
 
 def test_what_strangers_wrote_is_only_text(sqlite_store: Store) -> None:

@@ -9,7 +9,7 @@ import pytest
 from app.services.catalog import definitions
 from app.services.catalog.api_keys import Scope
 from app.store.engine import Store
-from app.web.alerts.silence_fields import about
+from app.web.alerts.silence_fields import matchers_text
 from tests.support.fakes import answered, hits
 from tests.support.html_pages import Page
 from tests.support.pages_service import HOSTILE, Site, csrf, page, site
@@ -92,12 +92,12 @@ def test_a_silence_counts_the_alerts_it_holds_back_and_names_them(pages: Site) -
     assert len(pages.world.alerts()) == 1
     assert " 1 End now" in _rows(pages.page("/silences"))["rebuild"]
     shown = pages.page("/silences/rebuild")
-    assert "1 open alert held back now" in _section(shown, "concerns")
+    assert "1 open alert is silenced now" in _section(shown, "concerns")
     assert shown.all("a", href="/alerts/1")
     assert "watch all its rules" in _section(shown, "concerns")
     held = pages.page("/alerts/1")
     assert "Silence rebuild is on until" in _section(held, "next")
-    assert "held back" in _section(held, "next")
+    assert "suppressed" in _section(held, "next")
 
 
 def test_a_silence_of_a_file_is_read_only_and_names_the_file(pages: Site) -> None:
@@ -116,11 +116,11 @@ def test_a_silence_of_a_file_is_read_only_and_names_the_file(pages: Site) -> Non
 
 def test_who_it_is_about_is_told_in_words() -> None:
     nobody: dict[str, Any] = dict.fromkeys(("checks", "suites", "retrievers", "rules", "severities"), ())
-    assert about({**nobody, "all": True}) == "every alert"
-    assert about({**nobody, "all": False, "checks": ("a", "b"), "severities": ("warning",)}) == (
+    assert matchers_text({**nobody, "all": True}) == "every alert"
+    assert matchers_text({**nobody, "all": False, "checks": ("a", "b"), "severities": ("warning",)}) == (
         "checks a, b; severity warning"
     )
-    assert about({**nobody, "all": False, "rules": ("slow",), "suites": ("s",)}) == "suite s; rule slow"
+    assert matchers_text({**nobody, "all": False, "rules": ("slow",), "suites": ("s",)}) == "suite s; rule slow"
 
 
 # --- the form ---
@@ -130,17 +130,17 @@ def test_a_preview_names_the_checks_and_rules_before_anything_is_saved(pages: Si
     query = urlencode({**ONCE, "checks": "watch", "rules": "soft", "preview": "1"})
     told = _section(pages.page(f"/new-silence?{query}"), "preview-title")
     assert "1 of 2 checks: watch soft" in told
-    assert "held back now" not in told, "no alert of that rule is open"
+    assert "silenced now" not in told, "no alert of that rule is open"
     everything = urlencode({"slug": "x", "all": "on", "when": "once", "for": "1h", "preview": "1"})
     told = _section(pages.page(f"/new-silence?{everything}"), "preview-title")
     assert "2 of 2 checks" in told
-    assert "1 open alert would be held back now: threshold-coverage of watch" in told
+    assert "1 open alert would be silenced now: threshold-coverage of watch" in told
     assert definitions.list_all(pages.world.store, "silence") == []
 
 
 def test_a_preview_says_that_nothing_would_be_silenced(pages: Site) -> None:
     query = urlencode({**ONCE, "checks": "quiet", "rules": "soft", "preview": "1"})
-    assert "it would keep nothing back" in _section(pages.page(f"/new-silence?{query}"), "preview-title")
+    assert "it would silence nothing" in _section(pages.page(f"/new-silence?{query}"), "preview-title")
     query = urlencode({**ONCE, "checks": "nothing", "preview": "1"})
     assert "There is no check 'nothing'." in _section(pages.page(f"/new-silence?{query}"), "preview-title")
 
@@ -156,7 +156,7 @@ def test_a_preview_shows_the_next_windows_in_utc_with_summer_time_followed(pages
 def test_what_cannot_be_told_yet_is_said_in_the_preview_without_a_failure(pages: Site) -> None:
     query = urlencode({"slug": "x", "when": "window", "cron": "every day", "duration": "4h", "preview": "1"})
     shown = pages.page(f"/new-silence?{query}")
-    assert "It cannot be told yet: Cron expression: " in " ".join(_section(shown, "preview-title").split())
+    assert "No preview yet: Cron expression: " in " ".join(_section(shown, "preview-title").split())
     assert shown.one("span", id="wrong-cron").text
     assert not shown.all("div", role="alert")
     assert "Tick a scope" in pages.page("/new-silence").text
@@ -192,14 +192,14 @@ def test_a_window_comes_back_with_its_cron(pages: Site) -> None:
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"slug": "Not so"}, "slug", "lower-case letters"),
-    ({"for": "", "ends": ""}, "ends", "say for how long, or until when"),
+    ({"for": "", "ends": ""}, "ends", "needs a length or an end"),
     ({"ends": "2020-01-01T10:00"}, "ends", "is over already"),
-    ({"ends": "soon"}, "ends", "is no time"),
+    ({"ends": "soon"}, "ends", "is not a time"),
     ({"starts": "2030-01-01T10:00", "ends": "2029-01-01T10:00"}, "ends", "must be after 'starts'"),
     ({"ends": "2030-03-31T02:30", "timezone": "Europe/Berlin"}, "ends", "is skipped by the clocks of Europe/Berlin"),
     ({"timezone": "Mars/Olympus"}, "timezone", "There is no time zone"),
     ({"when": "window", "cron": "0 2 * *", "duration": "4h"}, "cron", "cron"),
-    ({"when": "window", "cron": "", "duration": "4h"}, "cron", "say it"),
+    ({"when": "window", "cron": "", "duration": "4h"}, "cron", "is required"),
     ({"when": "window", "cron": "0 2 * * *", "duration": "4 moons"}, "duration", "duration"),
     ({"checks": "nothing"}, "checks", "there is no check 'nothing'"),
     ({"rules": "not a rule!"}, "rules", "letters"),
@@ -268,7 +268,7 @@ def test_a_silence_that_is_ended_tells_what_it_kept_back(pages: Site) -> None:
     (pending,) = world.deliveries(state="pending")
     (entered,) = [alert for alert in world.alerts() if alert["rule"] == "soft"]
     assert pending["incident_id"] == entered["incident_id"], "what was held back entered the incident"
-    assert "it was sent once that was over" in _section(pages.page(f"/alerts/{held['id']}"), "history")
+    assert "sent at its end" in _section(pages.page(f"/alerts/{held['id']}"), "history")
 
 
 # --- who may ---

@@ -193,10 +193,16 @@ def test_a_re_scored_run_keeps_what_is_known_of_it_and_says_what_is_not(store: S
     rescoring.claim(store, owner="w", now=world.clock(), only=asked)
     assert rescoring.carry_on(store, asked, owner="w", clock=world.clock, stopping=lambda: False)
     version = rescoring.show(store, asked)["measures_version"]
-    unsaid = "rule 'regression' says nothing: it is told from the runs before, and no detector looked at this one"
+    silent_rules = "rule 'regression' says nothing: it compares with earlier runs, and no detector evaluated this one"
     lost, late = (run_views.run(store, str(run), version=version) for run in (1, 2))
-    assert (lost["verdict"], lost["reasons"]) == ("degraded", ["canary 'c03' is degraded: missing (warning)", unsaid])
-    assert (late["verdict"], late["reasons"]) == ("degraded", ["longest latency 3 s is above 2 s (critical)", unsaid])
+    assert (lost["verdict"], lost["reasons"]) == (
+        "degraded",
+        ["canary 'c03' is degraded: missing (warning)", silent_rules],
+    )
+    assert (late["verdict"], late["reasons"]) == (
+        "degraded",
+        ["longest latency 3 s is above 2 s (critical)", silent_rules],
+    )
 
 
 def test_a_rule_added_in_the_middle_of_a_fault_says_since_the_run_it_began_in(store: Store) -> None:

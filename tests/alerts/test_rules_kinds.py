@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.domain.aggregates import Aggregates
-from app.domain.alerts.rule_facts import NO_FACTS, Alarm, RunFacts, unsaid
+from app.domain.alerts.rule_facts import NO_FACTS, Alarm, RunFacts, silent_rules
 from app.domain.alerts.rules import condition
 from app.domain.comparison.significance import FEWEST_PAIRS, Difference
 from app.domain.errors import InvalidInputError
@@ -200,7 +200,9 @@ def test_a_good_run_does_not_end_a_regression_before_the_alarm_ends() -> None:
 
 
 def test_a_detector_that_warms_up_does_not_say_that_all_is_well() -> None:
-    alarm = Alarm(open=False, good=True, reason="0 of 40 canaries lost", untold="measured otherwise since run 7")
+    alarm = Alarm(
+        open=False, good=True, reason="0 of 40 canaries lost", undecided_reason="measured otherwise since run 7"
+    )
     found = condition(REGRESSION, RUN, unknown=False, facts=RunFacts(alarm=alarm))
     assert (found.measured, found.severity, found.reason) == (False, None, "measured otherwise since run 7")
 
@@ -273,11 +275,11 @@ def test_each_of_them_degrades_a_run_by_itself() -> None:
 
 def test_rules_that_had_nothing_to_say_are_named_with_the_reason() -> None:
     facts = RunFacts(latencies={"p95": 0.1}, canaries={"billing": ()})
-    assert unsaid(ALL, facts) == [
+    assert silent_rules(ALL, facts) == [
         "rule 'drop-NDCG@10' says nothing: the run was not compared with a baseline",
-        "rule 'regression' says nothing: it is told from the runs before, and no detector looked at this one",
+        "rule 'regression' says nothing: it compares with earlier runs, and no detector evaluated this one",
     ]
-    assert unsaid([Rule(key="no_data", kind=RuleKind.NO_DATA)], NO_FACTS) == []
+    assert silent_rules([Rule(key="no_data", kind=RuleKind.NO_DATA)], NO_FACTS) == []
 
 
 # How they are written

@@ -18,10 +18,9 @@ from app.domain.alerts.silences import (
     Subject,
     Window,
     active_until,
+    find_silences,
     matches,
     next_change,
-    silencing,
-    silencing_each,
 )
 from app.domain.catalog.schedules import Schedule, parse_schedule
 from app.domain.delivery.hooks import Receipt
@@ -170,7 +169,7 @@ def test_every_list_that_is_not_empty_has_to_name_the_alert(matchers: Mapping[st
 
 def test_of_several_silences_the_one_that_lasts_longest_is_named() -> None:
     short, long = (Silence(slug=name, ends=at(f"2026-03-{day}")) for name, day in (("short", "05"), ("long", "06")))
-    found = silencing([long, short], SUBJECT, at("2026-03-02"))
+    (found,) = find_silences([long, short], [SUBJECT], at("2026-03-02"))
     assert found is not None
     assert found.slug == "long"
 
@@ -183,17 +182,17 @@ def test_of_several_alerts_each_has_the_longest_silence_that_names_it() -> None:
         Silence(slug="over", ends=at("2026-03-01")),
     ]
     critical = replace(SUBJECT, severity=Severity.CRITICAL)
-    found = silencing_each(silences, [SUBJECT, critical], at("2026-03-02"))
+    found = find_silences(silences, [SUBJECT, critical], at("2026-03-02"))
     assert [one and one.slug for one in found] == ["all", "loud"]
-    assert silencing_each(silences[2:], [SUBJECT], at("2026-03-02")) == [None]
+    assert find_silences(silences[2:], [SUBJECT], at("2026-03-02")) == [None]
 
 
 def test_whether_a_silence_of_something_else_is_on_is_not_worked_out() -> None:
     broken = Window(schedule=Schedule(cron="no cron at all"), duration=timedelta(hours=1))
     other = Silence(slug="other", checks=("elsewhere",), window=broken)
-    assert silencing_each([other], [SUBJECT], at("2026-03-02")) == [None]
+    assert find_silences([other], [SUBJECT], at("2026-03-02")) == [None]
     with pytest.raises(ValueError, match="cron"):
-        silencing_each([replace(other, checks=())], [SUBJECT], at("2026-03-02"))
+        find_silences([replace(other, checks=())], [SUBJECT], at("2026-03-02"))
 
 
 # --- documents -----------------------------------------------------------------------------------------------
@@ -750,7 +749,7 @@ def test_a_warning_beside_a_silenced_critical_alert_is_an_incident_that_the_othe
         miss(world, len(KEYS))
     assert told(world) == ["opened"]
     assert _why(world, "threshold-degraded_share")["held_back"] is None
-    assert _why(world)["held_back_reason"].startswith("A silence keeps it back")
+    assert _why(world)["held_back_reason"].startswith("A silence suppresses it")
     assert [alert["incident_id"] is None for alert in world.alerts()].count(True) == 1
     lift(world)
     world.tick()

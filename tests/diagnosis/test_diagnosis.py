@@ -268,7 +268,7 @@ def test_a_flip_that_did_not_persist_is_said_to_be_none(sqlite_store: Store) -> 
     assert (setting.why("refunds").cause, setting.why("refunds").persistent) == ("unstable", False)
     news = _news(setting)
     assert news["degraded"][0]["persistent"] is False
-    assert news["summary"].endswith("1 canary degraded and was healthy when asked again")
+    assert news["summary"].endswith("1 canary degraded and was healthy on retry")
 
 
 def test_who_was_well_when_asked_again_is_told_last_and_not_in_the_headline(sqlite_store: Store) -> None:
@@ -369,7 +369,7 @@ def test_the_cause_of_an_earlier_fault_is_not_told_of_a_canary_that_lost_its_chu
         with sqlite_store.read() as connection:
             explained = alert_evidence.explain(connection, run_id)
         assert explained is not None
-        found = explained.known.get("tokens")
+        found = explained.diagnoses.get("tokens")
         return None if found is None else found.cause
 
     assert _told(setting.run().id) == "low_relevance"

@@ -7,7 +7,7 @@ import pytest
 from app.domain.detection import Baseline, unpack_baseline
 from app.formats.history import shapes
 from app.services.alerts import alert_evidence
-from app.services.alerts.changed_canaries import list_changed
+from app.services.alerts.changed_list import list_changed
 from app.services.history import run_views
 from app.store.detection import detectors
 from app.store.engine import Store
@@ -51,7 +51,7 @@ def test_a_baseline_says_how_many_would_have_fallen_by_chance(databases: Databas
     baseline = _baseline_of(world.store, bad.id)
     rates = [float(rate) for rate in baseline.rates[0, 0]]  # lost, right after having passed
     assert why is not None
-    assert why.told["expected_by_chance"] == round(sum(rates), 3)
+    assert why.fleet_view["expected_by_chance"] == round(sum(rates), 3)
     assert why.fleet.headline == f"3 of 20: not asked about yet; expected at most {sum(rates):.1f} by chance"
 
 
@@ -66,7 +66,7 @@ def test_of_a_canary_the_baseline_does_not_know_nothing_is_said_of_chance(
     with world.store.read() as connection:
         why = alert_evidence.explain(connection, bad.id)
     assert why is not None
-    assert why.told["expected_by_chance"] is None
+    assert why.fleet_view["expected_by_chance"] is None
 
 
 def test_without_a_baseline_nothing_is_said_of_chance(world: World) -> None:
@@ -75,7 +75,7 @@ def test_without_a_baseline_nothing_is_said_of_chance(world: World) -> None:
     with world.store.read() as connection:
         why = alert_evidence.explain(connection, world.run().id)
     assert why is not None
-    assert (why.fleet.fallen, why.told["expected_by_chance"]) == (4, None)
+    assert (why.fleet.fallen, why.fleet_view["expected_by_chance"]) == (4, None)
 
 
 def test_nothing_fell_on_the_first_run_that_measured_and_an_outage_in_between_makes_nobody_fall(world: World) -> None:

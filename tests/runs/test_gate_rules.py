@@ -56,7 +56,7 @@ def test_a_named_canary_whose_probe_failed_or_that_is_not_there_says_nothing_and
 
 
 def test_a_regression_is_not_told_from_a_single_run_and_that_is_said() -> None:
-    why = "rule 'regression' says nothing: it is told from the runs before, and no detector looked at this one"
+    why = "rule 'regression' says nothing: it compares with earlier runs, and no detector evaluated this one"
     assert said(report(lost(*KEYS[1:]), {"kind": "regression"})) == ("healthy", [why])
     nothing = "coverage is 0: no canary found what it expects (critical)"
     assert said(report(lost(*KEYS), {"kind": "regression"})) == ("degraded", [nothing, why])

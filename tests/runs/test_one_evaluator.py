@@ -401,6 +401,6 @@ def test_a_note_is_the_last_reason_of_a_run_that_is_known_and_none_of_one_that_i
 
 def test_rules_without_a_history_are_named_only_where_no_detector_follows() -> None:
     case = replace(PLAIN, rules=[{"kind": "regression"}])
-    told = "rule 'regression' says nothing: it is told from the runs before, and no detector looked at this one"
+    told = "rule 'regression' says nothing: it compares with earlier runs, and no detector evaluated this one"
     assert told in _evaluated(HistoryFacts(names_silent_rules=True), case).reasons
     assert told not in _evaluated(HistoryFacts(), case).reasons

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.domain.model import Answer, Outcome, Ranking, Step
-from app.services.alerts.changed_canaries import list_changed
+from app.services.alerts.changed_list import list_changed
 from app.services.runs.gate import choose_targets, measure
 from app.store.engine import Store
 from app.store.runs import results as history

@@ -1,4 +1,4 @@
-"""What people do about alerts: silence them for a while, acknowledge them, ask why, send again what was lost."""
+"""Routes for handling alerts: silences, acknowledgement, evaluation of rules, replay of dead deliveries."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -29,7 +29,7 @@ _STATE = frozenset({"active", "until", "next_change", "holds_back"})
 
 @router.get("/silences")
 def list_silences(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[SilenceView]:
-    """List the silences, each with whether it is on now, and what it holds back."""
+    """List the silences, each with its state and the open alerts it silences."""
     rows = definitions.list_all(store, silencing.KIND, after=after, limit=limit + 1)
     states = silencing.states(store, rows[:limit], _now())
     items = [{**definition_shape(row), **states[row.id]} for row in rows[:limit]]
@@ -38,7 +38,7 @@ def list_silences(store: StoreDep, after: After = "", limit: Limit = 50) -> Page
 
 @router.get("/silences/{slug}")
 def get_silence(store: StoreDep, slug: str) -> SilenceView:
-    """Show a silence: whether it is on now and until when, when that changes, and which open alerts it holds back."""
+    """Show a silence: whether it is on and until when, its next change, and the open alerts it silences."""
     return _shown(store, slug)
 
 
@@ -46,7 +46,7 @@ def get_silence(store: StoreDep, slug: str) -> SilenceView:
 def put_silence(
     store: StoreDep, vault: VaultDep, request: Request, response: Response, slug: str, body: Content
 ) -> SilenceView:
-    """Create or change a silence or maintenance window. Delivery waits, evaluation goes on."""
+    """Create or change a silence or maintenance window. It suppresses delivery, never evaluation."""
     given = {name: value for name, value in named(body, "slug", slug).items() if name not in _STATE}
     document = parse_document(SilenceDocument, given)
     silencing.refuse_unknown_references(store, document)
@@ -58,14 +58,14 @@ def put_silence(
 
 @router.delete("/silences/{slug}", status_code=204)
 def delete_silence(store: StoreDep, request: Request, slug: str) -> None:
-    """End a silence: what it held back and still fires is told within seconds."""
+    """End a silence: alerts that still fire are notified within seconds."""
     definitions.archive(store, silencing.KIND, slug, now=_now())
     wake(request)
 
 
 @router.post("/alerts/{alert_id}/acknowledge", openapi_extra=describes(AcknowledgeRequest, required=False))
 def acknowledge_alert(store: StoreDep, request: Request, alert_id: str, body: OptionalContent) -> AlertDetail:
-    """Say that somebody has seen an open alert: no more reminders, unless it gets worse."""
+    """Acknowledge an open alert: no more reminders, unless it escalates or is updated."""
     request_body = parse_document(AcknowledgeRequest, {} if body is None else body)
     number = shapes.id_number(alert_id, "alert")
     acknowledging.acknowledge(store, number, by=request.state.identity.name, note=request_body.note, now=_now())
@@ -74,13 +74,13 @@ def acknowledge_alert(store: StoreDep, request: Request, alert_id: str, body: Op
 
 @router.get("/checks/{slug}/alerting")
 def get_alerting(store: StoreDep, slug: str) -> CheckAlerting:
-    """Say of every rule of a check why it alerts or not: what it sees, what is next, and what keeps news back."""
+    """Explain why each rule of a check alerts or not: its last evaluation, next change, and active silences."""
     return rule_explanations.explain(store, slug, now=_now())
 
 
 @router.post("/hooks/{slug}/replay", status_code=202)
 def replay_hook(store: StoreDep, request: Request, slug: str) -> HookReplay:
-    """Put all dead deliveries of a hook back into the outbox, but for those that later news has overtaken."""
+    """Put all dead deliveries of a hook back into the outbox, except those overtaken by a later notification."""
     done = dead_letters.replay_all(store, slug, now=_now())
     wake(request)
     return HookReplay(hook=slug, replayed=done.replayed, overtaken=done.overtaken)

@@ -1,4 +1,4 @@
-"""What to do about an alert: one short line for each cause, the same on pages and in every kind of hook."""
+"""Advice for an alert: one short line per cause, the same on pages and in every kind of hook."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,11 +10,11 @@ from app.domain.model import Cause, Outcome, RuleKind
 from app.domain.probing.probe_failures import FailureSummary
 
 CAUSE_ADVICE: Final[Mapping[Cause, str]] = {
-    Cause.RETRIEVER_ERROR: "See to the retriever first: it fails when asked again, so nothing else can be told.",
+    Cause.RETRIEVER_ERROR: "Repair the retriever first: it fails on retry, so no other cause can be diagnosed.",
     Cause.TRUNCATED: "Look for a lower limit, a stricter score threshold or a filter that cuts its answers short.",
     Cause.SCORE_DRIFT: "Find out whether the embedding model or the scoring was changed; if on purpose, accept the "
     "present as normal.",
-    Cause.RECHUNKED: "Look at what is proposed on the page of renamed chunks; where it says the same, accept it.",
+    Cause.RECHUNKED: "Review the proposals on the page of renamed chunks; accept those with the same text.",
     Cause.MISSING: "Re-index the documents of the lost chunks; if they were deleted on purpose, retire the canaries.",
     Cause.VOCABULARY_MISMATCH: "Improve retrieval for such queries, or correct what the canaries expect.",
     Cause.DUPLICATES: "Remove the copies from the index, and find out which ingestion job brought them.",
@@ -49,7 +49,7 @@ _MOST_CAUSES: Final = 2
 
 
 def alert_advice(facts: AlertFacts) -> str:
-    """Say what to do next, in one or two sentences; empty of an alert that is over."""
+    """Return what to do next, in one or two sentences; empty for a resolved alert."""
     if facts.change is TransitionType.RESOLVED:
         return ""
     match facts.kind:
@@ -76,7 +76,7 @@ def _outage(failure: FailureSummary | None, retriever: str) -> str:
 
 
 def _canaries(changed: ChangedCanaries | None) -> str:
-    """Say what to do about the commonest causes of the canaries that changed."""
+    """Return what to do about the two commonest causes of the changed canaries."""
     if changed is None or not changed.count:
         return _UNKNOWN_CAUSE
     if changed.shared_advice:

@@ -1,7 +1,7 @@
-"""Alerting: when a rule opens, escalates and resolves its alert, decided from rows alone.
+"""Alert states: when a rule opens, escalates and resolves its alert, decided from rows alone.
 
-What a rule says about one run stands in rules; who is notified of a change, in incidents. A decision depends on
-nothing but its arguments, so a restart, a reload or another replica decides the same.
+How a rule judges one run is in `rules`; who is notified of a change, in `incidents`. A decision depends on nothing
+but its arguments, so a restart, a reload or another replica decides the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from app.domain.model import Bound, Percentile, Rule, RuleKind, RunStatus, Sever
 
 
 class AlertState(StrEnum):
-    """Where an alert is. `ok` and `pending` are not alerts yet: nothing was opened."""
+    """State of an alert. `ok` and `pending` are not alerts yet: nothing was opened."""
 
     OK = "ok"
     PENDING = "pending"
@@ -62,7 +62,7 @@ RETIRED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One ended run as the current rule sees it; `at` is when it ended."""
+    """One ended run, judged by the current rule; `at` is when it ended."""
 
     run_id: int
     at: datetime
@@ -71,7 +71,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAlert:
-    """What the row of an unresolved alert says."""
+    """The stored state of an unresolved alert."""
 
     state: AlertState
     severity: Severity
@@ -83,7 +83,7 @@ class OpenAlert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What becomes of an alert now, and why. `transitions` are to be appended in this order, at `at`."""
+    """New state of an alert, and why. `transitions` are appended in this order, at `at`."""
 
     state: AlertState
     severity: Severity | None
@@ -92,12 +92,12 @@ class Decision:
     reason: str
     """A sentence for people."""
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    """JSON: what was looked at."""
+    """JSON: the runs and bounds that were evaluated."""
     at: datetime
 
 
 def decide(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, now: datetime) -> Decision:
-    """Decide about a rule's alert after a run has ended.
+    """Return new state of a rule's alert after a run has ended.
 
     `window`: ended runs of the check, oldest first, all judged by the rule as it is now, the run that just ended
     last: at least its last `window_length(rule)` measured ones. `alert`: the unresolved alert, if there is one.
@@ -107,34 +107,34 @@ def decide(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, n
     critical runs too); while open it can rise, an `escalated`, but never falls. It resolves on the Kth good run in a
     row since it opened; a run that is neither bad nor beyond the margin ends such a row without putting a recovering
     alert back to firing, a bad one does both. Where the detector counts the good runs, one makes the alert recovering
-    and the detector's word resolves it.
+    and the detector resolves it.
     """
     if rule.kind is RuleKind.NO_DATA:
         raise ValueError("no_data is decided by decide_no_data: it is about runs that never came.")
     recent = [one.condition for one in window if one.condition.measured][-rule.open_of :]
     current = window[-1].condition if window and window[-1].condition.measured else None
-    worst = _reached(rule, recent)
+    worst = _worst_reached(rule, recent)
     if alert is None or alert.state not in OPEN:
-        step = _unopened(rule, current, recent, worst)
+        step = _decide_unopened(rule, current, recent, worst)
         good = 0
     else:
-        since = [one.condition for one in _since(alert, window) if one.condition.measured]
+        since = [one.condition for one in _runs_after_opening(alert, window) if one.condition.measured]
         good = good_runs(alert, window)
-        step = _open(rule, alert, current if since else None, worst, good)
+        step = _decide_open(rule, alert, current if since else None, worst, good)
     state, severity, transitions, why = step
-    seen = window[-1].condition.reason if window else "no run has ended yet"
+    newest_reason = window[-1].condition.reason if window else "no run has ended yet"
     return Decision(
         state=state,
         severity=severity,
         transitions=transitions,
-        reason=f"{seen}; {why}.",
+        reason=f"{newest_reason}; {why}.",
         evidence=_evidence(rule, window, good),
         at=now,
     )
 
 
-def fault_began(window: Sequence[Observation], run_id: int) -> tuple[int, bool]:
-    """Give the first of the bad runs in a row that lead to this one, and whether a good one before it is known.
+def first_bad_run(window: Sequence[Observation], run_id: int) -> tuple[int, bool]:
+    """Id of the first of the bad runs in a row that lead to this one, and whether the window has a good one before it.
 
     `window`: observations as `decide` takes them; those that measured nothing for the rule are no part of a row.
     """
@@ -144,18 +144,18 @@ def fault_began(window: Sequence[Observation], run_id: int) -> tuple[int, bool]:
 
 
 def good_runs(alert: OpenAlert, window: Sequence[Observation]) -> int:
-    """Count the good runs in a row at the end of the window, of those since an alert was opened."""
-    measured = [one.condition for one in _since(alert, window) if one.condition.measured]
+    """Return number of good runs in a row at the end of the window, since the alert opened."""
+    measured = [one.condition for one in _runs_after_opening(alert, window) if one.condition.measured]
     return sum(1 for _ in takewhile(lambda one: one.good_beyond_margin, reversed(measured)))
 
 
 def window_length(rule: Rule) -> int:
-    """How many of the last measured runs `decide` has to see."""
+    """Return number of the last measured runs that `decide` needs."""
     return max(rule.open_of, rule.close)
 
 
 def retire(alert: OpenAlert, why: Retirement, now: datetime) -> Decision:
-    """Resolve an alert whose rule or check is gone; one that is only pending just vanishes."""
+    """Return resolved, for an alert whose rule or check is gone; `ok` for one that is only pending."""
     opened = alert.state in OPEN
     return Decision(
         state=AlertState.RESOLVED if opened else AlertState.OK,
@@ -179,10 +179,10 @@ class Overdue:
     """Whether it completed at all."""
 
 
-def completes(status: RunStatus) -> bool:
-    """Whether a run that ended so is data: it was carried out, if only in part and whatever its verdict.
+def is_completed(status: RunStatus) -> bool:
+    """Whether a run of this status was carried out, if only in part and whatever its verdict.
 
-    That its probes failed is for `probe_errors` to say. A run that could not be executed is no data.
+    Failed probes are the subject of `probe_errors`. A run that could not be executed is no data.
     """
     return status in {RunStatus.FINISHED, RunStatus.PARTIAL}
 
@@ -190,24 +190,24 @@ def completes(status: RunStatus) -> bool:
 def no_data_due(
     schedule: Schedule, last_completed: datetime | None, now: datetime, created_at: datetime
 ) -> Overdue | None:
-    """Say whether nothing completed by the second-next scheduled instant; the quiet weekend of a cron is no silence.
+    """Return the missed deadline where no run completed by the second-next scheduled instant, else None.
 
-    `created_at`: since when the check has been there in this form, enabled. `last_completed`: when the newest run
-    that `completes` ended.
+    The quiet weekend of a cron has no scheduled instants. `created_at`: since when the check is enabled in this form.
+    `last_completed`: when the newest run that `is_completed` ended.
     """
     expected = no_data_expected(schedule, last_completed, created_at)
     return None if now < expected.deadline else expected
 
 
 def no_data_expected(schedule: Schedule, last_completed: datetime | None, created_at: datetime) -> Overdue:
-    """Say by when a run has to complete, or else the check is overdue; see `no_data_due`."""
+    """Deadline by which a run has to complete, or else the check is overdue; see `no_data_due`."""
     since = created_at if last_completed is None else max(created_at, last_completed)
     deadline = next_due(schedule, next_due(schedule, since))
     return Overdue(since=since, deadline=deadline, ever=last_completed is not None)
 
 
 def decide_no_data(overdue: Overdue | None, alert: OpenAlert | None, now: datetime) -> Decision:
-    """Decide about the `no_data` alert at a tick, or (with None) when a run completes.
+    """Return new state of the `no_data` alert at a tick, or (with None) when a run completes.
 
     It opens at once and resolves at once: the two scheduled instants are its window, so N of M does not apply.
     """
@@ -235,8 +235,10 @@ def decide_no_data(overdue: Overdue | None, alert: OpenAlert | None, now: dateti
 _Step = tuple[AlertState, Severity | None, tuple[TransitionType, ...], str]
 
 
-def _unopened(rule: Rule, current: Condition | None, recent: Sequence[Condition], worst: Severity | None) -> _Step:
-    """Decide where nothing is open: only a bad run can open it, whatever older ones were."""
+def _decide_unopened(
+    rule: Rule, current: Condition | None, recent: Sequence[Condition], worst: Severity | None
+) -> _Step:
+    """Return new state where nothing is open: only a bad run can open it, whatever older ones were."""
     bad = sum(one.severity is not None for one in recent)
     at_once = rule.open_of == 1
     count = "the last measured run was bad" if at_once else f"bad in {bad} of the last {len(recent)} {_runs(rule)}"
@@ -246,8 +248,7 @@ def _unopened(rule: Rule, current: Condition | None, recent: Sequence[Condition]
             return AlertState.PENDING, recent[-1].severity, (), f"this run changes nothing, {count}"
         return AlertState.OK, None, (), "nothing is open"
     if worst is None:
-        wanted = f"an alert opens at {rule.open_bad} of {rule.open_of}"
-        return AlertState.PENDING, current.severity, (), f"{count}, {wanted}"
+        return AlertState.PENDING, current.severity, (), f"{count}, an alert opens at {rule.open_bad} of {rule.open_of}"
     why = f"opens a {worst} alert"
     if not at_once:
         why = f"{count}, which {why}"
@@ -256,8 +257,7 @@ def _unopened(rule: Rule, current: Condition | None, recent: Sequence[Condition]
     return AlertState.FIRING, worst, (TransitionType.OPENED,), why
 
 
-def _open(rule: Rule, alert: OpenAlert, current: Condition | None, worst: Severity | None, good: int) -> _Step:
-    """Decide about an open alert."""
+def _decide_open(rule: Rule, alert: OpenAlert, current: Condition | None, worst: Severity | None, good: int) -> _Step:
     if current is None:
         return alert.state, alert.severity, (), f"this run changes nothing, the alert is {alert.state}"
     if current.severity is not None:
@@ -266,7 +266,7 @@ def _open(rule: Rule, alert: OpenAlert, current: Condition | None, worst: Severi
             return AlertState.FIRING, worst, (TransitionType.ESCALATED,), why
         return AlertState.FIRING, alert.severity, (), "the alert is firing"
     if good >= rule.close:
-        counts = rule.kind is not RuleKind.REGRESSION  # there the detector counts, and has said how many
+        counts = rule.kind is not RuleKind.REGRESSION  # there the detector counts
         why = f"{good} good {plural(good, 'run')} in a row, enough to resolve" if counts else "the alert is resolved"
         return AlertState.RESOLVED, alert.severity, (TransitionType.RESOLVED,), why
     if good or current.recovering:
@@ -275,7 +275,7 @@ def _open(rule: Rule, alert: OpenAlert, current: Condition | None, worst: Severi
     return alert.state, alert.severity, (), f"neither bad nor good enough to count, the alert is {alert.state}"
 
 
-def _reached(rule: Rule, recent: Sequence[Condition]) -> Severity | None:
+def _worst_reached(rule: Rule, recent: Sequence[Condition]) -> Severity | None:
     """Return the worst severity that N of the runs reach by themselves."""
     if sum(one.severity is Severity.CRITICAL for one in recent) >= rule.open_bad:
         return Severity.CRITICAL
@@ -283,23 +283,23 @@ def _reached(rule: Rule, recent: Sequence[Condition]) -> Severity | None:
     return Severity.WARNING if bad >= rule.open_bad else None
 
 
-def _since(alert: OpenAlert, window: Sequence[Observation]) -> Sequence[Observation]:
-    """Return the runs after the one that opened the alert, whatever the clocks of those who ended them said."""
+def _runs_after_opening(alert: OpenAlert, window: Sequence[Observation]) -> Sequence[Observation]:
+    """Return the runs after the one that opened the alert, by id: the clocks of replicas may differ."""
     if alert.opened_run_id is not None:
         return [one for one in window if one.run_id > alert.opened_run_id]
     return [one for one in window if alert.opened_at is None or one.at > alert.opened_at]
 
 
 def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> dict[str, Any]:
-    """Write down what was looked at, as JSON."""
-    seen = [one for one in window if one.condition.measured][-window_length(rule) :]
-    recent = seen[-rule.open_of :]
+    """Return the evaluated runs and bounds as JSON."""
+    judged = [one for one in window if one.condition.measured][-window_length(rule) :]
+    recent = judged[-rule.open_of :]
     bad = [one for one in recent if one.condition.severity is not None]
     return {
         "measure": rule.measure,
         "category": rule.category,
-        "warning": _bound(rule.warning),
-        "critical": _bound(rule.critical),
+        "warning": _bound_evidence(rule.warning),
+        "critical": _bound_evidence(rule.critical),
         "failed_share": rule.failed_share,
         "margin": rule.margin,
         "open": {"bad": rule.open_bad, "of": rule.open_of},
@@ -320,19 +320,19 @@ def _evidence(rule: Rule, window: Sequence[Observation], good: int) -> dict[str,
                 "severity": one.condition.severity,
                 "good": one.condition.good_beyond_margin,
             }
-            for one in seen
+            for one in judged
         ],
-        **_failure(window),
+        **_failure_evidence(window),
     }
 
 
-def _failure(window: Sequence[Observation]) -> dict[str, Any]:
-    """Why most probes of the newest run failed, where the rule is about that and they did."""
-    found = window[-1].condition.failure if window else None
-    return {} if found is None else {"failure": found.as_json()}
+def _failure_evidence(window: Sequence[Observation]) -> dict[str, Any]:
+    """Why most probes of the newest run failed, for a rule about failed probes."""
+    failure = window[-1].condition.failure if window else None
+    return {} if failure is None else {"failure": failure.as_json()}
 
 
-def _bound(bound: Bound | None) -> dict[str, float] | None:
+def _bound_evidence(bound: Bound | None) -> dict[str, float] | None:
     if bound is None:
         return None
     sides = {"below": bound.below, "above": bound.above, "by": bound.by}

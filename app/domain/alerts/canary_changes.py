@@ -1,4 +1,4 @@
-"""The canaries that an alert is about: which degraded since it began, what they do, and of which causes, in words."""
+"""Changed canaries of an alert in words: how many degraded since it began, in which way, and by which causes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,25 +29,24 @@ class ChangedCanaries:
     name: str = ""
     """The key of the only one, or the group that most of them have in common."""
     causes: Mapping[Cause, int] = field(default_factory=_no_causes)
-    """Of those that were diagnosed."""
+    """Of the diagnosed ones."""
     shared_cause: str = ""
     """The one cause that explains the whole run, where there is one: a noun phrase."""
     shared_advice: str = ""
     """What to do about that."""
     compared: bool = True
     """Whether there is a run before the first bad one; else all degraded canaries count as changed."""
-
-    restless: int = 0
-    """Canaries that changed as well but were healthy whenever they were asked again; not part of the count."""
+    recovered_on_retry: int = 0
+    """Canaries that changed but were healthy on every retry; not part of the count."""
 
     @property
     def cause(self) -> str:
-        """Why they changed, once for all of them; empty where it is not known, or none did."""
+        """Why they changed, in one phrase; empty where unknown, or none did."""
         return (self.shared_cause or causes_text(self.causes, self.count)) if self.count else ""
 
     @property
     def ordered_causes(self) -> list[tuple[Cause, int]]:
-        """The causes of those that were diagnosed, the commonest first."""
+        """The causes of the diagnosed ones, the commonest first."""
         return _commonest_first(self.causes)
 
 
@@ -57,29 +56,29 @@ def _commonest_first(causes: Mapping[Cause, int]) -> list[tuple[Cause, int]]:
 
 
 def causes_text(causes: Mapping[Cause, int], count: int) -> str:
-    """Group the causes of `count` canaries: `5 missing from the index, 2 outranked`; empty where none is known.
+    """Causes of `count` canaries: `5 missing from the index, 2 outranked`; empty where none is known.
 
-    A cause that all of them share is said without a number.
+    A cause that all of them share has no number.
     """
-    known = _commonest_first(causes)
-    if len(known) == 1 and known[0][1] >= count:
-        return CAUSE_WORDS[known[0][0]].shared
-    parts = [f"{number:,} {CAUSE_WORDS[cause].counted}" for cause, number in known]
+    ordered = _commonest_first(causes)
+    if len(ordered) == 1 and ordered[0][1] >= count:
+        return CAUSE_WORDS[ordered[0][0]].shared
+    parts = [f"{number:,} {CAUSE_WORDS[cause].counted}" for cause, number in ordered]
     left = count - sum(causes.values())
     if parts and left > 0:
         parts.append(f"{left:,} not diagnosed")
     return ", ".join(parts)
 
 
-def fallen_text(changed: ChangedCanaries) -> str:
-    """Say how many changed and how: `7 of 113 canaries lost their expected chunk`."""
+def changed_text(changed: ChangedCanaries) -> str:
+    """How many changed and how: `7 of 113 canaries lost their expected chunk`."""
     named = f" ({short_name(changed.name)})" if changed.name and changed.count == 1 else ""
     inside = f" (mostly in {short_name(changed.name)})" if changed.name and changed.count > 1 else ""
     return f"{changed.count:,} of {counted(changed.of, 'canary')}{named}{inside} {predicate_text(changed)}"
 
 
 def predicate_text(changed: ChangedCanaries) -> str:
-    """Say what the changed canaries do: what all of them do, the gravest first, or else that they degraded."""
+    """Return the gravest reason that all changed canaries share, as a verb phrase; else that they degraded."""
     common = set(Reason).intersection(*map(set, changed.reasons)) if changed.reasons else set()
     word = next((reason for reason in _PREDICATES if reason in common), None)
     one, many, newly_one, newly_many = _PREDICATES[word] if word is not None else _DEGRADED
@@ -91,7 +90,7 @@ def predicate_text(changed: ChangedCanaries) -> str:
 
 
 def _lost_and_lower(changed: ChangedCanaries) -> str:
-    """Tell those that lost their chunk from those that rank it lower; empty where some do neither, or all the same."""
+    """How many lost their chunk and how many rank it lower; empty where some do neither, or all the same."""
     lost = sum(Reason.MISSING in reasons for reasons in changed.reasons)
     lower = sum(Reason.MISSING not in reasons and Reason.REGRESSED in reasons for reasons in changed.reasons)
     if not lost or not lower or lost + lower < len(changed.reasons):
@@ -102,7 +101,7 @@ def _lost_and_lower(changed: ChangedCanaries) -> str:
 
 
 def cause_suffix(changed: ChangedCanaries) -> str:
-    """Say why they changed as the end of a sentence, where that is known: `: chunks missing from the index`."""
+    """Why they changed as the end of a sentence, where known: `: chunks missing from the index`."""
     return f": {changed.cause}" if changed.cause else ""
 
 

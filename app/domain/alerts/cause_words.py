@@ -1,4 +1,4 @@
-"""How causes read in sentences: after a count of canaries, and where all canaries share one."""
+"""Words for causes in sentences: after a count of canaries, and where all canaries share one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,17 +1,17 @@
-"""Guard: what is bad for certain before the detector knows what is normal for a check."""
+"""Guard rule: bounds on coverage until the detector of a check has a baseline."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.alerts.conditions import Condition, bad, good, silent
+from app.domain.alerts.conditions import Condition, bad_condition, good_condition, unmeasured_condition
 from app.domain.model import ROUNDING, Severity
 
 _BOUNDS: Final = ((Severity.CRITICAL, 0.5, "half of"), (Severity.WARNING, 0.8, "80 % of"))
 """Shares of the first run's coverage below which a run is bad, the gravest first.
 
-The detector knows no canary before it passed ten times: without the warning, a third of an index that is lost before
-goes unseen and is learned as normal.
+The detector learns a canary from ten passes on: without the warning, the loss of a third of an index before that would
+be learned as normal.
 """
 
 
@@ -36,7 +36,7 @@ class WarmUp:
 def first_run(
     before: FirstRun | None, now: FirstRun, *, keys_before: Collection[object], keys_now: Collection[object]
 ) -> FirstRun:
-    """Run to compare with from now on: the first one, or this one where nothing can be compared with that.
+    """Run to compare with from now on: the first one, or this one where the first is not comparable.
 
     `keys_before` and `keys_now` identify the canaries of the last run and of this one. Where most of them are others
     the first run measured something else; where they are not, editing a canary must not hide that it was better.
@@ -51,22 +51,26 @@ def judge_guard(coverage: float | None, warm_up: WarmUp | None, *, unknown: bool
     """Critical where coverage is 0 or below half of the first measured run's, until a baseline stands.
 
     Below 80 % of that it is a warning. `coverage`: that of the run; None = no canary that expects something was
-    measured. `warm_up`: None = nobody knows what the first run was.
+    measured. `warm_up`: None = the first run is unknown.
     """
     if unknown or coverage is None:
-        return silent("the run is unknown" if unknown else "coverage was not measured")
+        return unmeasured_condition("the run is unknown" if unknown else "coverage was not measured")
     if warm_up is not None and warm_up.over:
-        return good(coverage, None, "the baseline stands, so the detector watches")
+        return good_condition(coverage, None, "the baseline stands, so the detector watches")
     first = None if warm_up is None else warm_up.first
     start = None if first is None else first.coverage
     if coverage <= ROUNDING:
         bound = _BOUNDS[0][1] * start if start else None  # nothing is below half of 0: then there is no bound to name
-        return bad(Severity.CRITICAL, coverage, bound, "coverage is 0: no canary found what it expects (critical)")
+        return bad_condition(
+            Severity.CRITICAL, coverage, bound, "coverage is 0: no canary found what it expects (critical)"
+        )
     if first is None or start is None:
-        return silent("there is no first run to compare with")
+        return unmeasured_condition("there is no first run to compare with")
     compared = f"the first run's {start:.3f} (run {first.run_id}); no baseline yet"
     for severity, share, words in _BOUNDS:
         if coverage < share * start - ROUNDING:
-            return bad(severity, coverage, share * start, f"coverage {coverage:.3f} is below {words} {compared}")
+            return bad_condition(
+                severity, coverage, share * start, f"coverage {coverage:.3f} is below {words} {compared}"
+            )
     _, share, words = _BOUNDS[-1]
-    return good(coverage, share * start, f"coverage {coverage:.3f} is at least {words} {compared}")
+    return good_condition(coverage, share * start, f"coverage {coverage:.3f} is at least {words} {compared}")

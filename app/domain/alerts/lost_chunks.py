@@ -1,4 +1,4 @@
-"""The expected chunks that changed canaries lost, by name: what has to come back to the index."""
+"""Names of the expected chunks that changed canaries lost: what has to come back to the index."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -19,10 +19,10 @@ def lost_chunks(
     *,
     missing: bool,
 ) -> dict[str, Any]:
-    """Name the expected chunks that a canary lost, as part of evidence: `lost`, the first of them, and `lost_total`.
+    """Return expected chunks that a canary lost, as part of evidence: `lost`, the first of them, and `lost_total`.
 
-    The ranks are of each judgment, `before` those of when the canary was well; None = not known. `missing`: it finds
-    nothing expected in the top k, so it has lost what it found before or, where that is not known, all it expects.
+    `now` and `before` are ranks per judgment, `before` from when the canary was healthy; None = unknown. `missing`: no
+    expected chunk is in the top k, so it lost what it found before or, where that is unknown, all it expects.
     """
     expected = [place for place, one in enumerate(judgments) if one.grade >= 1]
     had = [place for place in expected if before is not None and before[place] is not None]
@@ -32,22 +32,22 @@ def lost_chunks(
 
 
 def chunk_name(judgment: Judgment) -> str:
-    """Name an expected chunk: by its id, else its document, else how its text begins."""
+    """Name of an expected chunk: its id, else its document, else the beginning of its text."""
     name = judgment.id or judgment.document
     return short_name(name, _LONGEST) if name else f"\u201c{short_name(judgment.text or '')}\u201d"
 
 
 def lost_text(canary: Mapping[str, Any]) -> str:
-    """List what one canary lost: `retention_doc, sla_doc and 2 more`; empty where it lost nothing that is known."""
+    """Chunks that one canary lost: `retention_doc, sla_doc and 2 more`; empty where none is known."""
     return _with_more(canary.get("lost") or [], canary.get("lost_total") or 0)
 
 
 def all_lost_text(canaries: Sequence[Mapping[str, Any]], changed: int | None) -> str:
-    """List what the listed canaries of an alert lost, the first by name; `changed` = how many changed in all."""
+    """Chunks that the listed canaries of an alert lost, the first by name; `changed` = how many changed in all."""
     losers = [one for one in canaries if one.get("lost") and one.get("persistent") is not False]
     names = list(dict.fromkeys(name for one in losers[:_MOST_CANARIES] for name in one["lost"]))
-    known = {name for one in losers for name in one["lost"]}
-    total = len(known) + sum(one["lost_total"] - len(one["lost"]) for one in losers)
+    listed = {name for one in losers for name in one["lost"]}
+    total = len(listed) + sum(one["lost_total"] - len(one["lost"]) for one in losers)
     text = _with_more(names, total)
     beyond = changed is not None and changed > len(canaries)
     return f"{text} (of the {len(canaries)} worst of {changed:,} canaries)" if text and beyond else text

@@ -1,6 +1,6 @@
-"""Outlook: what would have to happen for a rule to open its alert, or to close it; in sentences for people.
+"""Outlook: how many further runs would open the alert of a rule, or close it; in sentences for people.
 
-Says the same as alerting decides, of the same runs.
+Agrees with what `alert_state` decides for the same runs.
 """
 
 from collections.abc import Sequence
@@ -13,17 +13,17 @@ from app.domain.model import Rule, RuleKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What is next for a rule. Exactly one of the two is said."""
+    """The next change of a rule's alert. Exactly one of the two sentences is set."""
 
     to_open: str | None = None
     to_close: str | None = None
     bad_runs_to_open: int | None = None
-    """How many bad runs, one after the other, would open it; None where runs do not."""
+    """Bad runs in a row that would open it; None where it is not opened by runs."""
     good_runs_to_close: int | None = None
 
 
 def outlook(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None) -> Outlook:
-    """Say what would open a rule's alert or, where it is open, close it. `window` as `decide` wants it."""
+    """Return what would open a rule's alert or, where it is open, close it. `window`: as in `decide`."""
     if alert is not None and alert.state in OPEN:
         return _closing(rule, window, alert)
     return _opening(rule, window)
@@ -31,7 +31,7 @@ def outlook(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None) 
 
 def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
     if rule.kind is RuleKind.NO_DATA:
-        return Outlook(to_open="It opens when nothing has completed by the second scheduled instant from the last run.")
+        return Outlook(to_open="It opens when no run has completed by the second scheduled time after the last run.")
     if rule.kind is RuleKind.REGRESSION:
         return Outlook(to_open="It opens when the detector raises an alarm, which weighs all canaries over many runs.")
     bad = [one.condition.severity is not None for one in window if one.condition.measured][-rule.open_of :]
@@ -39,11 +39,11 @@ def _opening(rule: Rule, window: Sequence[Observation]) -> Outlook:
     if rule.open_of == 1:
         return Outlook(to_open="It opens at once, with the first bad run.", bad_runs_to_open=needed)
     runs = "run" if rule.kind is RuleKind.PROBE_ERRORS else "measured run"
-    seen = f"{sum(bad)} of the last {counted(len(bad), runs)} {'was' if sum(bad) == 1 else 'were'} bad"
+    bad_text = f"{sum(bad)} of the last {counted(len(bad), runs)} {'was' if sum(bad) == 1 else 'were'} bad"
     rows = "in a row " if needed > 1 else ""
     return Outlook(
         to_open=(
-            f"It opens when {rule.open_bad} of {rule.open_of} are bad; {seen}, "
+            f"It opens when {rule.open_bad} of {rule.open_of} are bad; {bad_text}, "
             f"so {counted(needed, 'more bad run')} {rows}would open it."
         ),
         bad_runs_to_open=needed,

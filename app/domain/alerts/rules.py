@@ -1,6 +1,6 @@
 """Rules: how one rule judges one run, which rules a check has by default, and their keys.
 
-How many runs it takes to open or close an alert is decided in alerting.
+How many runs it takes to open or close an alert is decided in `alert_state`.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -8,7 +8,14 @@ from dataclasses import replace
 from typing import Final
 
 from app.domain.aggregates import Aggregates
-from app.domain.alerts.conditions import Condition, bad, bounded, good, mildest, silent
+from app.domain.alerts.conditions import (
+    Condition,
+    bad_condition,
+    good_condition,
+    judge_bounds,
+    mildest,
+    unmeasured_condition,
+)
 from app.domain.alerts.guard import judge_guard
 from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, judge_facts
 from app.domain.counts import plural
@@ -43,22 +50,21 @@ GATE_DROP: Final = 0.05
 """How far its coverage may be below that of a saved run."""
 
 ALWAYS: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.EMBEDDING})
-"""The kinds every check has without asking."""
+"""The kinds every check has by default."""
 
 
 def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFacts = NO_FACTS) -> Condition:
-    """Judge one ended run by one rule. `unknown`: the run's verdict is, because too little of it was measured.
+    """Condition of one ended run by one rule. `unknown`: too little of the run was measured for a verdict.
 
-    `facts`: what is known of the run beside its aggregates; what is not known is never taken for healthy.
-
-    Raises ValueError for `no_data`, which is about runs that never came.
+    `facts`: those of the run beside its aggregates; a missing fact is never taken for healthy. Raises ValueError for
+    `no_data`, which is about missing runs.
     """
     match rule.kind:
         case RuleKind.THRESHOLD:
             return _threshold(rule, aggregates, unknown=unknown)
         case RuleKind.PROBE_ERRORS:
-            found = _probe_errors(rule, aggregates, unknown=unknown, failure=facts.failure)
-            return replace(found, failure=facts.failure)
+            judged = _probe_errors(rule, aggregates, unknown=unknown, failure=facts.failure)
+            return replace(judged, failure=facts.failure)
         case RuleKind.EMBEDDING:
             return _embedding(aggregates, unknown=unknown)
         case RuleKind.GUARD:
@@ -66,11 +72,11 @@ def condition(rule: Rule, aggregates: Aggregates, *, unknown: bool, facts: RunFa
         case RuleKind.DROP | RuleKind.REGRESSION | RuleKind.CANARY | RuleKind.LATENCY:
             return judge_facts(rule, facts, unknown=unknown)
         case RuleKind.NO_DATA:
-            raise ValueError("no_data is not judged by runs; see alerting.no_data_due.")
+            raise ValueError("no_data is not judged by runs; see alert_state.no_data_due.")
 
 
 def measure_value(aggregates: Aggregates, measure: str, category: str | None = None) -> float | None:
-    """Look up what a rule watches: `health_score`, `coverage`, `degraded_share`, `answered_ratio` or a mean measure.
+    """Value of what a rule watches: `health_score`, `coverage`, `degraded_share`, `answered_ratio` or a mean measure.
 
     None = not measured on this run.
     """
@@ -91,12 +97,12 @@ def measure_value(aggregates: Aggregates, measure: str, category: str | None = N
 def default_rule_key(
     kind: str, measure: str | None = None, category: str | None = None, canary: str | None = None
 ) -> str:
-    """Name a rule nobody named: kind, measure, category and canary, those present, joined by `-`."""
+    """Key of a rule without one: kind, measure, category and canary, those present, joined by `-`."""
     return "-".join(part for part in (kind, measure, category, canary) if part)
 
 
 def is_silent_about_quality(rules: Iterable[Rule]) -> bool:
-    """Whether rules, disabled ones included, leave what is found to the default: none but those of every check."""
+    """Whether no rule of a check, disabled ones included, is about quality: it has only those of every check."""
     return not {rule.kind for rule in rules} - ALWAYS - {RuleKind.GUARD}
 
 
@@ -144,7 +150,7 @@ def _with_those_of_every_check(rules: tuple[Rule, ...], disabled: Collection[str
     kinds = {rule.kind for rule in rules}
     if RuleKind.PROBE_ERRORS not in kinds:
         rules += (Rule(key=default_rule_key(RuleKind.PROBE_ERRORS), kind=RuleKind.PROBE_ERRORS),)
-    # What known texts say of an embedder is no matter of chance: one run is enough, either way.
+    # An embedder's vectors of the reference texts do not vary by chance: one run opens or closes.
     rules += tuple(_at_once(kind) for kind in (RuleKind.NO_DATA, RuleKind.EMBEDDING) if kind not in kinds)
     return tuple(rule for rule in rules if rule.key not in disabled)
 
@@ -162,66 +168,69 @@ def _bounds_coverage(rule: Rule) -> bool:
 
 
 def _threshold(rule: Rule, aggregates: Aggregates, *, unknown: bool) -> Condition:
-    """Compare an aggregate with the rule's bounds."""
     name = f"{rule.measure} of {rule.category}" if rule.category else f"{rule.measure}"
     value = None if unknown or rule.measure is None else measure_value(aggregates, rule.measure, rule.category)
     if value is None:
-        return silent("the run is unknown" if unknown else f"{name} was not measured", threshold=mildest(rule))
-    return bounded(rule, name, value)
+        return unmeasured_condition(
+            "the run is unknown" if unknown else f"{name} was not measured", threshold=mildest(rule)
+        )
+    return judge_bounds(rule, name, value)
 
 
 def _probe_errors(rule: Rule, aggregates: Aggregates, *, unknown: bool, failure: FailureSummary | None) -> Condition:
-    """Compare the share of failed probes with the rule's, or else with what makes a run unknown; every run counts.
+    """Condition by the share of failed probes, or by what makes a run unknown where the rule has none.
 
     A run that is unknown though half of its probes measured was ended early, since the last ones failed in a row,
     measured none that expects something, or got too little relevance from outside: it is bad whatever the share, and no
-    other rule could say so.
+    other rule could open for it.
     """
     value = aggregates.failed / aggregates.total if aggregates.total else None
     counted = f"{aggregates.failed} of {aggregates.total} {plural(aggregates.total, 'probe')} failed"
     if value is None:
-        return bad(Severity.CRITICAL, None, rule.failed_share, "the run has no probes, so nothing is known (critical)")
+        return bad_condition(
+            Severity.CRITICAL, None, rule.failed_share, "the run has no probes, so nothing is known (critical)"
+        )
     if unknown and (rule.failed_share is None or 2 * aggregates.measured >= aggregates.total):
         why = _why_unknown(aggregates)
         if failure is None or failure.what not in why:
             why += _why_failed(failure, aggregates)
         reason = f"{counted}{why} (critical)"
-        return bad(Severity.CRITICAL, value, rule.failed_share, reason)
+        return bad_condition(Severity.CRITICAL, value, rule.failed_share, reason)
     clear = True
     if rule.failed_share is not None:
         if value > rule.failed_share + ROUNDING:
             reason = f"{counted}, more than {rule.failed_share:g} of them{_why_failed(failure, aggregates)} (critical)"
-            return bad(Severity.CRITICAL, value, rule.failed_share, reason)
+            return bad_condition(Severity.CRITICAL, value, rule.failed_share, reason)
         clear = value <= rule.failed_share - rule.margin + ROUNDING
     reason = counted if clear else f"{counted}, within the margin of {rule.margin:g}"
-    return good(value, rule.failed_share, reason, beyond_margin=clear)
+    return good_condition(value, rule.failed_share, reason, beyond_margin=clear)
 
 
 def _why_unknown(aggregates: Aggregates) -> str:
-    """Say after the count of failed probes that the run is unknown, and why where the count does not tell."""
+    """Clause after the count of failed probes: the run is unknown, and why where the count does not explain it."""
     if aggregates.unknown_reason is None or 2 * aggregates.measured < aggregates.total:
         return ", so the run is unknown"
     return f", and the run is unknown: {aggregates.unknown_reason}"
 
 
 def _why_failed(failure: FailureSummary | None, aggregates: Aggregates) -> str:
-    """Say after the count of failed probes at whom and how they failed."""
+    """Clause after the count of failed probes: where and how they failed."""
     if failure is None:
         return ""
     return f": {failure.what}" + ("" if failure.count == aggregates.failed else f" ({failure.counts})")
 
 
 def _embedding(aggregates: Aggregates, *, unknown: bool) -> Condition:
-    """Say whether the embedder still is the one its reference was learned of; where there is none, nothing is wrong.
+    """Condition by whether the embedder is the one its reference was learned from; good where there is none.
 
-    An unknown run is bad as well where the embedder answered as another one: that is measured whatever the probes do,
-    and may be why they fail. It is never good: so little of it came about that no alert closes on it.
+    An unknown run is bad as well where the embedder changed: that is measured whatever the probes do, and may be why
+    they fail. It is never good: an unknown run measured too little to close an alert.
     """
     if aggregates.embedder is None and aggregates.embedder_reason is not None:
-        return silent(aggregates.embedder_reason)
+        return unmeasured_condition(aggregates.embedder_reason)
     reason = aggregates.embedder_reason or "there is no embedder"
     if aggregates.embedder not in {None, EmbedderChange.SAME, EmbedderChange.DRIFTED}:
-        return bad(Severity.CRITICAL, None, None, f"{reason} (critical)")
+        return bad_condition(Severity.CRITICAL, None, None, f"{reason} (critical)")
     if unknown:
-        return silent("the run is unknown")
-    return good(None, None, reason)
+        return unmeasured_condition("the run is unknown")
+    return good_condition(None, None, reason)

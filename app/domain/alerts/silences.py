@@ -1,4 +1,4 @@
-"""Silences: what is not told, and until when. They suppress delivery; nothing here touches evaluation.
+"""Silences: which alerts are not delivered, and until when. They suppress delivery, never evaluation.
 
 A silence lasts from one instant to another, or comes back with a cron as a maintenance window.
 """
@@ -12,7 +12,7 @@ from app.domain.catalog.schedules import Schedule, last_due, next_due
 from app.domain.model import Severity
 
 MOST_IN_FORCE: Final = 200
-"""Each one is looked at for every run and every few seconds while an alert is open."""
+"""Each one is evaluated for every run and every few seconds while an alert is open."""
 LONGEST_CHAIN: Final = 400
 """Windows that run into each other are one; after so many it is taken to have no end."""
 
@@ -27,7 +27,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
-    """What is not told, and when. Every matcher that is not empty has to name the alert."""
+    """Which alerts are not delivered, and when. Every matcher that is not empty has to name the alert."""
 
     slug: str
     checks: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What silences look at of an alert."""
+    """The fields of an alert that silences match."""
 
     check: str
     suite: str
@@ -54,13 +54,11 @@ class Subject:
     severity: Severity
 
 
-def silencing(silences: Sequence[Silence], subject: Subject, now: datetime) -> Silence | None:
-    """Find the silence that keeps news of an alert back now: of several, the one that does so longest."""
-    return silencing_each(silences, [subject], now)[0]
+def find_silences(silences: Sequence[Silence], subjects: Sequence[Subject], now: datetime) -> list[Silence | None]:
+    """Return the active silence of each alert, of several the one that ends last; None = there is none.
 
-
-def silencing_each(silences: Sequence[Silence], subjects: Sequence[Subject], now: datetime) -> list[Silence | None]:
-    """Do the same for several alerts. Only of silences that are about one of them it is asked, once, if they are on."""
+    Whether a silence is on is computed once, and only for those that match an alert.
+    """
     about = [one for one in silences if any(matches(one, subject) for subject in subjects)]
     on = [(until, one) for one in about if (until := active_until(one, now)) is not None]
     on.sort(key=lambda pair: (pair[0], pair[1].slug), reverse=True)
@@ -69,18 +67,18 @@ def silencing_each(silences: Sequence[Silence], subjects: Sequence[Subject], now
 
 def matches(silence: Silence, subject: Subject) -> bool:
     """Whether a silence is about an alert, whenever it is on."""
-    wanted: tuple[tuple[Sequence[str], str], ...] = (
+    matchers: tuple[tuple[Sequence[str], str], ...] = (
         (silence.checks, subject.check),
         (silence.suites, subject.suite),
         (silence.retrievers, subject.retriever),
         (silence.rules, subject.rule),
         (silence.severities, subject.severity),
     )
-    return all(not names or name in names for names, name in wanted)
+    return all(not names or name in names for names, name in matchers)
 
 
 def active_until(silence: Silence, now: datetime) -> datetime | None:
-    """Say when a silence that is on now will be over; None = it is not on.
+    """End of a silence that is on now; None = it is not on.
 
     It is on from its start up to, but not at, its end. Windows that run into each other count as one.
     """
@@ -98,12 +96,12 @@ def is_over(silence: Silence, now: datetime) -> bool:
 
 
 def next_change(silence: Silence, now: datetime) -> datetime | None:
-    """Say when a silence will next go on or off; None = never again."""
-    return change_after(silence, now, active_until(silence, now))
+    """When a silence will next go on or off; None = never again."""
+    return next_change_after(silence, now, active_until(silence, now))
 
 
-def change_after(silence: Silence, now: datetime, until: datetime | None) -> datetime | None:
-    """Do the same where it is known until when it is on, see `active_until`."""
+def next_change_after(silence: Silence, now: datetime, until: datetime | None) -> datetime | None:
+    """When a silence that is on `until` (see `active_until`; None = it is off) will next go on or off."""
     if until is not None:
         return until
     if silence.window is not None:
@@ -123,7 +121,7 @@ def ever_ends(window: Window, now: datetime) -> bool:
 
 
 def _end_of_chain(schedule: Schedule, duration: timedelta, begun: datetime) -> datetime:
-    """Follow windows that begin before the one before is over."""
+    """End of the windows that each begin before the one before is over."""
     end = begun + duration
     for _ in range(LONGEST_CHAIN):
         following = next_due(schedule, begun)

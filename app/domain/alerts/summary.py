@@ -1,7 +1,7 @@
-"""What an alert says in one sentence: the check, what happened, how much, since when, and the cause.
+"""Summary of an alert in one sentence: the check, what happened, how much, since when, and the cause.
 
-Hooks, pages and reports take their titles from here. Nothing that was retrieved is in a summary: it is made of counts,
-causes, and the names that people gave to checks, canaries and categories.
+Hooks, pages and reports take their titles from here. A summary holds no retrieved text: only counts, causes, and the
+names that people gave to checks, canaries and categories.
 """
 
 import re
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from app.domain.alerts.alert_state import TransitionType
-from app.domain.alerts.canary_changes import ChangedCanaries, cause_suffix, fallen_text, predicate_text
+from app.domain.alerts.canary_changes import ChangedCanaries, cause_suffix, changed_text, predicate_text
 from app.domain.counts import counted
 from app.domain.model import Percentile, RuleKind, Severity
 from app.domain.number_text import LATENCY_NAMES, bound_text, duration_text, ratio_text, seconds_text, short_name
@@ -19,19 +19,19 @@ from app.domain.probing.embeddings import EMBEDDER_AT
 from app.domain.probing.probe_failures import FailureSummary
 
 NOT_ABOUT_CANARIES: Final = frozenset({RuleKind.PROBE_ERRORS, RuleKind.NO_DATA, RuleKind.LATENCY})
-"""Kinds of rules whose alerts list no canaries: which of them are degraded is beside the point."""
+"""Kinds of rules whose alerts list no canaries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertFacts:
-    """What a summary is made of. None = unknown, or not of this kind of rule."""
+    """Inputs of a summary. None = unknown, or not of this kind of rule."""
 
     check: str
     kind: RuleKind
     change: TransitionType | None = None
-    """What just happened to the alert; None = how it stands."""
+    """What just happened to the alert; None = its current state."""
     reason: str = ""
-    """What the rule found, said where nothing better is known; may end with a full stop."""
+    """The rule's own sentence, used where no numbers are known; may end with a full stop."""
     measure: str | None = None
     category: str | None = None
     canary: str | None = None
@@ -49,8 +49,8 @@ class AlertFacts:
     began_at: datetime | None = None
     """When the first bad run ended or, without data, when the last run completed."""
     retriever: str = ""
-    """Of an alert of latency: who is slow, by name and address; embedders are not part of what it measures. Of failing
-    probes: its name."""
+    """For a latency alert: name and address of the retriever (embedders are not measured). For failed probes: its
+    name."""
     opened_at: datetime | None = None
     at: datetime | None = None
     """The moment of the change."""
@@ -69,7 +69,7 @@ class AlertFacts:
 
 
 def alert_summary(facts: AlertFacts) -> str:
-    """Write the sentence, without a full stop; it begins with the name of the check."""
+    """Return the sentence, without a full stop; it begins with the name of the check."""
     if facts.change is TransitionType.RESOLVED:
         return f"{facts.check}: {_resolved(facts)}"
     claim = _CLAIMS[facts.kind](facts)
@@ -82,7 +82,7 @@ def alert_summary(facts: AlertFacts) -> str:
 
 
 def measure_text(measure: str | None, category: str | None) -> str:
-    """Name what a rule watches: `coverage`, `health score`, `R@5 of complex factual`."""
+    """Name of what a rule watches: `coverage`, `health score`, `R@5 of complex factual`."""
     name = (measure or "value").replace("_", " ")
     return f"{name} of {category.replace('_', ' ')}" if category else name
 
@@ -90,14 +90,14 @@ def measure_text(measure: str | None, category: str | None) -> str:
 def _threshold(facts: AlertFacts) -> str:
     name = measure_text(facts.measure, facts.category)
     if facts.value is None:
-        return _said(facts)
+        return _reason_text(facts)
     level = f"{name} {ratio_text(facts.value, facts.threshold)}"
     return f"{level}{_bound(facts, bound_text)}{_since(facts)}{_with_canaries(facts)}"
 
 
 def _drop(facts: AlertFacts) -> str:
     if facts.value is None or facts.baseline is None:
-        return _said(facts)
+        return _reason_text(facts)
     name = measure_text(facts.measure, facts.category)
     fell = f"{name} fell from {ratio_text(facts.baseline)} to {ratio_text(facts.value, facts.baseline)}"
     return f"{fell}{_since(facts)}{_with_canaries(facts)}"
@@ -106,8 +106,8 @@ def _drop(facts: AlertFacts) -> str:
 def _regression(facts: AlertFacts) -> str:
     changed = facts.changed
     if changed is None or not changed.count:
-        return _said(facts)
-    return f"{fallen_text(changed)}{_since(facts)}{cause_suffix(changed)}"
+        return _reason_text(facts)
+    return f"{changed_text(changed)}{_since(facts)}{cause_suffix(changed)}"
 
 
 def _canary(facts: AlertFacts) -> str:
@@ -122,7 +122,7 @@ def _canary(facts: AlertFacts) -> str:
 
 def _latency(facts: AlertFacts) -> str:
     if facts.value is None:
-        return _said(facts)
+        return _reason_text(facts)
     level = f"{LATENCY_NAMES[facts.percentile]} {seconds_text(facts.value, facts.threshold)}"
     usual = "" if facts.baseline is None else f" (usually {seconds_text(facts.baseline)})"
     who = f": {facts.retriever}" if facts.retriever else ""
@@ -195,15 +195,15 @@ def _recovered_canaries(facts: AlertFacts) -> str:
     level = f"{name} {ratio_text(value)}, " if value is not None else ""
     left = facts.changed.count if facts.changed is not None and facts.changed.compared else 0
     if left:
-        return f"{level}{counted(left, 'canary')} of those that fell {_are(left)} still degraded"
+        return f"{level}{left:,} of the changed canaries {_is_or_are(left)} still degraded"
     return f"{level}no canary is worse than before the alert"
 
 
-def _were(count: int) -> str:
+def _was_or_were(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
-def _are(count: int) -> str:
+def _is_or_are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
@@ -223,9 +223,10 @@ def _with_canaries(facts: AlertFacts) -> str:
     if changed is None or not changed.compared:
         return ""
     if not changed.count:
-        count = counted(changed.restless, "canary")
-        return f", {count} degraded and {_were(changed.restless)} healthy when asked again" if changed.restless else ""
-    return f", {fallen_text(changed)}{cause_suffix(changed)}"
+        count = counted(changed.recovered_on_retry, "canary")
+        verb = _was_or_were(changed.recovered_on_retry)
+        return f", {count} degraded and {verb} healthy on retry" if changed.recovered_on_retry else ""
+    return f", {changed_text(changed)}{cause_suffix(changed)}"
 
 
 def _bound(facts: AlertFacts, write: Callable[[float], str]) -> str:
@@ -235,8 +236,8 @@ def _bound(facts: AlertFacts, write: Callable[[float], str]) -> str:
     return f", {side} {write(facts.threshold)}"
 
 
-def _said(facts: AlertFacts) -> str:
-    """Say what the rule found, where the numbers are not known."""
+def _reason_text(facts: AlertFacts) -> str:
+    """Return the rule's own sentence, where the numbers are not known."""
     return (
         f"{_first_clause(facts.reason)}{_since(facts)}" if facts.reason else f"rule {facts.kind} broken{_since(facts)}"
     )
@@ -247,7 +248,7 @@ def _first_clause(reason: str) -> str:
 
 
 def _without_severity(reason: str) -> str:
-    """Leave out the severities that reasons name in brackets: hooks and pages show the severity beside the summary."""
+    """Return a reason without the severities in brackets: hooks and pages show the severity beside the summary."""
     return _SEVERITY.sub("", reason)
 
 
@@ -255,7 +256,7 @@ _SEVERITY = re.compile(rf" \((?:{'|'.join(Severity)})\)(?=$|[;,.:])")
 
 
 def _clock(moment: datetime | None, now: datetime | None) -> str:
-    """Write a time of today as 14:05 UTC, another one with its date."""
+    """Return a time of today as 14:05 UTC, another one with its date."""
     if moment is None:
         return ""
     utc = moment.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""What is shown of alerts and silences, and of why rules alert or not."""
+"""Views of alerts, silences and the evaluation of rules, as JSON on the wire."""
 
 from typing import Any, Literal
 
@@ -18,10 +18,10 @@ class TransitionView(TypedDict):
     reason: str
     run_id: str | None
     suppressed: str | None
-    """What kept the news of it back."""
+    """Why it was not sent."""
     silence: str | None
     evidence: dict[str, Any]
-    """What was seen; each kind of rule has evidence of its own."""
+    """The evaluated numbers; each kind of rule has evidence of its own."""
 
 
 class AlertFields(TypedDict):
@@ -52,14 +52,14 @@ class AlertView(AlertFields):
 
 
 class FleetGroup(TypedDict):
-    """What canaries that fell have in common."""
+    """The group that most of the changed canaries belong to."""
 
     kind: str
     name: str
 
 
 class FleetView(TypedDict):
-    """How many canaries fell together, and what may have caused it."""
+    """How many canaries degraded together, and what may have caused it."""
 
     shape: str
     headline: str
@@ -68,15 +68,15 @@ class FleetView(TypedDict):
     fallen: int
     of: int
     expected_by_chance: float | None
-    """How many of the group would have fallen if they had nothing in common."""
+    """How many of the group would have degraded if they had nothing in common."""
     causes: dict[str, int]
-    """How many fell for which cause."""
+    """Number of canaries by cause."""
     cause: dict[str, Any] | None
     """The one cause that explains the whole run, where there is one."""
 
 
 class SinceView(TypedDict):
-    """The first run that was not well, and the change of the index version it may have come with."""
+    """The first bad run, and the change of the index version it may have come with."""
 
     run_id: str
     index_version: str | None
@@ -87,13 +87,13 @@ class SinceView(TypedDict):
 
 
 class ExplainedTransition(TransitionView):
-    """A change of an alert with what the canaries that fell have in common."""
+    """A change of an alert with what its changed canaries have in common."""
 
     fleet: FleetView | None
 
 
 class SilencedAlert(TypedDict):
-    """An open alert that a silence is about."""
+    """An open alert that a silence matches."""
 
     id: str
     check: str
@@ -103,17 +103,17 @@ class SilencedAlert(TypedDict):
 
 
 class SilenceState(TypedDict):
-    """How a silence stands."""
+    """State of a silence."""
 
     active: bool
     until: TimeText | None
     next_change: TimeText | None
     holds_back: list[SilencedAlert]
-    """Which open alerts it keeps back now."""
+    """The open alerts it silences now."""
 
 
 class SilenceOutlook(TypedDict):
-    """A silence that a rule is under, or will be."""
+    """A silence that matches a rule, now or later."""
 
     slug: str
     active: bool
@@ -122,13 +122,13 @@ class SilenceOutlook(TypedDict):
 
 
 class RuleState(TypedDict):
-    """What a rule sees, and where its alert is."""
+    """Last evaluation of a rule, and the state of its alert."""
 
     rule: str
     kind: RuleKind
     scope: str
     state: AlertState | Literal["unknown"]
-    """`unknown`: no run says anything about it yet."""
+    """`unknown`: no run was evaluated yet."""
     severity: Severity | None
     alert_id: str | None
     incident_id: str | None
@@ -140,7 +140,7 @@ class RuleState(TypedDict):
 
 
 class RuleOutlook(TypedDict):
-    """What would open the alert of a rule, or close it."""
+    """How the alert of a rule would open or close."""
 
     to_open: str | None
     to_close: str | None
@@ -150,7 +150,7 @@ class RuleOutlook(TypedDict):
 
 
 class RuleNews(TypedDict):
-    """What keeps the news of a rule back, and when people are reminded."""
+    """Why notifications of a rule are suppressed, and when the next reminder is due."""
 
     held_back: str | None
     held_back_reason: str | None
@@ -163,7 +163,7 @@ class RuleExplanation(RuleState, RuleOutlook, RuleNews):
 
 
 class HookState(TypedDict):
-    """Whether a hook of a check is delivered to."""
+    """A hook of a check, and why it is disabled."""
 
     slug: str
     disabled_reason: str | None

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.aggregates import Aggregates
-from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, asks_about, named_canaries, unsaid
+from app.domain.alerts.rule_facts import NO_FACTS, RunFacts, has_kind, named_canaries, silent_rules
 from app.domain.model import EmbedderChange, Outcome, RuleKind, Verdict
 from app.domain.probing.latency_summary import latency_summary
 from app.domain.probing.probe_failures import summarize_failures
@@ -131,7 +131,7 @@ def evaluate(
         aggregates, rules, ended_early=responses.ended_early, too_few_scored=responses.too_few_scored, facts=rule_facts
     )
     if facts.names_silent_rules and verdict is not Verdict.UNKNOWN:
-        reasons += unsaid(rules, rule_facts)
+        reasons += silent_rules(rules, rule_facts)
     reasons += responses.remarks
     reasons += remarks(aggregates.total, undated=scores.undated)
     hits = ((inputs.canaries[place], one) for place, one in responses.rankings.items() if inputs.panel.expects[place])
@@ -182,7 +182,7 @@ def _rule_facts(
     places = {one.key: place for place, one in enumerate(inputs.canaries) if one.key in named} if named else {}
     return replace(
         facts,
-        latencies=latency_summary(latencies) if asks_about(rules, RuleKind.LATENCY) else {},
+        latencies=latency_summary(latencies) if has_kind(rules, RuleKind.LATENCY) else {},
         canaries={
             key: None
             if place in responses.failures

@@ -1,7 +1,4 @@
-"""Rules as users write them, and which rules a check has in force with those nobody needs to write.
-
-What a rule then decides is the domain's business.
-"""
+"""Rule documents: the rules of a check as users write them, and the rules in force with the default ones."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
@@ -53,11 +50,11 @@ from app.formats.schedule_documents import MaxLatency
 BUILT = tuple(kind.value for kind in RuleKind)
 
 OWN_MEASURES = ("health_score", COVERAGE, DEGRADED_SHARE, ANSWERED_RATIO)
-"""What a threshold can watch besides the means of IR measures."""
+"""Measures of a threshold besides the means of IR measures."""
 
 
 def rules_in_force(rules: Sequence["RuleDocument"]) -> tuple[Rule, ...]:
-    """Return the rules a check has in force, see `with_default_rules`."""
+    """Rules a check has in force, see `with_default_rules`."""
     disabled = {str(rule.key) for rule in rules if not rule.enabled}
     return with_default_rules([rule.to_domain() for rule in rules], disabled=disabled)
 
@@ -79,7 +76,7 @@ class BoundDocument(Document):
     """
 
     SIDES: ClassVar[tuple[str, ...]] = ("below", "above")
-    WANTED: ClassVar[str] = "must have either 'below' or 'above'"
+    EXPECTED: ClassVar[str] = "must have either 'below' or 'above'"
 
     below: Annotated[Number, Field(gt=0, le=1)] | None = None
     above: Annotated[Annotated[Number, Field(ge=0, lt=1)] | None, _SECONDS] = None
@@ -89,7 +86,7 @@ class BoundDocument(Document):
     def _one_side(self) -> Self:
         sides = [side for side in _SIDES if getattr(self, side) is not None]
         if len(sides) != 1 or sides[0] not in self.SIDES:
-            raise field_error(self.WANTED)
+            raise field_error(self.EXPECTED)
         return self
 
     def to_domain(self) -> Bound:
@@ -109,14 +106,14 @@ class DropBound(BoundDocument):
     """How far below its baseline a value is bad."""
 
     SIDES: ClassVar[tuple[str, ...]] = ("by",)
-    WANTED: ClassVar[str] = "must say by how much, for example {by: 0.05}"
+    EXPECTED: ClassVar[str] = "must say by how much, for example {by: 0.05}"
 
 
 class LatencyBound(BoundDocument):
     """Above how many seconds a latency is bad."""
 
     SIDES: ClassVar[tuple[str, ...]] = ("above",)
-    WANTED: ClassVar[str] = "must say above how many seconds, for example {above: 800ms}"
+    EXPECTED: ClassVar[str] = "must say above how many seconds, for example {above: 800ms}"
 
     above: MaxLatency | None = None
 
@@ -129,7 +126,7 @@ def _bound_of_kind(value: Any, handler: ValidatorFunctionWrapHandler, info: Vali
     kind = info.data.get("kind", RuleKind.THRESHOLD)
     bound = _BOUNDS.get(kind, BoundDocument)
     if isinstance(value, Mapping) and any(value.get(side) is not None and side not in bound.SIDES for side in _SIDES):
-        raise field_error(bound.WANTED)  # whatever else is wrong with a side it has not
+        raise field_error(bound.EXPECTED)  # whatever else is wrong with a side it has not
     return handler(value) if bound is BoundDocument else bound.model_validate(value)
 
 
@@ -177,10 +174,9 @@ def _measure(text: str) -> str:
 
 
 class RuleDocument(Document):
-    """When a check should raise its voice. The key is the identity: bounds may change under it.
+    """When a check raises an alert. The key is the identity: bounds may change under it.
 
-    A key that is not said is kind, measure (of a latency, its percentile), category and canary, those present, joined
-    by `-`.
+    The default key is kind, measure (of a latency, its percentile), category and canary, those present, joined by `-`.
     """
 
     kind: Annotated[RuleKind, BeforeValidator(_kind)]
@@ -188,7 +184,7 @@ class RuleDocument(Document):
     category: Category | None = None
     canary: CanaryKey | None = None
     percentile: Annotated[Percentile | None, Field(validate_default=True)] = None
-    """Of a latency; filled with p95 when it is not said."""
+    """Of a latency; default p95."""
     severity: Severity = Severity.CRITICAL
     warning: BoundOfKind | None = None
     critical: BoundOfKind | None = None
@@ -202,16 +198,16 @@ class RuleDocument(Document):
 
     @model_validator(mode="before")
     @classmethod
-    def _known_to_its_kind(cls, whole: Any) -> Any:
-        """Name for a key nobody knows those of its kind alone."""
+    def _refuse_unknown_keys(cls, whole: Any) -> Any:
+        """Refuse unknown keys, and suggest the options of the rule's kind."""
         kind = whole.get("kind") if isinstance(whole, Mapping) else None
         if not isinstance(kind, str) or kind not in BUILT:
             return whole
         options = _OPTIONS[RuleKind(kind)]
-        strangers = [key for key in whole if key not in cls.model_fields]
-        if strangers:
+        unknown = [key for key in whole if key not in cls.model_fields]
+        if unknown:
             options_note = f"; a {kind} rule has: {', '.join(name for name in cls.model_fields if name in options)}"
-            messages = [(key, did_you_mean(str(key), options) or options_note) for key in strangers]
+            messages = [(key, did_you_mean(str(key), options) or options_note) for key in unknown]
             raise field_errors([((str(key),), f"unknown key '{one_line(str(key))}'{more}") for key, more in messages])
         return whole
 
@@ -230,7 +226,7 @@ class RuleDocument(Document):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        wrong = list(self._strangers())
+        wrong = list(self._foreign_options())
         if {"warning", "critical"} <= _OPTIONS[self.kind]:
             wrong += [*self._ordered(), *self._closable()]
         if self.kind in {RuleKind.THRESHOLD, RuleKind.DROP}:
@@ -243,8 +239,8 @@ class RuleDocument(Document):
             raise field_errors(wrong)
         return self
 
-    def _strangers(self) -> Iterator[tuple[Place, str]]:
-        """Yield the options that say nothing to a rule of this kind."""
+    def _foreign_options(self) -> Iterator[tuple[Place, str]]:
+        """Yield the options that do not apply to a rule of this kind."""
         understood = _OPTIONS[self.kind]
         for name, field in type(self).model_fields.items():
             if name not in understood and getattr(self, name) != field.default:
@@ -269,13 +265,13 @@ class RuleDocument(Document):
                 return
 
     def _measurable(self) -> Iterator[tuple[Place, str]]:
-        """Yield what no run ever has, so that such a rule would stay silent for ever."""
+        """Yield what no run ever measures, so that such a rule could never open."""
         if self.measure is None:
             yield ("measure",), f"is missing; a {self.kind} rule watches one"
         if self.kind is RuleKind.DROP and self.measure in OWN_MEASURES and self.measure != "coverage":
             yield (
                 ("measure",),
-                "must be coverage or a measure of single canaries, such as NDCG@10: a drop is told of pairs",
+                "must be coverage or a measure of single canaries, such as NDCG@10: a drop compares pairs",
             )
         negative = self.category is Category.NEGATIVE
         if negative and (self.kind is RuleKind.DROP or self.measure not in {DEGRADED_SHARE, ANSWERED_RATIO}):
@@ -284,15 +280,13 @@ class RuleDocument(Document):
             yield ("category",), "only negative canaries have an answered_ratio"
 
     def _watched(self) -> str | None:
-        """Name of what a rule of this kind watches."""
         if self.kind is RuleKind.GUARD:
             return COVERAGE
         return self.measure if self.percentile is None else f"latency_{self.percentile}"
 
     def to_domain(self) -> Rule:
         """Return the value the domain works with."""
-        # What never came opens at once, and what came closes at once; so does what known texts say of an embedder.
-        # What a detector says it has counted itself.
+        # A missing run and a changed embedder open and close at once; the detector counts its runs itself.
         once = self.kind in {RuleKind.NO_DATA, RuleKind.EMBEDDING, RuleKind.REGRESSION}
         return Rule(
             key=str(self.key),
@@ -351,7 +345,7 @@ def problems_of_rules(
 def why_uncomputed(
     measure: str, cutoffs: Collection[int], fetch_k: int | None, *, check: str | None = None
 ) -> str | None:
-    """Say why the runs of a check have no such measure, naming the check where given; None = they have it.
+    """Why the runs of a check have no such measure, naming the check where given; None = they have it.
 
     `cutoffs` include the check's own k.
     """

@@ -1,4 +1,4 @@
-"""Says in plain words what rules look at and when they speak, for people who did not write them."""
+"""Sentences on rules: when a run is bad, and when the alert opens and closes."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -8,10 +8,7 @@ from app.domain.model import Bound, Percentile, Rule, RuleKind, Severity
 
 
 def rule_in_words(rule: Rule) -> str:
-    """Say when a rule is bad and when its alert opens and closes, in a sentence without its full stop.
-
-    Names people gave, such as a canary's key, are in it as they wrote them.
-    """
+    """When a run is bad by a rule, and when its alert opens and closes: a sentence without its full stop."""
     sentence = _WORDS[rule.kind](rule)
     if rule.kind in _AT_ONCE:
         return sentence
@@ -28,7 +25,7 @@ def _threshold(rule: Rule) -> str:
 def _drop(rule: Rule) -> str:
     of = f" of {_spoken(rule.category)} canaries" if rule.category else ""
     sentence = f"{_spoken(rule.measure or '')}{of} fell against the baseline {_bounds(rule, _by)}"
-    return f"{sentence}, and it is no accident at {100 * rule.confidence:g} % confidence"
+    return f"{sentence}, significant at {100 * rule.confidence:g} % confidence"
 
 
 def _latency(rule: Rule) -> str:

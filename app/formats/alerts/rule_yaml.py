@@ -1,4 +1,4 @@
-"""Rules as YAML text alone, as they stand under the `rules` of a check: what a form has no fields for."""
+"""Rules as YAML text, as under the `rules` of a check, for the form field of rules without widgets."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from app.formats.yaml_source import escape_dollars, read_yaml
 
 
 def rules_yaml(rules: Sequence[RuleDocument]) -> str:
-    """Write rules without their defaults; empty where there are none."""
+    """Rules as YAML without their defaults; empty where there are none."""
     if not rules:
         return ""
     lean = [_escaped(rule.model_dump(mode="json", by_alias=True, exclude_defaults=True)) for rule in rules]
@@ -19,9 +19,9 @@ def rules_yaml(rules: Sequence[RuleDocument]) -> str:
 
 
 def read_rules(text: str) -> list[Any]:
-    """Read rules, which need not be valid; () where nothing is said. Raises InvalidInputError with the line."""
-    located, found = read_yaml("rules", text, {})
-    problems = [Problem(path="rules", message=f"line {problem.line}: {problem.message}") for problem in found]
+    """Read rules, not yet validated; empty for an empty text. Raises InvalidInputError with the line."""
+    located, errors = read_yaml("rules", text, {})
+    problems = [Problem(path="rules", message=f"line {problem.line}: {problem.message}") for problem in errors]
     data = [document.data for document in located if document.data is not None]
     if problems:
         raise InvalidInputError(problems)

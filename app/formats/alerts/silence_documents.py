@@ -1,4 +1,4 @@
-"""Silences as users write them: what is not told, and when; once, or again and again as a maintenance window."""
+"""Silence documents as users write them: which alerts, and when; once or as a recurring maintenance window."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from app.formats.schedule_documents import Cron, WindowLength, Zone, duration_of
 from app.formats.widgets import Control, Widget
 
 _STORED: Final = object()
-"""The context in which what was accepted once is read again."""
+"""Validation context for stored documents, which were accepted before."""
 _FIRST_YEAR, _LAST_YEAR = 1971, 9998
 
 
@@ -44,7 +44,7 @@ _TICKS: Final = Widget(control=Control.TICKS)
 
 
 class WindowDocument(Document):
-    """A time that comes back: it begins with every instant of a cron and lasts for a while."""
+    """A recurring time span: it begins with every instant of a cron and lasts for `duration`."""
 
     cron: Annotated[
         Cron,
@@ -70,7 +70,7 @@ class WindowDocument(Document):
 
     @model_validator(mode="after")
     def _is_over_now_and_then(self, info: ValidationInfo) -> Self:
-        # Looked at from a fixed moment, so that what is accepted today is accepted tomorrow; and expensive.
+        # Computed from a fixed moment, so that the result never changes; expensive, so not for stored ones.
         if info.context is not _STORED and not ever_ends(self.to_domain(), EPOCH):
             raise field_error(f"never ends: the cron comes again before {self.duration} are over")
         return self
@@ -82,7 +82,7 @@ class WindowDocument(Document):
 
 
 class SilenceDocument(Document):
-    """What is not told, and when. Every list that is not empty has to name the alert."""
+    """Which alerts are not delivered, and when. Every list that is not empty has to name the alert."""
 
     slug: Annotated[
         Slug,
@@ -120,7 +120,7 @@ class SilenceDocument(Document):
 
     @classmethod
     def stored(cls, body: Mapping[str, Any]) -> Self:
-        """Read what was accepted once; whether its window ever ends is not asked again."""
+        """Read a stored document; whether its window ever ends is not checked again."""
         return cls.model_validate(body, context=_STORED)
 
     @field_validator("checks", "suites", "retrievers", "rules", "severities")

@@ -1,11 +1,11 @@
-"""Somebody has seen it: acknowledging an alert stops the reminders of its incident, and receivers that page hear it."""
+"""Acknowledging an alert: stops the reminders of its incident, and is sent to receivers that page."""
 
 from datetime import datetime
 
 from app.domain.alerts.alert_state import OPEN, AlertState, TransitionType
 from app.domain.delivery.attempts import ACKNOWLEDGING
 from app.domain.errors import ConflictError, NotFoundError
-from app.domain.model import DeliveryState
+from app.services.alerts.notifications import delivery_row
 from app.store.alerts import alerts
 from app.store.alerts.alerts import AlertRow
 from app.store.catalog import definitions
@@ -14,7 +14,7 @@ from app.store.engine import Connection, Store, to_us
 
 
 def acknowledge(store: Store, alert_id: int, *, by: str, note: str | None, now: datetime) -> bool:
-    """Note who has seen an open alert, and with it its incident; False where somebody had already, whose note stands.
+    """Acknowledge an open alert and with it its incident; False where it was acknowledged already, by an earlier note.
 
     Raises NotFoundError, and ConflictError for an alert that is not open: not yet, or not any more.
     """
@@ -22,7 +22,7 @@ def acknowledge(store: Store, alert_id: int, *, by: str, note: str | None, now: 
     with store.write() as connection:
         alert = alerts.find_alert(connection, alert_id)
         if alert is not None:
-            alerts.open_alerts(connection, alert.check_id)  # one that is about to enter the incident is waited for
+            alerts.open_alerts(connection, alert.check_id)  # waits for an alert that is about to enter the incident
         acknowledged = alerts.acknowledge(connection, alert_id, at=at, by=by)
         alert = alerts.find_alert(connection, alert_id)
         if alert is None:
@@ -57,23 +57,12 @@ def _append(connection: Connection, alert: AlertRow, reason: str, *, by: str, no
 
 
 def _enqueue(connection: Connection, incident_id: int, transition_id: int, *, at: int) -> None:
-    """Write the deliveries to those who got news of the incident and take an acknowledgement over as their own."""
+    """Enqueue deliveries to the hooks that were notified of the incident and support acknowledgements."""
     past = outbox.deliveries_of_incident(connection, incident_id, hold=True)
     reached = {row.hook_id: row.alert_id for row in past if row.attempts > 0 or row.body is not None}
     hooks = [definitions.definition_by_id(connection, hook_id) for hook_id in sorted(reached)]
     rows = [
-        {
-            "hook_id": hook.id,
-            "alert_id": reached[hook.id],
-            "transition_id": transition_id,
-            "incident_id": incident_id,
-            "message_id": f"msg_{at}_{transition_id}_{hook.id}",
-            "type": f"alert.{TransitionType.ACKNOWLEDGED}",
-            "state": DeliveryState.PENDING,
-            "created_at": at,
-            "next_attempt_at": at,
-            "attempts": 0,
-        }
+        delivery_row(incident_id, reached[hook.id], hook.id, transition_id, TransitionType.ACKNOWLEDGED, at)
         for hook in hooks
         if hook.body["kind"] in ACKNOWLEDGING and hook.archived_at is None and hook.disabled_reason is None
     ]

@@ -1,4 +1,4 @@
-"""One alert with all that is known about it: why, what is next, what else is open, where to look. It only reads."""
+"""Details of one alert: evaluated runs, next steps, changed canaries, related alerts and links. It only reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from app.services.alerts import alert_views, rule_explanations
 from app.services.alerts.alert_evidence import explain
 from app.services.alerts.alert_lines import standing_facts
 from app.services.alerts.alert_links import Links, filled_links
-from app.services.alerts.changed_canaries import list_changed
+from app.services.alerts.changed_list import list_changed
 from app.store.alerts import alerts
 from app.store.alerts.alerts import AlertRow
 from app.store.catalog import definitions
@@ -24,9 +24,9 @@ from app.store.runs import results
 
 _MOST_DEGRADED: Final = 10
 _TURNS: Final = frozenset({TransitionType.OPENED, TransitionType.ESCALATED, TransitionType.RESOLVED})
-"""Changes that a run brings about by what the rule sees in it."""
-_LOOK_BACK: Final = 50
-"""How many runs before the first bad one are looked at for one that was well."""
+"""Changes that follow from the evaluation of a run."""
+_MAX_RUNS_BACK: Final = 50
+"""Number of runs before the first bad one that are searched for a healthy one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,49 +35,49 @@ class Degraded:
 
     run_id: str | None = None
     now: bool = False
-    """Whether that is the newest run that can tell; else it is the one that was told of last."""
+    """Whether that is the newest run with a verdict; else it is the run of the last notification."""
     silent_run: str | None = None
-    """The newest run of the check, where it cannot tell: its verdict is unknown."""
+    """The newest run of the check, where its verdict is unknown."""
     changed: int | None = None
-    """How many changed since before the alert began; None = not known, as of alerts told by a release before."""
+    """Number of canaries that changed since before the alert began; None = unknown, for alerts of an older release."""
     failing_before: int | None = None
-    """How many others are degraded as well, and were before."""
+    """Number of other degraded canaries, which were failing before."""
     canaries: Sequence[Mapping[str, Any]] = ()
     """`key, query, reasons, rank_before, rank_now, lost, lost_total, cause, cause_reason, persistent` each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertDetails:
-    """An alert with what surrounds it."""
+    """An alert with its rule, runs, canaries, related alerts and links."""
 
     alert: Mapping[str, Any]
     suite: str
     retriever: str
     rule: Mapping[str, Any] | None
-    """What its rule says now; None of one that is over."""
+    """Current evaluation of its rule; None for a resolved one."""
     fleet: Mapping[str, Any] | None
-    """What the canaries that fell have in common, where the alert is about canaries and not over."""
+    """What the changed canaries have in common; None for a resolved alert, or one not about canaries."""
     summary: str
     """What happened, without a full stop."""
     advice: str
-    """What to do next; empty of one that is over."""
+    """What to do next; empty for a resolved one."""
     lost: str
-    """The expected chunks that its canaries lost, the first of them by name; empty of one that is over."""
-    seen: Mapping[str, Any]
-    """What the rule looked at last; of one that ended without a run, what it looked at before."""
+    """The expected chunks that its canaries lost, the first of them by name; empty for a resolved one."""
+    evaluated: Mapping[str, Any]
+    """Evidence of the last evaluation; where the alert was resolved without a run, of the one before."""
     opening: Mapping[str, Any]
-    """What it looked at when the alert opened; empty where it has not, or looked at no runs."""
-    looked_at: Sequence[Mapping[str, Any]]
-    """The runs it looked at when it opened, got worse, was resolved, and last, oldest first: as it saw them then, and
-    `did`, the transitions each brought about, and `after_others`, whether runs before it are left out."""
+    """Evidence at the opening; empty where the alert has not opened, or no runs were evaluated."""
+    evaluated_runs: Sequence[Mapping[str, Any]]
+    """The runs evaluated when it opened, escalated, was resolved, and last, oldest first, with the values of then,
+    `did`: the transitions each caused, and `after_others`: whether runs before it are left out."""
     versions: Mapping[str, str | None]
-    """The index version of each run it looked at, by the run's id."""
+    """The index version of each evaluated run, by the run's id."""
     degraded: Degraded
     last_good_run: str | None
     """The newest healthy run before the first bad one."""
     newest_bad_run: str | None
     related: Sequence[Mapping[str, Any]]
-    """Other alerts of the check that are not over: `id, rule, kind, severity, state, reason` each."""
+    """Other unresolved alerts of the check: `id, rule, kind, severity, state, reason` each."""
     incident: Sequence[Mapping[str, Any]]
     """The other alerts that are or were part of its incident, in the same form."""
     dashboard: str | None
@@ -85,19 +85,19 @@ class AlertDetails:
 
 
 def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> AlertDetails:
-    """Read an alert and what surrounds it. Raises NotFoundError."""
+    """Read the details of an alert. Raises NotFoundError."""
     alert = alert_views.alert(store, alert_id)
     over = alert["state"] == AlertState.RESOLVED
     rules = [] if over else rule_explanations.explain(store, alert["check"], now=now)["rules"]
     with store.read() as connection:
         row = alerts.find_alert(connection, alert_id)
-        assert row is not None  # noqa: S101 - alerts that were told stay for a year
+        assert row is not None  # noqa: S101 - notified alerts stay for a year
         check = definitions.definition_by_id(connection, row.check_id)
         about_canaries = row.kind not in NOT_ABOUT_CANARIES
         degraded = _degraded(connection, row, alert, over=over) if about_canaries else Degraded()
-        seen = _seen(alert)
-        looked_at = _looked_at(connection, row.check_id, alert)
-        told = filled_links(links, row, None)
+        evaluated = _newest_evidence(alert)
+        evaluated_runs = _evaluated_runs(connection, row.check_id, alert)
+        links_filled = filled_links(links, row, None)
         facts = standing_facts(connection, [(row, alerts.list_transitions(connection, [row.id])[row.id])])[row.id]
         return AlertDetails(
             alert=alert,
@@ -108,31 +108,31 @@ def details(store: Store, alert_id: int, *, links: Links, now: datetime) -> Aler
             summary=alert_summary(facts),
             advice="" if over else alert_advice(facts),
             lost="" if over else all_lost_text(degraded.canaries, degraded.changed),
-            seen=seen,
+            evaluated=evaluated,
             opening=_opening(alert),
-            looked_at=looked_at,
-            versions=_versions(connection, [one["run_id"] for one in looked_at]),
+            evaluated_runs=evaluated_runs,
+            versions=_versions(connection, [one["run_id"] for one in evaluated_runs]),
             degraded=degraded,
             last_good_run=_last_good(connection, row),
-            newest_bad_run=_newest_bad(alert, looked_at),
+            newest_bad_run=_newest_bad(alert, evaluated_runs),
             related=[
-                _related(one)
+                _alert_summary_fields(one)
                 for one in alerts.open_alerts(connection, row.check_id, hold=False)
                 if one.id != row.id and (one.incident_id is None or one.incident_id != row.incident_id)
             ],
-            incident=[] if row.incident_id is None else _others(connection, row.incident_id, row.id),
-            dashboard=told["dashboard"],
-            runbook=told["runbook"],
+            incident=[] if row.incident_id is None else _incident_alerts(connection, row.incident_id, row.id),
+            dashboard=links_filled["dashboard"],
+            runbook=links_filled["runbook"],
         )
 
 
 def _fleet(alert: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Give what the canaries have in common as it was told last."""
-    told = [change["fleet"] for change in alert["transitions"] if change["fleet"] is not None]
-    return told[-1] if told else None
+    """Return what the canaries have in common, by the last transition that has it."""
+    fleets = [change["fleet"] for change in alert["transitions"] if change["fleet"] is not None]
+    return fleets[-1] if fleets else None
 
 
-def _seen(alert: Mapping[str, Any]) -> Mapping[str, Any]:
+def _newest_evidence(alert: Mapping[str, Any]) -> Mapping[str, Any]:
     if "cause" not in alert["evidence"]:
         return dict(alert["evidence"])
     earlier = [change["evidence"] for change in alert["transitions"] if "window" in change["evidence"]]
@@ -144,8 +144,8 @@ def _opening(alert: Mapping[str, Any]) -> Mapping[str, Any]:
     return opened[0] if opened and "window" in opened[0] else {}
 
 
-def _looked_at(connection: Connection, check_id: int, alert: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Put together what transitions and the newest look have of runs; each as the first of them saw it."""
+def _evaluated_runs(connection: Connection, check_id: int, alert: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return runs of the transitions and of the newest evaluation; each with the values of its first evaluation."""
     turns = [change for change in alert["transitions"] if change["type"] in _TURNS]
     windows = [found.get("window", []) for found in (*(one["evidence"] for one in turns), alert["evidence"])]
     runs: dict[int, dict[str, Any]] = {}
@@ -155,12 +155,16 @@ def _looked_at(connection: Connection, check_id: int, alert: Mapping[str, Any]) 
             bool(runs and ids) and ids[0] > max(runs) and _is_run_between(connection, check_id, max(runs), ids[0])
         )
         for number, one in zip(ids, window, strict=True):
-            told = {**one, "did": _did(turns, one["run_id"]), "after_others": left_out and number == ids[0]}
-            runs.setdefault(number, told)
+            evaluated = {
+                **one,
+                "did": _transitions_of(turns, one["run_id"]),
+                "after_others": left_out and number == ids[0],
+            }
+            runs.setdefault(number, evaluated)
     return [runs[number] for number in sorted(runs)]
 
 
-def _did(turns: Sequence[Mapping[str, Any]], run_id: str) -> list[str]:
+def _transitions_of(turns: Sequence[Mapping[str, Any]], run_id: str) -> list[str]:
     return [str(one["type"]) for one in turns if one["run_id"] == run_id]
 
 
@@ -174,20 +178,20 @@ def _versions(connection: Connection, run_ids: Sequence[str]) -> dict[str, str |
 
 
 def _degraded(connection: Connection, row: AlertRow, alert: Mapping[str, Any], *, over: bool) -> Degraded:
-    """Give the degraded canaries as they are now; of what is over, as they were when it was told last."""
+    """Degraded canaries now; for a resolved alert, those of the last notification."""
     newest = results.newest_ended(connection, row.check_id)
     if over or newest is None:
-        told = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
-        found = told[-1]["evidence"] if told else {}
+        triggers = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
+        evidence = triggers[-1]["evidence"] if triggers else {}
         return Degraded(
-            run_id=told[-1]["run_id"] if told else None,
-            changed=found.get("changed"),
-            failing_before=found.get("failing_before"),
-            canaries=found.get("canaries", ()),
+            run_id=triggers[-1]["run_id"] if triggers else None,
+            changed=evidence.get("changed"),
+            failing_before=evidence.get("failing_before"),
+            canaries=evidence.get("canaries", ()),
         )
-    run = results.newest_known(connection, row.check_id) or newest  # rules hear nothing of a run that is unknown
+    run = results.newest_known(connection, row.check_id) or newest  # rules do not evaluate an unknown run
     silent = str(newest.id) if run.id != newest.id else None
-    why = explain(connection, run.id, first_run=row.first_run)
+    explanation = explain(connection, run.id, first_run=row.first_run)
     canary = row.scope if row.kind == RuleKind.CANARY else None
     category = row.evidence.get("category")
     listed = list_changed(connection, run.id, row.first_run, category=category, canary=canary, limit=_MOST_DEGRADED)
@@ -197,28 +201,30 @@ def _degraded(connection: Connection, row: AlertRow, alert: Mapping[str, Any], *
         silent_run=silent,
         changed=listed.changed,
         failing_before=listed.failing_before,
-        canaries=[one if why is None else {**one, **why.of(one["key"])} for one in listed.canaries],
+        canaries=[one if explanation is None else {**one, **explanation.of(one["key"])} for one in listed.canaries],
     )
 
 
 def _last_good(connection: Connection, row: AlertRow) -> str | None:
     if row.first_run is None:
         return None
-    before = results.ended_runs(connection, row.check_id, before=row.first_run, limit=_LOOK_BACK)
+    before = results.ended_runs(connection, row.check_id, before=row.first_run, limit=_MAX_RUNS_BACK)
     return next((str(run.id) for run in reversed(before) if run.verdict == Verdict.HEALTHY), None)
 
 
-def _newest_bad(alert: Mapping[str, Any], looked_at: Sequence[Mapping[str, Any]]) -> str | None:
-    bad = [one["run_id"] for one in looked_at if one["severity"] is not None]
+def _newest_bad(alert: Mapping[str, Any], evaluated_runs: Sequence[Mapping[str, Any]]) -> str | None:
+    bad = [one["run_id"] for one in evaluated_runs if one["severity"] is not None]
     newest: str | None = bad[-1] if bad else alert["since_run"]
     return newest
 
 
-def _others(connection: Connection, incident_id: int, alert_id: int) -> list[dict[str, Any]]:
-    return [_related(one) for one in alerts.alerts_of_incident(connection, incident_id) if one.id != alert_id]
+def _incident_alerts(connection: Connection, incident_id: int, alert_id: int) -> list[dict[str, Any]]:
+    return [
+        _alert_summary_fields(one) for one in alerts.alerts_of_incident(connection, incident_id) if one.id != alert_id
+    ]
 
 
-def _related(one: AlertRow) -> dict[str, Any]:
+def _alert_summary_fields(one: AlertRow) -> dict[str, Any]:
     return {
         "id": str(one.id),
         "rule": one.rule_key,

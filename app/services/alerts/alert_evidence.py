@@ -1,4 +1,4 @@
-"""What an alert can say beyond its rule: what its canaries have in common, why each fell, and since when."""
+"""Explanations of an alert beyond its rule: what its canaries have in common, their causes, and since when."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -15,11 +15,10 @@ from app.domain.diagnosis.run_causes import RunCause
 from app.domain.model import Cause
 from app.domain.runs.suite_snapshot import Member as SuiteMember
 from app.domain.runs.tally import MISSING, REGRESSED, TIMED, unpack_reasons
-from app.services.alerts.changed_canaries import ChangedRun, changed_all
+from app.services.alerts.changed_canaries import ChangedRun, load_changes
 from app.services.runs.run_causes import causes_of
 from app.services.score_details import without_relevance
-from app.store.diagnosis import diagnoses
-from app.store.diagnosis.diagnoses import DiagnosisRow, MarkRow
+from app.store.diagnosis.diagnoses import DiagnosisRow, MarkRow, marks_before
 from app.store.engine import Connection, cached, find_cached
 from app.store.history import degraded_at_run
 from app.store.history.degraded_at_run import FallenRow
@@ -28,22 +27,22 @@ from app.store.runs.results import RunRow, StateRow
 
 _BYTES, _BYTES_PER_DIAGNOSIS, _BYTES_PER_CANARY = 2_000, 4_000, 100
 _NEAR_RUNS = 10
-"""So many runs after a change of the index version, what begins may still come of it."""
+"""Number of runs after a change of the index version in which a fault is attributed to it."""
 
 
-def reported(connection: Connection, run: RunRow, positions: Mapping[int, int]) -> list[StateRow]:
-    """Read what held for the canaries a run calls degraded; `positions` are those of its canaries, by id.
+def degraded_states(connection: Connection, run: RunRow, positions: Mapping[int, int]) -> list[StateRow]:
+    """States of the canaries a run reports as degraded; `positions` are those of its canaries, by id.
 
-    One whose probe failed is unknown, and where relevance could not be measured nothing is said of it.
+    A canary whose probe failed is unknown; where relevance was not measured its reasons are left out.
     """
     _, failures = results.probes_of(connection, run.id)
     unscored = set(results.unscored_at(connection, run.id))
-    found = [
+    states = [
         without_relevance(state) if positions[state.canary_id] in unscored else state
         for state in results.states_at(connection, run.check_id, run.id, only_degraded=True).values()
         if state.canary_id in positions and positions[state.canary_id] not in failures
     ]
-    return [state for state in found if state.reasons]
+    return [state for state in states if state.reasons]
 
 
 # --- why -----------------------------------------------------------------------------------------------------
@@ -51,29 +50,29 @@ def reported(connection: Connection, run: RunRow, positions: Mapping[int, int]) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What the degraded canaries of a run have in common, and why each fell."""
+    """What the degraded canaries of a run have in common, and the cause of each."""
 
     fleet: Fleet
-    """Of those that were well before the alert's first bad run."""
+    """Of those that were healthy before the alert's first bad run."""
     cause: RunCause | None
     """The one cause that explains the whole run, where there is one."""
-    known: Mapping[str, DiagnosisRow]
-    """The diagnosis of each degraded canary by key, where there is one that still stands."""
+    diagnoses: Mapping[str, DiagnosisRow]
+    """The diagnosis of each degraded canary by key, where one is still valid."""
     changed: ChangedCanaries
     """Which canaries changed since before the alert's first bad run, for its summary."""
 
     def of(self, key: str) -> dict[str, Any]:
-        """Say why a canary fell, as part of a notice: `cause, cause_reason, persistent`; None where nobody asked."""
-        found = self.known.get(key)
+        """Cause of a degraded canary, as part of a notice: `cause, cause_reason, persistent`; None = not diagnosed."""
+        diagnosis = self.diagnoses.get(key)
         return {
-            "cause": None if found is None else found.cause,
-            "cause_reason": None if found is None else found.reason,
-            "persistent": None if found is None else found.evidence.get("persistent"),
+            "cause": None if diagnosis is None else diagnosis.cause,
+            "cause_reason": None if diagnosis is None else diagnosis.reason,
+            "persistent": None if diagnosis is None else diagnosis.evidence.get("persistent"),
         }
 
     @property
-    def told(self) -> FleetView:
-        """Say it as JSON, without the single canaries."""
+    def fleet_view(self) -> FleetView:
+        """What the canaries have in common, without the single canaries."""
         fleet, group = self.fleet, self.fleet.group
         return {
             "shape": str(fleet.shape),
@@ -89,55 +88,59 @@ class Explanation:
 
 
 def explain(connection: Connection, run_id: int | None, *, first_run: int | None = None) -> Explanation | None:
-    """Explain the degraded canaries of a run; `first_run` is the first bad one of the alert it is told for.
+    """Explanation of the degraded canaries of a run; None where there is none, or nothing was measured.
 
-    None where there is none, or nothing was measured.
+    `first_run`: the first bad run of the alert.
     """
     return explain_all(connection, [(run_id, first_run)])[0] if run_id is not None else None
 
 
-def explain_all(connection: Connection, asked: Sequence[tuple[int, int | None]]) -> list[Explanation | None]:
-    """Explain the degraded canaries of several runs, each given with a first bad one, as `explain` does of one.
+def explain_all(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> list[Explanation | None]:
+    """Explanations of several runs, each given with a first bad one, as in `explain`.
 
-    However many runs they are, the database is asked as often.
+    The number of queries does not depend on the number of runs.
     """
-    changes = changed_all(connection, asked)
+    changes = load_changes(connection, requests)
     newest = degraded_at_run.newest_diagnosis(connection)
     keys = [
         ("explanation", one, newest, changed and changed.run.finished_at)
-        for one, changed in zip(asked, changes, strict=True)
+        for one, changed in zip(requests, changes, strict=True)
     ]
-    told = {key: find_cached(connection, key) for key in keys}
-    unknown = {key: one for key, one in zip(keys, changes, strict=True) if one is not None and told[key] is None}
-    by_run = {one.run.id: one for one in unknown.values()}
-    known = _standing(connection, {run_id: one.degraded for run_id, one in by_run.items()}) if by_run else {}
+    explanations = {key: find_cached(connection, key) for key in keys}
+    missing = {
+        key: one for key, one in zip(keys, changes, strict=True) if one is not None and explanations[key] is None
+    }
+    by_run = {one.run.id: one for one in missing.values()}
+    diagnoses = _valid_diagnoses(connection, {run_id: one.degraded for run_id, one in by_run.items()}) if by_run else {}
     shared = causes_of(connection, by_run) if by_run else {}
-    for key, one in unknown.items():
-        told[key] = cached(connection, key, partial(_explanation, one, known[one.run.id], shared.get(one.run.id)))
-    return [told[key] for key in keys]
+    for key, one in missing.items():
+        explanations[key] = cached(
+            connection, key, partial(_build_explanation, one, diagnoses[one.run.id], shared.get(one.run.id))
+        )
+    return [explanations[key] for key in keys]
 
 
-def _explanation(
-    changed: ChangedRun, known: Mapping[int, DiagnosisRow], cause: RunCause | None
+def _build_explanation(
+    changed: ChangedRun, diagnoses: Mapping[int, DiagnosisRow], cause: RunCause | None
 ) -> tuple[Explanation, int]:
     """Return the explanation of a run and its size in bytes."""
-    chronic = changed.degraded.keys() - changed.fell
+    chronic = changed.degraded.keys() - changed.changed_ids
     if cause is not None:
-        known = {canary: _explained(row, cause) for canary, row in known.items()}
+        diagnoses = {canary: _overruled_by(row, cause) for canary, row in diagnoses.items()}
     everyone = [
-        _member(changed, member, groups, known.get(member.canary_id), is_chronic=member.canary_id in chronic)
+        _member(changed, member, groups, diagnoses.get(member.canary_id), is_chronic=member.canary_id in chronic)
         for position, (member, groups) in enumerate(zip(changed.members, changed.suite.groups, strict=True))
         if position not in changed.missing.failures
     ]
-    found = fleet(everyone, cause=cause, first=not changed.compared)
-    by_key = {changed.members[changed.suite.positions[canary]].key: row for canary, row in known.items()}
-    summary = _summarized(changed, by_key, found, cause)
-    explanation = Explanation(fleet=found, cause=cause, known=by_key, changed=summary)
+    common = fleet(everyone, cause=cause, first=not changed.compared)
+    by_key = {changed.members[changed.suite.positions[canary]].key: row for canary, row in diagnoses.items()}
+    summary = _changed_canaries(changed, by_key, common, cause)
+    explanation = Explanation(fleet=common, cause=cause, diagnoses=by_key, changed=summary)
     return explanation, _BYTES + len(by_key) * _BYTES_PER_DIAGNOSIS + len(summary.reasons) * _BYTES_PER_CANARY
 
 
-def _explained(row: DiagnosisRow, cause: RunCause) -> DiagnosisRow:
-    """Tell a canary by the run's cause, where its own contradicts that."""
+def _overruled_by(row: DiagnosisRow, cause: RunCause) -> DiagnosisRow:
+    """Diagnosis of a canary by the run's cause, where its own contradicts that."""
     if not cause.overrules(Cause(row.cause)):
         return row
     return replace(row, cause=Cause.SCORE_DRIFT, reason=f"Explained by the run's cause: {cause.phrase}")
@@ -154,7 +157,7 @@ def _member(
     return Member(
         key=member.key,
         groups=groups,
-        fallen=member.canary_id in changed.fell,
+        fallen=member.canary_id in changed.changed_ids,
         chronic=is_chronic,
         persistent=None if diagnosis is None else diagnosis.evidence.get("persistent"),
         chance=changed.chances.get(member.version_id),
@@ -163,63 +166,63 @@ def _member(
     )
 
 
-def _summarized(
-    changed: ChangedRun, known: Mapping[str, DiagnosisRow], found: Fleet, cause: RunCause | None
+def _changed_canaries(
+    changed: ChangedRun, diagnoses: Mapping[str, DiagnosisRow], common: Fleet, cause: RunCause | None
 ) -> ChangedCanaries:
-    """Say which canaries changed, less those that were well whenever they were asked again."""
-    keys = {canary: changed.members[changed.suite.positions[canary]].key for canary in changed.fell}
-    fell = [canary for canary in changed.fell if not _is_restless(known.get(keys[canary]))]
-    causes = Counter(Cause(known[keys[canary]].cause) for canary in fell if keys[canary] in known)
-    group = "" if found.group is None else found.group.name
+    """Return changed canaries, without those that were healthy on every retry."""
+    keys = {canary: changed.members[changed.suite.positions[canary]].key for canary in changed.changed_ids}
+    changed_ids = [canary for canary in changed.changed_ids if not _recovered_on_retry(diagnoses.get(keys[canary]))]
+    causes = Counter(Cause(diagnoses[keys[canary]].cause) for canary in changed_ids if keys[canary] in diagnoses)
+    group = "" if common.group is None else common.group.name
     return ChangedCanaries(
-        count=len(fell),
+        count=len(changed_ids),
         of=len(changed.members) - len(changed.missing.failures),
-        failing_before=len(changed.degraded) - len(changed.fell),
+        failing_before=len(changed.degraded) - len(changed.changed_ids),
         reasons=[
             unpack_reasons(changed.degraded[canary].reasons & ~(MISSING if canary in changed.lost_before else 0))
-            for canary in fell
+            for canary in changed_ids
         ],
-        name=keys[fell[0]] if len(fell) == 1 else group,
+        name=keys[changed_ids[0]] if len(changed_ids) == 1 else group,
         causes=causes,
         shared_cause="" if cause is None else cause.phrase,
         shared_advice="" if cause is None else cause.advice,
         compared=changed.compared,
-        restless=len(changed.fell) - len(fell),
+        recovered_on_retry=len(changed.changed_ids) - len(changed_ids),
     )
 
 
-def _is_restless(row: DiagnosisRow | None) -> bool:
+def _recovered_on_retry(row: DiagnosisRow | None) -> bool:
     return row is not None and row.evidence.get("persistent") is False
 
 
-def standing(connection: Connection, run: RunRow, degraded: Mapping[int, StateRow]) -> dict[int, DiagnosisRow]:
-    """Read the diagnoses that still tell why canaries are degraded at a run, both by canary id.
+def valid_diagnoses(connection: Connection, run: RunRow, degraded: Mapping[int, StateRow]) -> dict[int, DiagnosisRow]:
+    """Diagnoses that still explain the degraded canaries of a run, both by canary id.
 
-    That is the newest of each up to then, where it is of the same answer, or of one since the canary degraded that was
-    degraded by the same: one that found its expected chunk then and has lost it since is another case.
+    That is the newest of each up to then, where its ranking is the same, or it was made since the canary degraded and
+    for the same reasons: a canary that found its expected chunk then and has lost it since is another case.
     """
-    return _standing(connection, {run.id: degraded})[run.id]
+    return _valid_diagnoses(connection, {run.id: degraded})[run.id]
 
 
-def _standing(
+def _valid_diagnoses(
     connection: Connection, degraded: Mapping[int, Mapping[int, StateRow | FallenRow]]
 ) -> dict[int, dict[int, DiagnosisRow]]:
     newest = degraded_at_run.diagnoses_at(connection, degraded)
     well = degraded_at_run.healthy_until(connection, newest)
-    asked: dict[int, set[int]] = {}
-    for found in (row for rows in newest.values() for row in rows.values()):
-        asked.setdefault(found.run_id, set()).add(found.canary_id)
-    then = degraded_at_run.degraded_at(connection, asked)
+    canaries: dict[int, set[int]] = {}
+    for diagnosis in (row for rows in newest.values() for row in rows.values()):
+        canaries.setdefault(diagnosis.run_id, set()).add(diagnosis.canary_id)
+    then = degraded_at_run.degraded_at(connection, canaries)
     return {
         run_id: {
-            canary: found
-            for canary, found in newest[run_id].items()
-            if found.canary_version_id == mine[canary].canary_version_id
+            canary: diagnosis
+            for canary, diagnosis in newest[run_id].items()
+            if diagnosis.canary_version_id == mine[canary].canary_version_id
             and (
-                found.ranking_id == mine[canary].ranking_id
+                diagnosis.ranking_id == mine[canary].ranking_id
                 or (
-                    found.run_id > well[run_id].get(canary, 0)
-                    and _is_same_case(then[found.run_id].get(canary), mine[canary])
+                    diagnosis.run_id > well[run_id].get(canary, 0)
+                    and _is_same_case(then[diagnosis.run_id].get(canary), mine[canary])
                 )
             )
         }
@@ -228,10 +231,10 @@ def _standing(
 
 
 def _is_same_case(then: FallenRow | None, now: StateRow | FallenRow) -> bool:
-    """Whether a canary is degraded as it was when it was diagnosed; `then`: None = nobody knows any more.
+    """Whether a canary is degraded for the reasons of its diagnosis; `then`: None = those are unknown.
 
-    What else is wrong with a canary that finds none of its expected chunks does not change why; nor does how long an
-    answer took, or that the detector names it by now.
+    Further reasons of a canary that finds none of its expected chunks do not change the cause; nor does its latency, or
+    that the detector names it now.
     """
     if then is None or then.reasons & now.reasons & MISSING:
         return True
@@ -243,13 +246,13 @@ def _is_same_case(then: FallenRow | None, now: StateRow | FallenRow) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Since:
-    """The first run that was not well, and the change of the index version it may have come with."""
+    """The first bad run, and the change of the index version it may have come with."""
 
     run_id: int
     index_version: str | None = None
     index_version_before: str | None = None
     runs_after: int = 0
-    """How many runs after that change."""
+    """Number of runs after that change."""
 
     def __str__(self) -> str:
         """Write it as part of a sentence."""
@@ -260,8 +263,8 @@ class Since:
         return f"{text}, {when} index version {self.index_version_before} -> {self.index_version}"
 
     @property
-    def told(self) -> SinceView:
-        """Say it as JSON."""
+    def view(self) -> SinceView:
+        """As JSON on the wire."""
         return {
             "run_id": str(self.run_id),
             "index_version": self.index_version,
@@ -272,13 +275,13 @@ class Since:
 
 
 def since(connection: Connection, first_run: int | None) -> Since | None:
-    """Say since when an alert's check is not well, given its first bad run; None = no run began it."""
+    """Beginning of an alert's fault, given its first bad run; None = it did not begin with a run."""
     return None if first_run is None else since_all(connection, [first_run])[first_run]
 
 
 def since_all(connection: Connection, first_runs: Collection[int]) -> dict[int, Since]:
-    """Say since when checks are not well, by the first bad run of each alert, in one look."""
-    marks = diagnoses.marks_before(connection, first_runs)
+    """Beginnings of the faults of several alerts, by their first bad runs, in one query."""
+    marks = marks_before(connection, first_runs)
     return {run_id: _since(run_id, marks.get(run_id)) for run_id in first_runs}
 
 

@@ -1,4 +1,4 @@
-"""The facts of an alert, read from rows: what its summary is made of, at a transition or as it stands."""
+"""Facts of an alert from rows: the inputs of its summary, at a transition or in its current state."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -20,22 +20,22 @@ from app.store.runs.results import RunRow
 def facts_of(
     alert: AlertRow,
     runs: Mapping[int, RunRow],
-    found: Explanation | None,
+    explanation: Explanation | None,
     began: Since | None,
     transition: TransitionRow | None,
     *,
     news: bool = True,
 ) -> AlertFacts:
-    """Gather the facts at a transition, or of an alert without one; `found` explains its canaries, `began` since when.
+    """Facts at a transition, or of an alert without one.
 
-    `runs` holds the rows of `run_ids_of`. Without `news` they say how the alert stood then, not what happened to it.
+    `runs` holds the rows of `run_ids_of`. Without `news` the facts describe the state at that time, not the change.
     """
     kind = RuleKind(alert.kind)
     number = run_of(alert, transition)
     run = None if number is None else runs.get(number)
     first = None if alert.first_run is None else runs.get(alert.first_run)
     evidence = alert.evidence if transition is None else transition.evidence
-    seen: Mapping[str, Any] = (evidence.get("window") or [{}])[-1]
+    newest_run: Mapping[str, Any] = (evidence.get("window") or [{}])[-1]
     failure = evidence.get("failure")
     since = evidence.get("since")
     version, after = (None, 0) if began is None else (began.index_version, began.runs_after)
@@ -48,9 +48,9 @@ def facts_of(
         category=evidence.get("category"),
         canary=alert.scope if kind is RuleKind.CANARY else None,
         percentile=Percentile(evidence.get("percentile") or Percentile.P95),
-        value=seen.get("value"),
-        threshold=seen.get("threshold"),
-        baseline=evidence.get("usual") if kind is RuleKind.LATENCY else seen.get("baseline"),
+        value=newest_run.get("value"),
+        threshold=newest_run.get("threshold"),
+        baseline=evidence.get("usual") if kind is RuleKind.LATENCY else newest_run.get("baseline"),
         run_id=None if run is None else run.id,
         since_run=alert.first_run,
         retriever=evidence.get("retriever") or "",
@@ -65,37 +65,37 @@ def facts_of(
         measured=None if run is None else run.measured,
         total=None if run is None else run.total,
         coverage=None if run is None else run.aggregates.get("coverage"),
-        changed=_changed(found, evidence, kind),
+        changed=_changed(explanation, evidence, kind),
         retired=RETIRED[Retirement(evidence["cause"])] if "cause" in evidence else "",
     )
 
 
-def _changed(found: Explanation | None, evidence: Mapping[str, Any], kind: RuleKind) -> ChangedCanaries | None:
-    """Say which canaries changed; of a rule about a part of the check only those of that part."""
-    if found is None:
+def _changed(explanation: Explanation | None, evidence: Mapping[str, Any], kind: RuleKind) -> ChangedCanaries | None:
+    """Return changed canaries; for a rule about a part of the check only those of that part."""
+    if explanation is None:
         return None
     if kind is not RuleKind.CANARY and evidence.get("category") is None:
-        return found.changed
+        return explanation.changed
     listed = evidence.get("canaries", ())
-    known = Counter(Cause(row.cause) for one in listed if (row := found.known.get(one["key"])) is not None)
+    causes = Counter(Cause(row.cause) for one in listed if (row := explanation.diagnoses.get(one["key"])) is not None)
     return replace(
-        found.changed,
+        explanation.changed,
         count=evidence.get("changed") or 0,
         reasons=[[Reason(reason) for reason in one["reasons"]] for one in listed],
         name=listed[0]["key"] if len(listed) == 1 else "",
-        causes=known,
+        causes=causes,
     )
 
 
 def _reason(reason: str, run: RunRow | None, kind: RuleKind) -> str:
-    """Say what the rule found; of a run that could not be carried out why, which the rule does not know."""
+    """Reason of the rule; for a run that could not be executed, the run's own."""
     if kind is RuleKind.PROBE_ERRORS and run is not None and run.reasons:
         return run.reasons[0]
     return reason
 
 
 def run_of(alert: AlertRow, transition: TransitionRow | None) -> int | None:
-    """Give the run that facts are of: that of the transition, or else the last one the rule looked at."""
+    """Run of the facts: that of the transition, or else the last one the rule evaluated."""
     if transition is not None:
         return transition.run_id
     window = alert.evidence.get("window")
@@ -103,7 +103,7 @@ def run_of(alert: AlertRow, transition: TransitionRow | None) -> int | None:
 
 
 def run_ids_of(alert: AlertRow, transition: TransitionRow | None) -> set[int]:
-    """Name the runs whose rows the facts are gathered from."""
+    """Return runs whose rows the facts need."""
     return {number for number in (run_of(alert, transition), alert.first_run) if number is not None}
 
 

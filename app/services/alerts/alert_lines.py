@@ -1,4 +1,4 @@
-"""Alerts as a list shows them: each with its summary and who was told in a line, by incident. Nothing here writes."""
+"""Alerts as a list shows them: each with its summary and delivery counts, grouped by incident. It only reads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,8 @@ from app.domain.alerts.summary import NOT_ABOUT_CANARIES, AlertFacts, alert_summ
 from app.services.alerts import alert_views
 from app.services.alerts.alert_evidence import Explanation, explain_all, since_all
 from app.services.alerts.alert_facts import facts_of, run_ids_of, run_of
-from app.services.alerts.alert_views import AlertQuestion
 from app.store.alerts import incidents
-from app.store.alerts.alerts import AlertRow, TransitionRow
+from app.store.alerts.alerts import AlertFilter, AlertRow, TransitionRow
 from app.store.alerts.incidents import IncidentRow
 from app.store.delivery import hook_stats
 from app.store.engine import Connection, Store
@@ -21,31 +20,31 @@ from app.store.runs import results
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertLine:
-    """An alert at a glance."""
+    """One alert of a list."""
 
     alert: Mapping[str, Any]
     summary: str
     """What happened, as it was last announced or, before that, as its rule sees it; without a full stop."""
     reason: str
-    """What its rule saw last or, of one that is over, while it was open: why it ended says nothing of the fault."""
-    told: Mapping[str, int]
-    """How many deliveries tell of its incident, by their state."""
+    """Reason of the last evaluation or, for a resolved alert, of its last opening or update."""
+    deliveries: Mapping[str, int]
+    """Number of deliveries of its incident, by state."""
     suppressed: Mapping[str, Any] | None
-    """Its newest transition that was to be told, where that was not sent."""
+    """Its newest trigger transition, where that was not sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentLines:
-    """The alerts of a list that are of one incident; those that entered none stand alone."""
+    """The alerts of a list that belong to one incident; those without one stand alone."""
 
     incident: IncidentRow | None
     lines: Sequence[AlertLine]
 
 
-def by_incident(store: Store, found: Sequence[AlertLine]) -> list[IncidentLines]:
-    """Group the alerts of a list by their incidents, each where its newest alert stands."""
+def by_incident(store: Store, alert_lines: Sequence[AlertLine]) -> list[IncidentLines]:
+    """Group the alerts of a list by their incidents, each at the place of its newest alert."""
     groups: dict[str, list[AlertLine]] = {}
-    for line in found:
+    for line in alert_lines:
         groups.setdefault(line.alert["incident_id"] or f"alert {line.alert['id']}", []).append(line)
     with store.read() as connection:
         rows = incidents.find_incidents(connection, [int(number) for number in groups if number.isdigit()])
@@ -55,19 +54,23 @@ def by_incident(store: Store, found: Sequence[AlertLine]) -> list[IncidentLines]
     ]
 
 
-def lines(store: Store, asked: AlertQuestion, *, before: int | None, limit: int) -> list[AlertLine]:
-    """List the alerts asked for, newest first. Raises NotFoundError for a check that never was."""
+def lines(
+    store: Store, alert_filter: AlertFilter, *, check: str | None, before: int | None, limit: int
+) -> list[AlertLine]:
+    """List alerts with summaries, newest first. Raises NotFoundError for an unknown check."""
     with store.read() as connection:
-        rows = alert_views.find_rows(connection, asked, before=before, limit=limit)
-        told = hook_stats.by_incident(connection, [row.incident_id for row, _ in rows if row.incident_id is not None])
-        written = summaries(connection, rows)
+        rows = alert_views.find_rows(connection, alert_filter, check=check, before=before, limit=limit)
+        deliveries = hook_stats.by_incident(
+            connection, [row.incident_id for row, _ in rows if row.incident_id is not None]
+        )
+        texts = summaries(connection, rows)
     shaped = {row.id: alert_views.alert_shape(row, changes) for row, changes in rows}
     return [
         AlertLine(
             alert=alert,
-            summary=written[number],
+            summary=texts[number],
             reason=_reason(alert),
-            told=told[int(alert["incident_id"])] if alert["incident_id"] else {},
+            deliveries=deliveries[int(alert["incident_id"])] if alert["incident_id"] else {},
             suppressed=_suppressed(alert),
         )
         for number, alert in shaped.items()
@@ -77,30 +80,29 @@ def lines(store: Store, asked: AlertQuestion, *, before: int | None, limit: int)
 AlertRows = Sequence[tuple[AlertRow, Sequence[TransitionRow]]]
 """Alerts, each with its transitions, oldest first."""
 Explained = Mapping[tuple[int, int | None], Explanation | None]
-"""By run id and first bad run, as `explain_all` is asked."""
+"""By run id and first bad run, as in `explain_all`."""
 
 
 def explained_runs(rows: AlertRows) -> list[tuple[int, int | None]]:
-    """Name the runs whose explanations the summaries of these alerts take, each with the first bad one."""
+    """Return runs whose explanations the summaries of these alerts need, each with the first bad one."""
     return list(dict.fromkeys(_explained_run(row, changes) for row, changes in rows if _is_explained(row, changes)))
 
 
 def summaries(connection: Connection, rows: AlertRows, explained: Explained | None = None) -> dict[int, str]:
-    """Write the summary of each alert, by its id; `explained` as `standing_facts` wants it."""
+    """Summary of each alert, by its id; `explained` as in `standing_facts`."""
     return {number: alert_summary(facts) for number, facts in standing_facts(connection, rows, explained).items()}
 
 
 def standing_facts(
     connection: Connection, rows: AlertRows, explained: Explained | None = None
 ) -> dict[int, AlertFacts]:
-    """Gather the facts of each alert, by its id, as of the newest transition that people are told of.
+    """Facts of each alert, by its id, at its newest trigger or, without one, at the last evaluation.
 
-    Of one that was not announced it is of what its rule saw last. `explained` holds what `explained_runs` names; None =
-    it is read.
+    `explained` holds the explanations of `explained_runs`; None = they are read.
     """
     if explained is None:
-        wanted = explained_runs(rows)
-        explained = dict(zip(wanted, explain_all(connection, wanted), strict=True))
+        runs_explained = explained_runs(rows)
+        explained = dict(zip(runs_explained, explain_all(connection, runs_explained), strict=True))
     newest = {row.id: _newest_trigger(changes) for row, changes in rows}
     began = since_all(connection, {row.first_run for row, _ in rows if row.first_run is not None})
     runs = results.find_runs(connection, {number for row, _ in rows for number in run_ids_of(row, newest[row.id])})
@@ -135,5 +137,9 @@ def _reason(alert: Mapping[str, Any]) -> str:
 
 
 def _suppressed(alert: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    told = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
-    return told[-1] if told and told[-1]["suppressed"] is not None and alert["state"] != AlertState.RESOLVED else None
+    triggers = [change for change in alert["transitions"] if change["type"] in TRIGGERS]
+    return (
+        triggers[-1]
+        if triggers and triggers[-1]["suppressed"] is not None and alert["state"] != AlertState.RESOLVED
+        else None
+    )

@@ -1,4 +1,4 @@
-"""Links of an alert, by the addresses an operator has set."""
+"""Links of an alert, from the configured addresses."""
 
 import re
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ class Links:
 
 
 def filled_links(links: Links, alert: AlertRow, run_id: int | None) -> dict[str, str | None]:
-    """Say where an alert leads: `alert`, `check`, `run`, `dashboard` and `runbook`; None = there is no such place."""
+    """Links of an alert: `alert`, `check`, `run`, `dashboard` and `runbook`; None = not configured."""
     names = {"{check}": alert.check, "{rule}": alert.rule_key, "{kind}": alert.kind}
 
     def filled(template: str | None) -> str | None:
-        return re.sub("{(check|rule|kind)}", lambda found: names[found[0]], template) if template else None
+        return re.sub("{(check|rule|kind)}", lambda match: names[match[0]], template) if template else None
 
     return {
         "alert": f"{links.public_url}/alerts/{alert.id}",

@@ -1,8 +1,8 @@
-"""Alerts and deliveries as people read them, with the why of each. Nothing here writes."""
+"""Views of alerts and deliveries, with explanations of their transitions. It only reads."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -19,27 +19,12 @@ from app.store.alerts.alerts import AlertFilter, AlertRow, TransitionRow
 from app.store.catalog import definitions
 from app.store.delivery import backlog, outbox
 from app.store.delivery.outbox import AttemptRow, DeliveryRow
-from app.store.engine import Connection, Store, to_us
+from app.store.engine import Connection, Store
 
 _RUNS = {"run_id", "first_bad_run"}
 _TIMES = {"at", "since", "deadline"}
 _EXPLAINED = 10
-"""So many of the newest transitions of an alert, besides its first, are told with what the canaries have in common."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlertQuestion:
-    """Which alerts somebody wants to see; what is not said does not matter."""
-
-    check: str | None = None
-    states: Sequence[str] = ()
-    severity: str | None = None
-    kind: str | None = None
-    unacknowledged: bool = False
-    """Only open ones that nobody has acknowledged."""
-    since: datetime | None = None
-    until: datetime | None = None
-    incident_id: int | None = None
+"""Number of the newest transitions of an alert that are explained, besides its first."""
 
 
 def list_alerts(
@@ -51,44 +36,27 @@ def list_alerts(
     limit: int,
     incident_id: int | None = None,
 ) -> list[AlertView]:
-    """List alerts, newest first. Raises NotFoundError for a check that never was."""
-    asked = AlertQuestion(check=check, states=(state,) if state else (), incident_id=incident_id)
-    return find_alerts(store, asked, before=before, limit=limit)
-
-
-def find_alerts(store: Store, asked: AlertQuestion, *, before: int | None, limit: int) -> list[AlertView]:
-    """List the alerts asked for, newest first. Raises NotFoundError for a check that never was."""
+    """List alerts, newest first. Raises NotFoundError for an unknown check."""
+    alert_filter = AlertFilter(states=(state,) if state else (), incident_id=incident_id)
     with store.read() as connection:
-        found = find_rows(connection, asked, before=before, limit=limit)
-    return [alert_shape(row, changes) for row, changes in found]
+        rows = find_rows(connection, alert_filter, check=check, before=before, limit=limit)
+    return [alert_shape(row, changes) for row, changes in rows]
 
 
 def find_rows(
-    connection: Connection, asked: AlertQuestion, *, before: int | None, limit: int
+    connection: Connection, alert_filter: AlertFilter, *, check: str | None, before: int | None, limit: int
 ) -> list[tuple[AlertRow, Sequence[TransitionRow]]]:
-    """Read the rows of the alerts asked for, newest first, each with its transitions, oldest first.
-
-    Raises NotFoundError for a check that never was.
-    """
-    wanted = AlertFilter(
-        check_id=_definition_id(connection, "check", asked.check),
-        states=asked.states,
-        severity=asked.severity,
-        kind=asked.kind,
-        unacknowledged=asked.unacknowledged,
-        since=to_us(asked.since) if asked.since is not None else None,
-        until=to_us(asked.until) if asked.until is not None else None,
-        incident_id=asked.incident_id,
-    )
-    found = alerts.list_alerts(connection, wanted, before=before, limit=limit)
-    changes = alerts.list_transitions(connection, [row.id for row in found])
-    return [(row, changes[row.id]) for row in found]
+    """Rows of alerts, newest first, each with its transitions, oldest first. Raises NotFoundError for no such check."""
+    conditions = replace(alert_filter, check_id=_definition_id(connection, "check", check))
+    rows = alerts.list_alerts(connection, conditions, before=before, limit=limit)
+    changes = alerts.list_transitions(connection, [row.id for row in rows])
+    return [(row, changes[row.id]) for row in rows]
 
 
 def count_unresolved(store: Store, *, check: str | None = None) -> dict[str, int]:
-    """Count the alerts of each state that are not resolved, and as `unacknowledged` the open ones nobody has seen.
+    """Return counts of unresolved alerts by state, and of open ones nobody acknowledged as `unacknowledged`.
 
-    Raises NotFoundError for a check that never was.
+    Raises NotFoundError for an unknown check.
     """
     with store.read() as connection:
         found = alerts.count_unresolved(connection, check_id=_definition_id(connection, "check", check))
@@ -106,34 +74,31 @@ def alert(store: Store, alert_id: int) -> AlertDetail:
         if row is None:
             raise NotFoundError(f"there is no alert '{alert_id}'")
         changes = alerts.list_transitions(connection, [alert_id])[alert_id]
-        told = outbox.deliveries_of_incident(connection, row.incident_id) if row.incident_id is not None else []
-        attempts = outbox.list_attempts(connection, [one.id for one in told])
-        behind = backlog.waiting_behind(connection, [one.id for one in told])
-        began = since(connection, row.first_run)
+        deliveries = outbox.deliveries_of_incident(connection, row.incident_id) if row.incident_id is not None else []
+        delivery_views = _delivery_views(connection, deliveries)
+        fault_start = since(connection, row.first_run)
         # Of many reminders the newest are explained: each explanation reads all canaries of its run.
-        bad = [one.run_id for one in changes if _is_bad(one)]
-        asked = [run_id for run_id in dict.fromkeys([*bad[:1], *bad[-_EXPLAINED:]]) if run_id is not None]
-        found = explain_all(connection, [(run_id, row.first_run) for run_id in asked])
-        known: dict[int | None, Explanation | None] = dict(zip(asked, found, strict=True))
-        fell = [known.get(one.run_id) if _is_bad(one) else None for one in changes]
+        bad = [one.run_id for one in changes if one.type in TRIGGERS and one.run_id is not None]
+        run_ids = list(dict.fromkeys([*bad[:1], *bad[-_EXPLAINED:]]))
+        explained = explain_all(connection, [(run_id, row.first_run) for run_id in run_ids])
+    explanations: dict[int | None, Explanation | None] = dict(zip(run_ids, explained, strict=True))
     return {
         **_fields(row),
-        "transitions": [_explained(_transition(one), why) for one, why in zip(changes, fell, strict=True)],
-        "since": None if began is None else began.told,
-        "deliveries": [_delivery(one, attempts[one.id], behind.get(one.id)) for one in told],
+        "transitions": [
+            _explained(_transition(one), explanations.get(one.run_id) if one.type in TRIGGERS else None)
+            for one in changes
+        ],
+        "since": None if fault_start is None else fault_start.view,
+        "deliveries": delivery_views,
     }
 
 
-def _is_bad(change: TransitionRow) -> bool:
-    return change.type in TRIGGERS
-
-
 def _explained(change: TransitionView, why: Explanation | None) -> ExplainedTransition:
-    """Add to a transition what its canaries have in common, and why each fell."""
+    """Return a transition with what its canaries have in common, and the cause of each."""
     found = change["evidence"]
     if why is not None and "canaries" in found:
         found = {**found, "canaries": [{**one, **why.of(one["key"])} for one in found["canaries"]]}
-    return {**change, "evidence": found, "fleet": None if why is None else why.told}
+    return {**change, "evidence": found, "fleet": None if why is None else why.fleet_view}
 
 
 def list_deliveries(
@@ -145,33 +110,34 @@ def list_deliveries(
     limit: int,
     alert_id: int | None = None,
 ) -> list[DeliveryView]:
-    """List deliveries, newest first. Raises NotFoundError for a hook that never was."""
+    """List deliveries, newest first. Raises NotFoundError for an unknown hook."""
     with store.read() as connection:
         hook_id = _definition_id(connection, "hook", hook)
-        found = outbox.list_deliveries(
+        rows = outbox.list_deliveries(
             connection, hook_id=hook_id, state=state, alert_id=alert_id, before=before, limit=limit
         )
-        attempts = outbox.list_attempts(connection, [row.id for row in found])
-        behind = backlog.waiting_behind(connection, [row.id for row in found])
-    return [_delivery(row, attempts[row.id], behind.get(row.id)) for row in found]
+        return _delivery_views(connection, rows)
 
 
 def delivery(store: Store, delivery_id: int) -> DeliveryView:
     """Read a delivery with its attempts."""
     with store.read() as connection:
-        row = outbox.find_delivery(connection, delivery_id)
-        if row is None:
-            raise NotFoundError(f"there is no delivery '{delivery_id}'")
-        behind = backlog.waiting_behind(connection, [delivery_id])
-        return _delivery(row, outbox.list_attempts(connection, [delivery_id])[delivery_id], behind.get(delivery_id))
+        view = deliveries_by_id(connection, [delivery_id]).get(delivery_id)
+    if view is None:
+        raise NotFoundError(f"there is no delivery '{delivery_id}'")
+    return view
 
 
 def deliveries_by_id(connection: Connection, delivery_ids: Sequence[int]) -> dict[int | None, DeliveryView]:
     """Read deliveries with their attempts, by id."""
     rows = [row for one in delivery_ids if (row := outbox.find_delivery(connection, one)) is not None]
-    attempts = outbox.list_attempts(connection, [row.id for row in rows])
-    behind = backlog.waiting_behind(connection, [row.id for row in rows])
-    return {row.id: _delivery(row, attempts[row.id], behind.get(row.id)) for row in rows}
+    return dict(zip([row.id for row in rows], _delivery_views(connection, rows), strict=True))
+
+
+def _delivery_views(connection: Connection, rows: Sequence[DeliveryRow]) -> list[DeliveryView]:
+    ids = [row.id for row in rows]
+    attempts, behind = outbox.list_attempts(connection, ids), backlog.waiting_behind(connection, ids)
+    return [_delivery(row, attempts[row.id], behind.get(row.id)) for row in rows]
 
 
 def alert_shape(row: AlertRow, changes: Sequence[TransitionRow]) -> AlertView:
@@ -214,11 +180,11 @@ def _transition(change: TransitionRow) -> TransitionView:
 
 
 _RUN_OF_A_WINDOW: Mapping[str, Any] = {"baseline": None}
-"""What a run of a window has had since an earlier release wrote some."""
+"""Defaults for runs of a window stored by an earlier release."""
 
 
 def evidence(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Write ids and times as everywhere on the wire; stored evidence has numbers, and times that end in +00:00."""
+    """Evidence with ids and times as on the wire; stored evidence has numbers, and times that end in +00:00."""
     return {name: _on_the_wire(name, value) for name, value in found.items()}
 
 

@@ -1,23 +1,17 @@
-"""Which degraded canaries of a run changed since before an alert began, and which of them lists name first.
+"""Changed canaries: which degraded canaries of a run changed since before an alert began.
 
-A canary has changed that was well in the run before the first bad one, or found its expected chunk there and does not
-now, and does not fail most of the time while all is well; and every canary that the detector names. The others were
-failing before, and are counted only.
+A canary changed if it was healthy in the run before the first bad one, or found its expected chunk there and does not
+now, unless it fails in most of the baseline's runs; and if the detector names it. The others were failing before.
 """
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from heapq import nsmallest
-from typing import Any
 
-from app.domain.alerts.lost_chunks import lost_chunks
 from app.domain.detection import SIGNALS, Baseline, Signal, unpack_baseline
-from app.domain.model import Ranking
-from app.domain.runs.matching import Match
 from app.domain.runs.suite_snapshot import Member, SuiteSnapshot
-from app.domain.runs.tally import MISSING, REGRESSED, RELEVANCE, unpack_reasons
+from app.domain.runs.tally import MISSING, REGRESSED, RELEVANCE
 from app.services.catalog.suite_snapshots import load_suites
 from app.store.detection import detectors
 from app.store.detection.detectors import DetectionRow
@@ -25,36 +19,33 @@ from app.store.engine import Connection, cached, find_cached
 from app.store.history import degraded_at_run, probe_outcomes
 from app.store.history.degraded_at_run import FallenRow
 from app.store.history.probe_outcomes import Unmeasured
-from app.store.runs import recording, results
-from app.store.runs.results import RunRow, StateRow
+from app.store.runs import results
+from app.store.runs.results import RunRow
 
-WORST = 10
 _BYTES_PER_CANARY, _BYTES_PER_CHANCE = 300, 120
-_LOOK_BACK = 20
-_MOST_LOWER = 3
 _AFTER_PASSING, _AFTER_FAILING = 0, 1
 """On the second axis of a baseline's rates."""
 _CHRONIC = 0.5
-"""A canary that fails in more of the baseline's runs was failing before."""
+"""A canary that fails in a larger share of the baseline's runs was failing before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedRun:
-    """The degraded canaries of a run with something measured, seen from the first bad run of an alert."""
+    """The degraded canaries of a measured run, compared with the run before the first bad one of an alert."""
 
     run: RunRow
     suite: SuiteSnapshot
     missing: Unmeasured
     degraded: Mapping[int, FallenRow]
-    """Of all that were measured, by canary id."""
-    fell: AbstractSet[int]
-    """The ids of those that changed."""
+    """The measured ones, by canary id."""
+    changed_ids: AbstractSet[int]
+    """The ids of the changed canaries."""
     lost_before: AbstractSet[int]
-    """The ids of those that changed and had lost their expected chunk before: they only rank it lower now."""
+    """The ids of the changed canaries that had lost their expected chunk before: they only rank it lower now."""
     named: Sequence[str]
     """The keys of the canaries that an open alarm of the detector names, the strongest evidence first."""
     chances: Mapping[int, float]
-    """By version id, how likely a canary that passed was to fail in the next run while all was well."""
+    """By version id, the chance that a canary that passed fails in the next run, by the baseline."""
     compared: bool
     """Whether a run ended before the first bad one."""
 
@@ -64,81 +55,83 @@ class ChangedRun:
         return self.suite.members
 
 
-def changed_all(connection: Connection, asked: Sequence[tuple[int, int | None]]) -> list[ChangedRun | None]:
-    """Read what changed in several runs, each given with the first bad run of an alert; None = there it is the first.
+def load_changes(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> list[ChangedRun | None]:
+    """Return changed canaries of several runs, each given with the first bad run of an alert (None = the run itself).
 
-    None for a run that is not there, measured nothing, or degraded nobody. However many runs they are, the database is
-    asked as often; what changed in a run stays so, and is read once.
+    None for a run that does not exist, measured nothing, or degraded no canary. The number of queries does not depend
+    on the number of runs; the result of a run never changes, and is cached.
     """
-    runs = results.find_runs(connection, {run_id for run_id, _ in asked})
-    keys = {one: ("changed", one, runs[one[0]].finished_at) for one in asked if one[0] in runs}
-    known: dict[tuple[int, int | None], ChangedRun | None] = {}
+    runs = results.find_runs(connection, {run_id for run_id, _ in requests})
+    keys = {one: ("changed", one, runs[one[0]].finished_at) for one in requests if one[0] in runs}
+    changes: dict[tuple[int, int | None], ChangedRun | None] = {}
     for one, key in keys.items():
-        known[one] = find_cached(connection, key)
-    unknown = [one for one in dict.fromkeys(asked) if known.get(one) is None and one in keys]
-    for one, found in zip(unknown, _read_changed(connection, unknown, runs) if unknown else (), strict=True):
-        known[one] = found if found is None else cached(connection, keys[one], partial(_sized, found))
-    return [known.get(one) for one in asked]
+        changes[one] = find_cached(connection, key)
+    missing = [one for one in dict.fromkeys(requests) if changes.get(one) is None and one in keys]
+    for one, change in zip(missing, _read_changes(connection, missing, runs) if missing else (), strict=True):
+        changes[one] = change if change is None else cached(connection, keys[one], partial(_with_size, change))
+    return [changes.get(one) for one in requests]
 
 
-def _sized(found: ChangedRun) -> tuple[ChangedRun, int]:
-    return found, len(found.degraded) * _BYTES_PER_CANARY + len(found.chances) * _BYTES_PER_CHANCE
+def _with_size(change: ChangedRun) -> tuple[ChangedRun, int]:
+    return change, len(change.degraded) * _BYTES_PER_CANARY + len(change.chances) * _BYTES_PER_CHANCE
 
 
-def _read_changed(
-    connection: Connection, asked: Sequence[tuple[int, int | None]], runs: Mapping[int, RunRow]
+def _read_changes(
+    connection: Connection, requests: Sequence[tuple[int, int | None]], runs: Mapping[int, RunRow]
 ) -> list[ChangedRun | None]:
-    told = {run.id: run for run in runs.values() if run.suite_version_id is not None and run.aggregates}
-    lists = load_suites(connection, [run.suite_version_id or 0 for run in told.values()])
-    members = {run.id: lists[run.suite_version_id or 0].members for run in told.values()}
-    missing = probe_outcomes.unmeasured(connection, told)
-    called = {run.id: [members[run.id][place].canary_id for place in run.degraded_places] for run in told.values()}
-    held = degraded_at_run.degraded_at(connection, called)
-    degraded = {run_id: _measured(held[run_id], members[run_id], missing[run_id]) for run_id in told}
-    begun = {(run_id, first): first or run_id for run_id, first in asked if degraded.get(run_id)}
-    earlier = degraded_at_run.ended_before(connection, set(begun.values()))
-    asked_before: dict[int, set[int]] = {run_id: set() for run_id in earlier.values()}
-    for (run_id, _), first in begun.items():
+    measured = {run.id: run for run in runs.values() if run.suite_version_id is not None and run.aggregates}
+    suites = load_suites(connection, [run.suite_version_id or 0 for run in measured.values()])
+    members = {run.id: suites[run.suite_version_id or 0].members for run in measured.values()}
+    missing = probe_outcomes.unmeasured(connection, measured)
+    degraded_canaries = {
+        run.id: [members[run.id][place].canary_id for place in run.degraded_places] for run in measured.values()
+    }
+    states = degraded_at_run.degraded_at(connection, degraded_canaries)
+    degraded = {run_id: _without_unmeasured(states[run_id], members[run_id], missing[run_id]) for run_id in measured}
+    first_runs = {(run_id, first): first or run_id for run_id, first in requests if degraded.get(run_id)}
+    earlier = degraded_at_run.ended_before(connection, set(first_runs.values()))
+    canaries_before: dict[int, set[int]] = {run_id: set() for run_id in earlier.values()}
+    for (run_id, _), first in first_runs.items():
         if first in earlier:
-            asked_before[earlier[first]] |= degraded[run_id].keys()
-    before = degraded_at_run.degraded_at(connection, asked_before)
-    seen = detectors.detections_of(connection, [run_id for run_id in told if degraded[run_id]])
-    chances, chronic = _rates_of(connection, seen)
+            canaries_before[earlier[first]] |= degraded[run_id].keys()
+    before = degraded_at_run.degraded_at(connection, canaries_before)
+    detections = detectors.detections_of(connection, [run_id for run_id in measured if degraded[run_id]])
+    chances, chronic = _failure_rates(connection, detections)
     return [
         ChangedRun(
-            run=told[one[0]],
-            suite=lists[told[one[0]].suite_version_id or 0],
+            run=measured[one[0]],
+            suite=suites[measured[one[0]].suite_version_id or 0],
             missing=missing[one[0]],
             degraded=degraded[one[0]],
-            fell=_fell(
+            changed_ids=_changed_ids(
                 members[one[0]],
                 degraded[one[0]],
-                before.get(earlier.get(begun[one], 0), {}),
+                before.get(earlier.get(first_runs[one], 0), {}),
                 chronic.get(one[0], frozenset()),
             ),
-            named=_named(seen.get(one[0])),
+            named=_named_keys(detections.get(one[0])),
             chances=chances.get(one[0], {}),
-            lost_before=_lost_before(degraded[one[0]], before.get(earlier.get(begun[one], 0), {})),
-            compared=begun[one] in earlier,
+            lost_before=_lost_before(degraded[one[0]], before.get(earlier.get(first_runs[one], 0), {})),
+            compared=first_runs[one] in earlier,
         )
-        if one in begun
+        if one in first_runs
         else None
-        for one in asked
+        for one in requests
     ]
 
 
-def changed_keys(connection: Connection, asked: Sequence[tuple[int, int | None]]) -> frozenset[str]:
+def changed_keys(connection: Connection, requests: Sequence[tuple[int, int | None]]) -> frozenset[str]:
     """Keys of all canaries that changed in these runs, each given with the first bad run of an alert."""
     return frozenset(
         member.key
-        for found in changed_all(connection, asked)
-        if found is not None
-        for member in found.members
-        if member.canary_id in found.fell
+        for change in load_changes(connection, requests)
+        if change is not None
+        for member in change.members
+        if member.canary_id in change.changed_ids
     )
 
 
-def _fell(
+def _changed_ids(
     members: Sequence[Member],
     degraded: Mapping[int, FallenRow],
     before: Mapping[int, FallenRow],
@@ -157,44 +150,46 @@ def _lost_before(degraded: Mapping[int, FallenRow], before: Mapping[int, FallenR
 
 
 def _is_worse(now: FallenRow, before: FallenRow | None) -> bool:
-    """Whether a degraded canary was well before or, however low its relevance was, found the chunk that it lost."""
+    """Whether a degraded canary was healthy before or, however low its relevance was, found the chunk that it lost."""
     return before is None or bool(now.reasons & ~before.reasons & MISSING)
 
 
-def _named(seen: DetectionRow | None) -> list[str]:
-    if seen is None or not seen.open:
+def _named_keys(detection: DetectionRow | None) -> list[str]:
+    if detection is None or not detection.open:
         return []
-    return [str(one["key"]) for one in seen.body.get("culprits", {}).get("named", ())]
+    return [str(one["key"]) for one in detection.body.get("culprits", {}).get("named", ())]
 
 
-def _measured(held: Mapping[int, FallenRow], members: Sequence[Member], missing: Unmeasured) -> dict[int, FallenRow]:
-    """Leave out of what held at a run, as `reported` does, what it did not measure."""
-    found = {}
+def _without_unmeasured(
+    states: Mapping[int, FallenRow], members: Sequence[Member], missing: Unmeasured
+) -> dict[int, FallenRow]:
+    """Degraded states of a run without those it did not measure, as in `degraded_states`."""
+    measured = {}
     for position, member in enumerate(members):
-        row = held.get(member.canary_id)
+        row = states.get(member.canary_id)
         if row is None or position in missing.failures:
             continue
         if row.reasons & ~RELEVANCE or position not in missing.unscored:
-            found[row.canary_id] = row
-    return found
+            measured[row.canary_id] = row
+    return measured
 
 
-def _rates_of(
-    connection: Connection, seen: Mapping[int, DetectionRow]
+def _failure_rates(
+    connection: Connection, detections: Mapping[int, DetectionRow]
 ) -> tuple[dict[int, dict[int, float]], dict[int, frozenset[int]]]:
-    """Read how often canaries fail while all is well, by run id: chances by version id, and who fails mostly.
+    """Failure rates by run id: the chance to fail after a pass by version id, and the versions that mostly fail.
 
-    As learned by the baseline that a run was compared with, of those it knows; none where there was no baseline yet.
+    By the baseline the run was compared with; empty where there was no baseline yet.
     """
-    compared = {run_id: one.baseline_id for run_id, one in seen.items() if one.baseline_id is not None}
-    bodies = detectors.bodies_of_baselines(connection, set(compared.values()))
-    known = {baseline_id: unpack_baseline(body, None) for baseline_id, body in bodies.items()}
-    chances = {number: _chances(baseline) for number, baseline in known.items()}
-    chronic = {number: _chronic(baseline) for number, baseline in known.items()}
-    of = {run_id: number for run_id, number in compared.items() if number in known}
+    baseline_ids = {run_id: one.baseline_id for run_id, one in detections.items() if one.baseline_id is not None}
+    bodies = detectors.bodies_of_baselines(connection, set(baseline_ids.values()))
+    baselines = {baseline_id: unpack_baseline(body, None) for baseline_id, body in bodies.items()}
+    chances = {number: _chances(baseline) for number, baseline in baselines.items()}
+    chronic = {number: _chronic(baseline) for number, baseline in baselines.items()}
+    run_baselines = {run_id: number for run_id, number in baseline_ids.items() if number in baselines}
     return (
-        {run_id: chances[number] for run_id, number in of.items()},
-        {run_id: chronic[number] for run_id, number in of.items()},
+        {run_id: chances[number] for run_id, number in run_baselines.items()},
+        {run_id: chronic[number] for run_id, number in run_baselines.items()},
     )
 
 
@@ -204,161 +199,7 @@ def _chances(baseline: Baseline) -> dict[int, float]:
 
 
 def _chronic(baseline: Baseline) -> frozenset[int]:
-    """Give the versions that are lost in most runs: the stationary share of a chain with these two rates."""
+    """Versions that are lost in most runs, by the stationary share of a Markov chain with these two rates."""
     newly, again = baseline.rates[SIGNALS.index(Signal.LOST)].astype(float)
     lost = newly / (newly + 1 - again) > _CHRONIC
     return frozenset(int(key) for key, mostly in zip(baseline.keys, lost & baseline.known, strict=True) if mostly)
-
-
-# --- lists ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedList:
-    """The canaries that a list about an alert names, and how many it does not."""
-
-    canaries: Sequence[dict[str, Any]] = ()
-    """`key, query, reasons, rank_before, rank_now, lower, lost, lost_total` each."""
-    changed: int = 0
-    """How many changed, those beyond the list included."""
-    failing_before: int = 0
-    """How many others are degraded too."""
-
-
-def list_changed(
-    connection: Connection,
-    run_id: int,
-    first_run: int | None,
-    *,
-    category: str | None = None,
-    canary: str | None = None,
-    unchanged: bool = False,
-    limit: int = WORST,
-) -> ChangedList:
-    """Name the canaries of a run that changed since before a first bad run, of a category or a single one only.
-
-    Those that the detector names come first, then the most degraded; with `unchanged` those that were failing before
-    follow. `rank_before` is the rank of the first expected chunk when the canary was last healthy or, of one that lost
-    its chunk, last found it; None = not in the ranking, or never so as far as is remembered. `lower` lists the expected
-    chunks that rank lower than then, or are not retrieved any more.
-    """
-    (found,) = changed_all(connection, [(run_id, first_run)])
-    if found is None:
-        return ChangedList()
-    members = {canary_id: found.suite.members[found.suite.positions[canary_id]] for canary_id in found.degraded}
-    concerned = {
-        canary_id
-        for canary_id, member in members.items()
-        if (category is None or member.canary.category == category) and (canary is None or member.key == canary)
-    }
-    fell = concerned if canary is not None else concerned & found.fell
-    order = {key: place for place, key in enumerate(found.named)}
-    unscored = {found.members[place].canary_id for place in found.missing.unscored}
-    rows = {one: found.degraded[one] for one in (concerned if unchanged else fell)}
-    rows |= {one: _without_relevance(rows[one]) for one in unscored & rows.keys()}
-    worst = nsmallest(
-        limit,
-        rows.values(),
-        key=lambda row: (
-            row.canary_id not in fell,
-            order.get(members[row.canary_id].key, len(order)),
-            not row.reasons & REGRESSED,
-            badness(row, members[row.canary_id].key),
-        ),
-    )
-    states = results.states_of(connection, found.run.check_id, run_id, [row.canary_id for row in worst])
-    now = [replace(states[row.canary_id], reasons=row.reasons) for row in worst if row.canary_id in states]
-    before = [_last_well(connection, found.run.check_id, state) for state in now]
-    then = recording.load_rankings(connection, [one.ranking_id for one in before if one is not None])
-    return ChangedList(
-        canaries=[
-            _listed(members[state.canary_id], state, past, then.get(past.ranking_id) if past is not None else None)
-            for state, past in zip(now, before, strict=True)
-        ],
-        changed=len(fell),
-        failing_before=len(concerned) - len(fell),
-    )
-
-
-def _without_relevance(row: FallenRow) -> FallenRow:
-    return replace(row, top_score=None, reasons=row.reasons & ~RELEVANCE)
-
-
-def _listed(member: Member, state: StateRow, before: StateRow | None, ranking: Ranking | None) -> dict[str, Any]:
-    """Describe a canary; `ranking` is that of `before`."""
-    return {
-        "key": member.key,
-        "query": member.canary.query,
-        "reasons": [str(reason) for reason in unpack_reasons(state.reasons)],
-        "rank_before": _rank(before),
-        "rank_now": _rank(state),
-        "lower": [] if before is None else _lower(member, before, state, ranking),
-        **_lost(member, before, state),
-    }
-
-
-def _lost(member: Member, before: StateRow | None, now: StateRow) -> dict[str, Any]:
-    chunks = member.canary.judgments
-    today = Match.from_bytes(now.matched).first
-    then = None
-    if before is not None and before.canary_version_id == now.canary_version_id:
-        then = Match.from_bytes(before.matched).first
-    if len(today) != len(chunks) or (then is not None and len(then) != len(chunks)):
-        then, today = None, (None,) * len(chunks)
-    return lost_chunks(chunks, today, then, missing=bool(now.reasons & MISSING))
-
-
-def _lower(member: Member, before: StateRow, now: StateRow, ranking: Ranking | None) -> list[dict[str, Any]]:
-    """List what a canary expects and ranks lower than before, those it does not retrieve any more first.
-
-    Where it is not expected by its document, that is the document of the hit that was found for it before.
-    """
-    documents = () if ranking is None else ranking.documents
-    chunks = member.canary.judgments
-    then, today = (Match.from_bytes(state.matched).first for state in (before, now))
-    if before.canary_version_id != now.canary_version_id or not len(chunks) == len(then) == len(today):
-        return []
-    fell = [
-        {
-            "id": chunk.id,
-            "document": chunk.document or (documents[was - 1] if was <= len(documents) else None),
-            "rank_before": was,
-            "rank_now": rank,
-        }
-        for chunk, was, rank in zip(chunks, then, today, strict=True)
-        if chunk.grade >= 1 and was is not None and (rank is None or rank > was)
-    ]
-    fell.sort(key=lambda one: (one["rank_now"] is not None, one["rank_before"]))
-    return fell[:_MOST_LOWER]
-
-
-def badness(state: StateRow | FallenRow, key: str) -> tuple[int, float, str]:
-    """Order as reports do, see shapes.worst_first: most reasons first, then the lowest top score, unknown ones last."""
-    return -state.reasons.bit_count(), 1.0 if state.top_score is None else state.top_score, key
-
-
-def last_well(connection: Connection, now: StateRow | None, past: Sequence[StateRow]) -> StateRow | None:
-    """Give the newest of these states, newest first, in which a canary was well; None = there is none.
-
-    One that lost its chunk was well as long as it found it, whatever else was wrong then.
-    Where it is the detector that names it now, that is one of before the fault, with another answer: a fault that no
-    limit catches is told healthy until enough runs have shown it. Of one that never was well, the newest before the
-    fault: it is worse than it was.
-    """
-    counted = MISSING if now is not None and now.reasons & MISSING else -1
-    healthy = [state for state in past if not state.reasons & counted]
-    if now is None or not now.reasons & REGRESSED:
-        return next(iter(healthy), None)
-    named = detectors.detections_of(connection, [now.first_run]).get(now.first_run)
-    since = now.first_run if named is None or named.since_run is None else named.since_run
-    usual = [state for state in past if not state.reasons & REGRESSED]
-    return next((one for one in (*healthy, *usual) if one.first_run < since and one.ranking_id != now.ranking_id), None)
-
-
-def _last_well(connection: Connection, check_id: int, now: StateRow) -> StateRow | None:
-    past = results.timeline(connection, check_id, now.canary_id, limit=_LOOK_BACK)
-    return last_well(connection, now, [state for state in past if state.first_run < now.first_run])
-
-
-def _rank(state: StateRow | None) -> int | None:
-    return Match.from_bytes(state.matched).first_relevant if state is not None else None

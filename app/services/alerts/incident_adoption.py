@@ -1,7 +1,7 @@
-"""Incidents of alerts that a release without incidents announced while this one was already at work.
+"""Adoption of alerts that a release without incidents announced during a rolling upgrade.
 
-Receivers know such an alert by its own key and wait for its end under that key. So it becomes an incident of its own
-under that key, as the migration does with those of before.
+Receivers wait for the resolve of such an alert under its own key. So it becomes an incident of its own under that key,
+as in the migration of older alerts.
 """
 
 from collections.abc import Collection
@@ -15,21 +15,23 @@ from app.store.engine import Connection
 
 
 def adopt_announced(connection: Connection, check_id: int, alert_ids: Collection[int]) -> dict[int, int]:
-    """Give incidents to those of these alerts of a check that were announced without one; returns these by alert id.
+    """Create incidents for alerts of a check that were announced without one; returns the incident ids by alert id.
 
     The caller holds the alerts, see `alerts.open_alerts`, or their check.
     """
-    found = {}
+    adopted = {}
     for alert_id in incidents.announced_without(connection, alert_ids):
         alert = alerts.find_alert(connection, alert_id)
         assert alert is not None  # noqa: S101 - the delivery's foreign key
-        found[alert_id] = alert.incident_id if alert.incident_id is not None else _opened(connection, check_id, alert)
-        incidents.adopt_alert(connection, alert_id, found[alert_id])
-    return found
+        adopted[alert_id] = (
+            alert.incident_id if alert.incident_id is not None else _open_incident(connection, check_id, alert)
+        )
+        incidents.adopt_alert(connection, alert_id, adopted[alert_id])
+    return adopted
 
 
-def _opened(connection: Connection, check_id: int, alert: AlertRow) -> int:
-    """Open an incident for an alert, or give the one that its receivers take it for by its key."""
+def _open_incident(connection: Connection, check_id: int, alert: AlertRow) -> int:
+    """Open an incident for an alert; returns its id, or that of the open one with the same key."""
     resolved_at = alert.resolved_at or alert.created_at
     incident_class = class_of(RuleKind(alert.kind))
     number = incidents.open_incident(

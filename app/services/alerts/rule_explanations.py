@@ -1,4 +1,4 @@
-"""Why did this alert, or not? For every rule of a check: what it sees, where its alert is, what is next, who hears."""
+"""Explanations of rules: for every rule of a check its last evaluation, its alert, the next change, and silences."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,8 +23,8 @@ from app.domain.model import Rule, RuleKind, Severity, Verdict
 from app.formats.alerts.rule_documents import rules_in_force
 from app.formats.catalog.documents import CheckDocument
 from app.formats.history import shapes
-from app.services.alerts import alert_views, notifications, rule_facts, silencing
-from app.services.alerts.notifications import AlertInProgress, Context
+from app.services.alerts import alert_views, rule_facts, silencing
+from app.services.alerts.notification_context import AlertInProgress, Context, load_context
 from app.services.alerts.transitions import as_open, scope_of
 from app.services.catalog.references import require
 from app.services.lookup import last_completed, schedule_of
@@ -35,74 +35,80 @@ from app.store.catalog.definitions import Definition
 from app.store.engine import Connection, Store, from_us
 
 UNKNOWN: Final = "unknown"
-"""The state of a rule without an alert that has seen no run that says anything about it."""
+"""The state of a rule that was never measured on a run."""
 
 
 def explain(store: Store, slug: str, *, now: datetime) -> CheckAlerting:
-    """Say of every rule in force of a check why its alert is where it is. Raises NotFoundError."""
+    """Return evaluation of every rule in force of a check, with its alert. Raises NotFoundError."""
     with store.read() as connection:
         check = require(definitions.find_definition(connection, "check", slug), f"check '{slug}'")
         document = CheckDocument.model_validate(check.body)
         rules = rules_in_force(document.rules)
         rows = {row.rule_key: row for row in alerts.open_alerts(connection, check.id, hold=False)}
-        seen = rule_facts.gather(connection, check.id, rules, unresolved=rows.keys())
+        facts = rule_facts.load_facts(connection, check.id, rules, unresolved=rows.keys())
         in_progress = {row.id: AlertInProgress.of(row) for row in rows.values()}
-        context = notifications.load_context(connection, check, in_progress, now=now, hold=False)
+        context = load_context(connection, check, in_progress, now=now, hold=False)
         opened_by = alerts.opening_runs(connection, list(in_progress))
         silences = silencing.in_force(connection)
-        explained: list[RuleExplanation] = []
+        rules_explained: list[RuleExplanation] = []
         for rule in rules:
             row = rows.get(rule.key)
             alert = as_open(row, opened_by.get(row.id)) if row is not None else None
-            window = seen.of(rule) if rule.kind is not RuleKind.NO_DATA else []
-            overdue = _expected(connection, check, now) if rule.kind is RuleKind.NO_DATA else None
-            decision = _decided(rule, window, overdue, alert, now)
-            known_of = overdue.ever if overdue is not None else any(one.condition.measured for one in window)
-            explained.append(
+            window = facts.of(rule) if rule.kind is not RuleKind.NO_DATA else []
+            overdue = _deadline(connection, check, now) if rule.kind is RuleKind.NO_DATA else None
+            decision = _decide(rule, window, overdue, alert, now)
+            has_data = overdue.ever if overdue is not None else any(one.condition.measured for one in window)
+            rules_explained.append(
                 {
-                    **_rule(rule, decision, row, seen=known_of),
-                    **_next(rule, window, alert, overdue),
-                    **_told(rule, check, row, context, silences, decision, now),
+                    **_rule_state(rule, decision, row, has_data=has_data),
+                    **_rule_outlook(rule, window, alert, overdue),
+                    **_notification_state(rule, check, row, context, silences, decision, now),
                 }
             )
         return {
             "check": slug,
             "enabled": document.enabled,
-            "newest_run": str(seen.newest.id) if seen.newest is not None else None,
-            "verdict": Verdict(seen.newest.verdict)
-            if seen.newest is not None and seen.newest.verdict is not None
+            "newest_run": str(facts.newest.id) if facts.newest is not None else None,
+            "verdict": Verdict(facts.newest.verdict)
+            if facts.newest is not None and facts.newest.verdict is not None
             else None,
-            "rules": explained,
+            "rules": rules_explained,
             "disabled_rules": [str(rule.key) for rule in document.rules if not rule.enabled],
             "hooks": [_hook(connection, name) for name in document.hooks],
             "remind": document.remind,
         }
 
 
-def _expected(connection: Connection, check: Definition, now: datetime) -> Overdue:
+def _deadline(connection: Connection, check: Definition, now: datetime) -> Overdue:
     last = last_completed(connection, check, now)
     return no_data_expected(schedule_of(check.body), last, from_us(check.updated_at))
 
 
-def _decided(
+def _decide(
     rule: Rule, window: Sequence[Observation], overdue: Overdue | None, alert: OpenAlert | None, now: datetime
 ) -> Decision | None:
-    """Decide as the newest run did; None where there is nothing to decide about yet."""
+    """Decision as after the newest run; None where there is no run yet."""
     if overdue is not None:
         return decide_no_data(overdue, alert, now) if now >= overdue.deadline else None
     return decide(rule, window, alert, now) if window else None
 
 
-def _rule(rule: Rule, decision: Decision | None, row: AlertRow | None, *, seen: bool) -> RuleState:
-    """Say what the rule sees and where its alert is; of what it has never `seen` nothing is said to be ok."""
+def _rule_state(rule: Rule, decision: Decision | None, row: AlertRow | None, *, has_data: bool) -> RuleState:
+    """Last evaluation of a rule and its alert; the state is unknown, never ok, where it has no data."""
     evidence = decision.evidence if decision is not None else {}
-    # What was written when it happened; else what the same runs say now, for nothing is kept of what is well.
-    reason = row.reason if row is not None else decision.reason if decision is not None else _quiet(rule, seen=seen)
+    # The stored reason of the alert; without one, that of the same runs now.
+    reason = (
+        row.reason
+        if row is not None
+        else decision.reason
+        if decision is not None
+        else _reason_without_runs(rule, has_data=has_data)
+    )
     return {
         "rule": rule.key,
         "kind": rule.kind,
         "scope": scope_of(rule),
-        "state": AlertState(row.state) if row is not None else AlertState.OK if seen else UNKNOWN,
+        "state": AlertState(row.state) if row is not None else AlertState.OK if has_data else UNKNOWN,
         "severity": Severity(row.severity) if row is not None else None,
         "alert_id": str(row.id) if row is not None else None,
         "incident_id": str(row.incident_id) if row is not None and row.incident_id is not None else None,
@@ -114,14 +120,15 @@ def _rule(rule: Rule, decision: Decision | None, row: AlertRow | None, *, seen: 
     }
 
 
-def _quiet(rule: Rule, *, seen: bool) -> str:
+def _reason_without_runs(rule: Rule, *, has_data: bool) -> str:
     if rule.kind is not RuleKind.NO_DATA:
         return "No run has ended yet."
-    return "Runs complete when they should." if seen else "No run has completed yet."
+    return "Runs complete when they should." if has_data else "No run has completed yet."
 
 
-def _next(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, overdue: Overdue | None) -> RuleOutlook:
-    """Say what would open its alert, or close it."""
+def _rule_outlook(
+    rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, overdue: Overdue | None
+) -> RuleOutlook:
     ahead = outlook(rule, window, alert)
     return {
         "to_open": ahead.to_open,
@@ -132,7 +139,7 @@ def _next(rule: Rule, window: Sequence[Observation], alert: OpenAlert | None, ov
     }
 
 
-def _told(
+def _notification_state(
     rule: Rule,
     check: Definition,
     row: AlertRow | None,
@@ -141,9 +148,8 @@ def _told(
     decision: Decision | None,
     now: datetime,
 ) -> RuleNews:
-    """Say what keeps news of it back now, and when people are reminded."""
     severity = Severity(row.severity) if row is not None else decision.severity if decision is not None else None
-    about = [
+    matching = [
         silence
         for silence in silences
         if any(
@@ -152,11 +158,11 @@ def _told(
         )
     ]
     is_open = row is not None and AlertState(row.state) in OPEN
-    kept = context.suppression(row.id) if row is not None and is_open else None
+    suppression = context.suppression(row.id) if row is not None and is_open else None
     due = context.reminder_due(row.id) if row is not None and is_open else None
     return {
-        "held_back": str(kept) if kept is not None else None,
-        "held_back_reason": _suppression_reason(kept),
+        "held_back": str(suppression) if suppression is not None else None,
+        "held_back_reason": _suppression_reason(suppression),
         "silences": [
             {
                 "slug": silence.slug,
@@ -164,16 +170,15 @@ def _told(
                 "until": shapes.time_text(active_until(silence, now)),
                 "next_change": shapes.time_text(next_change(silence, now)),
             }
-            for silence in about
+            for silence in matching
             if active_until(silence, now) is not None or next_change(silence, now) is not None
         ],
-        "next_reminder_at": shapes.time_text(due) if due is not None and kept is None else None,
+        "next_reminder_at": shapes.time_text(due) if due is not None and suppression is None else None,
     }
 
 
-def _suppression_reason(kept: Suppression | None) -> str | None:
-    """Say in a sentence what keeps news of an alert back."""
-    return None if kept is None else "A silence keeps it back; what still fires when it is over is told then."
+def _suppression_reason(suppression: Suppression | None) -> str | None:
+    return None if suppression is None else "A silence suppresses it; what still fires at its end is notified then."
 
 
 def _hook(connection: Connection, slug: str) -> HookState:

@@ -1,6 +1,6 @@
-"""What rules look at: the newest ended runs of a check, each judged by a rule as the rule is now.
+"""Facts for rules: the newest ended runs of a check, each judged by the current version of a rule.
 
-How many bad ones open an alert is decided in the domain, by alerting.
+How many bad runs open an alert is decided in the domain, by `alert_state`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from app.domain.aggregates import Aggregates
 from app.domain.alerts.alert_state import Observation, window_length
-from app.domain.alerts.alert_state import fault_began as fault_began_in
+from app.domain.alerts.alert_state import first_bad_run as find_first_bad_run
 from app.domain.alerts.guard import WarmUp
-from app.domain.alerts.rule_facts import NO_FACTS, Alarm, RunFacts, asks_about, named_canaries
+from app.domain.alerts.rule_facts import NO_FACTS, Alarm, RunFacts, has_kind, named_canaries
 from app.domain.alerts.rules import condition
 from app.domain.comparison.significance import Difference
 from app.domain.detection import Change
@@ -34,9 +34,9 @@ from app.store.history import degraded_at_run
 from app.store.runs import results
 from app.store.runs.results import RunRow
 
-_FURTHEST_BACK = 2_000
-_SILENT_BACK = 200
-_FIRST_LOOK = 8
+_MAX_RUNS = 2_000
+_MAX_UNMEASURED_RUNS = 200
+_FIRST_LIMIT = 8
 _USUAL_RUNS = 20
 _OTHER_BASELINE = "the run was compared with a baseline that is no longer in force"
 
@@ -46,12 +46,12 @@ class Facts:
     """The newest ended runs of a check, oldest first: as many as every rule needs."""
 
     runs: Sequence[RunRow]
-    known: Mapping[int, RunFacts]
-    """By run id, what the rules look at beside the aggregates; of unknown runs they say nothing."""
+    run_facts: Mapping[int, RunFacts]
+    """Facts beside the aggregates by run id; none for unknown runs."""
     _judged: dict[str, list[Observation]] = field(default_factory=dict, compare=False, repr=False)
-    """By the key of a rule: each is asked about several times."""
+    """Observations by rule key, each judged once."""
     _aggregates: dict[int, Aggregates] = field(default_factory=dict, compare=False, repr=False)
-    """By run id: every rule looks at the same."""
+    """By run id: all rules share them."""
 
     @property
     def newest(self) -> RunRow | None:
@@ -74,7 +74,7 @@ class Facts:
                     rule,
                     self._aggregates_of(row),
                     unknown=row.verdict == Verdict.UNKNOWN,
-                    facts=self.known.get(row.id, NO_FACTS),
+                    facts=self.run_facts.get(row.id, NO_FACTS),
                 ),
             )
             for row in self.runs
@@ -88,160 +88,162 @@ class Facts:
         return found
 
 
-def gather(connection: Connection, check_id: int, rules: Sequence[Rule], *, unresolved: Collection[str] = ()) -> Facts:
-    """Read as many of the newest ended runs as every rule needs to see `window_length` of those it measured.
+def load_facts(
+    connection: Connection, check_id: int, rules: Sequence[Rule], *, unresolved: Collection[str] = ()
+) -> Facts:
+    """Newest ended runs of a check, as many as every rule needs for `window_length` measured ones.
 
-    `unresolved`: the keys of the rules with an alert, pending ones included. A rule may be silent on runs whose verdict
-    is known (its canary was not measured): for those with an alert, and those that measured the newest run, the only
-    ones to whom older runs matter, up to `_SILENT_BACK` runs are read; what lies before these counts as never measured.
+    `unresolved`: the keys of the rules with an alert, pending ones included. A rule may not be measured on runs with a
+    verdict (its canary was not measured): for rules with an alert, and those measured on the newest run, the only ones
+    that depend on older runs, up to `_MAX_UNMEASURED_RUNS` runs are read; older ones count as never measured.
     """
-    judged = [rule for rule in rules if rule.kind is not RuleKind.NO_DATA]
-    needed = max((window_length(rule) for rule in judged), default=1)
+    run_rules = [rule for rule in rules if rule.kind is not RuleKind.NO_DATA]
+    needed = max((window_length(rule) for rule in run_rules), default=1)
     rows, limit = results.ended_runs(connection, check_id, limit=needed), needed
-    while len(rows) == limit < _FURTHEST_BACK and _count_known(rows) < needed:
+    while len(rows) == limit < _MAX_RUNS and _count_with_verdict(rows) < needed:
         limit *= 4
         rows = results.ended_runs(connection, check_id, limit=limit)
-    compared_since = _compared_since(connection, check_id, judged)
-    seen = Facts(runs=rows, known=_stored(connection, judged, rows, compared_since))
-    seen = _with_failure(connection, seen)
-    short = [rule for rule in judged if _matters(seen, rule, unresolved)]
-    while short := [rule for rule in short if not _is_enough(seen, rule, compared_since)]:
-        limit = min(4 * len(seen.runs), _SILENT_BACK)
+    compared_since = _compared_since(connection, check_id, run_rules)
+    facts = Facts(runs=rows, run_facts=_read_facts(connection, run_rules, rows, compared_since))
+    facts = _with_failure(connection, facts)
+    short = [rule for rule in run_rules if _needs_older_runs(facts, rule, unresolved)]
+    while short := [rule for rule in short if not _is_enough(facts, rule, compared_since)]:
+        limit = min(4 * len(facts.runs), _MAX_UNMEASURED_RUNS)
         rows = results.ended_runs(connection, check_id, limit=limit)
-        if len(rows) <= len(seen.runs):
+        if len(rows) <= len(facts.runs):
             break
-        older = _stored(connection, short, rows[: -len(seen.runs)], compared_since)
-        seen = Facts(runs=rows, known={**older, **seen.known})
-    return seen
+        older = _read_facts(connection, short, rows[: -len(facts.runs)], compared_since)
+        facts = Facts(runs=rows, run_facts={**older, **facts.run_facts})
+    return facts
 
 
-def fault_began(connection: Connection, check_id: int, rule: Rule, run_id: int) -> int:
-    """Give the first of the bad runs in a row that lead to a bad one, also where the rule is younger than the fault.
+def first_bad_run(connection: Connection, check_id: int, rule: Rule, run_id: int) -> int:
+    """Id of the first of the bad runs in a row that lead to this one, even from before the rule existed.
 
-    At most `_FURTHEST_BACK` runs are read: where none of them is good, it is the oldest of them.
+    At most `_MAX_RUNS` runs are read: where none of them is good, it is the oldest of them.
     """
     compared_since = _compared_since(connection, check_id, [rule])
-    limit = _FIRST_LOOK
+    limit = _FIRST_LIMIT
     while True:
         rows = results.ended_runs(connection, check_id, before=run_id, limit=limit)
-        earlier = Facts(runs=rows, known=_stored(connection, [rule], rows, compared_since))
-        began, known = fault_began_in(earlier.of(rule), run_id)
-        if known or len(rows) < limit or limit >= _FURTHEST_BACK:
-            return began
-        limit = min(4 * limit, _FURTHEST_BACK)
+        earlier = Facts(runs=rows, run_facts=_read_facts(connection, [rule], rows, compared_since))
+        first, is_start = find_first_bad_run(earlier.of(rule), run_id)
+        if is_start or len(rows) < limit or limit >= _MAX_RUNS:
+            return first
+        limit = min(4 * limit, _MAX_RUNS)
 
 
 def usual_latency(connection: Connection, check_id: int, percentile: Percentile, run_id: int) -> float | None:
     """Median of a percentile of latency, in seconds, over the 20 ended runs before one; None = none was measured."""
     rows = results.ended_runs(connection, check_id, before=run_id, limit=_USUAL_RUNS)
     probes = results.probes_of_runs(connection, [row.id for row in rows if row.verdict != Verdict.UNKNOWN])
-    found = [_latencies(*one)[percentile] for one in probes.values()]
-    known = [value for value in found if value is not None]
-    return float(np.median(known)) if known else None
+    latencies = [_latencies(*one)[percentile] for one in probes.values()]
+    values = [value for value in latencies if value is not None]
+    return float(np.median(values)) if values else None
 
 
-def _with_failure(connection: Connection, seen: Facts) -> Facts:
-    """Add why most probes of the newest run failed: only of that one people are told."""
-    newest = seen.newest
+def _with_failure(connection: Connection, facts: Facts) -> Facts:
+    """Add why most probes of the newest run failed, the only run whose failures are reported."""
+    newest = facts.newest
     if newest is None or not newest.failed:
-        return seen
+        return facts
     _, failures = results.probes_of(connection, newest.id)
     failure = summarize_failures(failures.values(), newest.total or len(failures))
-    facts = replace(seen.known.get(newest.id, NO_FACTS), failure=failure)
-    return Facts(runs=seen.runs, known={**seen.known, newest.id: facts})
+    newest_facts = replace(facts.run_facts.get(newest.id, NO_FACTS), failure=failure)
+    return Facts(runs=facts.runs, run_facts={**facts.run_facts, newest.id: newest_facts})
 
 
 def _is_void(row: RunRow) -> bool:
-    """Whether nobody wanted a run any more when it was its turn: no failure of anybody, so no rule counts it."""
+    """Whether a run was cancelled before its start: it is no failure, so no rule counts it."""
     return row.status == RunStatus.FAILED and any(reason.endswith(NOT_CARRIED_OUT) for reason in row.reasons)
 
 
-def _count_known(rows: Iterable[RunRow]) -> int:
+def _count_with_verdict(rows: Iterable[RunRow]) -> int:
     return sum(row.verdict != Verdict.UNKNOWN for row in rows)
 
 
-def _matters(seen: Facts, rule: Rule, unresolved: Collection[str]) -> bool:
-    """Whether older runs matter to a rule: without an alert, and silent on the newest run, it opens none."""
-    window = seen.of(rule)
+def _needs_older_runs(facts: Facts, rule: Rule, unresolved: Collection[str]) -> bool:
+    """Whether a rule depends on older runs: without an alert, and unmeasured on the newest run, it opens none."""
+    window = facts.of(rule)
     return bool(window) and (rule.key in unresolved or window[-1].condition.measured)
 
 
-def _is_enough(seen: Facts, rule: Rule, compared_since: int) -> bool:
-    """Whether a rule measured as many of these runs as it takes, or cannot have measured older ones."""
-    if rule.kind is RuleKind.DROP and seen.runs[0].id <= compared_since:
+def _is_enough(facts: Facts, rule: Rule, compared_since: int) -> bool:
+    """Whether a rule was measured on enough of these runs, or cannot have been on older ones."""
+    if rule.kind is RuleKind.DROP and facts.runs[0].id <= compared_since:
         return True
-    return sum(one.condition.measured for one in seen.of(rule)) >= window_length(rule)
+    return sum(one.condition.measured for one in facts.of(rule)) >= window_length(rule)
 
 
 def _compared_since(connection: Connection, check_id: int, rules: Sequence[Rule]) -> int:
-    """Give the newest run before somebody chose what the check is compared with; runs up to it meant something else."""
-    asked = asks_about(rules, RuleKind.DROP, RuleKind.GUARD)
-    choice = detectors.newest_choice(connection, check_id) if asked else None
+    """Id of the newest run before the baseline was last chosen; runs up to it were compared with another one."""
+    is_used = has_kind(rules, RuleKind.DROP, RuleKind.GUARD)
+    choice = detectors.newest_choice(connection, check_id) if is_used else None
     return 0 if choice is None else choice.after_run
 
 
 def detector_facts(row: DetectionRow | None) -> RunFacts:
-    """Return what rules look at of what a detector made of a run that is about to end; None = none looked at it."""
+    """Facts of a run about to end from its detection; None = no detector evaluated it."""
     return NO_FACTS if row is None else RunFacts(alarm=_alarm(row), drops=_drops(row), warm_up=_warm_up(row))
 
 
-def _stored(
+def _read_facts(
     connection: Connection, rules: Sequence[Rule], rows: Sequence[RunRow], compared_since: int
 ) -> dict[int, RunFacts]:
-    """Read what the rules look at on those of these runs whose verdict is known, and nothing else."""
+    """Facts that the rules use, of those of these runs that have a verdict."""
     runs = [row for row in rows if row.verdict != Verdict.UNKNOWN]
-    seen: dict[int, DetectionRow] = {}
-    if asks_about(rules, RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD):
-        seen = detectors.detections_of(connection, [run.id for run in runs])
+    detections: dict[int, DetectionRow] = {}
+    if has_kind(rules, RuleKind.REGRESSION, RuleKind.DROP, RuleKind.GUARD):
+        detections = detectors.detections_of(connection, [run.id for run in runs])
     canaries = _canaries(connection, named_canaries(rules), runs)
-    timed = results.probes_of_runs(connection, [run.id for run in runs] if asks_about(rules, RuleKind.LATENCY) else [])
+    probes = results.probes_of_runs(connection, [run.id for run in runs] if has_kind(rules, RuleKind.LATENCY) else [])
     return {
         run.id: RunFacts(
-            alarm=_alarm(seen[run.id]) if run.id in seen else None,
-            drops=_drops(seen[run.id], before=run.id <= compared_since) if run.id in seen else {},
-            warm_up=_warm_up(seen[run.id], before=run.id <= compared_since) if run.id in seen else None,
-            latencies=_latencies(*timed[run.id]) if run.id in timed else {},
+            alarm=_alarm(detections[run.id]) if run.id in detections else None,
+            drops=_drops(detections[run.id], before=run.id <= compared_since) if run.id in detections else {},
+            warm_up=_warm_up(detections[run.id], before=run.id <= compared_since) if run.id in detections else None,
+            latencies=_latencies(*probes[run.id]) if run.id in probes else {},
             canaries=canaries.get(run.id, {}),
         )
         for run in runs
     }
 
 
-def _alarm(seen: DetectionRow) -> Alarm:
-    told = seen.body
-    severity = told.get("severity")
+def _alarm(detection: DetectionRow) -> Alarm:
+    body = detection.body
+    severity = body.get("severity")
     return Alarm(
-        open=seen.open,
-        good=not seen.open or bool(told.get("good")),
+        open=detection.open,
+        good=not detection.open or bool(body.get("good")),
         severity=Severity.CRITICAL if severity is None else Severity(severity),
-        evidence=seen.evidence,
-        since_run=seen.since_run,
-        reason=str(told.get("reason", "")).rstrip("."),
-        untold=_untold(seen),
+        evidence=detection.evidence,
+        since_run=detection.since_run,
+        reason=str(body.get("reason", "")).rstrip("."),
+        undecided_reason=_undecided_reason(detection),
     )
 
 
-def _untold(seen: DetectionRow) -> str:
-    """Say why a run tells nothing of a regression: the detector began anew, and no alarm of its own stands or ends.
+def _undecided_reason(detection: DetectionRow) -> str:
+    """Why a run cannot be judged for a regression: the detector restarted, and no alarm of its own is open or ends.
 
-    Where people began it anew they resolved what stood; where the check measures otherwise an alert may still stand.
+    A restart by people resolved the open alert; where the check measures otherwise now, an alert may still be open.
     """
-    anew = seen.body.get("anew")
-    if not anew or seen.open or seen.body.get("change") == Change.CLOSED:
+    anew = detection.body.get("anew")
+    if not anew or detection.open or detection.body.get("change") == Change.CLOSED:
         return ""
-    return f"{anew}, so nobody can tell whether a regression is over; accept the present as normal once it is"
+    return f"{anew}, so a regression cannot be judged as over; accept the present as normal once it is"
 
 
-def _drops(seen: DetectionRow, *, before: bool = False) -> dict[str, Difference | str]:
-    """Read how a run differs from the baseline; `before` = people have chosen another one since."""
-    found = seen.body.get("drops", {})
-    return {key: _OTHER_BASELINE if before else drop_from_json(one) for key, one in found.items()}
+def _drops(detection: DetectionRow, *, before: bool = False) -> dict[str, Difference | str]:
+    """Differences of a run from the baseline; `before` = another baseline was chosen since."""
+    drops = detection.body.get("drops", {})
+    return {key: _OTHER_BASELINE if before else drop_from_json(one) for key, one in drops.items()}
 
 
-def _warm_up(seen: DetectionRow, *, before: bool = False) -> WarmUp | None:
-    """How far the detector was at a run; `before` = people have chosen another baseline since."""
-    first = detector_reports.first_run_of(seen.body)
-    if before or (first is None and seen.baseline_id is not None):
+def _warm_up(detection: DetectionRow, *, before: bool = False) -> WarmUp | None:
+    """State of the detector's warm-up at a run; `before` = another baseline was chosen since."""
+    first = detector_reports.first_run_of(detection.body)
+    if before or (first is None and detection.baseline_id is not None):
         return WarmUp(over=True)
     return None if first is None else WarmUp(over=False, first=first)
 
@@ -253,17 +255,17 @@ def _latencies(latencies: NDArray[np.float16], failures: Collection[int]) -> dic
 def _canaries(
     connection: Connection, keys: Collection[str], runs: Sequence[RunRow]
 ) -> dict[int, dict[str, Sequence[Reason] | None]]:
-    """Read by run id what the named canaries were; those a run did not ask are left out.
+    """Reasons of the named canaries by run id; those a run did not probe are left out.
 
-    However many runs there are, it takes the same few statements: it is read in the transaction that ends a run.
+    The number of queries does not depend on the number of runs: it is read in the transaction that ends a run.
     """
     of_suites = [(run, run.suite_version_id) for run in runs if run.suite_version_id is not None] if keys else []
     if not of_suites:
         return {}
     places = suites.places_of(connection, {version for _, version in of_suites}, keys)
     unmeasured = results.unmeasured_at(connection, [run.id for run, _ in of_suites])
-    asked = {run.id: [canary_id for _, canary_id in places[version].values()] for run, version in of_suites}
-    bits = degraded_at_run.reasons_at(connection, asked)
+    canary_ids = {run.id: [canary_id for _, canary_id in places[version].values()] for run, version in of_suites}
+    bits = degraded_at_run.reasons_at(connection, canary_ids)
     return {
         run.id: {
             key: None

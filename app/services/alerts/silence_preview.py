@@ -1,4 +1,4 @@
-"""What a silence would do, before it is saved: which checks and rules it is about, and when it is on. It only reads."""
+"""Preview of a silence before it is saved: the checks and rules it matches, and when it is on. It only reads."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,58 +23,60 @@ _OCCURRENCES: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Concerned:
-    """A check of which a silence keeps news back."""
+class AffectedCheck:
+    """A check with rules that a silence matches."""
 
     check: str
     rules: Sequence[str]
-    """The keys of those of its rules that are meant."""
+    """The keys of the matched rules."""
     all_rules: bool
-    """Whether those are all it has."""
+    """Whether the check has no others."""
     enabled: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """A time for which a silence is on."""
+    """A time span for which a silence is on."""
 
     starts: datetime | None
-    """None = it has been on for as long as it was there."""
+    """None = it is on already."""
     ends: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What a silence would do."""
+    """Checks, alerts and time spans that a silence affects."""
 
-    checks: Sequence[Concerned]
+    checks: Sequence[AffectedCheck]
     of: int
-    """How many checks there are."""
-    held: Sequence[SilencedAlert]
-    """The open alerts it would keep back now: `id, check, rule, severity, state` each."""
+    """Number of all checks."""
+    silenced_alerts: Sequence[SilencedAlert]
+    """The open alerts it would silence now."""
     unknown_references: Sequence[str]
-    """What it names that is not in force."""
+    """Names in it that do not exist."""
     occurrences: Sequence[Occurrence]
     """When it is on, from now."""
 
 
 def preview(store: Store, document: SilenceDocument, now: datetime) -> Preview:
-    """Say what a silence would do; of none of this anything is stored."""
+    """Preview of a silence; nothing is stored."""
     silence = document.to_domain()
     with store.read() as connection:
         checks = definitions.list_definitions(connection, "check")
-        held = silencing.held_back(connection, silence) if active_until(silence, now) is not None else []
+        silenced_alerts = (
+            silencing.silenced_alerts(connection, silence) if active_until(silence, now) is not None else []
+        )
         return Preview(
-            checks=list(_concerned(silence, checks)),
+            checks=list(_affected_checks(silence, checks)),
             of=len(checks),
-            held=held,
+            silenced_alerts=silenced_alerts,
             unknown_references=_unknown_names(connection, document),
             occurrences=list(occurrences(silence, now)),
         )
 
 
 def occurrences(silence: Silence, now: datetime, *, most: int = _OCCURRENCES) -> Iterator[Occurrence]:
-    """Give the times a silence is on, from now; windows that run into each other are one."""
+    """Time spans a silence is on, from now; overlapping windows are one."""
     until = active_until(silence, now)
     if silence.window is None:
         if silence.ends is not None and silence.ends > now:
@@ -90,7 +92,7 @@ def occurrences(silence: Silence, now: datetime, *, most: int = _OCCURRENCES) ->
         yield Occurrence(starts=begins, ends=until)
 
 
-def _concerned(silence: Silence, checks: Sequence[Definition]) -> Iterator[Concerned]:
+def _affected_checks(silence: Silence, checks: Sequence[Definition]) -> Iterator[AffectedCheck]:
     for check in checks:
         document = CheckDocument.model_validate(check.body)
         rules = [rule.key for rule in rules_in_force(document.rules)]
@@ -100,7 +102,9 @@ def _concerned(silence: Silence, checks: Sequence[Definition]) -> Iterator[Conce
             if any(matches(silence, silencing.subject_of(check, rule, severity)) for severity in Severity)
         ]
         if meant:
-            yield Concerned(check=check.slug, rules=meant, all_rules=len(meant) == len(rules), enabled=document.enabled)
+            yield AffectedCheck(
+                check=check.slug, rules=meant, all_rules=len(meant) == len(rules), enabled=document.enabled
+            )
 
 
 def _unknown_names(connection: Connection, document: SilenceDocument) -> list[str]:

@@ -1,4 +1,4 @@
-"""Silences in force: which alerts they keep back now, and what people are told of them."""
+"""Silences in force: which alerts they match now, their state, and checks of what they name."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from app.domain.alerts.silences import (
     Silence,
     Subject,
     active_until,
-    change_after,
+    find_silences,
     matches,
-    silencing_each,
+    next_change_after,
 )
 from app.domain.alerts.views import SilencedAlert, SilenceState
 from app.domain.errors import InvalidInputError, Problem
@@ -33,41 +33,41 @@ KIND = "silence"
 
 
 def in_force(connection: Connection) -> list[Silence]:
-    """Read every silence, whether or not it is on now."""
-    return [as_silence(row) for row in definitions.list_definitions(connection, KIND)]
+    """Every silence, whether or not it is on now."""
+    return [parse_stored(row) for row in definitions.list_definitions(connection, KIND)]
 
 
-def as_silence(row: Definition) -> Silence:
-    """Read a stored silence; each version of it once."""
+def parse_stored(row: Definition) -> Silence:
+    """Return the value of a stored silence, cached by its version."""
     return _parsed(_Stored(version_id=row.version_id, hash=row.hash, body=row.body))
 
 
 def refuse_too_many(count: int) -> None:
-    """Raise InvalidInputError where so many silences would be in force."""
+    """Raise InvalidInputError where the count exceeds the limit of silences in force."""
     if count > MOST_IN_FORCE:
-        told = f"no more than {MOST_IN_FORCE} silences may be in force, and this would make {count}"
-        raise InvalidInputError([Problem(message=f"{told}; delete those that are over or not needed any more")])
+        limit = f"no more than {MOST_IN_FORCE} silences may be in force, and this would make {count}"
+        raise InvalidInputError([Problem(message=f"{limit}; delete those that are over or not needed any more")])
 
 
 def refuse_one_too_many(connection: Connection) -> None:
-    """Raise InvalidInputError where too many silences are in force now: called after one was written."""
+    """Raise InvalidInputError where too many silences are in force; called after one was written."""
     refuse_too_many(len(definitions.list_definitions(connection, KIND, limit=MOST_IN_FORCE + 1)))
 
 
 def silenced(
     connection: Connection, check: Definition, subjects: Iterable[tuple[int, str, Severity]], now: datetime
 ) -> dict[int, Silence]:
-    """Find what is kept back now of the alerts of a check: (alert id, rule key, severity) each, by alert id."""
-    told = list(subjects)
-    silences = in_force(connection) if told else []
+    """Active silences of the alerts of a check, given as (alert id, rule key, severity), by alert id."""
+    listed = list(subjects)
+    silences = in_force(connection) if listed else []
     if not silences:
         return {}
-    found = silencing_each(silences, [subject_of(check, rule, severity) for _, rule, severity in told], now)
-    return {alert_id: one for (alert_id, *_), one in zip(told, found, strict=True) if one is not None}
+    found = find_silences(silences, [subject_of(check, rule, severity) for _, rule, severity in listed], now)
+    return {alert_id: one for (alert_id, *_), one in zip(listed, found, strict=True) if one is not None}
 
 
 def subject_of(check: Definition, rule: str, severity: Severity) -> Subject:
-    """Say what silences look at of an alert of a check."""
+    """Fields of an alert of a check that silences match."""
     return Subject(
         check=check.slug,
         suite=check.body["suite"],
@@ -77,39 +77,39 @@ def subject_of(check: Definition, rule: str, severity: Severity) -> Subject:
     )
 
 
-def held_back(connection: Connection, silence: Silence) -> list[SilencedAlert]:
-    """List the open alerts a silence is about: `id, check, rule, severity, state` each."""
-    return [shape for subject, shape in _open_alerts(connection) if matches(silence, subject)]
+def silenced_alerts(connection: Connection, silence: Silence) -> list[SilencedAlert]:
+    """List the open alerts a silence matches."""
+    return [shape for subject, shape in _list_open_alerts(connection) if matches(silence, subject)]
 
 
 def refuse_unknown_references(store: Store, document: SilenceDocument) -> None:
-    """Raise InvalidInputError where a silence names what is not in force."""
+    """Raise InvalidInputError where a silence names what does not exist."""
     found = unknown_references_of(store, document)
     if found:
         raise InvalidInputError([one.problem for one in found])
 
 
 def states(store: Store, rows: Iterable[Definition], now: datetime) -> dict[int, SilenceState]:
-    """Say of silences, by id, whether they are on, until when, and which open alerts they keep back."""
+    """States of silences by id: whether they are on, until when, and which open alerts they match."""
     with store.read() as connection:
         return {row.id: shape for row, shape in _states(connection, list(rows), now)}
 
 
 def state(store: Store, slug: str, now: datetime) -> tuple[Definition, SilenceState]:
-    """Find a silence in force, and say how it stands. Raises NotFoundError."""
+    """Return a silence in force and its state. Raises NotFoundError."""
     with store.read() as connection:
         row = require(definitions.find_definition(connection, KIND, slug), f"silence '{slug}'")
         return row, next(shape for _, shape in _states(connection, [row], now))
 
 
 def unknown_references_of(store: Store, document: SilenceDocument) -> list[UnknownReference]:
-    """List what a silence names that is not in force, see `unknown_references`."""
+    """List names in a silence that do not exist, see `unknown_references`."""
     with store.read() as connection:
         return unknown_references(document, partial(names_present, connection))
 
 
 def names_present(connection: Connection, kind: str) -> set[str]:
-    """Give what a silence may name of a kind: slugs in force and, of rules, the keys of all that a check has."""
+    """Names a silence may use of a kind: slugs in force or, for rules, the keys of all rules of all checks."""
     if kind == RULE:
         return {key for check in checks_in_force(connection) for key in rule_keys(check)}
     return {row.slug for row in definitions.list_definitions(connection, kind)}
@@ -117,7 +117,7 @@ def names_present(connection: Connection, kind: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stored:
-    """A version of a silence, told from others by its id and, of several stores, by what it says."""
+    """A version of a silence: its id and, across stores, its hash are the cache key."""
 
     version_id: int
     hash: str
@@ -130,26 +130,26 @@ def _parsed(stored: _Stored) -> Silence:
 
 
 def _states(connection: Connection, rows: list[Definition], now: datetime) -> list[tuple[Definition, SilenceState]]:
-    silences = [as_silence(row) for row in rows]
+    silences = [parse_stored(row) for row in rows]
     untils = [active_until(silence, now) for silence in silences]
-    firing = _open_alerts(connection) if any(untils) else []
+    firing = _list_open_alerts(connection) if any(untils) else []
     standing = zip(rows, silences, untils, strict=True)
-    return [(row, _shape(silence, until, firing, now)) for row, silence, until in standing]
+    return [(row, _silence_state(silence, until, firing, now)) for row, silence, until in standing]
 
 
-def _shape(
+def _silence_state(
     silence: Silence, until: datetime | None, firing: Iterable[tuple[Subject, SilencedAlert]], now: datetime
 ) -> SilenceState:
-    held = [shape for subject, shape in firing if until is not None and matches(silence, subject)]
+    silenced = [shape for subject, shape in firing if until is not None and matches(silence, subject)]
     return {
         "active": until is not None,
         "until": shapes.time_text(until),
-        "next_change": shapes.time_text(change_after(silence, now, until)),
-        "holds_back": held,
+        "next_change": shapes.time_text(next_change_after(silence, now, until)),
+        "holds_back": silenced,
     }
 
 
-def _open_alerts(connection: Connection) -> list[tuple[Subject, SilencedAlert]]:
+def _list_open_alerts(connection: Connection) -> list[tuple[Subject, SilencedAlert]]:
     rows = alerts.list_alerts(connection, AlertFilter(states=[str(state) for state in OPEN]), limit=500)
     checks = {
         check_id: definitions.definition_by_id(connection, check_id) for check_id in {row.check_id for row in rows}

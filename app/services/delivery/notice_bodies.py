@@ -95,8 +95,8 @@ def _alert_data(
         "changed_total": transition.evidence.get("changed") if about_canaries else None,
         "failing_before": transition.evidence.get("failing_before") if about_canaries else None,
         "causes": (facts.changed.cause or None) if facts.changed is not None and bad else None,
-        "fleet": found.told if found is not None and bad else None,
-        "since": began.told if began is not None and bad else None,
+        "fleet": found.fleet_view if found is not None and bad else None,
+        "since": began.view if began is not None and bad else None,
         "links": filled_links(links, alert, transition.run_id),
     }
 
@@ -126,6 +126,6 @@ def _member(alert: AlertRow) -> dict[str, Any]:
 def _worst(canary: Mapping[str, Any], found: Explanation | None) -> dict[str, Any]:
     """Tell of one canary; asked deeper, the retriever may have shown where the chunk stands that the run did not."""
     why = {"cause": None, "cause_reason": None, "persistent": None} if found is None else found.of(canary["key"])
-    known = None if found is None else found.known.get(canary["key"])
+    known = None if found is None else found.diagnoses.get(canary["key"])
     rank = canary["rank_now"] if canary["rank_now"] is not None or known is None else known.evidence.get("rank_now")
     return {"lost": [], "lost_total": 0, **canary, "query": canary["query"][:_LONGEST_QUERY], "rank_now": rank, **why}

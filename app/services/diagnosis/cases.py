@@ -13,8 +13,8 @@ from app.domain.probing.retrievers import ScorerKind
 from app.domain.runs.matching import match
 from app.domain.runs.run_inputs import RunInputs
 from app.domain.runs.tally import MISSING, REGRESSED, pack_reasons
-from app.services.alerts.alert_evidence import reported, standing
-from app.services.alerts.changed_canaries import badness, last_well
+from app.services.alerts.alert_evidence import degraded_states, valid_diagnoses
+from app.services.alerts.changed_list import last_healthy_state, severity_order
 from app.services.runs.run_causes import renaming_cause
 from app.store.catalog import suites
 from app.store.diagnosis import diagnoses
@@ -62,15 +62,15 @@ def worth_asking(
     canaries = inputs.canaries
     degraded = [
         state
-        for state in reported(connection, run, positions)
+        for state in degraded_states(connection, run, positions)
         if state.reasons & _ASKABLE
         and inputs.panel.expects[positions[state.canary_id]]
         and state.canary_id not in without
     ]
-    degraded.sort(key=lambda state: badness(state, canaries[positions[state.canary_id]].key))
+    degraded.sort(key=lambda state: severity_order(state, canaries[positions[state.canary_id]].key))
     before = diagnoses.ended_before(connection, run.check_id, run.id)
     last = diagnoses.newest_diagnoses(connection, run.check_id, [state.canary_id for state in degraded])
-    explanations = standing(connection, run, {state.canary_id: state for state in degraded})
+    explanations = valid_diagnoses(connection, run, {state.canary_id: state for state in degraded})
     horizon = to_us(now - AGAIN_AFTER)
     news: list[tuple[str, StateRow]] = []
     rest: list[tuple[str, StateRow]] = []
@@ -132,7 +132,7 @@ def _subject(
     past = _of_the_same(connection, run, canary.query, past)
     ids = [one.ranking_id for one in [*([state] if state is not None else ()), *past]]
     rankings = results.read_rankings(connection, ids)
-    healthy = last_well(connection, state, past)
+    healthy = last_healthy_state(connection, state, past)
     prepared, k, scorer = inputs.panel.prepared[position], inputs.yardstick.k, inputs.retriever.scorer
     passed = any(
         (rank := match(prepared, rankings[ranking_id]).first_relevant) is not None and rank <= k

@@ -17,7 +17,7 @@ from app.domain.runs.tally import unpack_reasons
 from app.formats.catalog.documents import CanaryDocument
 from app.formats.history import shapes
 from app.services import score_details
-from app.services.alerts.changed_canaries import last_well
+from app.services.alerts.changed_list import last_healthy_state
 from app.services.catalog.run_inputs import load_yardstick
 from app.services.history import charts
 from app.services.lookup import find_check
@@ -112,7 +112,7 @@ def one_canary(store: Store, slug: str, key: str) -> CanaryDetail:
         bodies = suites.bodies_of(connection, [state.canary_version_id for state in past])
         same = [state for state in past if bodies[state.canary_version_id]["query"] == canary.query]
         now = same[0] if same and same[0] is past[0] else None
-        well = last_well(connection, now, [state for state in same if state is not now])
+        well = last_healthy_state(connection, now, [state for state in same if state is not now])
         held = {name: state for name, state in (("now", now), ("well", well)) if state is not None}
         newest = probed[-1].id if probed else 0
         if now is not None and places.get(newest) in results.unscored_at(connection, newest):

@@ -15,12 +15,12 @@ from app.services import lookup, score_details
 from app.services.alerts import alert_evidence, alert_views
 from app.services.alerts.alert_evidence import Explanation
 from app.services.alerts.alert_lines import explained_runs, summaries
-from app.services.alerts.alert_views import AlertQuestion
-from app.services.alerts.changed_canaries import list_changed
+from app.services.alerts.changed_list import list_changed
 from app.services.history import run_views
 from app.services.lookup import schedule_of
 from app.services.runs.scheduling import silence
 from app.store.alerts import alerts
+from app.store.alerts.alerts import AlertFilter
 from app.store.catalog import definitions
 from app.store.catalog.definitions import Definition
 from app.store.engine import Connection, Store, from_us
@@ -223,8 +223,7 @@ def _unresolved(store: Store, slug: str, run_id: str | None) -> tuple[list[dict[
     The canaries that fell are those since the first of these alerts began.
     """
     with store.read() as connection:
-        question = AlertQuestion(check=slug, states=_UNRESOLVED)
-        rows = alert_views.find_rows(connection, question, before=None, limit=50)
+        rows = alert_views.find_rows(connection, AlertFilter(states=_UNRESOLVED), check=slug, before=None, limit=50)
         first_run = min([row.first_run for row, _ in rows if row.first_run is not None], default=None)
         mine = [] if run_id is None else [(int(run_id), first_run)]
         run_ids = list(dict.fromkeys([*mine, *explained_runs(rows)]))
@@ -250,12 +249,12 @@ def _degraded(
             **by_key[canary["key"]],
             "rank_before": canary["rank_before"],
             "rank_now": canary["rank_now"],
-            "diagnosis": why.known.get(canary["key"]) if why is not None else None,
+            "diagnosis": why.diagnoses.get(canary["key"]) if why is not None else None,
         }
         for canary in worst
         if canary["key"] in by_key
     ]
-    return degraded, why.told if why is not None and begun and why.fleet.fallen else None
+    return degraded, why.fleet_view if why is not None and begun and why.fleet.fallen else None
 
 
 def _failed(store: Store, run_id: str) -> list[ResultView]:

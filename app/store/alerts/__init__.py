@@ -1,1 +1,1 @@
-"""Rules, alerts, incidents and silences: as rows."""
+"""Alerts and incidents: as rows."""

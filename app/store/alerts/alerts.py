@@ -1,4 +1,4 @@
-"""What was noticed: alerts and their transitions. Who was notified is another fact, see incidents and outbox."""
+"""Rows of alerts and their transitions. Notifications are in `incidents` and `delivery.outbox`."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from app.store.tables import alerts, definitions, incidents, transitions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertRow:
-    """An alert as it stands."""
+    """One alert."""
 
     id: int
     check_id: int
@@ -80,7 +80,7 @@ def alerts_of_incident(connection: Connection, incident_id: int) -> list[AlertRo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertFilter:
-    """Which alerts are wanted; what is not said does not matter."""
+    """Conditions on alerts; a default matches all."""
 
     check_id: int | None = None
     states: Sequence[str] = ()
@@ -89,14 +89,14 @@ class AlertFilter:
     unacknowledged: bool = False
     """Only open ones that nobody has acknowledged."""
     since: int | None = None
-    """Begun at this moment or later."""
+    """Created at this moment or later."""
     until: int | None = None
-    """Begun before this moment."""
+    """Created before this moment."""
     incident_id: int | None = None
 
     @property
     def unresolved(self) -> bool:
-        """Whether no alert that is over is wanted."""
+        """Whether resolved alerts are excluded."""
         return self.unacknowledged or bool(self.states and "resolved" not in self.states)
 
 
@@ -106,7 +106,7 @@ def list_alerts(
     """List alerts, newest first, those with an id below `before`."""
     conditions = alert_filter or AlertFilter()
     statement = _ALERT.where(*_conditions(conditions)).limit(limit)
-    # The sum keeps SQLite from walking all there ever were by their id, where few are wanted.
+    # The sum keeps SQLite from walking all alerts by their id, where few match.
     statement = statement.order_by((alerts.c.id + 0 if conditions.unresolved else alerts.c.id).desc())
     if before is not None:
         statement = statement.where(alerts.c.id < before)
@@ -114,7 +114,7 @@ def list_alerts(
 
 
 def _conditions(alert_filter: AlertFilter) -> Iterator[sa.ColumnElement[bool]]:
-    if alert_filter.unresolved:  # in the words of the index
+    if alert_filter.unresolved:  # as in the partial index
         yield alerts.c.state != sql_literal("resolved")
     if alert_filter.check_id is not None:
         yield alerts.c.check_id == alert_filter.check_id
@@ -148,7 +148,7 @@ def count_alerts(connection: Connection, check_ids: Sequence[int] | None = None)
 
 
 def count_unresolved(connection: Connection, *, check_id: int | None = None) -> list[tuple[str, bool, int]]:
-    """Count unresolved alerts, those of one check where asked: (state, whether somebody acknowledged it, count)."""
+    """Count unresolved alerts, of one check where given: (state, whether acknowledged, count)."""
     acknowledged = alerts.c.acknowledged_at.is_not(None)
     statement = sa.select(alerts.c.state, acknowledged, sa.func.count()).where(
         alerts.c.state != sql_literal("resolved")
@@ -161,18 +161,18 @@ def count_unresolved(connection: Connection, *, check_id: int | None = None) -> 
 
 
 def insert_alert(connection: Connection, **values: Any) -> int | None:
-    """Begin an alert; None where its rule and scope already have one open."""
+    """Insert an alert; None where its rule and scope already have an unresolved one."""
     return insert_one(connection, alerts, **_packed(values))
 
 
 def update_alert(connection: Connection, alert_id: int, *, was: str, **values: Any) -> bool:
-    """Change an alert that is still in the state `was`; False where somebody was faster."""
+    """Change an alert that is still in the state `was`; False where another replica changed it first."""
     same = sa.and_(alerts.c.id == alert_id, alerts.c.state == was)
     return connection.execute(sa.update(alerts).where(same).values(**_packed(values))).rowcount == 1
 
 
 def delete_alert(connection: Connection, alert_id: int) -> None:
-    """Forget an alert that was only ever pending."""
+    """Delete an alert that is still pending."""
     connection.execute(sa.delete(alerts).where(alerts.c.id == alert_id, alerts.c.state == "pending"))
 
 
@@ -204,21 +204,18 @@ def find_transition(connection: Connection, transition_id: int) -> TransitionRow
 
 
 def suppress(connection: Connection, transition_id: int, why: str, *, silence: str | None = None) -> None:
-    """Note why a transition is not sent, and which silence keeps it back, where one does.
-
-    The silence that kept it back before stays on record.
-    """
+    """Record why a transition is not sent, and the silence where one matches; an earlier silence stays recorded."""
     values = {"suppressed": why} | ({"silence": silence} if silence is not None else {})
     connection.execute(sa.update(transitions).where(transitions.c.id == transition_id).values(**values))
 
 
 def release(connection: Connection, transition_id: int) -> None:
-    """Note that a transition is being sent after all; the silence that kept it back until now stays on record."""
+    """Record that a transition is sent after all; the silence that suppressed it until now stays recorded."""
     connection.execute(sa.update(transitions).where(transitions.c.id == transition_id).values(suppressed=None))
 
 
 def acknowledge(connection: Connection, alert_id: int, *, at: int, by: str) -> bool:
-    """Note that somebody has seen an open alert; False where it is not open, or somebody has already."""
+    """Acknowledge an open alert; False where it is not open, or is acknowledged already."""
     unseen = sa.and_(
         alerts.c.id == alert_id, alerts.c.state.in_(("firing", "recovering")), alerts.c.acknowledged_at.is_(None)
     )
@@ -227,13 +224,13 @@ def acknowledge(connection: Connection, alert_id: int, *, at: int, by: str) -> b
 
 
 def unresolved_checks(connection: Connection) -> list[int]:
-    """List the checks that have an alert that is not resolved."""
+    """List the checks with an unresolved alert."""
     statement = sa.select(alerts.c.check_id).where(alerts.c.state != sql_literal("resolved")).distinct()
     return list(connection.execute(statement).scalars().all())
 
 
 def firing_checks(connection: Connection) -> set[int]:
-    """Give the checks that have an alert that fires."""
+    """Return checks with a firing alert."""
     firing = sa.and_(alerts.c.state != sql_literal("resolved"), alerts.c.state == "firing")
     return set(connection.execute(sa.select(alerts.c.check_id).where(firing).distinct()).scalars())
 

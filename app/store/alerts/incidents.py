@@ -1,4 +1,4 @@
-"""What people hear of: incidents, which bind the alerts of a check and class that are open together."""
+"""Rows of incidents, which group the alerts of a check and class that are open together."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from app.store.tables import alerts, deliveries, incidents
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncidentRow:
-    """An incident as it stands."""
+    """One incident."""
 
     id: int
     check_id: int
@@ -28,7 +28,7 @@ class IncidentRow:
 
 
 def open_incidents(connection: Connection, check_id: int, *, hold: bool) -> list[IncidentRow]:
-    """Read the incidents of a check that are not over, oldest first; with `hold` their rows stay locked."""
+    """Read the unresolved incidents of a check, oldest first; with `hold` their rows stay locked."""
     statement = sa.select(incidents).where(incidents.c.check_id == check_id, incidents.c.resolved_at.is_(None))
     statement = statement.order_by(incidents.c.id)
     return [_incident(row) for row in connection.execute(statement.with_for_update() if hold else statement)]
@@ -42,8 +42,8 @@ def find_incident(connection: Connection, incident_id: int) -> IncidentRow | Non
 
 def find_incidents(connection: Connection, incident_ids: Iterable[int]) -> dict[int, IncidentRow]:
     """Read incidents by their ids."""
-    found = connection.execute(sa.select(incidents).where(incidents.c.id.in_(sorted(set(incident_ids)))))
-    return {row.id: _incident(row) for row in found}
+    rows = connection.execute(sa.select(incidents).where(incidents.c.id.in_(sorted(set(incident_ids)))))
+    return {row.id: _incident(row) for row in rows}
 
 
 def open_incident(connection: Connection, **values: Any) -> int | None:
@@ -52,7 +52,7 @@ def open_incident(connection: Connection, **values: Any) -> int | None:
 
 
 def end_abandoned(connection: Connection, check_id: int, incident_class: str, key: str, *, at: int) -> bool:
-    """End an incident none of whose alerts is open, as a release that knows no incidents leaves it; whether one was."""
+    """End an incident without unresolved alerts, as left by a release without incidents; True where there was one."""
     unresolved = sa.exists().where(alerts.c.incident_id == incidents.c.id, alerts.c.state != sql_literal("resolved"))
     mine = sa.and_(
         incidents.c.check_id == check_id,
@@ -70,7 +70,7 @@ def update_incident(connection: Connection, incident_id: int, **values: Any) -> 
 
 
 def enter_incident(connection: Connection, alert_ids: Sequence[int], incident: IncidentRow) -> None:
-    """Let alerts enter an incident; receivers know them by its key from then on."""
+    """Add alerts to an incident; receivers know them by its key from then on."""
     change = sa.update(alerts).where(alerts.c.id.in_(list(alert_ids)))
     connection.execute(change.values(incident_id=incident.id, dedupe_key=incident.dedupe_key))
 
@@ -79,25 +79,25 @@ def announced_without(connection: Connection, alert_ids: Collection[int]) -> lis
     """List those of these alerts that have deliveries of no incident, as a release without incidents writes them."""
     stray = sa.and_(deliveries.c.incident_id.is_(None), deliveries.c.state != "cancelled")
     mine = deliveries.c.alert_id.in_(sorted(alert_ids))
-    found = connection.execute(sa.select(deliveries.c.alert_id).where(mine, stray).distinct()) if alert_ids else ()
-    return sorted(row.alert_id for row in found)
+    rows = connection.execute(sa.select(deliveries.c.alert_id).where(mine, stray).distinct()) if alert_ids else ()
+    return sorted(row.alert_id for row in rows)
 
 
 def adopt_alert(connection: Connection, alert_id: int, incident_id: int) -> None:
-    """Let an alert and the deliveries of it that belong to no incident belong to this one; its key stays."""
+    """Add an alert and its deliveries without an incident to this one; the alert's key stays."""
     connection.execute(sa.update(alerts).where(alerts.c.id == alert_id).values(incident_id=incident_id))
     stray = sa.and_(deliveries.c.alert_id == alert_id, deliveries.c.incident_id.is_(None))
     connection.execute(sa.update(deliveries).where(stray).values(incident_id=incident_id))
 
 
 def clear_acknowledgements(connection: Connection, incident_id: int) -> None:
-    """Note that nobody has acknowledged an incident any more: there is news of it."""
+    """Clear the acknowledgements of an incident, after it escalated or was updated."""
     unresolved = sa.and_(alerts.c.incident_id == incident_id, alerts.c.state.in_(("firing", "recovering")))
     connection.execute(sa.update(alerts).where(unresolved).values(acknowledged_at=None, acknowledged_by=None))
 
 
 def share_acknowledgement(connection: Connection, incident_id: int, joined: Sequence[int]) -> None:
-    """Let alerts that entered an incident without a message share its acknowledgement, where somebody gave it."""
+    """Acknowledge alerts that entered an incident without a message, where all its other alerts are acknowledged."""
     open_ = sa.and_(alerts.c.incident_id == incident_id, alerts.c.state.in_(("firing", "recovering")))
     others = sa.select(alerts.c.acknowledged_at, alerts.c.acknowledged_by)
     before = connection.execute(others.where(open_, alerts.c.id.not_in(list(joined))).order_by(alerts.c.id)).all()

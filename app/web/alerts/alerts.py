@@ -1,4 +1,4 @@
-"""The pages of alerts: all of them, and one with what was seen, what changed, who was told, and what is next."""
+"""Pages of alerts: the list with its filters, and one alert with its runs, timeline, notifications and next steps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ from app.domain.model import RuleKind, Severity
 from app.formats.history import shapes
 from app.formats.validation_messages import parse_document
 from app.services.alerts import acknowledging, alert_details, alert_lines, alert_views
-from app.services.alerts.alert_views import AlertQuestion
 from app.services.catalog import definitions
-from app.store.engine import Store
+from app.store.alerts.alerts import AlertFilter
+from app.store.engine import Store, to_us
 from app.web import alert_words
 from app.web.forms import problems_by_field, read_form
 from app.web.parameters import other_than
@@ -32,7 +32,7 @@ from app.web.rendering import render
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 STATES = ("open", "firing", "recovering", "pending", "resolved")
-"""What the list can be asked for; an open one fires or recovers."""
+"""States the list can be filtered by; an open alert fires or recovers."""
 WITHIN = {
     "": ("any time", None),
     "1h": ("the last hour", timedelta(hours=1)),
@@ -45,8 +45,8 @@ _SILENCE_SLUG = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the list is asked for, as the address has it; an empty text does not matter."""
+class AlertListQuery:
+    """Filters of the list from the query string; an empty text is no filter."""
 
     state: str = ""
     severity: str = ""
@@ -56,18 +56,18 @@ class Wanted:
     unacknowledged: bool = False
     incident_id: str = ""
 
-    def query(self, **changed: Any) -> str:
-        """Write the address of the same list with something changed."""
-        asked = {name: getattr(self, name) for name in self.__dataclass_fields__} | changed
-        return urlencode({name: "on" if value is True else value for name, value in asked.items() if value})
+    def href(self, **changed: Any) -> str:
+        """Query string of the same list with something changed."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__} | changed
+        return urlencode({name: "on" if value is True else value for name, value in values.items() if value})
 
     @property
     def any(self) -> bool:
-        """Whether some alerts are left out."""
-        return bool(self.query())
+        """Whether a filter is set."""
+        return bool(self.href())
 
 
-def _wanted(
+def _read_query(
     state: str = "",
     severity: str = "",
     kind: str = "",
@@ -75,17 +75,17 @@ def _wanted(
     within: str = "",
     unacknowledged: str = "",
     incident_id: Annotated[str, Query(max_length=20, pattern="^[0-9]*$")] = "",
-) -> Wanted:
-    asked = {
+) -> AlertListQuery:
+    choices = {
         "state": (state, STATES),
         "severity": (severity, tuple(Severity)),
         "kind": (kind, tuple(RuleKind)),
         "within": (within, tuple(WITHIN)),
     }
-    wrong = [other_than(known, name) for name, (value, known) in asked.items() if value and value not in known]
+    wrong = [other_than(allowed, name) for name, (value, allowed) in choices.items() if value and value not in allowed]
     if wrong:
         raise InvalidInputError(wrong)
-    return Wanted(
+    return AlertListQuery(
         state=state,
         severity=severity,
         kind=kind,
@@ -100,18 +100,18 @@ def _wanted(
 def show_alerts(
     request: Request,
     store: StoreDep,
-    wanted: Annotated[Wanted, Depends(_wanted)],
+    query: Annotated[AlertListQuery, Depends(_read_query)],
     after: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> HTMLResponse:
-    """Show alerts, newest first: what fell, since when, and who was told."""
-    found = alert_lines.lines(store, _question(wanted), before=after, limit=_ALERTS + 1)
+    """Show alerts, newest first, with summaries and delivery counts."""
+    lines = alert_lines.lines(store, _alert_filter(query), check=query.check or None, before=after, limit=_ALERTS + 1)
     return render(
         request,
         "alerts/alerts.html",
-        groups=alert_lines.by_incident(store, found[:_ALERTS]),
-        following=found[_ALERTS - 1].alert["id"] if len(found) > _ALERTS else None,
-        wanted=wanted,
-        counts=_counts(store, wanted.check),
+        groups=alert_lines.by_incident(store, lines[:_ALERTS]),
+        following=lines[_ALERTS - 1].alert["id"] if len(lines) > _ALERTS else None,
+        query=query,
+        counts=_counts(store, query.check),
         states=STATES,
         severities=list(Severity),
         kinds=alert_words.RULE_KINDS,
@@ -124,14 +124,14 @@ def show_alerts(
 
 @router.get("/alerts/{alert_id}")
 def show_alert(request: Request, store: StoreDep, alert_id: str) -> HTMLResponse:
-    """Show an alert: what was seen, what changed, who was told, and what is next."""
+    """Show an alert with its runs, timeline, notifications and next steps."""
     return _alert(request, store, alert_id)
 
 
 @router.post("/alerts/{alert_id}/acknowledge")
 @takes_form(fields=4)
 async def acknowledge(request: Request, store: StoreDep, alert_id: str) -> Response:
-    """Note that somebody has seen it, and what they say."""
+    """Acknowledge an alert, with a note."""
     note = (await read_form(request)).get("note")
     return await anyio.to_thread.run_sync(partial(_acknowledged, request, store, alert_id, note))
 
@@ -140,8 +140,8 @@ def _acknowledged(request: Request, store: Store, alert_id: str, note: str) -> R
     number = shapes.id_number(alert_id, "alert")
     again = partial(_alert, request, store, alert_id, note=note)
     try:
-        said = parse_document(AcknowledgeRequest, {"note": note.strip() or None})
-        acknowledging.acknowledge(store, number, by=request.state.identity.name, note=said.note, now=_now())
+        body = parse_document(AcknowledgeRequest, {"note": note.strip() or None})
+        acknowledging.acknowledge(store, number, by=request.state.identity.name, note=body.note, now=_now())
     except InvalidInputError as error:
         return again(problems=problems_by_field(error.problems), status=422)
     except ConflictError as error:
@@ -160,15 +160,17 @@ def _alert(
     problems: Mapping[str, list[str]] | None = None,
     status: int = 200,
 ) -> HTMLResponse:
-    found = alert_details.details(store, shapes.id_number(alert_id, "alert"), links=request.app.state.links, now=_now())
+    details = alert_details.details(
+        store, shapes.id_number(alert_id, "alert"), links=request.app.state.links, now=_now()
+    )
     return render(
         request,
         "alerts/alert.html",
         status=status,
-        details=found,
-        alert=found.alert,
-        is_open=found.alert["state"] in OPEN,
-        silence=_silence_form(found.alert),
+        details=details,
+        alert=details.alert,
+        is_open=details.alert["state"] in OPEN,
+        silence=_silence_form(details.alert),
         meanings=alert_words.ALERT_STATES,
         delivery_meanings=alert_words.DELIVERY_STATES,
         refused=refused,
@@ -178,23 +180,22 @@ def _alert(
 
 
 def _silence_form(alert: Mapping[str, Any]) -> str:
-    """Give the address of a form that holds a silence of exactly this alert's rule."""
+    """Address of the form of a silence for exactly this alert's rule."""
     plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in alert["rule"].lower())
     slug = f"{alert['check']}-{plain}"[:_SILENCE_SLUG]
     return "/new-silence?" + urlencode({"slug": slug, "checks": alert["check"], "rules": alert["rule"], "for": "4h"})
 
 
-def _question(wanted: Wanted) -> AlertQuestion:
-    span = WITHIN[wanted.within][1]
-    states = tuple(OPEN) if wanted.state == "open" else (wanted.state,) if wanted.state else ()
-    return AlertQuestion(
-        check=wanted.check or None,
+def _alert_filter(query: AlertListQuery) -> AlertFilter:
+    span = WITHIN[query.within][1]
+    states = tuple(OPEN) if query.state == "open" else (query.state,) if query.state else ()
+    return AlertFilter(
         states=states,
-        severity=wanted.severity or None,
-        kind=wanted.kind or None,
-        unacknowledged=wanted.unacknowledged,
-        incident_id=shapes.id_number(wanted.incident_id, "incident") if wanted.incident_id else None,
-        since=_now() - span if span is not None else None,
+        severity=query.severity or None,
+        kind=query.kind or None,
+        unacknowledged=query.unacknowledged,
+        incident_id=shapes.id_number(query.incident_id, "incident") if query.incident_id else None,
+        since=to_us(_now() - span) if span is not None else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""A silence as a form has it, and back: what it is about, and when, in a time zone of the writer's choice."""
+"""Form fields of a silence: from a stored document to a form and back, with times in a chosen time zone."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,13 +20,13 @@ FIELDS: Final[Mapping[str, FormField]] = {
     path.removeprefix(_WINDOW): replace(one, name=path.removeprefix(_WINDOW))
     for path, one in form_fields(SilenceDocument).items()
 }
-"""Fields of the document by name; those of its window stand beside the others, whose time zone is the same."""
+"""Fields of the document by name; those of its window are on the same level and share the time zone."""
 _PLAIN: Final = {name: one for name, one in FIELDS.items() if name in ("reason", "all", "rules")} | {
     name: one for name, one in FIELDS.items() if one.control is Control.TICKS
 }
-"""Fields that are read as they stand; times are read in the zone beside them."""
+"""Fields that are read as they are; times are read in the time zone of the form."""
 SHOWN: Final = frozenset({*FIELDS, "when", "for"})
-"""The fields there are."""
+"""Names of all fields of the form."""
 ONCE, WINDOW = "once", "window"
 LENGTHS: Final[Mapping[str, str]] = {
     "30m": "30 minutes",
@@ -38,7 +38,7 @@ LENGTHS: Final[Mapping[str, str]] = {
     "3d": "3 days",
     "7d": "1 week",
 }
-"""For how long a silence may be on at a click."""
+"""Lengths to choose from."""
 ZONES: Final = (
     "UTC",
     "Europe/London",
@@ -52,12 +52,12 @@ ZONES: Final = (
     "Asia/Tokyo",
     "Australia/Sydney",
 )
-"""Suggested; every zone of the tz database can be written."""
+"""Suggested time zones; every zone of the tz database is accepted."""
 _LOCAL: Final = "%Y-%m-%dT%H:%M"
 
 
 def typed(body: Mapping[str, Any]) -> Form:
-    """Give a stored silence as a form would hold it, its times in UTC."""
+    """Form of a stored silence, its times in UTC."""
     window = body["window"] or {}
     form = document_texts(FIELDS, {"timezone": "UTC", **body, **window})
     times = {name: _local(body[name]) for name in ("starts", "ends")}
@@ -65,35 +65,32 @@ def typed(body: Mapping[str, Any]) -> Form:
 
 
 def document(form: Form, slug: str, now: datetime) -> dict[str, Any]:
-    """Give what a form says, ready to be read as a document.
-
-    Raises InvalidInputError for times that are none, or of which nothing is left.
-    """
-    found = {"slug": slug, **document_body(_PLAIN, form)}
+    """Document of a form, not yet validated. Raises InvalidInputError for invalid or past times."""
+    values = {"slug": slug, **document_body(_PLAIN, form)}
     if form.get("when") == WINDOW:
-        return found | {"window": _window(form)}
+        return values | {"window": _window(form)}
     starts, ends = _times(form, now)
-    return found | {"starts": _written(starts) if starts is not None else None, "ends": _written(ends)}
+    return values | {"starts": _written(starts) if starts is not None else None, "ends": _written(ends)}
 
 
 def field_of(path: str) -> str:
-    """Give the field of the form that a path in the document is about."""
+    """Field of the form for a path in the document."""
     return path.removeprefix(_WINDOW)
 
 
-def about(body: Mapping[str, Any]) -> str:
-    """Say in words which alerts a silence keeps back."""
+def matchers_text(body: Mapping[str, Any]) -> str:
+    """Matchers of a silence in words: `checks a, b; rule c`."""
     if body["all"]:
         return "every alert"
     names = ("checks", "suites", "retrievers", "rules", "severities")
-    told = [f"{name[:-1] if len(body[name]) == 1 else name} {', '.join(body[name])}" for name in names if body[name]]
-    return "; ".join(one.replace("severitie ", "severity ") for one in told)
+    parts = [f"{name[:-1] if len(body[name]) == 1 else name} {', '.join(body[name])}" for name in names if body[name]]
+    return "; ".join(one.replace("severitie ", "severity ") for one in parts)
 
 
 def _window(form: Form) -> dict[str, Any]:
     fields = {name: FIELDS[name] for name in WindowDocument.model_fields}
     missing = [
-        Problem(path=name, message="say it")
+        Problem(path=name, message="is required")
         for name, one in fields.items()
         if one.is_required and not form.stripped(name)
     ]
@@ -109,7 +106,7 @@ def _times(form: Form, now: datetime) -> tuple[datetime | None, datetime]:
     if ends is None:
         length = form.stripped("for")
         if length not in LENGTHS:
-            raise InvalidInputError([Problem(path="ends", message="say for how long, or until when")])
+            raise InvalidInputError([Problem(path="ends", message="needs a length or an end")])
         ends = (starts or now) + duration_of(length)
     if ends <= now:
         raise InvalidInputError([Problem(path="ends", message="is over already")])
@@ -131,7 +128,7 @@ def _moment(form: Form, name: str, zone: ZoneInfo) -> datetime | None:
         local = datetime.strptime(text[:16], _LOCAL).replace(tzinfo=zone)
         moment = local.astimezone(UTC)
     except (ValueError, OverflowError):
-        message = "is no time; write it as 2026-01-31T22:00"
+        message = "is not a time; write it as 2026-01-31T22:00"
         raise InvalidInputError([Problem(path=name, message=message)]) from None
     if moment.astimezone(zone).replace(tzinfo=None) != local.replace(tzinfo=None):
         message = f"is skipped by the clocks of {zone.key}; choose another"
@@ -140,7 +137,7 @@ def _moment(form: Form, name: str, zone: ZoneInfo) -> datetime | None:
 
 
 def _written(moment: datetime) -> str:
-    # Whole seconds, so that what the page shows is what is stored.
+    # Whole seconds, as the page shows them.
     return (moment + timedelta(microseconds=999_999)).replace(microsecond=0).isoformat()
 
 

@@ -1,4 +1,4 @@
-"""The pages of silences: which are on, coming or over, what they keep back, and the form of one with a preview."""
+"""Pages of silences: the list by state, one silence with its affected checks, and the form with a preview."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,33 +37,33 @@ GROUPS = {
     "recurring": "Recurring windows",
     "over": "Over",
 }
-"""How silences stand, in the order they are shown in."""
+"""Titles of the states of silences, in the order shown."""
 _FRESH = {"when": silence_fields.ONCE, "for": "2h", "timezone": "UTC", "duration": "2h"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A silence as a list shows it."""
+    """One silence of the list."""
 
     definition: Definition
     state: Mapping[str, Any]
     group: str
-    about: str
+    matchers_text: str
 
 
 @router.get("/silences")
 def show_silences(request: Request, store: StoreDep) -> HTMLResponse:
     """Show every silence: those that are on first."""
-    found = definitions.list_all(store, silencing.KIND)
-    states = silencing.states(store, found, _now())
-    lines = [_line(row, states[row.id]) for row in found]
+    rows = definitions.list_all(store, silencing.KIND)
+    states = silencing.states(store, rows, _now())
+    lines = [_line(row, states[row.id]) for row in rows]
     grouped = {title: [line for line in lines if line.group == group] for group, title in GROUPS.items()}
-    return render(request, "alerts/silences.html", groups={title: found for title, found in grouped.items() if found})
+    return render(request, "alerts/silences.html", groups={title: rows for title, rows in grouped.items() if rows})
 
 
 @router.get("/silences/{slug}")
 def show_silence(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
-    """Show a silence: whether it is on, what it keeps back, and when it will be on."""
+    """Show a silence: its state, affected checks and schedule."""
     row, state = silencing.state(store, slug, _now())
     document = SilenceDocument.stored(row.body)
     return render(
@@ -76,26 +76,26 @@ def show_silence(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
 
 @router.get("/new-silence")
 def show_new(request: Request, store: StoreDep) -> HTMLResponse:
-    """Show the form of a silence to be made, filled from the address, with what it would do."""
-    return _looked_at(request, store, _asked(request), stored=None)
+    """Show the form of a new silence, filled from the query string, with a preview."""
+    return _form_with_preview(request, store, _form_from_query(request), stored=None)
 
 
 @router.post("/new-silence")
 @takes_form(fields=silence_fields.MOST_FIELDS)
 async def make_silence(request: Request, store: StoreDep, vault: VaultDep) -> Response:
-    """Make a silence; what is wrong with it is said beside the fields."""
+    """Create a silence; problems are shown beside the fields."""
     form = await read_form(request)
     return await anyio.to_thread.run_sync(partial(_saved, request, store, vault, form, stored=None))
 
 
 @router.get("/silences/{slug}/edit")
 def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
-    """Show the form of a silence as it is stored, or as the address has it, with what it would do."""
+    """Show the form of a stored silence, with the query string's values where given, and a preview."""
     stored = definitions.find(store, silencing.KIND, slug)
-    form = _asked(request) if request.query_params else silence_fields.typed(stored.body)
-    if not {"preview", "revision"} & form.texts.keys():  # else it was open already, and is as old as it was
+    form = _form_from_query(request) if request.query_params else silence_fields.typed(stored.body)
+    if not {"preview", "revision"} & form.texts.keys():  # else the open form keeps the revision it began with
         form = with_revision(form, stored.revision)
-    return _looked_at(request, store, form, stored=stored)
+    return _form_with_preview(request, store, form, stored=stored)
 
 
 @router.post("/silences/{slug}/edit")
@@ -109,7 +109,7 @@ async def change_silence(request: Request, store: StoreDep, vault: VaultDep, slu
 
 @router.post("/silences/{slug}/end")
 def end_silence(request: Request, store: StoreDep, slug: str) -> Response:
-    """End a silence: what it kept back and still fires is told within seconds."""
+    """End a silence: alerts that still fire are notified within seconds."""
     definitions.archive(store, silencing.KIND, slug, now=_now())
     wake(request)
     return RedirectResponse("/silences", status_code=303)
@@ -132,15 +132,15 @@ def _saved(request: Request, store: Store, vault: Vault, form: Form, *, stored: 
     return RedirectResponse(f"/silences/{quote(slug)}", status_code=303)
 
 
-def _asked(request: Request) -> Form:
-    """Read the form from an address."""
-    asked = read_fields(request.query_params.multi_items())
-    fresh = {} if "preview" in asked.texts or "when" in asked.texts else _FRESH
-    return Form(texts={**fresh, **asked.texts}, lists=asked.lists)
+def _form_from_query(request: Request) -> Form:
+    """Form from the query string."""
+    query = read_fields(request.query_params.multi_items())
+    fresh = {} if "preview" in query.texts or "when" in query.texts else _FRESH
+    return Form(texts={**fresh, **query.texts}, lists=query.lists)
 
 
-def _looked_at(request: Request, store: Store, form: Form, *, stored: Definition | None) -> HTMLResponse:
-    """Show the form with a preview of what it says by now; only who asked for one hears what is wrong."""
+def _form_with_preview(request: Request, store: Store, form: Form, *, stored: Definition | None) -> HTMLResponse:
+    """Show the form with a preview; problems are shown only where a preview was requested."""
     slug = stored.slug if stored is not None else form.stripped("slug") or "new"
     try:
         document = parse_document(SilenceDocument, silence_fields.document(form, slug, _now()))
@@ -169,7 +169,9 @@ def _form(
         from_file=stored is not None and stored.managed_by == FILE,
         typed=form,
         wrong=wrong,
-        problems=[told for path, found in wrong.items() if path not in silence_fields.SHOWN for told in found],
+        problems=[
+            message for path, messages in wrong.items() if path not in silence_fields.SHOWN for message in messages
+        ],
         saving=status != 200,  # noqa: PLR2004 - a preview is no failure
         preview=preview,
         offered=_offered(store, form),
@@ -180,11 +182,11 @@ def _form(
 
 
 def _offered(store: Store, form: Form) -> dict[str, list[str]]:
-    """List what can be ticked: what is in force, and what is ticked already."""
+    """Options to tick: definitions in force, and those ticked already."""
     kinds = {"checks": "check", "suites": "suite", "retrievers": "retriever"}
-    found = {name: [row.slug for row in definitions.list_all(store, kind)] for name, kind in kinds.items()}
-    found["severities"] = list(Severity)
-    return {name: [*known, *(one for one in form.all(name) if one not in known)] for name, known in found.items()}
+    options = {name: [row.slug for row in definitions.list_all(store, kind)] for name, kind in kinds.items()}
+    options["severities"] = list(Severity)
+    return {name: [*names, *(one for one in form.all(name) if one not in names)] for name, names in options.items()}
 
 
 def _line(row: Definition, state: Mapping[str, Any]) -> Line:
@@ -194,7 +196,7 @@ def _line(row: Definition, state: Mapping[str, Any]) -> Line:
         group = "recurring"
     else:
         group = "upcoming" if state["next_change"] is not None else "over"
-    return Line(definition=row, state=state, group=group, about=silence_fields.about(row.body))
+    return Line(definition=row, state=state, group=group, matchers_text=silence_fields.matchers_text(row.body))
 
 
 def _now() -> datetime:

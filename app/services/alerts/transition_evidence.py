@@ -1,0 +1,97 @@
+"""Evidence of a transition: which canaries changed, which are newly named, and which retriever is slow or fails."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.domain.alerts.alert_state import OPEN
+from app.domain.alerts.incidents import NON_REPEATING
+from app.domain.alerts.summary import NOT_ABOUT_CANARIES
+from app.domain.counts import counted
+from app.domain.model import Percentile, RuleKind
+from app.domain.probing.probe_failures import url_address
+from app.services.alerts import rule_facts
+from app.services.alerts.changed_canaries import changed_keys
+from app.services.alerts.changed_list import ChangedList, list_changed
+from app.services.detection.detector_reports import CULPRITS
+from app.store.alerts import alerts
+from app.store.alerts.alerts import AlertRow
+from app.store.catalog import definitions
+from app.store.catalog.definitions import Definition
+from app.store.detection import detectors
+from app.store.engine import Connection
+
+_NAMED = 5
+
+
+class TransitionEvidence:
+    """Evidence of the transitions of one check at one run; each list of canaries is read once."""
+
+    def __init__(self, connection: Connection, check: Definition, run_id: int | None) -> None:
+        self._connection = connection
+        self._check = check
+        self._run_id = run_id
+        self._lists: dict[tuple[int | None, str | None, str | None], ChangedList] = {}
+
+    def build(self, kind: RuleKind, scope: str, first_run: int | None, evaluated: Mapping[str, Any]) -> dict[str, Any]:
+        """Evidence of a transition: what the rule evaluated, the changed canaries, and the retriever at fault."""
+        evidence = {**evaluated, **self._canaries(kind, scope, first_run, evaluated)}
+        if kind is RuleKind.LATENCY:
+            evidence |= self._latency(Percentile(evaluated.get("percentile") or Percentile.P95), first_run)
+        elif kind is RuleKind.PROBE_ERRORS:
+            evidence["retriever"] = self._check.body["retriever"]
+        return evidence
+
+    def culprits(self) -> list[str]:
+        """Keys of the canaries the detector names on this run."""
+        return detectors.culprits_of(self._connection, self._run_id) if self._run_id is not None else []
+
+    def new_culprits(self, alert: AlertRow | None, culprits: Sequence[str]) -> list[str]:
+        """Culprits that no transition of an open alert named or counted as changed.
+
+        None where the last of them named as many as are stored: beyond that the strongest differ from run to run.
+        """
+        if alert is None or alert.state not in OPEN or not culprits:
+            return []
+        before = [
+            row
+            for row in alerts.list_transitions(self._connection, [alert.id])[alert.id]
+            if row.type in NON_REPEATING and "culprits" in row.evidence
+        ]
+        if not before or len(before[-1].evidence["culprits"]) >= CULPRITS:
+            return []
+        named = {key for row in before for key in row.evidence["culprits"]}
+        if named.issuperset(culprits):
+            return []
+        runs = [(row.run_id, alert.first_run) for row in before if row.run_id is not None]
+        named |= changed_keys(self._connection, runs)
+        return [key for key in culprits if key not in named]
+
+    def _canaries(
+        self, kind: RuleKind, scope: str, first_run: int | None, evaluated: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        if self._run_id is None or kind in NOT_ABOUT_CANARIES:
+            return {"canaries": []}
+        key = (first_run, evaluated.get("category"), scope if kind is RuleKind.CANARY else None)
+        if key not in self._lists:
+            _, category, canary = key
+            self._lists[key] = list_changed(self._connection, self._run_id, first_run, category=category, canary=canary)
+        listed = self._lists[key]
+        return {"canaries": listed.canaries, "changed": listed.changed, "failing_before": listed.failing_before}
+
+    def _latency(self, percentile: Percentile, first_run: int | None) -> dict[str, Any]:
+        """Name and address of the slow retriever, and its usual latency before the first bad run."""
+        slug = self._check.body["retriever"]
+        retriever = definitions.find_definition(self._connection, "retriever", slug)
+        address = None if retriever is None else url_address(retriever.body["url"], retriever.body.get("options") or {})
+        usual = (
+            None
+            if first_run is None
+            else rule_facts.usual_latency(self._connection, self._check.id, percentile, first_run)
+        )
+        return {"usual": usual, "retriever": f"{slug} at {address}" if address else slug}
+
+
+def culprits_text(keys: Sequence[str]) -> str:
+    """Sentence on the canaries that are named now, the first of them by key."""
+    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+    return f"{counted(len(keys), 'further canary')} named: {', '.join(keys[:_NAMED])}{more}"
