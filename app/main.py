@@ -148,7 +148,10 @@ def _routes() -> Sequence[BaseRoute]:
     One of a process, whatever the number of its apps: FastAPI works out each route at its first request, which takes
     longer than most answers.
     """
-    routes = APIRouter(dependencies=[Depends(deps.authorise)])
+    routes = APIRouter(
+        dependencies=[Depends(deps.authorise)],
+        generate_unique_id_function=lambda route: route.name,  # what generators call the function for it
+    )
     for router in (
         service.router,
         catalog_routes.router,

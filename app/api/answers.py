@@ -20,6 +20,11 @@ def answers_with(model: Any, *statuses: int) -> Answers:
     return {status: {"description": _MEANINGS[status], "model": model} for status in statuses}
 
 
+def refusals(*statuses: int) -> Answers:
+    """Describe problems of a route that others of its kind do not answer with; see `openapi`."""
+    return {status: {"description": ""} for status in statuses}
+
+
 def answers(*statuses: int, types: tuple[str, ...]) -> Answers:
     """Describe answers of these statuses as texts of these media types."""
     content = {kind: {"schema": {"type": "string"}} for kind in types}

@@ -1,42 +1,22 @@
 """The API's description made whole: the documents bodies hold, how errors look, and how to prove who one is."""
 
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from typing import Any
+from http import HTTPStatus
+from typing import Any, Final
 
 from fastapi import FastAPI
+from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 from app.api.catalog.definitions import DOCUMENTS
 from app.api.catalog.views import shown_schemas, with_references
 from app.api.deps import EXEMPT, SESSION_COOKIE
+from app.api.problems import PROBLEM_TYPE, ProblemView
+from app.api.schema_names import COMPONENTS, plain_names, renamed, titled
 
-_COMPONENTS = "#/components/schemas/"
-_PROBLEM: dict[str, Any] = {
-    "title": "Problem",
-    "description": "What went wrong (RFC 9457), with every error found in what was sent.",
-    "type": "object",
-    "required": ["type", "title", "status", "detail"],
-    "properties": {
-        "type": {"type": "string", "examples": ["/problems/not-found"]},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["message"],
-                "properties": {
-                    "path": {"type": "string"},
-                    "message": {"type": "string"},
-                    "file": {"type": "string"},
-                    "line": {"type": "integer"},
-                },
-            },
-        },
-    },
-}
-_SECURITY_SCHEMES = {
+_RESPONSES: Final = "#/components/responses/"
+_SECURITY_SCHEMES: Final = {
     "key": {"type": "http", "scheme": "bearer", "description": "An API key: `coalmine keys create`."},
     "session": {
         "type": "apiKey",
@@ -45,6 +25,19 @@ _SECURITY_SCHEMES = {
         "description": "A signed-in browser; writes also need the page's token in `x-csrf-token`.",
     },
 }
+_PROBLEMS: Final[Mapping[int, tuple[str, str]]] = {
+    400: ("BadAddress", "The address holds control characters."),
+    401: ("Unauthorized", "A key is needed, or the one that was sent is not in force."),
+    403: ("Forbidden", "The key does not reach that far."),
+    404: ("NotFound", "There is no such thing."),
+    409: ("Conflict", "This cannot be done now, or a canary file manages it."),
+    413: ("TooLarge", "The request is too large."),
+    415: ("UnsupportedContent", "The body is not sent as JSON."),
+    422: ("InvalidInput", "The request cannot be used; `errors` says what is wrong, and where."),
+    500: ("Broken", "Something is broken in Coalmine."),
+    503: ("Unavailable", "The database cannot be used now, or there are too many of these; try again later."),
+}
+"""What can go wrong, by status: the name of the response and its meaning."""
 _REPLACED = ("HTTPValidationError", "ValidationError")  # FastAPI's own error shape, which never leaves this service
 
 
@@ -64,29 +57,56 @@ def install_openapi(app: FastAPI) -> None:
 def _completed(description: dict[str, Any]) -> dict[str, Any]:
     components = description.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    documents = models_json_schema([(model, "validation") for model in DOCUMENTS], ref_template=_COMPONENTS + "{model}")
-    for name, schema in documents[1]["$defs"].items():
+    documents = models_json_schema([(model, "validation") for model in DOCUMENTS], ref_template=COMPONENTS + "{model}")
+    problem = TypeAdapter(ProblemView).json_schema(ref_template=COMPONENTS + "{model}", mode="serialization")
+    for name, schema in {
+        **documents[1]["$defs"],
+        **shown_schemas(),
+        **problem.pop("$defs"),
+        "ProblemView": problem,
+    }.items():
         schemas.setdefault(name, schema)
     for name in _REPLACED:
         schemas.pop(name, None)
-    schemas["Problem"] = _PROBLEM
-    for name, schema in shown_schemas().items():
-        schemas.setdefault(name, schema)
-    components["schemas"] = dict(sorted(with_references(schemas).items()))
-    description["paths"] = with_references(description["paths"])
+    schemas = with_references(schemas)
+    names = plain_names(schemas)
+    published = {names[name]: titled(names[name], renamed(schema, names)) for name, schema in schemas.items()}
+    components["schemas"] = dict(sorted(published.items()))
+    components["responses"] = {name: _problem(meaning) for name, meaning in _PROBLEMS.values()}
     components["securitySchemes"] = _SECURITY_SCHEMES
+    description["paths"] = renamed(with_references(description["paths"]), names)
     description["security"] = [{name: []} for name in _SECURITY_SCHEMES]
     for path, methods in description["paths"].items():
-        for operation in methods.values():
+        for method, operation in methods.items():
             if path.startswith(EXEMPT):
                 operation["security"] = []
-            _tell_problems(operation["responses"])
+            _tell_problems(path, method, operation)
     return description
 
 
-def _tell_problems(responses: dict[str, Any]) -> None:
-    responses.pop("422", None)
-    responses["default"] = {
-        "description": "What went wrong",
-        "content": {"application/problem+json": {"schema": {"$ref": f"{_COMPONENTS}Problem"}}},
-    }
+def _problem(meaning: str) -> dict[str, Any]:
+    return {"description": meaning, "content": {PROBLEM_TYPE: {"schema": {"$ref": f"{COMPONENTS}Problem"}}}}
+
+
+def _tell_problems(path: str, method: str, operation: dict[str, Any]) -> None:
+    """Name every status that a request for an operation can be refused with; routes name what is theirs alone."""
+    responses = operation["responses"]
+    own = {int(status) for status in responses if int(status) >= HTTPStatus.BAD_REQUEST}
+    for status in sorted({*own, *_statuses(path, method, operation)}):
+        responses[str(status)] = {"$ref": _RESPONSES + _PROBLEMS[status][0]}
+
+
+def _statuses(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[int]:
+    yield from (400, 500)
+    if path == "/livez":
+        return
+    yield 503
+    if path.startswith(EXEMPT):
+        return
+    yield from (401, 403)
+    if path.startswith("/v1/"):
+        yield from (404, 422)
+    if method != "get":
+        yield 409
+    if "requestBody" in operation:
+        yield from (413, 415)

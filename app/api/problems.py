@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final, NotRequired
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from typing_extensions import TypedDict
 
 from app.domain.errors import (
     BusyError,
@@ -28,6 +29,28 @@ from app.formats.fields import Document
 from app.formats.validation_messages import message_of, path_of
 
 logger = logging.getLogger("coalmine.api")
+
+PROBLEM_TYPE: Final = "application/problem+json"
+
+
+class ProblemError(TypedDict):
+    """An error in what was sent: where it is, as a path in the body or a line of a file, and what is wrong."""
+
+    file: NotRequired[str]
+    line: NotRequired[int]
+    path: NotRequired[str]
+    message: str
+
+
+class ProblemView(TypedDict):
+    """What went wrong (RFC 9457), with every error found in what was sent; `type` is stable."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: NotRequired[list[ProblemError]]
+
 
 # Most particular first: the first class an error is an instance of decides.
 PROBLEMS: tuple[tuple[type[CoalmineError], int, str, str], ...] = (
@@ -54,18 +77,24 @@ def problem(
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """Build a problem+json response."""
-    body: dict[str, Any] = {"type": f"/problems/{slug}", "title": title, "status": status, "detail": detail}
+    body: ProblemView = {"type": f"/problems/{slug}", "title": title, "status": status, "detail": detail}
     if errors:
-        body["errors"] = [
-            {name: value for name in ("file", "line", "path", "message") if (value := getattr(error, name)) is not None}
-            for error in errors
-        ]
+        body["errors"] = [_error(one) for one in errors]
     return JSONResponse(
         body,
         status_code=status,
-        media_type="application/problem+json",
+        media_type=PROBLEM_TYPE,
         headers=headers,
     )
+
+
+def _error(found: Problem) -> ProblemError:
+    shown: ProblemError = {"message": found.message}
+    if found.path is not None:
+        shown = {"path": found.path, **shown}
+    if found.line is not None:
+        shown = {"line": found.line, **shown}
+    return shown if found.file is None else {"file": found.file, **shown}
 
 
 def as_problem(error: CoalmineError) -> JSONResponse:

@@ -1,44 +1,21 @@
 """The API's description is true: every JSON answer of success has a schema, and answers are what their schema says."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 
-from app.domain.model import Outcome
-from app.services.runs import rescoring
-from tests.support.api_service import CHECK, Api, api
+from tests.support.api_service import Api
 from tests.support.described_answers import Description, closed, description
+from tests.support.filled_service import app_of, filled_api, names_of
 from tests.support.processes import ROOT
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """Give a service of which everything that can be shown is there."""
-    with api(tmp_path_factory.mktemp("described")) as opened:
-        opened.docs()
-        opened.put("/v1/checks/bare", {**CHECK, "hooks": []})
-        opened.put("/v1/silences/night", {"checks": ["bare"], "ends": "2099-01-01T00:00:00Z"})
-        opened.run(index_version="v1")
-        opened.retriever.found = {"How do I set up OAuth2?": ["c9"], "How long is data kept?": []}
-        opened.run(index_version="v2")
-        opened.retriever.outcomes = {"Who lives on the moon?": Outcome.REFUSED}
-        opened.run()
-        opened.deliver()
-        for path in ("checks/docs/canaries/oauth/diagnosis", "checks/docs/rescorings", "hooks/ops/test"):
-            assert opened.client.post(f"/v1/{path}").is_success
-        rescoring_id = rescoring.claim(opened.service.store, owner="test", now=datetime.now(UTC))
-        assert rescoring_id is not None
-        assert rescoring.carry_on(opened.service.store, rescoring_id, owner="test", clock=lambda: datetime.now(UTC))
-        opened.put("/v1/checks/docs/baseline", {"accept": True, "note": "new index"})
+    with filled_api(tmp_path_factory.mktemp("described")) as opened:
         yield opened
-
-
-def app_of(service: Api) -> FastAPI:
-    found: FastAPI = service.client.app  # type: ignore[assignment] # it is a FastAPI
-    return found
 
 
 def is_described(schema: Any) -> bool:
@@ -55,27 +32,10 @@ def test_every_answer_has_a_schema(service: Api) -> None:
 def test_every_thing_that_can_be_read_is_as_described(service: Api) -> None:
     """The client of the service fails with an answer that is not; see described_answers."""
     described = description(app_of(service))
-    alert, delivery = (service.get(f"/v1/{kind}")["items"][0] for kind in ("alerts", "deliveries"))
-    runs = [run["id"] for run in service.get("/v1/checks/docs/runs")["items"]]
-    named = {
-        "slug": "docs",
-        "suite": "docs",
-        "key": "oauth",
-        "run_id": runs[0],
-        "before": runs[1],
-        "now": runs[0],
-        "alert_id": alert["id"],
-        "delivery_id": delivery["id"],
-        "rescoring_id": service.get("/v1/checks/docs/rescorings")["items"][0]["id"],
-    }
-    of_kind = {"/v1/retrievers/": "search", "/v1/hooks/": "ops", "/v1/silences/": "night"}
+    names = names_of(service)
     for path in sorted({path for method, path, _ in described.schemas() if method == "GET"}):
-        address = path
-        for name, value in named.items():
-            own = next((slug for kind, slug in of_kind.items() if path.startswith(kind)), value)
-            address = address.replace(f"{{{name}}}", own if name == "slug" else value)
         parameters = {"format": "csv", "suite": "docs"} if path == "/v1/export" else {}
-        shown = service.get(address, **parameters)
+        shown = service.get(names.address(path), **parameters)
         if shown.keys() == {"items", "next"} and not path.endswith("/reanchors"):
             assert shown["items"], f"{path} has nothing to show"
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
+from app.api.answers import refusals
 from app.api.catalog.definitions import Limit
 from app.api.deps import StoreDep, known_parameters
 from app.api.schemas import LARGEST_ID, Version
@@ -14,7 +15,7 @@ from app.services.comparison import run_comparison
 router = APIRouter(prefix="/v1", tags=["history"], dependencies=[Depends(known_parameters)])
 
 
-@router.get("/runs/{before}/diff/{now}")
+@router.get("/runs/{before}/diff/{now}", responses=refusals(409))
 def diff_runs(
     store: StoreDep,
     before: str,

@@ -8,7 +8,7 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
-from app.api.answers import answers, answers_with
+from app.api.answers import answers, answers_with, refusals
 from app.api.bodies import OptionalContent
 from app.api.catalog.definitions import Limit, describes, wake
 from app.api.deps import StoreDep, known_parameters, needs
@@ -101,7 +101,7 @@ def get_run(store: StoreDep, run_id: str, version: Version = None) -> RunView:
     return run_views.run(store, run_id, version=version)
 
 
-@router.get("/runs/{run_id}/results")
+@router.get("/runs/{run_id}/results", responses=refusals(409))
 def list_results(  # noqa: PLR0913 - a parameter for each
     *,
     store: StoreDep,
@@ -131,7 +131,9 @@ def list_results(  # noqa: PLR0913 - a parameter for each
     return Page(items=found, next=None if following is None else str(following))
 
 
-@router.get("/runs/{run_id}/report", response_model=ReportView, responses=answers(200, types=REPORT_TYPES))
+@router.get(
+    "/runs/{run_id}/report", response_model=ReportView, responses=answers(200, types=REPORT_TYPES) | refusals(409)
+)
 def get_report(
     store: StoreDep,
     run_id: str,

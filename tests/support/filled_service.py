@@ -1,0 +1,89 @@
+"""A service in-process of which everything that can be shown is there, and the names its parts go by."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from app.domain.model import Outcome
+from app.services.runs import rescoring
+from tests.support.api_service import CHECK, Api, api
+
+
+@contextmanager
+def filled_api(data_dir: Path) -> Iterator[Api]:
+    """Open a service with a check that degraded, an open alert, deliveries, a diagnosis, a re-scoring and a silence."""
+    with api(data_dir) as opened:
+        opened.docs()
+        opened.put("/v1/checks/bare", {**CHECK, "hooks": []})
+        opened.put("/v1/silences/night", {"checks": ["bare"], "ends": "2099-01-01T00:00:00Z"})
+        opened.run(index_version="v1")
+        opened.retriever.found = {"How do I set up OAuth2?": ["c9"], "How long is data kept?": []}
+        opened.run(index_version="v2")
+        opened.retriever.outcomes = {"Who lives on the moon?": Outcome.REFUSED}
+        opened.run()
+        opened.deliver()
+        for path in ("checks/docs/canaries/oauth/diagnosis", "checks/docs/rescorings", "hooks/ops/test"):
+            assert opened.client.post(f"/v1/{path}").is_success
+        assert rescored(opened) == 1
+        opened.put("/v1/checks/docs/baseline", {"accept": True, "note": "new index"})
+        yield opened
+
+
+def rescored(service: Api) -> int:
+    """Carry out every re-scoring that is due; gives how many there were."""
+    store, count = service.service.store, 0
+    while (found := rescoring.claim(store, owner="test", now=datetime.now(UTC))) is not None:
+        assert rescoring.carry_on(store, found, owner="test", clock=lambda: datetime.now(UTC))
+        count += 1
+    return count
+
+
+@dataclass(frozen=True)
+class Names:
+    """What stands for the parameters in the paths of a filled service."""
+
+    values: Mapping[str, str]
+    slugs: Mapping[str, str]
+    """By how a path begins."""
+
+    def of(self, path: str) -> dict[str, str]:
+        """Give the names of the parameters of a path."""
+        own = next((slug for start, slug in self.slugs.items() if path.startswith(start)), None)
+        values = {**self.values, "slug": own or self.values["slug"]}
+        return {name: value for name, value in values.items() if f"{{{name}}}" in path}
+
+    def address(self, path: str) -> str:
+        """Fill the parameters of a path in."""
+        for name, value in self.of(path).items():
+            path = path.replace(f"{{{name}}}", value)
+        return path
+
+
+def names_of(service: Api) -> Names:
+    """Give the names of what a filled service shows."""
+    alert, delivery = (service.get(f"/v1/{kind}")["items"][0] for kind in ("alerts", "deliveries"))
+    runs = [run["id"] for run in service.get("/v1/checks/docs/runs")["items"]]
+    return Names(
+        values={
+            "slug": "docs",
+            "suite": "docs",
+            "key": "oauth",
+            "run_id": runs[0],
+            "before": runs[1],
+            "now": runs[0],
+            "alert_id": alert["id"],
+            "delivery_id": delivery["id"],
+            "rescoring_id": service.get("/v1/checks/docs/rescorings")["items"][0]["id"],
+        },
+        slugs={"/v1/retrievers/": "search", "/v1/hooks/": "ops", "/v1/silences/": "night"},
+    )
+
+
+def app_of(service: Api) -> FastAPI:
+    """Give the app behind the client of a service."""
+    found: FastAPI = service.client.app  # type: ignore[assignment] # it is a FastAPI
+    return found
