@@ -1,4 +1,4 @@
-"""The database handle and, with `row_tables`, ALL differences between SQLite and PostgreSQL.
+"""The database handle and, with `drivers` and `row_tables`, ALL differences between SQLite and PostgreSQL.
 
 `read()` sees one snapshot, `write()` is one transaction; both turn a locked or absent database into
 StoreUnavailableError. On SQLite every writing transaction begins IMMEDIATE: a deferred one that reads first
@@ -11,28 +11,24 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
-from functools import partial
-from pathlib import Path
+from functools import cache
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection as Connection  # noqa: PLC0414 - services take connections, but know nothing of SQLAlchemy
-from sqlalchemy import Engine, Table, event
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy import Table
+from sqlalchemy.exc import DBAPIError
 
-from app.domain.errors import ConfigurationError, StoreUnavailableError
+from app.domain.errors import StoreUnavailableError
 from app.store.cache import ByteCache
+from app.store.drivers import WRITES, create_engine, error_text, refuses_writes, translate_errors
 from app.store.row_tables import STAGED_ROWS, StagedRows, create_temporary, insert_temporary
 
 BUSY_MILLISECONDS = 5_000
 WRITE_FAILURE_SECONDS = 30.0
-_SQLITE_REFUSALS = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY}
-_POSTGRESQL_REFUSALS = {"53100", "58030", "25006"}  # disk full, I/O error, read-only transaction
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WRITES = "coalmine_writes"
 _BODIES = "coalmine_bodies"
 _CACHE = "coalmine_cache"
 _CONTENT_LOCK = 0xC0A2
@@ -68,8 +64,8 @@ class Store:
         """
         self.cache = ByteCache()
         options: dict[str, Any] = {_BODIES: bodies, _CACHE: self.cache}
-        self.engine = _create_engine(url, busy_milliseconds).execution_options(**options)
-        self._writer = self.engine.execution_options(**{_WRITES: True})
+        self.engine = create_engine(url, busy_milliseconds).execution_options(**options)
+        self._writer = self.engine.execution_options(**{WRITES: True})
         self._reader = self.engine
         self._busy_milliseconds = busy_milliseconds
         self._turns = threading.Lock() if self.dialect == "sqlite" else None
@@ -95,7 +91,7 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Open a transaction that only reads."""
-        with _translate_errors(), self._reader.connect() as connection:
+        with translate_errors(), self._reader.connect() as connection:
             yield connection
 
     @contextmanager
@@ -104,13 +100,13 @@ class Store:
 
         What is `staged` is at hand in it, made ready while others still write.
         """
-        with _translate_errors(), self._staging(staged) as prepared, self._turn():
+        with translate_errors(), self._staging(staged) as prepared, self._turn():
             try:
                 with self._transaction(prepared) as connection:
                     yield connection
             except (DBAPIError, sqlite3.Error) as error:
-                if _refuses_writes(error):
-                    self._write_failure = _error_text(error), time.monotonic()
+                if refuses_writes(error):
+                    self._write_failure = error_text(error), time.monotonic()
                 raise
             failure = self._write_failure
             if failure is not None and time.monotonic() - failure[1] > WRITE_FAILURE_SECONDS:
@@ -133,7 +129,7 @@ class Store:
                     create_temporary(driver, rows)
                     for block in blocks(rows.rows, STAGED_ROWS):
                         insert_temporary(driver, rows, block)
-                yield connection.execution_options(**{_WRITES: True})
+                yield connection.execution_options(**{WRITES: True})
             finally:
                 driver.execute("PRAGMA temp_store = DEFAULT")  # drops them
 
@@ -146,7 +142,7 @@ class Store:
         if self.dialect == "sqlite":
             yield True
             return
-        with _translate_errors(), self.engine.connect() as opened:
+        with translate_errors(), self.engine.connect() as opened:
             connection = opened.execution_options(isolation_level="AUTOCOMMIT")  # else it would stay in a transaction
             is_alone = connection.execute(sa.select(sa.func.pg_try_advisory_lock(_ALONE_LOCK))).scalar_one()
             try:
@@ -213,7 +209,7 @@ def cached(connection: Connection, key: Hashable, make: Callable[[], tuple[Value
     What a write transaction reads is not kept: it may be its own, and rolled back, and its id given to another row.
     """
     cache: ByteCache = connection.get_execution_options()[_CACHE]
-    if connection.get_execution_options().get(_WRITES):
+    if connection.get_execution_options().get(WRITES):
         known: ValueT | None = cache.peek(key)
         return make()[0] if known is None else known
     return cache.get(key, make)
@@ -235,20 +231,20 @@ def insert_new(connection: Connection, table: Table, columns: Sequence[str], row
     """Insert many rows, passing over those a unique constraint already holds."""
     if not rows:
         return
-    connection.exec_driver_sql(_insert_sql(connection, table, columns), rows if len(rows) > 1 else rows[0])
+    connection.exec_driver_sql(
+        _insert_sql(connection.dialect.name, table.name, tuple(columns)), list(rows) if len(rows) > 1 else rows[0]
+    )
 
 
 def insert_one(connection: Connection, table: Table, **values: Any) -> int | None:
     """Insert a row and return its id, or None where a unique constraint already holds one."""
-    insert = _dialect_insert(connection, table).values(**values).on_conflict_do_nothing()
-    return connection.execute(insert.returning(table.c.id)).scalar_one_or_none()
+    insert = _insert_sql(connection.dialect.name, table.name, tuple(values))
+    return connection.exec_driver_sql(f"{insert} RETURNING id", tuple(values.values())).scalar_one_or_none()
 
 
 def upsert(connection: Connection, table: Table, keys: Sequence[str], **values: Any) -> None:
     """Insert a row or, where `keys` already name one, overwrite the other columns."""
-    insert = _dialect_insert(connection, table).values(**values)
-    update = {name: insert.excluded[name] for name in values if name not in keys}
-    connection.execute(insert.on_conflict_do_update(index_elements=list(keys), set_=update))
+    upsert_many(connection, table, keys, tuple(values), [tuple(values.values())])
 
 
 def upsert_many(
@@ -257,10 +253,8 @@ def upsert_many(
     """Insert rows or, where `keys` already name one, overwrite the other columns."""
     if not rows:
         return
-    insert = _dialect_insert(connection, table)
-    update = {name: insert.excluded[name] for name in columns if name not in keys}
-    statement = insert.on_conflict_do_update(index_elements=list(keys), set_=update)
-    connection.execute(statement, [dict(zip(columns, row, strict=True)) for row in rows])
+    upsert_sql = _insert_sql(connection.dialect.name, table.name, tuple(columns), tuple(keys))
+    connection.exec_driver_sql(upsert_sql, list(rows) if len(rows) > 1 else rows[0])
 
 
 def blocks(values: Sequence[_T], size: int = _IN_LIST) -> Iterator[list[_T]]:
@@ -314,6 +308,11 @@ def hold_content(connection: Connection, *, alone: bool = False) -> None:
         connection.execute(sa.select(lock(_CONTENT_LOCK)))
 
 
+def savepoint(connection: Connection) -> AbstractContextManager[object]:
+    """Let a statement fail alone: with it PostgreSQL gives up the transaction, SQLite nothing else."""
+    return nullcontext() if connection.dialect.name == "sqlite" else connection.begin_nested()
+
+
 def to_us(moment: datetime) -> int:
     """Microseconds since 1970, UTC."""
     return (moment - _EPOCH) // timedelta(microseconds=1)
@@ -322,86 +321,6 @@ def to_us(moment: datetime) -> int:
 def from_us(microseconds: int) -> datetime:
     """Give the aware UTC datetime of integer microseconds."""
     return _EPOCH + timedelta(microseconds=microseconds)
-
-
-def _create_engine(url: str, busy_milliseconds: int) -> Engine:
-    try:
-        parsed = sa.make_url(url)
-    except sa.exc.ArgumentError as error:
-        raise ConfigurationError("DATABASE_URL is not a database URL (sqlite:///... or postgresql://...)") from error
-    backend = parsed.get_backend_name()
-    if backend == "sqlite":
-        engine = sa.create_engine(parsed, hide_parameters=True, pool_size=20, max_overflow=20, pool_timeout=10)
-        event.listen(engine, "connect", partial(_prepare_sqlite, busy_milliseconds))
-        if parsed.database and parsed.database != ":memory:":
-            event.listen(engine, "begin", _SameFile(parsed.database))
-        event.listen(engine, "begin", _begin_sqlite)
-        return engine
-    if backend in {"postgresql", "postgres"}:
-        engine = sa.create_engine(
-            parsed.set(drivername="postgresql+psycopg"),
-            pool_size=20,
-            max_overflow=20,
-            pool_timeout=10,
-            pool_pre_ping=True,
-            hide_parameters=True,  # they may hold queries, texts and bodies
-            connect_args={"connect_timeout": 5},
-        )
-        event.listen(engine, "connect", partial(_prepare_postgresql, busy_milliseconds))
-        return engine
-    raise ConfigurationError(f"DATABASE_URL: {backend} is not supported; use sqlite or postgresql")
-
-
-def _prepare_sqlite(busy_milliseconds: int, connection: Any, _record: object) -> None:
-    # We emit BEGIN ourselves (see _begin_sqlite); the driver's own idea of transactions is switched off.
-    connection.isolation_level = None
-    for pragma in (
-        f"busy_timeout = {busy_milliseconds}",
-        "synchronous = NORMAL",
-        "foreign_keys = ON",
-    ):
-        connection.execute(f"PRAGMA {pragma}")
-    deadline = time.monotonic() + busy_milliseconds / 1000
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            # Processes that open a new file at once: the switch is refused without waiting, whatever busy_timeout is.
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
-        else:
-            return
-
-
-class _SameFile:
-    """Refuses to work on a file that is not in its place any more: SQLite would go on, and lose it all at the end."""
-
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
-        self._first: tuple[int, int] | None = None
-
-    def __call__(self, _connection: Connection) -> None:
-        try:
-            found = self._path.stat()
-        except OSError as error:
-            raise StoreUnavailableError(self._path_error("is gone")) from error
-        self._first = self._first or (found.st_dev, found.st_ino)
-        if self._first != (found.st_dev, found.st_ino):
-            raise StoreUnavailableError(self._path_error("was replaced"))
-
-    def _path_error(self, what: str) -> str:
-        return f"the database cannot be used: {self._path} {what} while it was open; put it back and restart"
-
-
-def _prepare_postgresql(busy_milliseconds: int, connection: Any, _record: object) -> None:
-    # Else a table that somebody locked would hold up every thread for ever, instead of being said to be locked.
-    connection.execute(f"SET lock_timeout = {busy_milliseconds}")
-    connection.commit()
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get(_WRITES) else "BEGIN")
 
 
 @contextmanager
@@ -418,38 +337,15 @@ def _dialect_insert(connection: Connection, table: Table) -> Any:
     return insert(table)
 
 
-def _insert_sql(connection: Connection, table: Table, columns: Sequence[str]) -> str:
-    mark = "?" if connection.dialect.name == "sqlite" else "%s"
-    quote = connection.dialect.identifier_preparer.quote
-    names = ", ".join(map(quote, columns))
+@cache
+def _insert_sql(dialect: str, table: str, columns: tuple[str, ...], keys: tuple[str, ...] = ()) -> str:
+    """Write an INSERT once: to put one together with SQLAlchemy takes longer than to carry it out.
+
+    What a unique constraint already holds is passed over or, where `keys` name it, overwritten.
+    """
+    mark = "?" if dialect == "sqlite" else "%s"
+    overwritten = ", ".join([f'"{name}" = excluded."{name}"' for name in columns if name not in keys])
+    conflict = f"({', '.join(keys)}) DO UPDATE SET {overwritten}" if keys else "DO NOTHING"
+    names = ", ".join([f'"{name}"' for name in columns])
     marks = ", ".join([mark] * len(columns))
-    return f"INSERT INTO {quote(table.name)} ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - names from our tables only
-
-
-@contextmanager
-def _translate_errors() -> Iterator[None]:
-    try:
-        yield
-    except (OperationalError, InterfaceError, PoolTimeoutError) as error:
-        raise StoreUnavailableError(_error_text(error)) from error
-    except DBAPIError as error:
-        # The bare base class is what SQLite says of a file that is damaged or none of its own.
-        if error.connection_invalidated or type(error.orig) is sqlite3.DatabaseError:
-            raise StoreUnavailableError(_error_text(error)) from error
-        raise
-    except sqlite3.Error as error:  # while a connection is being prepared, nobody has wrapped it yet
-        raise StoreUnavailableError(_error_text(error)) from error
-
-
-def _refuses_writes(error: Exception) -> bool:
-    """Whether a write failed for want of room or permission, which another attempt alone does not mend."""
-    cause = getattr(error, "orig", None) or error
-    if isinstance(cause, sqlite3.Error):
-        return (getattr(cause, "sqlite_errorcode", None) or 0) & 0xFF in _SQLITE_REFUSALS
-    return getattr(cause, "sqlstate", None) in _POSTGRESQL_REFUSALS
-
-
-def _error_text(error: Exception) -> str:
-    # The driver's words without the statement and its values, which may hold queries and texts.
-    cause = getattr(error, "orig", None) or error
-    return f"the database cannot be used now: {str(cause).strip().splitlines()[0]}"
+    return f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT {conflict}"  # noqa: S608 - names from our tables only

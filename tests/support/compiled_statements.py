@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 from sqlalchemy import Dialect, Engine, event
 
+from app.store import drivers
 from app.store import engine as stores
 
 _MOST = 5_000  # statements
@@ -17,7 +18,7 @@ def shared() -> Iterator[None]:
 
     Its cache goes by the dialect, so they share that too: the first to have been connected, hence initialized.
     """
-    with patch.object(stores, "_create_engine", _sharing(stores._create_engine)):
+    with patch.object(stores, "create_engine", _sharing(drivers.create_engine)):
         yield
 
 
