@@ -13,8 +13,7 @@ from app.formats.validation_messages import parse_document
 from app.services.catalog import applying, definitions, exporting
 from app.services.catalog.changes import Change
 from app.services.catalog.references import API, FILE
-from app.services.catalog.suite_snapshots import load_suite
-from app.store.catalog import suites
+from app.services.catalog.suite_snapshots import freeze_suite, load_suite
 from app.store.engine import Store
 from app.store.tables import definition_versions
 from tests.conftest import Databases
@@ -261,8 +260,9 @@ def test_threads_that_freeze_at_once_freeze_the_same(world: World) -> None:
             added = [parse_document(CanaryDocument, canary(f"extra-{n}")) for n in range(5)]
             definitions.put_canaries(world.store, "suite", added, now=START)
             return None
-        with world.store.write() as connection:
-            found = load_suite(connection, suites.freeze_suite(connection, suite, number))
+        frozen = freeze_suite(world.store, suite, START)
+        with world.store.read() as connection:
+            found = load_suite(connection, frozen)
         return found.hash, [member.key for member in found.members]
 
     frozen = {one[0]: one[1] for one in race(6, freeze) if one is not None}

@@ -29,7 +29,7 @@ from tests.support.world import COVERAGE, World, canary, page
 pytestmark = pytest.mark.databases
 
 ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
-    "claim_run": lambda connection: queue.claim_run(connection, owner="o", now=1, lease_until=2),
+    "claimable_runs": lambda connection: queue.claimable_runs(connection, 1),
     "newest_instant": lambda connection: queue.newest_instant(connection, 1, before=2),
     "list_runs": lambda connection: results.list_runs(connection, 1, limit=2),
     "ended_runs": lambda connection: results.ended_runs(connection, 1, limit=3),

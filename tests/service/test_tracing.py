@@ -48,7 +48,7 @@ pytestmark = pytest.mark.systems
 
 GOOD = reply(b'{"results": [{"id": "doc-alpha", "text": "a text that was retrieved"}]}')
 ACCEPTED = reply(b"")
-CLAIMED = ClaimedRun(id=812, check_id=1, check="watch", trigger="update", resumed=False, started_at=0)
+CLAIMED = ClaimedRun(id=812, check_id=1, check="watch", trigger="update", resumed=False, started_at=0, created_at=0)
 ENDED = EndedRun(
     id=812,
     check="watch",

@@ -28,14 +28,20 @@ class SuiteOvertakenError(Exception):
 
 
 def freeze_suite(store: Store, suite_id: int, now: datetime) -> int:
-    """Return the id of a suite's version in force, frozen now if no run has needed it yet."""
-    with store.read() as connection:
-        known = suites.find_version_in_force(connection, suite_id)
-        if known is not None:
-            return known
-        listed = suites.list_members(connection, suite_id)
-    with store.write() as connection:
-        return suites.freeze_suite(connection, suite_id, to_us(now), listed)
+    """Return the id of a suite's version in force, frozen now if no run has needed it yet.
+
+    The canaries are listed before the transaction, and again where somebody edits the suite in between.
+    """
+    while True:
+        with store.read() as connection:
+            known = suites.find_version_in_force(connection, suite_id)
+            if known is not None:
+                return known
+            listed = suites.list_members(connection, suite_id)
+        with store.write() as connection:
+            frozen = suites.freeze_suite(connection, suite_id, listed, to_us(now))
+        if frozen is not None:
+            return frozen
 
 
 def load_suite(connection: Connection, version_id: int) -> SuiteSnapshot:

@@ -1,22 +1,22 @@
 """What a run works with, frozen when it starts, so that editing definitions never changes a run under way."""
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from app.domain.errors import CoalmineError
 from app.domain.model import Ranking, Trigger
-from app.domain.runs.measures import MEASURES_VERSION
 from app.domain.runs.run_inputs import RunInputs, RunVersions
 from app.domain.runs.suite_snapshot import UnusableSuiteError
 from app.domain.runs.verdicts import NOT_CARRIED_OUT
 from app.services.catalog.run_inputs import UnusableDefinitionError, load_inputs
-from app.services.catalog.suite_snapshots import freeze_suite, load_suite
+from app.services.catalog.suite_snapshots import freeze_suite
 from app.services.catalog.vault import Vault
+from app.services.runs.layouts import RunLayouts, find_layouts, save_layouts
 from app.store.catalog import definitions, suites
 from app.store.catalog.definitions import Definition
-from app.store.engine import Connection, Store, from_us, to_us
+from app.store.engine import Connection, Store, from_us
 from app.store.runs import queue, recording, results
 from app.store.runs.queue import ClaimedRun
 from app.store.runs.recording import OpenState
@@ -80,29 +80,37 @@ class Planner:
 
         Raises NotExecutableError saying why it cannot be carried out.
         """
-        self._load_suite(claimed, now)
+        try:
+            start = self._read_start(claimed)
+        except _UnfrozenSuiteError as error:
+            freeze_suite(self.store, error.suite_id, now)
+            return self.plan(claimed, now)
         with self.store.write() as connection:
-            run = results.find_run(connection, claimed.id)
-            if run is None:
+            layouts = start.layouts or save_layouts(connection, start.inputs)
+            if not queue.freeze(connection, claimed.id, start.versions, config_hash=start.inputs.config_hash):
                 raise NotExecutableError("the run is gone")
-            inputs = self._load_inputs(connection, run.versions or _freeze(connection, run, now))
-            if not inputs.canaries:
-                raise NotExecutableError(f"suite '{inputs.suite_slug}' has no canaries")
-            measures = [str(measure) for measure in inputs.yardstick.measures]
-            layout_id = recording.layout_id(connection, measures, MEASURES_VERSION, str(inputs.yardstick))
-            vector_layout_id = recording.layout_id(connection, inputs.vector_names, MEASURES_VERSION, "")
-            queue.freeze(connection, claimed.id, config_hash=inputs.config_hash)
-        with self.store.read() as connection:
-            held = recording.open_states(connection, claimed.check_id)
         return Plan(
             run=claimed,
             started_at=from_us(claimed.started_at),
-            index_version=run.index_version,
-            inputs=inputs,
-            layout_id=layout_id,
-            vector_layout_id=vector_layout_id,
-            held=held,
+            index_version=claimed.index_version,
+            inputs=start.inputs,
+            layout_id=layouts.scores,
+            vector_layout_id=layouts.aggregates,
+            held=start.held,
         )
+
+    def _read_start(self, claimed: ClaimedRun) -> "_Start":
+        """Read all that a run needs in one snapshot: whatever is edited meanwhile is edited after it.
+
+        Raises NotExecutableError and _UnfrozenSuiteError.
+        """
+        with self.store.read() as connection:
+            versions = claimed.versions or _versions_in_force(connection, claimed)
+            inputs = self._load_inputs(connection, versions)
+            if not inputs.canaries:
+                raise NotExecutableError(f"suite '{inputs.suite_slug}' has no canaries")
+            layouts, held = find_layouts(connection, inputs), recording.open_states(connection, claimed.check_id)
+            return _Start(versions=versions, inputs=inputs, layouts=layouts, held=held)
 
     def inputs(self, connection: Connection, run: results.RunRow) -> RunInputs:
         """Return what an ended run worked with, ready to ask its retriever more.
@@ -113,24 +121,6 @@ class Planner:
             raise NotExecutableError("the run has not started")
         return self._load_inputs(connection, run.versions)
 
-    def _load_suite(self, claimed: ClaimedRun, now: datetime) -> None:
-        """Have the suite of a run frozen and prepared, so that the write transaction need not; see `plan` for why not.
-
-        What is missing or refused is told there. Should the suite be edited in between, it is frozen there.
-        """
-        with self.store.read() as connection:
-            run = results.find_run(connection, claimed.id)
-            if run is None:
-                return
-            version_id = run.suite_version_id
-            suite = _suite_in_force(connection, definitions.definition_by_id(connection, run.check_id))
-        if version_id is None:
-            if suite is None:
-                return
-            version_id = freeze_suite(self.store, suite.id, now)
-        with self.store.read() as connection, suppress(UnusableSuiteError):
-            load_suite(connection, version_id).prepare()
-
     def _load_inputs(self, connection: Connection, versions: RunVersions) -> RunInputs:
         try:
             inputs = load_inputs(connection, versions, vault=self._vault)
@@ -140,43 +130,41 @@ class Planner:
         return inputs
 
 
-def _suite_in_force(connection: Connection, check: Definition) -> Definition | None:
-    suite = definitions.find_definition(connection, "suite", check.body["suite"])
-    return None if suite is None or suite.archived_at is not None else suite
+class _Start(NamedTuple):
+    """What a run starts from."""
+
+    versions: RunVersions
+    inputs: RunInputs
+    layouts: RunLayouts | None
+    """None: they are not stored yet."""
+    held: dict[int, OpenState]
 
 
-def _freeze(connection: Connection, run: results.RunRow, now: datetime) -> RunVersions:
+def _versions_in_force(connection: Connection, run: ClaimedRun) -> RunVersions:
+    """Versions a run that starts now works with. Raises NotExecutableError and _UnfrozenSuiteError."""
     check = definitions.definition_by_id(connection, run.check_id)
-    found: RunVersions | NotExecutableError
-    try:
-        found = _freeze_versions(connection, run, check, now)
-    except NotExecutableError as error:
-        found = error
-    # On PostgreSQL each statement sees what was committed before it, so the suite may be one the check has just left.
-    if definitions.definition_by_id(connection, run.check_id).version_id != check.version_id:
-        return _freeze(connection, run, now)
-    if isinstance(found, NotExecutableError):
-        raise found
-    return found
-
-
-def _freeze_versions(connection: Connection, run: results.RunRow, check: Definition, now: datetime) -> RunVersions:
     if check.archived_at is not None:
         raise NotExecutableError(f"check '{check.slug}' is archived: {NOT_CARRIED_OUT}")
     if not check.body["enabled"] and (run.trigger == Trigger.SCHEDULE or run.created_at < check.updated_at):
         raise NotExecutableError(f"check '{check.slug}' was disabled while the run was queued: {NOT_CARRIED_OUT}")
-    retriever = definitions.find_definition(connection, "retriever", check.body["retriever"])
-    if retriever is None or retriever.archived_at is not None:
-        raise NotExecutableError(f"retriever '{check.body['retriever']}' does not exist or is archived")
-    suite = _suite_in_force(connection, check)
-    if suite is None:
-        raise NotExecutableError(f"suite '{check.body['suite']}' does not exist or is archived")
-    suite_version_id = suites.freeze_suite(connection, suite.id, to_us(now))
-    queue.freeze(
-        connection,
-        run.id,
-        check_version_id=check.version_id,
-        retriever_version_id=retriever.version_id,
-        suite_version_id=suite_version_id,
-    )
+    retriever = _in_force(connection, "retriever", check.body["retriever"])
+    suite = _in_force(connection, "suite", check.body["suite"])
+    suite_version_id = suites.find_version_in_force(connection, suite.id)
+    if suite_version_id is None:
+        raise _UnfrozenSuiteError(suite.id)
     return RunVersions(suite=suite_version_id, check=check.version_id, retriever=retriever.version_id)
+
+
+def _in_force(connection: Connection, kind: str, slug: str) -> Definition:
+    definition = definitions.find_definition(connection, kind, slug)
+    if definition is None or definition.archived_at is not None:
+        raise NotExecutableError(f"{kind} '{slug}' does not exist or is archived")
+    return definition
+
+
+class _UnfrozenSuiteError(Exception):
+    """No run has needed a suite as it is now."""
+
+    def __init__(self, suite_id: int) -> None:
+        super().__init__()
+        self.suite_id = suite_id

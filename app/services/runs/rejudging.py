@@ -13,7 +13,6 @@ import numpy as np
 from app.domain.model import Outcome, Ranking, RunStatus, Verdict
 from app.domain.probing.circuit_breaker import ENDED_FIRST
 from app.domain.runs.evaluation import judge
-from app.domain.runs.measures import MEASURES_VERSION
 from app.domain.runs.run_inputs import RunInputs, RunVersions
 from app.domain.runs.run_outcomes import HistoryFacts, evaluate, score
 from app.domain.runs.run_responses import RunResponses
@@ -22,6 +21,7 @@ from app.domain.runs.tally import Tally, pack_reasons
 from app.domain.runs.verdicts import LACKING, TOO_FEW_SCORED, UNSCORED
 from app.services.aggregates import embedder_finding
 from app.services.catalog.run_inputs import UnusableDefinitionError, load_inputs
+from app.services.runs.layouts import save_layouts
 from app.services.runs.ranking_cursor import Walk
 from app.store.catalog import suites
 from app.store.engine import Store, from_us
@@ -217,14 +217,12 @@ class Sweep:
         with self._store.read() as connection:
             inputs = load_inputs(connection, versions, judged_by=self._rescoring.suite_version_id)
             inputs.suite.prepare()
-        measures = [str(measure) for measure in inputs.yardstick.measures]
         with self._store.write() as connection:
-            layout_id = recording.layout_id(connection, measures, MEASURES_VERSION, str(inputs.yardstick))
-            vector_layout_id = recording.layout_id(connection, inputs.vector_names, MEASURES_VERSION, "")
+            layouts = save_layouts(connection, inputs)
         return _ScoreTable(
             inputs=inputs,
-            layout_id=layout_id,
-            vector_layout_id=vector_layout_id,
+            layout_id=layouts.scores,
+            vector_layout_id=layouts.aggregates,
             tally=Tally(inputs.yardstick, inputs.panel),
         )
 

@@ -38,18 +38,16 @@ def ask(store: Store, slug: str, *, since: datetime | None, now: datetime) -> in
     NotFoundError, and ConflictError where no suite is in force.
     """
     with store.read() as connection:
-        suite = definitions.find_definition(connection, "suite", find_check(connection, slug).body["suite"])
-    if suite is not None:
-        freeze_suite(store, suite.id, now)  # what takes long of it, so that the transaction need not
-    with store.write() as connection:
         check = find_check(connection, slug)
         suite = definitions.find_definition(connection, "suite", check.body["suite"])
-        if suite is None or suite.archived_at is not None:
-            raise ConflictError(f"suite '{check.body['suite']}' is not in force, so there is nothing to judge by")
+    if suite is None or suite.archived_at is not None:
+        raise ConflictError(f"suite '{check.body['suite']}' is not in force, so there is nothing to judge by")
+    suite_version_id = freeze_suite(store, suite.id, now)
+    with store.write() as connection:
         return rescoring.ask(
             connection,
             check_id=check.id,
-            suite_version_id=suites.freeze_suite(connection, suite.id, to_us(now)),
+            suite_version_id=suite_version_id,
             measures_version=MEASURES_VERSION,
             since=None if since is None else to_us(since),
             now=to_us(now),

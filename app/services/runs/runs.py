@@ -105,12 +105,16 @@ def claim(store: Store, *, owner: str, now: datetime, lease: timedelta, reclaim:
 
     Where there is none, nothing is written.
     """
-    with store.read() as connection:
-        if not queue.has_claimable_run(connection, to_us(now), reclaim=reclaim):
+    while True:
+        with store.read() as connection:
+            claimable = queue.claimable_runs(connection, to_us(now), reclaim=reclaim)
+        if not claimable:
             return None
-    with store.write() as connection:
-        until = to_us(now + lease)
-        return queue.claim_run(connection, owner=owner, now=to_us(now), lease_until=until, reclaim=reclaim)
+        with store.write() as connection:
+            until = to_us(now + lease)
+            claimed = queue.claim_run(connection, claimable, owner=owner, now=to_us(now), lease_until=until)
+        if claimed is not None:
+            return claimed
 
 
 def renew(store: Store, held: Mapping[str, int], *, now: datetime, lease: timedelta) -> None:

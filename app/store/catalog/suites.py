@@ -184,23 +184,17 @@ def list_members(connection: Connection, suite_id: int) -> ListedMembers:
     )
 
 
-def freeze_suite(connection: Connection, suite_id: int, now: int, listed: ListedMembers | None = None) -> int:
-    """Return the version of a suite as it is now, freezing its canary list if no run has needed it yet.
+def freeze_suite(connection: Connection, suite_id: int, listed: ListedMembers, now: int) -> int | None:
+    """Freeze the canary list of a suite and return its version; None where the suite is of another revision by now.
 
-    `listed`: what `list_members` said before this transaction, which is read again only where somebody has edited the
-    suite since.
+    One that another froze meanwhile stands.
     """
-    revision = connection.execute(
-        sa.select(definitions.c.revision).where(definitions.c.id == suite_id).with_for_update()
-    ).scalar_one()
-    place = sa.and_(suite_versions.c.suite_id == suite_id, suite_versions.c.revision == revision)
-    known = connection.execute(sa.select(suite_versions.c.id).where(place)).scalar_one_or_none()
-    if known is not None:
-        return int(known)
-    if listed is None or listed.revision != revision:
-        listed = list_members(connection, suite_id)
+    place = sa.and_(suite_versions.c.suite_id == suite_id, suite_versions.c.revision == listed.revision)
+    in_force = sa.select(definitions.c.revision).where(definitions.c.id == suite_id).with_for_update()
+    if connection.execute(in_force).scalar_one() != listed.revision:
+        return None
     columns = ("suite_id", "revision", "hash", "members", "created_at")
-    insert_new(connection, suite_versions, columns, [(suite_id, revision, listed.hash, listed.packed, now)])
+    insert_new(connection, suite_versions, columns, [(suite_id, listed.revision, listed.hash, listed.packed, now)])
     return int(connection.execute(sa.select(suite_versions.c.id).where(place)).scalar_one())
 
 

@@ -4,7 +4,7 @@ The database arbitrates: partial unique indexes allow one queued and one running
 change of status names the status it expects. The loser of a race moves on quietly.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -15,8 +15,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.domain.catalog.schedules import CLOCK_SKEW
+from app.domain.runs.run_inputs import RunVersions
 from app.store.catalog.definitions import lock_definition
-from app.store.engine import NOW, Moment, insert_new, insert_one, sql_literal
+from app.store.engine import NOW, Moment, insert_new, insert_one, savepoint, sql_literal
 from app.store.tables import definitions, idempotency_keys, runs, shards, suite_versions
 
 _MEMBER_BYTES = 16  # a canary id and a version id, see suites.freeze_suite
@@ -39,6 +40,11 @@ class ClaimedRun:
     resumed: bool
     """Whether another worker had started it."""
     started_at: int
+    created_at: int
+    index_version: str | None = None
+    """What the caller said."""
+    versions: RunVersions | None = None
+    """What was frozen when it first started; None = it starts now."""
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True):
@@ -192,33 +198,64 @@ def waits_for_worker(connection: Connection, check_id: int, now: int) -> bool:
     return connection.execute(statement).scalar_one()
 
 
+def claimable_runs(connection: Connection, now: int, *, reclaim: bool = True) -> Sequence[sa.Row[Any]]:
+    """Read the oldest runs that are due or, with `reclaim`, whose workers have gone silent; a few at most."""
+    return connection.execute(_claimable_runs(reclaim=reclaim), {"now": now}).all()
+
+
 def claim_run(
-    connection: Connection, *, owner: str, now: int, lease_until: int, reclaim: bool = True
+    connection: Connection, claimable: Iterable[sa.Row[Any]], *, owner: str, now: int, lease_until: int
 ) -> ClaimedRun | None:
-    """Take the oldest run that is due or, with `reclaim`, one whose worker has gone silent; None = nothing to do."""
-    statement = _claimable_runs(reclaim=reclaim)
-    for row in connection.execute(statement, {"now": now}).all():
-        same = sa.and_(runs.c.id == row.id, runs.c.status == row.status)
-        if row.status == "running":
-            same = sa.and_(same, runs.c.lease_until == row.lease_until)
-        values: Mapping[str, Any] = {"status": "running", "claimed_by": owner, "lease_until": lease_until}
+    """Take the first of these runs that is still as it was read; None where others have taken them all."""
+    for run in claimable:
+        values = {"run": run.id, "was": run.status, "lapsed": run.lease_until}
         try:
-            with connection.begin_nested():
-                changed = connection.execute(
-                    sa.update(runs).where(same).values(started_at=sa.func.coalesce(runs.c.started_at, now), **values)
-                ).rowcount
+            with savepoint(connection):
+                row = connection.execute(
+                    _CLAIM, {**values, "now": now, "owner": owner, "until": lease_until}
+                ).one_or_none()
         except sa.exc.IntegrityError:  # uq_runs_running: a sibling of this check started in between
             continue
-        if changed == 1:
+        if row is not None:
+            versions = (row.suite_version_id, row.check_version_id, row.retriever_version_id)
             return ClaimedRun(
-                id=row.id,
+                id=run.id,
                 check_id=row.check_id,
-                check=row.check_slug,
+                check=run.check_slug,
                 trigger=row.trigger,
-                resumed=row.started_at is not None,
-                started_at=row.started_at or now,
+                resumed=run.started_at is not None,
+                started_at=row.started_at,
+                created_at=row.created_at,
+                index_version=row.index_version,
+                versions=None if None in versions else RunVersions(*versions),
             )
     return None
+
+
+_CLAIM = (
+    sa.update(runs)
+    .where(
+        runs.c.id == sa.bindparam("run"),
+        runs.c.status == sa.bindparam("was"),
+        runs.c.lease_until.is_not_distinct_from(sa.bindparam("lapsed", type_=sa.BigInteger)),
+    )
+    .values(
+        status="running",
+        claimed_by=sa.bindparam("owner"),
+        lease_until=sa.bindparam("until"),
+        started_at=sa.func.coalesce(runs.c.started_at, NOW),
+    )
+    .returning(
+        runs.c.check_id,
+        runs.c.trigger,
+        runs.c.started_at,
+        runs.c.created_at,
+        runs.c.index_version,
+        runs.c.suite_version_id,
+        runs.c.check_version_id,
+        runs.c.retriever_version_id,
+    )
+)
 
 
 def has_claimable_run(connection: Connection, now: int, *, reclaim: bool = True) -> bool:
@@ -247,7 +284,9 @@ def _any_claimable(*, reclaim: bool) -> sa.Select[tuple[bool]]:
 def _claimable_runs(*, reclaim: bool) -> sa.Select[Any]:
     ids = sa.union_all(*(sa.select(runs.c.id).where(one) for one in _claimable(reclaim=reclaim)))
     return (
-        sa.select(runs, definitions.c.slug.label("check_slug"))
+        sa.select(
+            runs.c.id, runs.c.status, runs.c.lease_until, runs.c.started_at, definitions.c.slug.label("check_slug")
+        )
         .join(definitions, definitions.c.id == runs.c.check_id)
         .where(runs.c.id.in_(ids))
         .order_by(runs.c.scheduled_for)
@@ -295,9 +334,22 @@ def holds(connection: Connection, run_id: int, owner: str) -> bool:
     return connection.execute(statement).one_or_none() is not None
 
 
-def freeze(connection: Connection, run_id: int, **frozen: Any) -> None:
-    """Write down what a run works with, once, when it starts."""
-    connection.execute(sa.update(runs).where(runs.c.id == run_id).values(**frozen))
+def freeze(connection: Connection, run_id: int, versions: RunVersions, *, config_hash: str) -> bool:
+    """Write down what a run works with when it starts; False where the run is gone."""
+    frozen = {"run": run_id, **versions._asdict(), "config": config_hash}
+    return connection.execute(_FREEZE, frozen).rowcount == 1
+
+
+_FREEZE = (
+    sa.update(runs)
+    .where(runs.c.id == sa.bindparam("run"))
+    .values(
+        suite_version_id=sa.bindparam("suite"),
+        check_version_id=sa.bindparam("check"),
+        retriever_version_id=sa.bindparam("retriever"),
+        config_hash=sa.bindparam("config"),
+    )
+)
 
 
 def commit_shards(connection: Connection, run_id: int, bodies: Mapping[int, ShardBody]) -> None:

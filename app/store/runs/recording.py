@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Table
 
 from app.domain.model import Ranking
 from app.domain.runs.rankings import HASH_BYTES, chunk_fingerprint
-from app.store.engine import blocks, hold_content, ids_of, insert_new, upsert
+from app.store.engine import blocks, cached, hold_content, ids_of, insert_new, upsert
 from app.store.tables import (
     chunks,
     latest,
@@ -33,6 +33,7 @@ from app.store.tables import (
 )
 
 HOUR, DAY = 3_600, 86_400
+_LAYOUT_BYTES = 100  # in memory
 _EXACT = 2.0**53  # whole numbers up to here are floats
 
 
@@ -73,16 +74,34 @@ class NewState:
     top_score: float | None
 
 
+def find_layout_id(connection: Connection, names: Sequence[str], measures_version: str, yardstick: str) -> int | None:
+    """Id of a list of vector names judged by a yardstick; None = it is not stored yet.
+
+    It stays for good once it is, so a reading transaction keeps it in memory.
+    """
+    digest = _layout_hash(names, measures_version, yardstick)
+    try:
+        return cached(
+            connection, ("layout", digest), lambda: (ids_of(connection, layouts, [digest])[digest], _LAYOUT_BYTES)
+        )
+    except KeyError:
+        return None
+
+
 def layout_id(connection: Connection, names: Sequence[str], measures_version: str, yardstick: str) -> int:
     """Give the id of a list of vector names judged by a yardstick, storing it if it is new."""
+    found = find_layout_id(connection, names, measures_version, yardstick)
+    if found is not None:
+        return found
+    digest = _layout_hash(names, measures_version, yardstick)
+    columns = ("hash", "measures_version", "names", "yardstick")
+    insert_new(connection, layouts, columns, [(digest, measures_version, json.dumps(list(names)), yardstick)])
+    return ids_of(connection, layouts, [digest])[digest]
+
+
+def _layout_hash(names: Sequence[str], measures_version: str, yardstick: str) -> bytes:
     text = json.dumps([measures_version, yardstick, *names])
-    digest = blake2b(text.encode(), digest_size=HASH_BYTES).digest()
-    layout_ids = ids_of(connection, layouts, [digest])
-    if not layout_ids:
-        columns = ("hash", "measures_version", "names", "yardstick")
-        insert_new(connection, layouts, columns, [(digest, measures_version, json.dumps(list(names)), yardstick)])
-        layout_ids = ids_of(connection, layouts, [digest])
-    return layout_ids[digest]
+    return blake2b(text.encode(), digest_size=HASH_BYTES).digest()
 
 
 def save_rankings(connection: Connection, decimals: int, new: Mapping[bytes, Ranking]) -> dict[bytes, int]:
