@@ -129,6 +129,30 @@ def test_on_a_phone_no_text_of_the_pages_of_a_fault_stands_on_another_or_is_cut(
     assert {path: problems for path, problems in found.items() if problems} == {}
 
 
+def test_on_a_phone_no_table_of_a_check_or_of_two_runs_is_scrolled_sideways(
+    chromium: Browser, sqlite_store: Store
+) -> None:
+    pages = site(sqlite_store)
+    pages.world.apply(page([canary("ant"), canary("bee", category="procedural")], rules=[COVERAGE]))
+    pages.world.run(index_version="2026-11-22-before")
+    pages.world.probe.answers["ant"] = answered(hits("noise"))
+    pages.world.run(index_version="2026-11-22-after-a-new-index")
+    found: dict[str, list[str]] = {}
+    with served(pages.app()) as address, opened(chromium, address, viewport=PHONE) as tab:
+        for path in ("/checks/watch", "/runs/1/diff/2"):
+            shown = tab.open(path)
+            shown.evaluate("document.querySelectorAll('main details').forEach((one) => { one.open = true; })")
+            found[path] = shown.evaluate(_SCROLLED_SIDEWAYS)
+            found[path] += ["page"] * wider_than_the_screen(shown)
+        assert shown.locator("main .scroll").count() == 2  # measures and categories
+    assert found == {"/checks/watch": [], "/runs/1/diff/2": []}
+
+
+_SCROLLED_SIDEWAYS = """() => [...document.querySelectorAll('main .scroll')]
+  .filter((one) => one.scrollWidth > one.clientWidth + 1)
+  .map((one) => one.ariaLabel ?? document.getElementById(one.getAttribute('aria-labelledby')).textContent)"""
+
+
 def _is_dark(shown: Page) -> bool:
     colour: str = shown.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     *colours, opacity = [float(part) for part in re.findall(r"[\d.]+", f"{colour} 1")][:4]
