@@ -20,9 +20,8 @@ from pydantic import (
 from app.domain.probing.retrievers import ApiKey, Auth, Basic, Bearer, OAuth2, SigV4, Tls
 from app.formats.fields import Document, Text, Url, did_you_mean, field_error, field_errors
 from app.formats.http_fields import HeaderName, Secret
+from app.formats.widgets import Widget, widgets_of
 
-AUTH_SECRETS = ("token", "key", "password", "client_secret", "secret_key", "session_token")
-"""The keys of `auth` whose values are secrets, of whatever kind it is."""
 TLS_TEXTS = ("certificate", "key", "authority")
 """The keys of `tls`; the private key alone is a secret."""
 
@@ -39,11 +38,16 @@ class _AuthDocument(Document):
     model_config = ConfigDict(json_schema_extra=_nothing_required)
 
 
+_SECRET = Widget(secret=True)
+
+
 class BearerDocument(_AuthDocument):
     """`Authorization: Bearer TOKEN`."""
 
+    model_config = ConfigDict(title="Bearer token")
+
     kind: Literal["bearer"]
-    token: Annotated[Secret, Field(repr=False)]
+    token: Annotated[Secret, Field(title="Token", repr=False), _SECRET]
 
     def to_domain(self) -> Bearer:
         """Return the value the domain works with."""
@@ -53,11 +57,20 @@ class BearerDocument(_AuthDocument):
 class ApiKeyDocument(_AuthDocument):
     """A key in a header or in a query parameter, with what stands before it."""
 
+    model_config = ConfigDict(title="API key")
+
     kind: Literal["api_key"]
-    key: Annotated[Secret, Field(repr=False)]
-    header: HeaderName | None = None
-    query: Annotated[Text, StringConstraints(max_length=256)] | None = None
-    prefix: Annotated[str, StringConstraints(max_length=64, pattern=r"^[ -~]*$")] = ""
+    key: Annotated[Secret, Field(title="Key", repr=False), _SECRET]
+    header: Annotated[HeaderName | None, Field(title="Header"), Widget()] = None
+    query: Annotated[
+        Annotated[Text, StringConstraints(max_length=256)] | None, Field(title="Query parameter"), Widget()
+    ] = None
+    prefix: Annotated[
+        str,
+        StringConstraints(max_length=64, pattern=r"^[ -~]*$"),
+        Field(title="Prefix"),
+        Widget(keeps_spaces=True),
+    ] = ""
 
     @model_validator(mode="after")
     def _in_one_place(self) -> Self:
@@ -79,9 +92,11 @@ def _user(user: str) -> str:
 class BasicDocument(_AuthDocument):
     """A user and a password; for SQL those of the database."""
 
+    model_config = ConfigDict(title="User and password")
+
     kind: Literal["basic"]
-    user: Annotated[Text, StringConstraints(max_length=1024), AfterValidator(_user)]
-    password: Annotated[Text, StringConstraints(max_length=16_384), Field(repr=False)]
+    user: Annotated[Text, StringConstraints(max_length=1024), AfterValidator(_user), Field(title="User"), Widget()]
+    password: Annotated[Text, StringConstraints(max_length=16_384), Field(title="Password", repr=False), _SECRET]
 
     def to_domain(self) -> Basic:
         """Return the value the domain works with."""
@@ -91,12 +106,18 @@ class BasicDocument(_AuthDocument):
 class OAuth2Document(_AuthDocument):
     """Client credentials: a token is fetched from `token_url` and used as long as it is valid."""
 
+    model_config = ConfigDict(title="OAuth2 client")
+
     kind: Literal["oauth2"]
-    token_url: Url
-    client_id: Annotated[Text, StringConstraints(max_length=1024)]
-    client_secret: Annotated[Text, StringConstraints(max_length=16_384), Field(repr=False)]
-    scope: Annotated[Text, StringConstraints(max_length=4096)] | None = None
-    audience: Annotated[Text, StringConstraints(max_length=2048)] | None = None
+    token_url: Annotated[Url, Field(title="Token URL"), Widget()]
+    client_id: Annotated[Text, StringConstraints(max_length=1024), Field(title="Client id"), Widget()]
+    client_secret: Annotated[
+        Text, StringConstraints(max_length=16_384), Field(title="Client secret", repr=False), _SECRET
+    ]
+    scope: Annotated[Annotated[Text, StringConstraints(max_length=4096)] | None, Field(title="Scope"), Widget()] = None
+    audience: Annotated[
+        Annotated[Text, StringConstraints(max_length=2048)] | None, Field(title="Audience"), Widget()
+    ] = None
 
     def to_domain(self) -> OAuth2:
         """Return the value the domain works with."""
@@ -115,12 +136,14 @@ _AwsName = Annotated[Text, StringConstraints(max_length=128)]
 class SigV4Document(_AuthDocument):
     """AWS Signature Version 4."""
 
+    model_config = ConfigDict(title="AWS Signature Version 4")
+
     kind: Literal["sigv4"]
-    region: _AwsName
-    service: _AwsName
-    access_key: _AwsName
-    secret_key: Annotated[Secret, Field(repr=False)]
-    session_token: Annotated[Secret | None, Field(repr=False)] = None
+    region: Annotated[_AwsName, Field(title="Region"), Widget()]
+    service: Annotated[_AwsName, Field(title="Service"), Widget()]
+    access_key: Annotated[_AwsName, Field(title="Access key"), Widget()]
+    secret_key: Annotated[Secret, Field(title="Secret key", repr=False), _SECRET]
+    session_token: Annotated[Secret | None, Field(title="Session token", repr=False), _SECRET] = None
 
     def to_domain(self) -> SigV4:
         """Return the value the domain works with."""
@@ -141,6 +164,12 @@ AUTH_KINDS: Mapping[str, type[_Any]] = {
     "oauth2": OAuth2Document,
     "sigv4": SigV4Document,
 }
+AUTH_SECRETS = tuple(
+    dict.fromkeys(
+        name for document in AUTH_KINDS.values() for name, widget in widgets_of(document).items() if widget.secret
+    )
+)
+"""The keys of `auth` whose values are secrets, of whatever kind it is."""
 
 
 def _of_its_kind(value: Any, _handler: ValidatorFunctionWrapHandler) -> _Any:

@@ -1,4 +1,4 @@
-"""How people fill in a field of a document: what a form needs beside the field's type, title and description.
+"""How a field of a document is filled in: what a form needs beside the field's type, title and description.
 
 It stands at the field: `Annotated[..., Field(title="Reason", description="..."), Widget(...)]`. Forms are made of it by
 `app.web.document_forms`; a field without one is in no form.
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 
 class Control(StrEnum):
-    """The control of a form that holds a field."""
+    """Control of a form that holds a field."""
 
     TEXT = "text"
     AREA = "area"
@@ -22,11 +22,12 @@ class Control(StrEnum):
     ROWS = "rows"
     MOMENT = "datetime-local"
     PASSWORD = "password"  # noqa: S105 - the name of a control
+    JSON = "json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widget:
-    """How a field is filled in; several stand at a field that means another thing in another kind of document."""
+    """Control and words of a field; a field that means another thing in another kind of document has several."""
 
     control: Control | None = None
     """None = what the type suggests."""
@@ -36,6 +37,8 @@ class Widget:
     lines: int = 1
     """Height of a text area."""
     mono: bool = False
+    keeps_spaces: bool = False
+    """Whether white space around the value is part of it."""
     separator: str = ": "
     """Between name and value, where the field is a mapping."""
     choices: Mapping[str, str] | None = None

@@ -4,6 +4,7 @@ Label, hint, control and secrecy stand at the field of the document (`app.format
 What a form has beside its document is that form's own module.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,6 +13,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 from pydantic import BeforeValidator, StringConstraints
 from pydantic.fields import FieldInfo
 
+from app.domain.errors import InvalidInputError, Problem
 from app.formats.fields import Document, format_duration, parse_seconds
 from app.formats.widgets import Control, Widget, widgets_of
 from app.web.forms import Form, parse_list, parse_number, parse_pairs
@@ -99,7 +101,7 @@ def document_body(fields: Mapping[str, FormField], typed: Form, *, keeps_secrets
     """
     body: dict[str, Any] = {}
     for path, one in fields.items():
-        value = _value(one, typed)
+        value = field_value(one, typed)
         is_empty = value in ("", [], {})
         if is_empty and ((one.widget.secret and keeps_secrets) or one.is_cleared):
             value = None
@@ -139,26 +141,50 @@ def read_rows(one: FormField, typed: Form) -> list[dict[str, str]]:
     ]
 
 
-def _value(one: FormField, typed: Form) -> Any:
-    item = parse_number if one.type.item is float else str
+def field_value(one: FormField, typed: Form) -> Any:
+    """Return the JSON of a field as it was typed, for the document to validate. Raises InvalidInputError."""
+    if one.control is Control.JSON:
+        return _parse_json(one.name, typed.get(one.name)) or ({} if one.type.shape is dict else None)
     if one.control is Control.TICK:
         return bool(typed.get(one.name))
+    if one.type.shape is tuple:
+        return _entries(one, typed)
+    if one.type.shape is dict:
+        item = parse_number if one.type.item is float else str
+        pairs = parse_pairs(one.name, typed.get(one.name), one.widget.separator)
+        return {name: item(value) for name, value in pairs.items()}
+    text = typed.get(one.name) if one.widget.keeps_spaces else typed.stripped(one.name)
+    return parse_number(text) if one.type.shape is float else text
+
+
+def _entries(one: FormField, typed: Form) -> list[Any]:
     if one.control is Control.TICKS:
         return list(typed.all(one.name))
     if one.control is Control.ROWS:
         return [document_body(one.rows, Form(texts=row)) for row in read_rows(one, typed)]
-    if one.type.shape is tuple:
-        return [item(entry) for entry in parse_list(typed.get(one.name))]
-    if one.type.shape is dict:
-        found = parse_pairs(one.name, typed.get(one.name), one.widget.separator)
-        return {name: item(value) for name, value in found.items()}
-    text = typed.stripped(one.name)
-    return parse_number(text) if one.type.shape is float else text
+    item = parse_number if one.type.item is float else str
+    return [item(entry) for entry in parse_list(typed.get(one.name))]
+
+
+def _parse_json(path: str, text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant) if text.strip() else None
+    except json.JSONDecodeError as error:
+        message = f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+    except (ValueError, RecursionError):
+        message = "is not JSON that can be sent"
+    raise InvalidInputError([Problem(path=path, message=message)])
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(name)
 
 
 def _text(one: FormField, value: Any) -> str:
     if value is None or value is False:
         return ""
+    if one.control is Control.JSON:
+        return json.dumps(value, indent=2, ensure_ascii=False) if value != {} else ""
     if value is True:
         return _TICKED
     if isinstance(value, Mapping):

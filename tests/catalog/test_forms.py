@@ -135,7 +135,7 @@ def test_sentences_behind_one_another_have_one_kind_of_stop() -> None:
                 "Name": "digits and hyphens, not empty",
                 "URL": "",
                 "Token": "must not be empty",
-                "Timeout in seconds": "",
+                "Timeout": "",
             },
         ),
         (

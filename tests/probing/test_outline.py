@@ -29,7 +29,7 @@ GROUPS = {"shards": [{"hits": [{"id": 1}, {"id": 2}]}, {"hits": [{"id": 3}, {"id
 
 def nodes(node: Node) -> list[Node]:
     """Give a node and everything in it."""
-    return [node, *(inner for one in node.inside for inner in nodes(one))]
+    return [node, *(inner for one in node.children for inner in nodes(one))]
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_what_is_hidden_is_counted() -> None:
     tree = build_outline(
         {"results": [{"id": place} for place in range(10)], **{f"field-{place}": 0 for place in range(99)}}
     )
-    assert tree.told == "100 fields"
-    assert len(tree.inside) + tree.hidden == 100
-    results = next(one for one in tree.inside if one.name == "results")
-    assert (results.told, len(results.inside), results.hidden) == ("list of 10", 4, 6)
+    assert tree.summary == "100 fields"
+    assert len(tree.children) + tree.hidden == 100
+    results = next(one for one in tree.children if one.name == "results")
+    assert (results.summary, len(results.children), results.hidden) == ("list of 10", 4, 6)
 
 
 def test_every_field_gets_its_share_of_the_tree() -> None:
@@ -126,10 +126,10 @@ def test_a_burden_of_an_answer_is_cut_everywhere() -> None:
     ]
     for tree in shown:
         assert len(nodes(tree)) <= MAX_NODES
-        assert all(len(node.told) <= 120 and len(node.name) <= 80 for node in nodes(tree))
+        assert all(len(node.summary) <= 120 and len(node.name) <= 80 for node in nodes(tree))
 
 
 def test_what_no_page_can_show_is_replaced() -> None:
-    (node,) = build_outline({"a\ud800\x00": "b\udfff\n\tc"}).inside
-    assert (node.name, node.told) == ("a\ufffd\ufffd", "b\ufffd c")
+    (node,) = build_outline({"a\ud800\x00": "b\udfff\n\tc"}).children
+    assert (node.name, node.summary) == ("a\ufffd\ufffd", "b\ufffd c")
     node.place.encode()

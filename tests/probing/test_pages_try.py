@@ -190,7 +190,7 @@ def test_a_failure_is_said_as_probes_say_it(pages: Site) -> None:
         ({"k": "\u0664"}, "Hits: "),
         ({"k": "9" * 5000}, "Hits: "),
         ({"text": "a["}, "Text: 'a[' is not a JMESPath expression"),
-        ({"id": "", "text": "", "hits": "x"}, "The mapping: "),
+        ({"id": "", "text": "", "hits": "x"}, "Response mapping: "),
         ({"scale": "celsius"}, "Scores are: "),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 from app.adapters.probing.probe import RetrieverProbe
 from app.domain.addresses import retriever_policy
 from app.domain.model import Answer, Outcome
+from app.formats.auth_documents import AUTH_KINDS, AUTH_SECRETS
 from app.formats.catalog.canary_files import read_canary_files
 from app.formats.files import read_secret
 from app.formats.probing.presets import PRESETS, Preset
@@ -453,10 +454,39 @@ def test_saving_a_retriever_as_it_stands_changes_nothing(empty: Site) -> None:
     assert empty.world.vault.decrypt(after.secrets) == {"auth.token": secret}
 
 
+def test_an_emptied_limit_is_the_default_again_and_a_prefix_keeps_its_space(empty: Site) -> None:
+    key = {
+        "auth.kind": "api_key",
+        "auth.api_key.key": "k-1",
+        "auth.api_key.header": "X-K",
+        "auth.api_key.prefix": "ApiKey ",
+    }
+    form = {**MAPPED, **key, "do": "save", "timeout": "2.5", "requests_per_second": "3", "concurrency": "2"}
+    assert empty.client().post(NEW, data=form).status_code == 303
+    stored = definitions.find(empty.world.store, "retriever", "docs").body
+    assert stored["auth"]["prefix"] == "ApiKey "
+    fields = fields_of(empty.page("/retrievers/docs/map"))
+    assert (fields["timeout"], fields["requests_per_second"], fields["concurrency"]) == ("2500ms", "3", "2")
+    emptied = {**fields, "do": "save", "timeout": "", "requests_per_second": ""}
+    assert empty.client().post("/retrievers/docs/map", data=emptied).status_code == 303
+    after = definitions.find(empty.world.store, "retriever", "docs").body
+    assert (after["timeout"], after["requests_per_second"], after["concurrency"]) == (10.0, None, 2)
+
+
+@pytest.mark.parametrize("kind", AUTH_KINDS)
+def test_each_kind_of_authentication_has_a_field_for_all_that_its_document_takes(empty: Site, kind: str) -> None:
+    group = empty.page(f"{NEW}?preset=generic")
+    inputs = {
+        one.get("name"): one.get("type") for one in group.all("input") if one.get("name").startswith(f"auth.{kind}.")
+    }
+    names = [name for name in AUTH_KINDS[kind].model_fields if name != "kind"]
+    assert inputs == {f"auth.{kind}.{name}": "password" if name in AUTH_SECRETS else "text" for name in names}
+
+
 def test_no_step_sends_back_a_secret_and_each_field_of_one_says_so(empty: Site) -> None:
     """Without scripts every step loads the page anew, and what is sent back is kept by caches and histories."""
     token, key, pasted = "a-token-nobody-may-see", "xyzzy-1", "Bearer plugh-2"
-    form = {**MAPPED, "auth.kind": "bearer", "auth.bearer.token": token, "embedding.token": token}
+    form = {**MAPPED, "auth.kind": "bearer", "auth.bearer.token": token, "embedding.auth.token": token}
     form |= {"embedding.url": "http://embed.test/v1", "request.headers": f"X-Key: {key}\n{pasted}"}
     for more in ({"do": "ask"}, {"do": "read"}, {"do": "save"}, {"use": "0"}, {"point": '["found"]'}, {}):
         text = empty.client().post(NEW, data={**form, **more}).text

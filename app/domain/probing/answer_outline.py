@@ -36,9 +36,9 @@ class Node:
     """The name of the field, `[0]` for an item of a list, empty for the whole answer."""
     kind: str
     """object, list, text, number, boolean or null."""
-    told: str
+    summary: str
     """The value, shortened, or how much there is in it."""
-    inside: tuple["Node", ...] = ()
+    children: tuple["Node", ...] = ()
     hidden: int = 0
     """How many of the values in it are not shown."""
 
@@ -203,8 +203,8 @@ def _node(parts: tuple[Part, ...], value: Any, left: int) -> tuple[Node, int]:
         place=json.dumps(parts),
         name=f"[{last}]" if isinstance(last, int) else _line(last, _NAMED),
         kind=kind,
-        told=summary,
-        inside=tuple(inside),
+        summary=summary,
+        children=tuple(inside),
         hidden=len(children) - len(shown),
     )
     return node, used_lines
@@ -229,7 +229,7 @@ def _line(text: str, most: int) -> str:
 
 
 def _all(node: Node) -> list[Node]:
-    return [node, *(inner for one in node.inside for inner in _all(one))]
+    return [node, *(inner for one in node.children for inner in _all(one))]
 
 
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")

@@ -1,16 +1,17 @@
-"""What is shown of retrievers that were tried, and of their embedders."""
+"""Views of retrievers under test and of their embedders."""
 
 from dataclasses import dataclass
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
-from app.domain.model import EmbedderChange, Outcome, Step
+from app.domain.model import EmbedderChange, Level, Outcome, Step
 from app.domain.probing.retrievers import Scale, ScorerKind
 from app.domain.views import TimeText
 
 
 class TrialRequest(TypedDict):
-    """What was sent, secrets masked."""
+    """Request that was sent, secrets masked."""
 
     method: str
     url: str
@@ -21,7 +22,7 @@ class TrialRequest(TypedDict):
 
 
 class TrialResponse(TypedDict):
-    """What came back, secrets masked."""
+    """Response that was received, secrets masked."""
 
     status: int | None
     headers: dict[str, str]
@@ -43,7 +44,7 @@ class TrialHit(TypedDict):
 
 
 class TrialScorer(TypedDict):
-    """How relevance is told."""
+    """Source of relevance."""
 
     kind: ScorerKind
     scale: Scale | None
@@ -60,7 +61,7 @@ class MappingSuggestion(TypedDict):
 
 
 class TrialView(TypedDict):
-    """One query put to a retriever, and all that is between the request and the hits."""
+    """One query sent to a retriever, and everything between the request and the hits."""
 
     retriever: str
     query: str
@@ -82,9 +83,40 @@ class TrialView(TypedDict):
     suggestions: list[MappingSuggestion]
 
 
+class ExpectedMatch(TypedDict):
+    """A judgment, with the rank and the level of its best hit."""
+
+    id: NotRequired[str]
+    document: NotRequired[str]
+    text: NotRequired[str]
+    grade: int
+    rank: int | None
+    level: Level | None
+
+
+class CanaryMatches(TypedDict):
+    """Expected chunks of a canary among the hits of a trial."""
+
+    key: str
+    expected: list[ExpectedMatch]
+    missing: int
+    matched_ranks: list[int]
+    """Ranks of hits with a grade of at least 1."""
+
+
+class MappingPreview(TrialView):
+    """A trial of a response mapping."""
+
+    refused: str | None
+    """Why a run would refuse the response."""
+    warnings: list[str]
+    matches: CanaryMatches | None
+    """None without a canary."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderReference:
-    """What an embedder answered known texts once."""
+    """Vectors of known texts that later answers of an embedder are compared with."""
 
     run: str | None
     at: TimeText | None
@@ -93,7 +125,7 @@ class EmbedderReference:
 
 
 class StoredPair(TypedDict):
-    """Two known texts, and how close they are now and were by the reference."""
+    """Cosines of two known texts, now and by the reference."""
 
     key: str
     similar: bool
@@ -103,7 +135,7 @@ class StoredPair(TypedDict):
 
 
 class StoredFinding(TypedDict):
-    """What a run found of an embedder."""
+    """Finding of a run about an embedder."""
 
     outcome: Outcome
     http_status: int | None
@@ -115,7 +147,7 @@ class StoredFinding(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderView:
-    """How the embedder of a retriever answers known texts; nulls where no run has asked one."""
+    """Last finding about the embedder of a retriever; nulls where no run has asked one."""
 
     retriever: str
     model: str | None

@@ -34,6 +34,7 @@ from app.formats.fields import (
     repeated_positions,
 )
 from app.formats.http_fields import Headers, has_header
+from app.formats.widgets import Widget
 
 TIMEOUT_SECONDS = 10.0
 
@@ -79,8 +80,17 @@ def _embeddings_url(url: str) -> str:
 class EmbeddingDocument(Document):
     """An OpenAI-compatible server that turns texts into vectors, and the pairs of texts it is watched by."""
 
-    url: Annotated[Url, AfterValidator(_embeddings_url)]
-    model: Name
+    url: Annotated[
+        Url,
+        AfterValidator(_embeddings_url),
+        Field(title="Embeddings URL"),
+        Widget(placeholder="http://127.0.0.1:11434/v1"),
+    ]
+    model: Annotated[
+        Name,
+        Field(title="Model", description="The one that made the vectors of the index."),
+        Widget(placeholder="all-minilm"),
+    ]
     dimensions: Annotated[Whole, Field(ge=1, le=65_536)] | None = None
     batch: Annotated[Whole, Field(ge=1, le=2_048)] = 64
     headers: Headers = Field(default={}, repr=False)
@@ -132,7 +142,11 @@ class ScorerDocument(Document):
 
     kind: ScorerKind | None = None
     scale: Scale | None = None
-    anchor: Annotated[Number, Field(gt=0)] | None = None
+    anchor: Annotated[
+        Annotated[Number, Field(gt=0)] | None,
+        Field(title="Score that is half relevant", description="Of unbounded scores only."),
+        Widget(length=20),
+    ] = None
     url: Url | None = None
     model: Name | None = None
     headers: Headers = Field(default={}, repr=False)

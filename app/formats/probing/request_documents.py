@@ -21,10 +21,11 @@ from pydantic import (
 
 from app.domain.probing.expressions import TOO_DEEP, find_problem
 from app.domain.probing.http_headers import HEADER_NAME
-from app.domain.probing.retrievers import Lookup, ResponseMapping
+from app.domain.probing.retrievers import Dialect, Lookup, ResponseMapping
 from app.formats.fields import Document, FreeJson, Text, field_error, field_errors, one_line
 from app.formats.http_fields import Headers
 from app.formats.probing.placeholders import UrlTemplate, check_url_template, name_problem
+from app.formats.widgets import Control, Widget
 
 
 def _upper_case(value: Any) -> Any:
@@ -38,15 +39,45 @@ class RequestDocument(Document):
     A key in `query` or `json` would be shown: secrets belong in `auth` or `headers`.
     """
 
-    method: Annotated[Literal["GET", "POST"], BeforeValidator(_upper_case)] = "POST"
-    headers: Headers = Field(default={}, repr=False)
-    """Write-only: their values are secrets."""
-    body: FreeJson = Field(default=None, alias="json")
-    query: Annotated[dict[str, FreeJson], Field(max_length=50)] = Field(
-        default={}, validation_alias=AliasChoices("query", "params")
+    method: Annotated[
+        Literal["GET", "POST"],
+        BeforeValidator(_upper_case),
+        Field(title="Method"),
+        Widget(kinds=(Dialect.HTTP,), choices={"POST": "POST", "GET": "GET"}),
+    ] = "POST"
+    headers: Annotated[
+        Headers,
+        Widget(kinds=(Dialect.HTTP, Dialect.MCP), lines=2, mono=True),
+    ] = Field(
+        default={},
+        repr=False,
+        title="Headers",
+        description="Name: value, one per line; values are secret and never shown again, and stored ones that are left"
+        " empty stay.",
     )
-    sql: Annotated[Text, StringConstraints(max_length=20_000)] | None = None
-    tool: Annotated[Text, StringConstraints(max_length=256)] | None = None
+    body: Annotated[
+        FreeJson,
+        Widget(kinds=(Dialect.HTTP,), control=Control.JSON, lines=5),
+        Widget(kinds=(Dialect.MCP,), control=Control.JSON, lines=5, title="Arguments as JSON"),
+    ] = Field(default=None, alias="json", title="Body as JSON")
+    query: Annotated[
+        dict[str, FreeJson], Field(max_length=50), Widget(kinds=(Dialect.HTTP,), control=Control.JSON, lines=3)
+    ] = Field(
+        default={},
+        validation_alias=AliasChoices("query", "params"),
+        title="Query parameters as JSON",
+        description='For example {"q": "{{ query }}"}.',
+    )
+    sql: Annotated[
+        Annotated[Text, StringConstraints(max_length=20_000)] | None,
+        Field(title="SQL", description="One SELECT with :query, :vector and :k."),
+        Widget(kinds=(Dialect.SQL,), control=Control.AREA, lines=5, mono=True),
+    ] = None
+    tool: Annotated[
+        Annotated[Text, StringConstraints(max_length=256)] | None,
+        Field(title="Tool", description="The name of the tool to call."),
+        Widget(kinds=(Dialect.MCP,), placeholder="search"),
+    ] = None
 
     @field_validator("query")
     @classmethod
@@ -95,6 +126,7 @@ def _version_path(text: str) -> str:
 
 
 Path = Annotated[Text, StringConstraints(max_length=1024), AfterValidator(_body_path)]
+_PATH = Widget(mono=True, length=1024)
 
 
 class ResponseDocument(Document):
@@ -103,13 +135,27 @@ class ResponseDocument(Document):
     Without `hits` the answer is column-shaped: field paths start at the whole answer, and each gives a list.
     """
 
-    hits: Path | None = None
-    id: Path | None = None
-    score: Path | None = None
-    text: Path | None = None
-    document: Path | None = None
-    updated: Path | None = None
-    index_version: Annotated[Text, StringConstraints(max_length=1024), AfterValidator(_version_path)] | None = None
+    hits: Annotated[
+        Path | None,
+        Field(title="List of hits", description="Empty where the fields are lists side by side."),
+        _PATH,
+    ] = None
+    id: Annotated[Path | None, Field(title="Id", description="Tells one chunk from another."), _PATH] = None
+    score: Annotated[Path | None, Field(title="Score", description="The retriever's own score of a hit."), _PATH] = None
+    text: Annotated[
+        Path | None, Field(title="Text", description="The passage; @ where hits are texts themselves."), _PATH
+    ] = None
+    document: Annotated[Path | None, Field(title="Document", description="The page or file of the chunk."), _PATH] = (
+        None
+    )
+    updated: Annotated[Path | None, Field(title="Last changed", description="For canaries with a max_age."), _PATH] = (
+        None
+    )
+    index_version: Annotated[
+        Annotated[Text, StringConstraints(max_length=1024), AfterValidator(_version_path)] | None,
+        Field(title="Index version", description="Of the whole response; or header:x-index-version."),
+        _PATH,
+    ] = None
 
     @model_validator(mode="after")
     def _tells_hits_apart(self) -> Self:

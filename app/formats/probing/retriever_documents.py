@@ -54,6 +54,7 @@ from app.formats.probing.placeholders import (
 from app.formats.probing.presets import PRESETS, Preset
 from app.formats.probing.request_documents import LookupDocument, RequestDocument, ResponseDocument
 from app.formats.validation_messages import parse_document
+from app.formats.widgets import Widget
 
 GENERIC = "generic"
 _SSL_MODES = {"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
@@ -80,23 +81,40 @@ class RetrieverDocument(Document):
     scale is declared, else `judged`.
     """
 
-    slug: Slug
+    slug: Annotated[
+        Slug,
+        Field(title="Name", description="Lower-case letters, digits and hyphens, for example docs-search."),
+        Widget(length=64),
+    ]
     preset: Annotated[str, BeforeValidator(_preset), WithJsonSchema({"type": "string", "enum": list(PRESETS)})] = (
         GENERIC
     )
     options: Annotated[dict[str, Name], AfterValidator(_names_only), Field(max_length=50)] = Field(default={})
     """Names of one's own for the templates, and those a preset asks for."""
     lookup: LookupDocument | None = None
-    url: UrlTemplate
+    url: Annotated[UrlTemplate, Field(title="URL"), Widget(mono=True)]
     request: RequestDocument = Field(default_factory=RequestDocument)
     embedding: Annotated[EmbeddingDocument | None, Field(validate_default=True)] = None
     response: ResponseDocument = Field(default_factory=lambda: ResponseDocument(**PRESETS[GENERIC].response))
     scorer: Annotated[ScorerDocument, Field(validate_default=True)] = ScorerDocument()
     auth: AuthDocument | None = None
     tls: TlsDocument | None = None
-    concurrency: Annotated[Whole, Field(ge=1, le=256)] = 8
-    requests_per_second: Annotated[Number, Field(gt=0, le=100_000)] | None = None
-    timeout: Seconds = 10.0
+    concurrency: Annotated[
+        Whole,
+        Field(
+            ge=1,
+            le=256,
+            title="Concurrency",
+            description="Requests at once, over all checks of this retriever, per process.",
+        ),
+        Widget(placeholder="8", length=4),
+    ] = 8
+    requests_per_second: Annotated[
+        Annotated[Number, Field(gt=0, le=100_000)] | None,
+        Field(title="Requests per second", description="Over all checks of this retriever, per process."),
+        Widget(placeholder="no limit", length=12),
+    ] = None
+    timeout: Annotated[Seconds, Field(title="Timeout"), Widget(placeholder="10s", length=12)] = 10.0
     retries: Annotated[Whole, Field(ge=0, le=3)] = 1
     breaker: Annotated[Whole, Field(ge=1, le=1_000)] | None = 10
     """After so many failed probes in a row a run ends early; null = never."""

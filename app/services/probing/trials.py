@@ -72,7 +72,7 @@ def try_retriever(
     suggests: bool = False,
     shows: int = SHOWN_CHARACTERS,
 ) -> TrialView:
-    """Ask a retriever one query, once, and show everything; see `_shape`.
+    """Ask a retriever one query, once, and show everything; see `answer_view`.
 
     It takes no longer than the retriever's time-outs allow: nothing is asked twice. `shows` says how many characters
     of its answer are given. Raises InvalidInputError where it cannot be asked at all; whatever it answers is shown.
@@ -81,17 +81,21 @@ def try_retriever(
     asking = ProbeContext(retriever=retriever, k=k, run_id=run_id, shows=True)
     with closing(probe(asking, [ProbeQuery(position=0, query=query)])) as batches:  # type: ignore[type-var] # a generator; Iterator has no close()
         answers = [answer for batch in batches for _, answer in batch]
-    return _shape(document, answers[0] if answers else NO_ANSWER, query, k=k, suggests=suggests, shows=shows)
+    return answer_view(document, answers[0] if answers else NO_ANSWER, query, k=k, suggests=suggests, shows=shows)
 
 
 def try_answer(
     read: ReadAnswer, document: RetrieverDocument, body: str, query: str, *, k: int, suggests: bool = False
 ) -> TrialView:
-    """Read a pasted answer as if the retriever had given it; see `_shape`. Nobody is asked."""
+    """Read a pasted response as if the retriever had sent it; nothing is sent."""
+    return answer_view(document, read_pasted(read, document, body, k=k), query, k=k, suggests=suggests)
+
+
+def read_pasted(read: ReadAnswer, document: RetrieverDocument, body: str, *, k: int) -> Answer:
+    """Return the answer that a pasted response is, with its exchange."""
     pasted = body.encode(errors="surrogatepass")
-    answer = read(document.to_domain(), k, pasted)
     shown = Exchange(method="", url="", response_body=body[:SUGGESTED_FROM], response_bytes=len(pasted))
-    return _shape(document, replace(answer, http_status=None, exchange=shown), query, k=k, suggests=suggests)
+    return replace(read(document.to_domain(), k, pasted), http_status=None, exchange=shown)
 
 
 def stored_retriever(store: Store, vault: Vault, slug: str, overrides: Mapping[str, Any]) -> RetrieverDocument:
@@ -130,8 +134,14 @@ def changes_request(overrides: Mapping[str, Any]) -> bool:
     return False
 
 
-def _shape(
-    document: RetrieverDocument, answer: Answer, query: str, *, k: int, suggests: bool, shows: int = SHOWN_CHARACTERS
+def answer_view(
+    document: RetrieverDocument,
+    answer: Answer,
+    query: str,
+    *,
+    k: int,
+    suggests: bool = False,
+    shows: int = SHOWN_CHARACTERS,
 ) -> TrialView:
     """Shape what came of it; `hits` are empty unless the outcome is ok, `suggestions` unless they may help.
 

@@ -1,8 +1,7 @@
-"""The page on which a retriever is tried, until its mapping finds what it should. Stores nothing."""
+"""The page that sends a retriever one test query and shows request, response and hits. Stores nothing."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request
@@ -21,43 +20,25 @@ from app.services.catalog import definitions
 from app.services.catalog.vault import Vault
 from app.services.probing import trials
 from app.store.engine import Store
-from app.web.forms import label_problems, read_form
+from app.web.document_forms import field_labels
+from app.web.forms import Form, label_problems, parse_number, read_form
+from app.web.probing.retriever_fields import MAPPING_FIELDS
 from app.web.probing.wizard_state import with_form_labels
 from app.web.rendering import render
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
-FIELDS = (
-    ("hits", "List of hits", "empty: the fields below are lists side by side"),
-    ("id", "Id", ""),
-    ("score", "Score", ""),
-    ("text", "Text", "@ where hits are texts themselves"),
-    ("document", "Document", ""),
-    ("updated", "Last changed", ""),
-)
-"""The fields of a mapping: name, label, and what to know."""
+FIELDS: Final = {name: one for name, one in MAPPING_FIELDS.items() if name != "index_version"}
 _LABELS: Mapping[str, str] = {
     "query": "Query",
     "k": "Hits",
     "answer": "Response body",
-    **{f"response.{name}": label for name, label, _ in FIELDS},
-    "response": "The mapping",
+    **field_labels({one.name: one for one in FIELDS.values()}),
+    "response": "Response mapping",
     "scorer": "Scores are",
     "scorer.scale": "Scores are",
 }
 _MOST_FIELDS = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialForm:
-    """What the form holds, as it was typed."""
-
-    query: str = ""
-    k: str = "10"
-    mapping: Mapping[str, str] = field(default_factory=dict)
-    scale: str = ""
-    answer: str = ""
-    suggest: bool = False
 
 
 @router.get("/retrievers/{slug}/try")
@@ -65,46 +46,46 @@ def show_form(
     request: Request, store: StoreDep, slug: str, query: Annotated[str, Query(max_length=10_000)] = ""
 ) -> HTMLResponse:
     """Show the form, with the mapping in force."""
-    return _page(request, store, slug, TrialForm(query=query))
+    return _page(request, store, slug, Form(texts={"query": query, "k": "10"}))
 
 
 @router.post("/retrievers/{slug}/try")
 @takes_form(fields=_MOST_FIELDS)
 async def try_retriever(request: Request, store: StoreDep, vault: VaultDep, slug: str) -> HTMLResponse:
-    """Ask, or read the pasted answer, and show everything; what is wrong with the form is said beside it."""
-    wish = _wish((await read_form(request)).texts)
-    limiter = PARSE_LIMITER if wish.answer.strip() else PROBE_LIMITER
-    return await anyio.to_thread.run_sync(_tried, request, store, vault, slug, wish, limiter=limiter)
+    """Send the query, or read the pasted response, and show the result; problems are shown with the form."""
+    form = await read_form(request)
+    limiter = PARSE_LIMITER if form.stripped("answer") else PROBE_LIMITER
+    return await anyio.to_thread.run_sync(_run, request, store, vault, slug, form, limiter=limiter)
 
 
-def _tried(request: Request, store: Store, vault: Vault, slug: str, wish: TrialForm) -> HTMLResponse:
+def _run(request: Request, store: Store, vault: Vault, slug: str, form: Form) -> HTMLResponse:
     stored = definitions.find(store, "retriever", slug).body
     try:
-        asked = parse_document(TryRequest, _request(wish, stored))
-        document = trials.stored_retriever(store, vault, slug, asked.retriever)
-        trial = run_trial(request, document, asked)
+        request_body = parse_document(TryRequest, _request(form, stored))
+        document = trials.stored_retriever(store, vault, slug, request_body.retriever)
+        trial = run_trial(request, document, request_body)
         trial["remarks"] = [with_form_labels(one) for one in trial["remarks"]]
     except InvalidInputError as error:
-        return _page(request, store, slug, wish, problems=error.problems, status=422)
-    changed = bool(asked.retriever) and trial["hits"]
-    scorer = {"scale": wish.scale} if wish.scale else None
-    paste = mapping_yaml(response_fields(document.response.to_domain(), document), scorer) if changed else ""
-    return _page(request, store, slug, wish, trial=trial, paste=paste)
+        return _page(request, store, slug, form, problems=error.problems, status=422)
+    changed = bool(request_body.retriever) and trial["hits"]
+    scorer = {"scale": form.get("scale")} if form.get("scale") else None
+    yaml = mapping_yaml(response_fields(document.response.to_domain(), document), scorer) if changed else ""
+    return _page(request, store, slug, form, trial=trial, yaml=yaml)
 
 
 def _page(
     request: Request,
     store: Store,
     slug: str,
-    wish: TrialForm,
+    form: Form,
     *,
     trial: Mapping[str, Any] | None = None,
-    paste: str = "",
+    yaml: str = "",
     problems: tuple[Problem, ...] = (),
     status: int = 200,
 ) -> HTMLResponse:
     definition = definitions.find(store, "retriever", slug)
-    in_force = {name: definition.body["response"].get(name) or "" for name, *_ in FIELDS}
+    in_force = {name: definition.body["response"].get(name) or "" for name in FIELDS}
     return render(
         request,
         "probing/try.html",
@@ -113,42 +94,41 @@ def _page(
         definition=definition,
         fields=FIELDS,
         in_force=in_force,
-        mapping={**in_force, **wish.mapping},
+        mapping={**in_force, **_typed_mapping(form)},
         scales=list(Scale),
-        wish=wish,
+        form=form,
         trial=trial,
-        paste=paste,
-        request_body=_laid_out(trial, "request"),
-        response_body=_laid_out(trial, "response"),
+        yaml=yaml,
+        request_body=_readable_body(trial, "request"),
+        response_body=_readable_body(trial, "response"),
         problems=label_problems(problems, _LABELS),
     )
 
 
-def _wish(texts: Mapping[str, str]) -> TrialForm:
-    return TrialForm(
-        query=texts.get("query", ""),
-        k=texts.get("k", "10"),
-        mapping={name: texts[name].strip() for name, *_ in FIELDS if name in texts},
-        scale=texts.get("scale", ""),
-        answer=texts.get("answer", ""),
-        suggest="suggest" in texts,
-    )
+def _typed_mapping(form: Form) -> dict[str, str]:
+    return {name: form.stripped(name) for name in FIELDS if name in form.texts}
 
 
-def _request(wish: TrialForm, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn the form into a request of the API; a mapping left as it is in force is none of one's own."""
-    given = {name: path or None for name, path in wish.mapping.items()}
-    changed = any(stored["response"].get(name) != path for name, path in given.items())
-    parts: dict[str, Any] = {"response": {**stored["response"], **given}} if changed else {}
-    if wish.scale:
-        parts["scorer"] = {"scale": wish.scale}
-    k = int(wish.k) if wish.k.isascii() and wish.k.isdigit() and len(wish.k) < 5 else wish.k  # noqa: PLR2004 - digits
-    answer = {"answer": wish.answer} if wish.answer.strip() else {}
-    return {"query": wish.query.strip(), "k": k, "retriever": parts, "suggest": wish.suggest, **answer}
+def _request(form: Form, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Request of the API for the form; a mapping equal to the stored one is left out."""
+    mapping = {name: path or None for name, path in _typed_mapping(form).items()}
+    changed = any(stored["response"].get(name) != path for name, path in mapping.items())
+    parts: dict[str, Any] = {"response": {**stored["response"], **mapping}} if changed else {}
+    if form.get("scale"):
+        parts["scorer"] = {"scale": form.get("scale")}
+    answer = {"answer": form.get("answer")} if form.stripped("answer") else {}
+    suggest = "suggest" in form.texts
+    return {
+        "query": form.stripped("query"),
+        "k": parse_number(form.get("k", "10")),
+        "retriever": parts,
+        "suggest": suggest,
+        **answer,
+    }
 
 
-def _laid_out(trial: Mapping[str, Any] | None, side: str) -> str:
-    """Lay out a body for reading, see `shown_json`."""
+def _readable_body(trial: Mapping[str, Any] | None, side: str) -> str:
+    """Body laid out for reading, see `shown_json`."""
     exchange = trial and trial[side]
     if not exchange or exchange["body"] is None:
         return ""

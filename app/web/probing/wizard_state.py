@@ -1,6 +1,6 @@
-"""The sheet of the mapping wizard: what its form holds, and what reading an answer by it comes to.
+"""State of the retriever wizard: its form, the parsed response, suggestions and the preview of the hits.
 
-What it knows of an answer it reads here, asking nobody; asking, saving and showing are the page's.
+Nothing is sent from here; sending, saving and showing are those of `mapping`.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, NotFoundError, Problem
 from app.domain.probing.answer_outline import MAPPED_FIELDS, mapping_changes, parse_place
 from app.domain.probing.retrievers import ScorerKind
-from app.domain.probing.views import MappingSuggestion
+from app.domain.probing.views import MappingPreview, MappingSuggestion, TrialView
 from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.probing.presets import PRESETS
@@ -24,17 +24,9 @@ from app.store.engine import Store
 from app.web.document_forms import form_fields
 from app.web.forms import Form, parse_number
 from app.web.probing import retriever_fields
+from app.web.probing.retriever_fields import MAPPING_FIELDS
 
 DEFAULT_K = "10"
-LABELS: Mapping[str, tuple[str, str]] = {
-    "hits": ("List of hits", "empty where the fields are lists side by side"),
-    "id": ("Id", "what tells one chunk from another"),
-    "score": ("Score", "how well the retriever thinks it fits"),
-    "text": ("Text", "the passage; @ where hits are texts themselves"),
-    "document": ("Document", "where it comes from"),
-    "updated": ("Last changed", "for canaries with a max_age"),
-    "index_version": ("Index version", "of the whole answer; or header:x-index-version"),
-}
 SCALES: Mapping[str, str] = {
     "similarity": "similarities, 0 to 1",
     "cosine": "cosines, -1 to 1",
@@ -44,191 +36,191 @@ SCALES: Mapping[str, str] = {
 }
 SCORES_ARE: Final = "“Scores are”"
 ON_NO_SCALE: Final = "not on a scale: judgments alone tell"
-_LOWER_MINIMUM: Final = (
+_LOWER_MINIMUM_HERE: Final = (
     f"choose another scale under {SCORES_ARE}, or “{ON_NO_SCALE}”, or lower the canaries' "
     f"“{form_fields(CanaryDocument)['min_relevance_score'].label}”"
 )
-_OUTSIDE: Mapping[Any, str] = {ScorerKind.EMBEDDING: "the embedder", ScorerKind.RERANK: "the reranker"}
-"""Who measures relevance where it is not read off the retriever's scores."""
-_READING = {"slug": "draft", "preset": "generic", "url": "http://draft.invalid/"}
-"""What stands around a mapping while answers are read by it: reading asks nobody."""
+_EXTERNAL: Mapping[Any, str] = {ScorerKind.EMBEDDING: "the embedder", ScorerKind.RERANK: "the reranker"}
+"""Service that measures relevance, where the retriever's scores do not."""
+_DRAFT = {"slug": "draft", "preset": "generic", "url": "http://draft.invalid/"}
+"""The rest of a retriever while responses are read by a mapping."""
 
 
 @dataclass(slots=True, kw_only=True)
 class WizardState:
-    """The form on its way through one request: what it was sent with, and what came of it."""
+    """The form on its way through one request: what it was sent with, and the results."""
 
     definition: Definition | None
-    typed: Form
+    form: Form
     problems: list[Problem] = field(default_factory=list)
-    asked: Mapping[str, Any] | None = None
-    """What came of asking the retriever, where that was wished."""
+    trial: TrialView | None = None
+    """Result of the test request, if one was sent."""
     answer: Any = None
-    """The answer, parsed; None where there is none yet."""
-    unreadable: bool = False
-    preview: Mapping[str, Any] | None = None
+    """The parsed response; None before there is one."""
+    is_unreadable: bool = False
+    preview: MappingPreview | None = None
     suggestions: list[MappingSuggestion] = field(default_factory=list)
-    told: str = ""
-    """What the last click did."""
-    changed: str = ""
-    """Which field it was about."""
+    message: str = ""
+    """Result of the last click."""
+    changed_field: str = ""
+    """The field it was about."""
 
     @property
     def stored(self) -> Mapping[str, Any] | None:
-        """The body of the retriever there is; None for a new one."""
+        """The body of the stored retriever; None for a new one."""
         return self.definition.body if self.definition is not None else None
 
     @property
-    def of_file(self) -> bool:
-        """Whether a file owns it, so that only its mapping can be tried."""
+    def is_file_managed(self) -> bool:
+        """Whether a canary file owns it, so that its mapping can only be tried."""
         return self.definition is not None and self.definition.managed_by == FILE
 
     def fill(self, texts: Mapping[str, str]) -> None:
-        """Put something into fields."""
-        self.typed = replace(self.typed, texts={**self.typed.texts, **texts})
+        """Replace texts of fields."""
+        self.form = replace(self.form, texts={**self.form.texts, **texts})
 
     @property
     def paths(self) -> dict[str, str]:
-        """The paths as they are typed."""
-        return {name: self.typed.stripped(f"response.{name}") for name in MAPPED_FIELDS}
+        """The typed paths by field."""
+        return {name: self.form.stripped(f"response.{name}") for name in MAPPED_FIELDS}
 
 
 def with_form_labels(remark: str) -> str:
-    """Write a remark on an answer with the labels of forms, where it has the keys of canary files."""
-    return remark.replace(LOWER_MINIMUM, _LOWER_MINIMUM)
+    """Remark with the labels of forms, where it has the keys of canary files."""
+    return remark.replace(LOWER_MINIMUM, _LOWER_MINIMUM_HERE)
 
 
-def read_answer(read: ReadAnswer, store: Store, sheet: WizardState) -> None:
-    """Parse the answer, do what was pointed at, and say what the mapping reads of it."""
-    text = sheet.typed.get("answer")
+def update_state(read: ReadAnswer, store: Store, state: WizardState) -> None:
+    """Parse the response, apply the click or the suggestion, and preview the hits."""
+    text = state.form.get("answer")
     if not text.strip():
         return
-    sheet.answer = mapping_preview.parse_answer(text)
-    sheet.unreadable = sheet.answer is None
-    if sheet.unreadable:
+    state.answer = mapping_preview.parse_answer(text)
+    state.is_unreadable = state.answer is None
+    if state.is_unreadable:
         return
-    draft = parse_document(RetrieverDocument, {**_READING, "response": {"text": "@"}})
-    sheet.suggestions = suggestion_views(draft, sheet.answer, sheet.typed.stripped("query"))
-    _point(sheet)
-    _use(sheet)
+    draft = parse_document(RetrieverDocument, {**_DRAFT, "response": {"text": "@"}})
+    state.suggestions = suggestion_views(draft, state.answer, state.form.stripped("query"))
+    _apply_click(state)
+    _apply_suggestion(state)
     try:
-        _preview(read, store, sheet)
-        if _guesses_scale(sheet):
-            _preview(read, store, sheet)
+        _read_preview(read, store, state)
+        if _choose_scale(state):
+            _read_preview(read, store, state)
     except InvalidInputError as error:
-        known = {problem.path for problem in sheet.problems}
-        sheet.problems += [problem for problem in error.problems if problem.path not in known]
+        reported = {problem.path for problem in state.problems}
+        state.problems += [problem for problem in error.problems if problem.path not in reported]
 
 
-def _preview(read: ReadAnswer, store: Store, sheet: WizardState) -> None:
-    document = _reading(sheet)
+def _read_preview(read: ReadAnswer, store: Store, state: WizardState) -> None:
+    document = _draft_retriever(state)
     if document is not None:
-        query, canary = sheet.typed.stripped("query"), selected_canary(store, sheet)
-        answer, outside = sheet.typed.get("answer"), _OUTSIDE.get(_scorer(sheet).get("kind"))
-        sheet.preview = mapping_preview.preview(
+        query, canary = state.form.stripped("query"), selected_canary(store, state)
+        answer, outside = state.form.get("answer"), _EXTERNAL.get(_effective_scorer(state).get("kind"))
+        state.preview = mapping_preview.preview(
             read,
             document,
             answer,
             query,
-            k=read_k(sheet),
+            k=read_k(state),
             canary=canary,
             relevance_from=outside,
-            decided=sheet.typed.get("scorer") != retriever_fields.NO_CHOICE,
+            decided=state.form.get("scorer") != retriever_fields.NO_CHOICE,
         )
-        sheet.preview["remarks"] = [with_form_labels(one) for one in sheet.preview["remarks"]]
+        state.preview["remarks"] = [with_form_labels(one) for one in state.preview["remarks"]]
 
 
-def _guesses_scale(sheet: WizardState) -> bool:
-    """Choose the scale that scores which were just pointed at look like, or none; gives whether anything was chosen."""
-    pointed_at_score = sheet.typed.get("point") and sheet.changed == "score"
-    if not pointed_at_score or sheet.preview is None or sheet.typed.get("scorer") != retriever_fields.NO_CHOICE:
+def _choose_scale(state: WizardState) -> bool:
+    """Choose the likely scale of scores that were just clicked; returns whether one was chosen."""
+    pointed_at_score = state.form.get("point") and state.changed_field == "score"
+    if not pointed_at_score or state.preview is None or state.form.get("scorer") != retriever_fields.NO_CHOICE:
         return False
-    scale, fits = mapping_preview.suggested_scale(sheet.paths["score"], sheet.preview)
+    scale, fits = mapping_preview.suggested_scale(state.paths["score"], state.preview["hits"])
     if not scale:
         return False
-    sheet.fill({"scorer": scale if fits else str(ScorerKind.JUDGED)})
+    state.fill({"scorer": scale if fits else str(ScorerKind.JUDGED)})
     unfit = f", on which good answers may be less relevant than most canaries ask, so {SCORES_ARE} is “{ON_NO_SCALE}”"
-    sheet.told = f"{sheet.told.rstrip('.')}; the scores look like {SCALES[scale]}{'' if fits else unfit}."
+    state.message = f"{state.message.rstrip('.')}; the scores look like {SCALES[scale]}{'' if fits else unfit}."
     return True
 
 
-def _reading(sheet: WizardState) -> RetrieverDocument | None:
-    """Give a retriever that reads by the typed mapping; None where nothing tells hits apart yet."""
-    response = retriever_fields.response_body(sheet.typed)
+def _draft_retriever(state: WizardState) -> RetrieverDocument | None:
+    """Return a retriever that reads by the typed mapping; None while neither id nor text is mapped."""
+    response = retriever_fields.response_body(state.form)
     if not (response["id"] or response["text"]):
         return None
-    scorer = _scorer(sheet)
-    if scorer.get("kind") in _OUTSIDE:
+    scorer = _effective_scorer(state)
+    if scorer.get("kind") in _EXTERNAL:
         scorer = {"kind": str(ScorerKind.JUDGED)}  # relevance is measured outside, which reading does not ask
-    precision = (sheet.stored or {}).get("score_precision")
+    precision = (state.stored or {}).get("score_precision")
     more = {} if precision is None else {"score_precision": precision}
-    return parse_document(RetrieverDocument, {**_READING, **more, "response": response, "scorer": scorer})
+    return parse_document(RetrieverDocument, {**_DRAFT, **more, "response": response, "scorer": scorer})
 
 
-def _scorer(sheet: WizardState) -> Mapping[str, Any]:
-    """Give the scorer that would be in force: the chosen one, else what the preset says where scores are mapped."""
-    chosen = retriever_fields.scorer_body(sheet.typed, sheet.stored)
+def _effective_scorer(state: WizardState) -> Mapping[str, Any]:
+    """Scorer that saving would put in force: the chosen one, else the preset's where scores are mapped."""
+    chosen = retriever_fields.scorer_body(state.form, state.stored)
     if chosen is not None:
         return chosen
-    preset = PRESETS.get(sheet.typed.get("preset"))
-    return preset.scorer if preset is not None and sheet.paths["score"] else {}
+    preset = PRESETS.get(state.form.get("preset"))
+    return preset.scorer if preset is not None and state.paths["score"] else {}
 
 
-def _point(sheet: WizardState) -> None:
-    """Write the path of what was clicked into the field that was chosen, and choose the next."""
-    place, name = sheet.typed.get("point"), sheet.typed.get("pointing")
+def _apply_click(state: WizardState) -> None:
+    """Write the path of the clicked value into the chosen field, and choose the next field."""
+    place, name = state.form.get("point"), state.form.get("pointing")
     if not place:
         return
     if name not in MAPPED_FIELDS:
-        sheet.told = "Choose first what you are pointing at."
+        state.message = "Choose a field first."
         return
     try:
-        changes = mapping_changes(name, parse_place(place), sheet.answer, sheet.paths)
+        changes = mapping_changes(name, parse_place(place), state.answer, state.paths)
     except ValueError as error:
-        sheet.told = f"Not taken as {LABELS[name][0]}: {error}."
+        state.message = f"Not taken as {MAPPING_FIELDS[name].label}: {error}."
         return
-    sheet.fill({f"response.{field}": path for field, path in changes.items()})
-    told = ", ".join(f"{LABELS[field][0]}: {path}" for field, path in changes.items())
-    sheet.fill({"pointing": _next_pointing(name, sheet)})
-    sheet.told, sheet.changed = f"{told}.", name
+    state.fill({f"response.{field}": path for field, path in changes.items()})
+    message = ", ".join(f"{MAPPING_FIELDS[field].label}: {path}" for field, path in changes.items())
+    state.fill({"pointing": _next_field(name, state)})
+    state.message, state.changed_field = f"{message}.", name
 
 
-def _next_pointing(name: str, sheet: WizardState) -> str:
-    """Return the first field behind one that has no path yet, which is pointed at next; that one where all have."""
-    paths = sheet.paths
+def _next_field(name: str, state: WizardState) -> str:
+    """First field after this one that has no path yet; this one where all have."""
+    paths = state.paths
     return next((field for field in MAPPED_FIELDS[MAPPED_FIELDS.index(name) + 1 :] if not paths[field]), name)
 
 
-def _use(sheet: WizardState) -> None:
+def _apply_suggestion(state: WizardState) -> None:
     """Take over a suggested mapping."""
-    wanted = sheet.typed.get("use")
-    if not wanted:
+    number = state.form.get("use")
+    if not number:
         return
-    places = [str(place) for place in range(len(sheet.suggestions))]
-    if wanted not in places:
-        sheet.told = "That suggestion is no longer there."
+    places = [str(place) for place in range(len(state.suggestions))]
+    if number not in places:
+        state.message = "That suggestion is no longer there."
         return
-    chosen = sheet.suggestions[places.index(wanted)]
-    kept = sheet.typed.get("response.index_version")
-    sheet.fill({f"response.{name}": chosen["response"].get(name) or "" for name in MAPPED_FIELDS})
-    before = sheet.typed.get("scorer")
+    chosen = state.suggestions[places.index(number)]
+    kept = state.form.get("response.index_version")
+    state.fill({f"response.{name}": chosen["response"].get(name) or "" for name in MAPPED_FIELDS})
+    before = state.form.get("scorer")
     unscaled = str(ScorerKind.JUDGED) if chosen["response"].get("score") else retriever_fields.NO_CHOICE
-    scale = (chosen["scorer"] or {}).get("scale") or (before if before in _OUTSIDE else unscaled)
-    sheet.fill({"response.index_version": kept, "scorer": scale, "pointing": _next_pointing("hits", sheet)})
-    sheet.told = f"The mapping that reads {counted(chosen['hits'], 'hit')} was taken over."
+    scale = (chosen["scorer"] or {}).get("scale") or (before if before in _EXTERNAL else unscaled)
+    state.fill({"response.index_version": kept, "scorer": scale, "pointing": _next_field("hits", state)})
+    state.message = f"The mapping that reads {counted(chosen['hits'], 'hit')} was taken over."
 
 
-def read_k(sheet: WizardState) -> int:
-    """Give how many hits are wanted. Raises InvalidInputError."""
-    k = parse_number(sheet.typed.get("k", DEFAULT_K) or DEFAULT_K)
+def read_k(state: WizardState) -> int:
+    """Return how many hits to request. Raises InvalidInputError."""
+    k = parse_number(state.form.get("k", DEFAULT_K) or DEFAULT_K)
     if not isinstance(k, int) or not 1 <= k <= 1000:  # noqa: PLR2004 - as when trying
         raise InvalidInputError([Problem(path="k", message="must be a whole number from 1 to 1,000")])
     return k
 
 
-def selected_canary(store: Store, sheet: WizardState) -> CanaryDocument | None:
-    """Give the chosen canary; None where none is. Raises InvalidInputError where it is gone."""
-    suite, _, key = sheet.typed.get("canary").partition("/")
+def selected_canary(store: Store, state: WizardState) -> CanaryDocument | None:
+    """Return the selected canary; None without one. Raises InvalidInputError where it is gone."""
+    suite, _, key = state.form.get("canary").partition("/")
     if not key:
         return None
     try:
