@@ -85,6 +85,23 @@ def test_a_lost_topic_is_named() -> None:
     assert "tag:3" in found[-1].reason
 
 
+@pytest.mark.parametrize(
+    ("lost", "lower", "told"),
+    [
+        (8, 0, "8 of 40 canaries lost (usually at most 0), no other worse than usual; "),
+        (7, 1, "7 of 40 canaries lost (usually at most 0), 1 other worse than usual; "),
+        (0, 9, "0 of 40 canaries lost (usually at most 0), 9 others worse than usual; "),
+    ],
+)
+def test_a_reason_counts_no_canary_twice(lost: int, lower: int, told: str) -> None:
+    matrix, quality = np.zeros((1, 40), np.int8), np.ones((1, 40))
+    matrix[:, :lost] = 1
+    quality[:, :lost], quality[:, lost : lost + lower] = 0.0, 0.3
+    (found,) = readings(calm(40, 20), runs_of(matrix, quality))
+    assert found.reason.startswith(told)
+    assert (found.lost, found.worse, found.worse_alone) == (lost, lost + lower, lower)
+
+
 def test_a_group_of_all_canaries_is_not_told_as_a_finding() -> None:
     topic = [one for one in range(100) if one % 10 == 3]
     everyone, some = "category:simple_factual", "tag:3"

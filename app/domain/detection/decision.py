@@ -251,6 +251,7 @@ def _reading(
         groups=groups,
         lost=lost,
         worse=worse,
+        worse_alone=int(((evidence.now[1] == 1) & (evidence.now[0] != 1)).sum()),
         usual=usual_counts,
         good=state.good,
         warming=warming_note(state.identical, state.eligible + 1) if baseline is None else None,

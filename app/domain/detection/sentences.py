@@ -63,11 +63,10 @@ def warming_note(identical: int, eligible: int) -> str:
 def _failing(reading: Reading, watched: int) -> str:
     if reading.usual is None:
         return f"{reading.lost} of {counted(watched, 'canary')} without an expected chunk"
-    lost, worse = reading.usual
-    return (
-        f"{reading.lost} of {counted(watched, 'canary')} lost (usually at most {lost}), "
-        f"{reading.worse} worse than usual (usually at most {worse})"
-    )
+    # No canary is counted twice here, so the bound of all that are worse is not said: those lost are among them.
+    others = {0: "no other", 1: "1 other"}.get(reading.worse_alone, f"{reading.worse_alone:,} others")
+    lost = f"{reading.lost} of {counted(watched, 'canary')} lost (usually at most {reading.usual[0]})"
+    return f"{lost}, {others} worse than usual"
 
 
 def _struck(reading: Reading) -> str:

@@ -223,7 +223,9 @@ class Reading:
     """Groups whose own accounts stand out while it is open."""
     lost: int
     worse: int
-    """Watched canaries that failed in this run; `worse` is unknown and 0 while warming up."""
+    """Watched canaries that failed in this run, one that is both in both; `worse` is unknown and 0 while warming up."""
+    worse_alone: int
+    """Those of `worse` that are not lost."""
     usual: tuple[int, int] | None
     """What is usual: the 99 % quantiles of both. None while warming up."""
     good: int

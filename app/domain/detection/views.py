@@ -96,6 +96,7 @@ class DetectorView:
     reason: str | None
     lost: int | None
     worse: int | None
+    """One that is lost is usually worse, too, and counted in both."""
     usual: list[int] | None
     """The 99 % quantiles of `lost` and `worse`."""
     unknown: int
