@@ -30,7 +30,7 @@ from app.formats.validation_messages import parse_document
 from app.services.catalog import applying
 from app.services.catalog.references import API
 from app.services.catalog.vault import Vault
-from app.services.history import run_views
+from app.services.history import result_views, run_views
 from app.services.runs import runs, scheduling
 from app.services.runs.plans import Planner
 from app.store.engine import Store
@@ -52,7 +52,7 @@ def main() -> None:
         started = time.perf_counter()
         run = one_run(store, vault)
         seconds = time.perf_counter() - started
-        stored = run_views.report(store, run["id"])["results"]
+        stored = result_views.report(store, run["id"])["results"]
         measures = {name: run["measures"][name] for name in ("Hit@1", "Hit@5", "R@5", "MRR", "NDCG@10")}
         print(f"{folder.name}: {len(stored)} canaries stored, {run['canaries']}, {seconds:.1f} s, {run['verdict']}")
         print(", ".join(f"{name} {value:.3f}" for name, value in measures.items()))

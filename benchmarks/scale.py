@@ -38,7 +38,7 @@ from app.services.catalog import applying, definitions
 from app.services.catalog.references import API
 from app.services.catalog.vault import Vault
 from app.services.delivery import deliveries
-from app.services.history import check_details, run_views
+from app.services.history import check_details, result_views, run_views
 from app.services.runs import runs
 from app.services.runs.finalising import fail
 from app.services.runs.plans import Planner
@@ -236,8 +236,8 @@ class Scale:
         """Print the profile of one line, called in this process."""
         calls: dict[str, Callable[[], Any]] = {
             "page": lambda: check_details.one_check(self.store, "bench", self.now),
-            "results": lambda: run_views.results(self.store, str(run_id), limit=50),
-            "report": lambda: run_views.report(self.store, str(run_id)),
+            "results": lambda: result_views.results(self.store, str(run_id), limit=50),
+            "report": lambda: result_views.report(self.store, str(run_id)),
             "health": lambda: run_views.health(self.store, "bench"),
             "run": self.execute,
             "plan": self.plan,

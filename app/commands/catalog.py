@@ -21,7 +21,7 @@ from app.config import load_settings
 from app.domain.errors import CoalmineError
 from app.formats.catalog.canary_export import import_pages, write_canary_file
 from app.formats.catalog.exchange import FORMATS
-from app.formats.catalog.warnings import warnings_of
+from app.formats.catalog.warnings import find_warnings
 from app.formats.plain_text import plain
 from app.main import create_database_file, database_file, hook_addresses
 from app.services.catalog import applying, exporting, suite_power
@@ -181,7 +181,7 @@ def _plan(paths: Sequence[Path], server: str | None, data_dir: Path | None, *, d
             notes += [f"hook {slug}: {note}" for slug, note in unreachable]
         changes = [asdict(change) for change in found]
     terminal.show_plan(changes, applied=not dry_run)
-    terminal.warn(warnings_of(documents))
+    terminal.warn(find_warnings(documents))
     for line in notes:
         terminal.note(f"Note: {plain(line)}.")
     return bool(changes)

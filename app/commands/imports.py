@@ -16,11 +16,11 @@ from app.domain.counts import counted
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.canary_export import import_pages, write_canary_file
 from app.formats.catalog.canary_files import Documents
-from app.formats.catalog.exchange import FORMATS, Gathering, Source
+from app.formats.catalog.exchange import FORMATS, Source, SuiteBuilder
 from app.formats.catalog.exchange.grades import parse_grades
-from app.formats.catalog.exchange.suite_builder import Imported
+from app.formats.catalog.exchange.suite_builder import ImportedSuite
 from app.formats.catalog.file_notes import suite_notes
-from app.formats.catalog.warnings import warnings_of
+from app.formats.catalog.warnings import find_warnings
 from app.formats.plain_text import plain
 from app.services.catalog import applying, suite_power
 from app.services.catalog.references import API
@@ -86,7 +86,7 @@ def import_suite(  # noqa: PLR0913 - options of a command
                 found = applying.apply(store, vault, documents, managed_by=API, now=now())
             notes = suite_power.notes_on_plan(store, documents, managed_by=API)
         terminal.show_plan([asdict(change) for change in found], applied=not dry_run, most=_SHOWN)
-    terminal.warn(warnings_of(documents))
+    terminal.warn(find_warnings(documents))
     for line in (*imported.notes, *notes):
         terminal.note(f"Note: {plain(line)}.")
     size = f"{counted(len(imported.suite.canaries or ()), 'canary')}, {counted(imported.judgments, 'judgment')}"
@@ -113,13 +113,13 @@ def source_of(path: Path, moved: Callable[[int], None] = lambda _: None) -> Sour
     return Source(name=str(path), lines=lines)
 
 
-def _read(form: str, files: Sequence[Path], suite: str, *, as_documents: bool, grades: str | None) -> Imported:
-    gathering = Gathering(as_document=as_documents, grades=parse_grades(grades))
+def _read(form: str, files: Sequence[Path], suite: str, *, as_documents: bool, grades: str | None) -> ImportedSuite:
+    builder = SuiteBuilder(as_document=as_documents, grades=parse_grades(grades))
     # Each file is looked into before it is read, which moves the bar by a block at most.
     with terminal.reading([(file.name, file.stat().st_size) for file in files]) as bar:
         sources = [source_of(file, bar(number)) for number, file in enumerate(files)]
-        FORMATS[form].read(sources, gathering)
-    return gathering.finish(suite)
+        FORMATS[form].read(sources, builder)
+    return builder.build(suite)
 
 
 def _files(paths: Iterable[Path], split: str) -> list[Path]:

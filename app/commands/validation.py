@@ -8,7 +8,7 @@ from app import terminal
 from app.commands.base import Paths, examples
 from app.commands.files import read_files
 from app.formats.catalog.file_notes import silence_notes, suite_notes
-from app.formats.catalog.warnings import warnings_of
+from app.formats.catalog.warnings import find_warnings
 from app.formats.plain_text import plain
 
 app = typer.Typer(rich_markup_mode=None)
@@ -19,6 +19,6 @@ def validate(paths: Paths) -> None:
     """List all errors in canary files, each with file and line."""
     documents = read_files(paths, sends=False)
     terminal.show_documents(documents)
-    terminal.warn(warnings_of(documents))
+    terminal.warn(find_warnings(documents))
     for line in [*suite_notes(documents), *silence_notes(documents, datetime.now(UTC))]:
         terminal.note(f"Note: {plain(line)}.")

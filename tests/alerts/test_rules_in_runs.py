@@ -9,7 +9,7 @@ from app.domain.errors import ConflictError, InvalidInputError
 from app.domain.model import Answer, Outcome
 from app.formats.catalog.documents import CheckDocument, SuiteDocument
 from app.formats.validation_messages import parse_document
-from app.services.catalog import definitions
+from app.services.catalog import definitions, suite_definitions
 from app.services.history import run_views
 from app.services.runs import rescoring
 from app.store.engine import Store
@@ -111,7 +111,7 @@ def test_a_rule_about_a_canary_its_suite_does_not_have_is_refused(store: Store) 
 def test_a_canary_that_a_rule_of_the_api_is_about_cannot_be_taken_away(store: Store) -> None:
     world = World(store=store)
     suite = parse_document(SuiteDocument, {"slug": "api", "canaries": [canary("c03"), canary("c04")]})
-    definitions.put_suite(store, suite, now=world.clock())
+    suite_definitions.put_suite(store, suite, now=world.clock())
     world.apply({"retrievers": [RETRIEVER]})
     fields = {"slug": "by-api", "suite": "api", "retriever": "search", "schedule": {"every": "5m"}}
 
@@ -123,13 +123,13 @@ def test_a_canary_that_a_rule_of_the_api_is_about_cannot_be_taken_away(store: St
         put("c05")
     put("c03")
     with pytest.raises(ConflictError, match="canary 'api/c03' is named by rule 'canary-c03' of check 'by-api'"):
-        definitions.archive_canary(store, "api", "c03", now=world.clock())
+        suite_definitions.archive_canary(store, "api", "c03", now=world.clock())
     with pytest.raises(ConflictError, match="change that first"):
-        definitions.put_suite(
+        suite_definitions.put_suite(
             store, parse_document(SuiteDocument, {"slug": "api", "canaries": [canary("c04")]}), now=world.clock()
         )
-    definitions.archive_canary(store, "api", "c04", now=world.clock())
-    assert [row.key for row in definitions.list_canaries(store, "api", limit=9)] == ["c03"]
+    suite_definitions.archive_canary(store, "api", "c04", now=world.clock())
+    assert [row.key for row in suite_definitions.list_canaries(store, "api", limit=9)] == ["c03"]
 
 
 def test_a_drop_says_nothing_before_there_is_a_baseline_and_opens_after(store: Store) -> None:

@@ -317,7 +317,7 @@ def test_a_check_is_not_renamed_away_from_under_its_silence(world: World) -> Non
     night = {"slug": "night", "checks": [CHECK], "window": {"cron": "0 2 * * 6", "duration": "2h"}}
     world.apply({**PAGE, "silences": [night]})
     renamed = [{**one, "slug": "other"} for one in PAGE["checks"]]
-    with pytest.raises(InvalidInputError, match=f"check '{CHECK}' is taken away; take it out of this silence too"):
+    with pytest.raises(InvalidInputError, match=f"check '{CHECK}' is removed; remove it from this silence too"):
         world.apply({**PAGE, "checks": renamed, "silences": [night]})
     assert world.apply({**PAGE, "checks": renamed, "silences": [{**night, "checks": ["other"]}]})
 
@@ -328,7 +328,7 @@ def test_a_rule_is_not_taken_away_from_under_its_silence(world: World) -> None:
     world.apply({**PAGE, "silences": [night]})
     without = [{**one, "rules": [{**AT_ONCE, "key": "coverage"}]} for one in PAGE["checks"]]
     before = world.dump()
-    told = "rule 'threshold-coverage' is taken away; take it out of this silence too"
+    told = "rule 'threshold-coverage' is removed; remove it from this silence too"
     for put in (applying.diff, applying.apply):
         wanted = documents({**PAGE, "checks": without, "silences": [night]})
         with pytest.raises(InvalidInputError, match=told):
@@ -345,7 +345,7 @@ def test_a_rule_is_not_taken_from_the_check_a_silence_is_about_while_others_keep
     night = {"slug": "night", "checks": ["second"], "rules": ["threshold-coverage"], "window": window}
     world.apply({**PAGE, "checks": [first, second], "silences": [night]})
     without = {**PAGE, "checks": [first, {**second, "rules": [{**AT_ONCE, "key": "coverage"}]}], "silences": [night]}
-    told = "rule 'threshold-coverage' is taken away from what this is about; take it out of this silence too"
+    told = "rule 'threshold-coverage' is removed from the checks of this silence; remove it here too"
     with pytest.raises(InvalidInputError, match=told):
         world.apply(without)
     assert world.apply({**without, "silences": [{**night, "checks": [CHECK]}]})
@@ -356,7 +356,7 @@ def test_a_silence_that_is_over_keeps_nothing_from_being_taken_away(world: World
     past = {"slug": "past", "checks": [CHECK], "rules": ["threshold-coverage"], "ends": ends.isoformat()}
     world.apply({**PAGE, "silences": [past]})
     renamed = {**PAGE, "checks": [{**one, "slug": "other", "rules": []} for one in PAGE["checks"]], "silences": [past]}
-    with pytest.raises(InvalidInputError, match=f"check '{CHECK}' is taken away"):
+    with pytest.raises(InvalidInputError, match=f"check '{CHECK}' is removed"):
         world.apply(renamed)
     world.clock.advance(7200)
     shown = applying.diff(world.store, world.vault, documents(renamed), managed_by=FILE, now=world.clock())

@@ -159,7 +159,7 @@ def test_a_slug_in_two_files_is_refused(kind: str) -> None:
     }
     text = f"{kind}s:\n  - {items[kind]}\n"
     known = {"suite": ["s"], "retriever": ["r"]}
-    assert problems(text, text, known=known) == [
+    assert problems(text, text, existing=known) == [
         f"b.yaml:2: {kind}s[0].slug: the {kind} 'x' is defined twice, first at a.yaml:2"
     ]
 
@@ -217,7 +217,7 @@ def test_what_an_unreadable_file_may_define_is_not_called_missing() -> None:
 
 def test_what_the_store_knows_may_be_named() -> None:
     check = "checks:\n  - {slug: x, suite: s, retriever: r, schedule: {every: 1m}, hooks: [h]}\n"
-    read(check, known={"suite": {"s"}, "retriever": {"r"}, "hook": {"h"}})
+    read(check, existing={"suite": {"s"}, "retriever": {"r"}, "hook": {"h"}})
     assert problems(check) == [
         "a.yaml:2: checks[0].suite: there is no suite 's'",
         "a.yaml:2: checks[0].retriever: there is no retriever 'r'",
@@ -675,7 +675,7 @@ def test_an_export_of_anything_reads_back_equal(
     )
     text = write_canary_file(documents)
     known = {"suite": ["s"], "retriever": ["r"]}
-    assert read(text, environment=exported_secrets(documents), known=known) == documents
+    assert read(text, environment=exported_secrets(documents), existing=known) == documents
     for page in yaml.safe_load_all(text):
         if page is not None:
             SCHEMA.validate(page)

@@ -10,7 +10,7 @@ from app.domain.errors import ConflictError, FileManagedError, InvalidInputError
 from app.domain.model import RunStatus
 from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
 from app.formats.validation_messages import parse_document
-from app.services.catalog import applying, definitions, exporting
+from app.services.catalog import applying, definitions, exporting, suite_definitions
 from app.services.catalog.changes import Change
 from app.services.catalog.references import API, FILE
 from app.services.catalog.suite_snapshots import freeze_suite, load_suite
@@ -146,11 +146,11 @@ def test_what_a_file_owns_is_refused_elsewhere_naming_its_place(world: World) ->
     with pytest.raises(FileManagedError, match=place):
         definitions.archive(store, "check", CHECK, now=START)
     with pytest.raises(FileManagedError, match=place):
-        definitions.put_canaries(store, "suite", [parse_document(CanaryDocument, canary("ant"))], now=START)
+        suite_definitions.put_canaries(store, "suite", [parse_document(CanaryDocument, canary("ant"))], now=START)
     with pytest.raises(FileManagedError, match=place):
-        definitions.archive_canary(store, "suite", "ant", now=START)
+        suite_definitions.archive_canary(store, "suite", "ant", now=START)
     with pytest.raises(FileManagedError, match=place):
-        definitions.put_suite(store, SuiteDocument(slug="suite"), now=START)
+        suite_definitions.put_suite(store, SuiteDocument(slug="suite"), now=START)
     for changed in (page([canary("ant", query="something else")]), page([], k=7)):
         with pytest.raises(FileManagedError, match=place):
             applying.apply(store, vault, documents(changed), managed_by=API, now=START)
@@ -160,18 +160,18 @@ def test_a_set_that_says_what_the_files_say_changes_nothing_whoever_sends_it(wor
     wanted = documents(page([canary("ant")]))
     assert applying.diff(world.store, world.vault, wanted, managed_by=API, now=START) == []
     assert applying.apply(world.store, world.vault, wanted, managed_by=API, now=START) == []
-    assert definitions.find_canary(world.store, "suite", "ant").managed_by == FILE
+    assert suite_definitions.find_canary(world.store, "suite", "ant").managed_by == FILE
 
 
 def test_canaries_of_the_api_live_in_a_file_managed_suite_and_survive_its_files(world: World) -> None:
     added = parse_document(CanaryDocument, canary("extra"))
-    assert definitions.put_canaries(world.store, "suite", [added], now=START).changed == 1
-    assert definitions.put_canaries(world.store, "suite", [added], now=START).changed == 0
+    assert suite_definitions.put_canaries(world.store, "suite", [added], now=START).changed == 1
+    assert suite_definitions.put_canaries(world.store, "suite", [added], now=START).changed == 0
     world.apply(page([canary("ant")]))
-    assert [row.key for row in definitions.list_canaries(world.store, "suite")] == ["ant", "extra"]
+    assert [row.key for row in suite_definitions.list_canaries(world.store, "suite")] == ["ant", "extra"]
     assert set(world.results(world.run())) == {"ant", "extra"}
-    definitions.put_suite(world.store, SuiteDocument(slug="suite", canaries=()), now=START)
-    assert [row.key for row in definitions.list_canaries(world.store, "suite")] == ["ant"]
+    suite_definitions.put_suite(world.store, SuiteDocument(slug="suite", canaries=()), now=START)
+    assert [row.key for row in suite_definitions.list_canaries(world.store, "suite")] == ["ant"]
 
 
 def test_a_file_takes_over_what_the_api_made(store: Store) -> None:
@@ -180,7 +180,7 @@ def test_a_file_takes_over_what_the_api_made(store: Store) -> None:
     changes = world.apply(page([canary("ant")]))
     assert {change.note for change in changes} == {"taken over from the api"}
     assert definitions.find(store, "check", CHECK).managed_by == FILE
-    assert definitions.find_canary(store, "suite", "ant").managed_by == FILE
+    assert suite_definitions.find_canary(store, "suite", "ant").managed_by == FILE
 
 
 def test_what_the_api_made_is_not_archived_by_files(store: Store) -> None:
@@ -230,11 +230,14 @@ def test_a_version_is_used_again_when_its_content_returns(world: World) -> None:
 def test_hashes_do_not_depend_on_order_place_or_defaults_written_out(store: Store) -> None:
     world = World(store=store)
     world.apply(page([canary("ant", tags=["a", "b"])], k=5, enabled=True))
-    check, ant = definitions.find(store, "check", CHECK).hash, definitions.find_canary(store, "suite", "ant").hash
+    check, ant = definitions.find(store, "check", CHECK).hash, suite_definitions.find_canary(store, "suite", "ant").hash
     wanted = page([canary("ant", tags=["b", "a"], category="simple_factual")])
     wanted["checks"] = [dict(reversed(wanted["checks"][0].items()))]
     world.apply({"suite": "zero", "canaries": []}, wanted)
-    assert (definitions.find(store, "check", CHECK).hash, definitions.find_canary(store, "suite", "ant").hash) == (
+    assert (
+        definitions.find(store, "check", CHECK).hash,
+        suite_definitions.find_canary(store, "suite", "ant").hash,
+    ) == (
         check,
         ant,
     )
@@ -258,7 +261,7 @@ def test_threads_that_freeze_at_once_freeze_the_same(world: World) -> None:
     def freeze(number: int) -> tuple[str, list[str]] | None:
         if number == 0:
             added = [parse_document(CanaryDocument, canary(f"extra-{n}")) for n in range(5)]
-            definitions.put_canaries(world.store, "suite", added, now=START)
+            suite_definitions.put_canaries(world.store, "suite", added, now=START)
             return None
         frozen = freeze_suite(world.store, suite, START)
         with world.store.read() as connection:

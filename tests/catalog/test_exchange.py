@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from app.domain.errors import InvalidInputError
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
-from app.formats.catalog.exchange import FORMATS, Gathering, Source
-from app.formats.catalog.exchange.suite_builder import Imported
+from app.formats.catalog.exchange import FORMATS, Source, SuiteBuilder
+from app.formats.catalog.exchange.suite_builder import ImportedSuite
 from app.formats.catalog.exchange.trec import read_run, write_run
 
 ALL = sorted(FORMATS)
@@ -24,10 +24,10 @@ def source(name: str, text: str) -> Source:
     return Source(name=name, lines=lambda: StringIO(text))
 
 
-def read(form: str, files: Mapping[str, str], **options: Any) -> Imported:
-    gathering = Gathering(**options)
-    FORMATS[form].read([source(name, text) for name, text in files.items()], gathering)
-    return gathering.finish("suite")
+def read(form: str, files: Mapping[str, str], **options: Any) -> ImportedSuite:
+    builder = SuiteBuilder(**options)
+    FORMATS[form].read([source(name, text) for name, text in files.items()], builder)
+    return builder.build("suite")
 
 
 def refused(form: str, files: Mapping[str, str]) -> list[str]:
@@ -36,7 +36,7 @@ def refused(form: str, files: Mapping[str, str]) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def canaries(imported: Imported) -> dict[str, CanaryDocument]:
+def canaries(imported: ImportedSuite) -> dict[str, CanaryDocument]:
     return {canary.key: canary for canary in imported.suite.canaries or ()}
 
 
@@ -215,7 +215,7 @@ def test_queries_without_judgments_and_judgments_without_queries_are_left_out_an
     assert set(canaries(imported)) == {"1"}
     assert set(imported.notes) == {
         "a query without judgments was left out (at t:2)",
-        "a query that is judged but nowhere asked was left out (at q:2)",
+        "a query with judgments but without a text was left out (at q:2)",
     }
 
 
@@ -333,10 +333,10 @@ def test_a_broken_line_is_named_and_nothing_is_imported(form: str, files: dict[s
 @pytest.mark.parametrize("form", ALL)
 @given(text=st.text(max_size=200) | st.sampled_from(['{"queries": [1]}', '{"queries": [{"ratings": 1}]}', "a\tb\tc\n"]))
 def test_whatever_a_file_holds_it_is_read_or_refused(form: str, text: str) -> None:
-    gathering = Gathering()
+    builder = SuiteBuilder()
     try:
-        FORMATS[form].read([source("file", text)], gathering)
-        gathering.finish("suite")
+        FORMATS[form].read([source("file", text)], builder)
+        builder.build("suite")
     except InvalidInputError as error:
         assert error.problems  # noqa: PT017 - either way is right
 

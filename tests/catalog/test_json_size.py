@@ -14,7 +14,7 @@ from app.domain.errors import InvalidInputError, StoreUnavailableError
 from app.formats import blocks
 from app.formats.catalog.canary_files import Documents, read_canary_files
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
-from app.formats.catalog.exchange import FORMATS, Gathering, Limits, Source
+from app.formats.catalog.exchange import FORMATS, Limits, Source, SuiteBuilder
 from app.formats.catalog.secret_fields import content_hash
 from app.formats.json_size import JsonLimits, excess_of
 from app.formats.validation_messages import parse_document
@@ -106,9 +106,9 @@ def test_files_of_ones_own_are_read_however_much_they_hold(monkeypatch: pytest.M
 @pytest.mark.parametrize(("limits", "message"), [({"canaries": 2}, "2 queries"), ({"judgments": 2}, "2 judgments")])
 def test_an_import_of_more_rows_than_its_limits_is_refused_at_the_row(limits: Any, message: str) -> None:
     source = Source(name="a.csv", lines=lambda: ["query,id\n", "a,1\n", "b,2\n", "c,3\n", "d\n"])
-    gathering = Gathering(limits=Limits(**limits))
+    builder = SuiteBuilder(limits=Limits(**limits))
     with pytest.raises(InvalidInputError) as refused:
-        FORMATS["csv"].read([source], gathering)
+        FORMATS["csv"].read([source], builder)
     (problem,) = refused.value.problems
     assert (problem.file, problem.line) == ("a.csv", 4)
     assert problem.message == f"there are more than {message}; import them in parts"

@@ -13,7 +13,7 @@ from app.domain.model import Outcome
 from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.catalog.canary_files import read_canary_files
 from app.formats.validation_messages import parse_document
-from app.services.catalog import definitions
+from app.services.catalog import definitions, suite_definitions
 from app.services.catalog.api_keys import Scope
 from app.store.engine import Store
 from tests.probing.test_pages_wizard import fields_of
@@ -46,7 +46,7 @@ def sent(pages: Site, path: str, status: int = 200, /, **form: Any) -> Page:
 
 def body_of(pages: Site, key: str, suite: str = "mine") -> Mapping[str, Any]:
     """Read a canary in force."""
-    return definitions.find_canary(pages.world.store, suite, key).body
+    return suite_definitions.find_canary(pages.world.store, suite, key).body
 
 
 # --- looking -------------------------------------------------------------------------------------------------
@@ -249,10 +249,10 @@ def test_saving_a_canary_as_it_stands_changes_nothing(pages: Site) -> None:
         "tags": ["x"],
     }
     assert pages.client().put("/v1/suites/mine/canaries/whole", json=whole).status_code == 201
-    before = definitions.find_canary(pages.world.store, "mine", "whole")
+    before = suite_definitions.find_canary(pages.world.store, "mine", "whole")
     form = {**fields_of(pages.page("/suites/mine/canaries/whole")), "do": "save"}
     assert pages.client().post("/suites/mine/canaries/whole", data=form).status_code == 303
-    after = definitions.find_canary(pages.world.store, "mine", "whole")
+    after = suite_definitions.find_canary(pages.world.store, "mine", "whole")
     assert (after.body, after.version_id) == (before.body, before.version_id)
 
 
@@ -379,7 +379,7 @@ def test_a_canary_of_a_file_is_shown_and_written_for_the_file(pages: Site) -> No
 
 def test_a_canary_of_more_chunks_than_its_form_holds_is_not_saved_without_them(pages: Site) -> None:
     document = parse_document(CanaryDocument, canary("long", expected_chunks=[{"id": f"c{at}"} for at in range(201)]))
-    definitions.put_canary(pages.world.store, "mine", document, now=pages.world.clock(), over=None)
+    suite_definitions.put_canary(pages.world.store, "mine", document, now=pages.world.clock(), over=None)
     path, before = "/suites/mine/canaries/long", pages.world.dump()
     shown = pages.page(path)
     assert "201 chunks, and this form holds 200" in shown.text
@@ -540,7 +540,7 @@ def test_an_import_shows_its_plan_before_it_changes_anything(pages: Site) -> Non
     since = {"pasted": "query,chunk_id\nOther?,x\n", "suite": "other", "format": "trec", "do": "apply"}
     answer = pages.client().post("/import", data={**fields_of(shown), **since})  # what was planned, nothing typed since
     assert answer.headers["location"] == "/suites/mine?saved=imported"
-    assert len(definitions.list_canaries(pages.world.store, "mine")) == 2
+    assert len(suite_definitions.list_canaries(pages.world.store, "mine")) == 2
     again = sent(pages, "/import", format="csv", suite="mine", pasted=CSV, do="plan")
     assert "No changes" in again.text
     unseen = sent(pages, "/import", 422, format="csv", suite="mine", pasted=CSV, do="apply")
@@ -681,5 +681,5 @@ def test_a_query_added_over_rest_and_on_the_page_is_one_canary(pages: Site) -> N
     assert "what-year" in page(again, 409).one("div", role="alert").text
     other = pages.client().post("/suites/mine/add", data={**form, "query": "What year!"}, follow_redirects=False)
     assert other.status_code == 303
-    keys = [row.key for row in definitions.list_canaries(pages.world.store, "mine")]
+    keys = [row.key for row in suite_definitions.list_canaries(pages.world.store, "mine")]
     assert len([key for key in keys if key.startswith("what-year-")]) == 1

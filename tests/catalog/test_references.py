@@ -11,7 +11,7 @@ from app.domain.errors import ConfigurationError, ConflictError, InvalidInputErr
 from app.domain.model import RunStatus
 from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, SuiteDocument
 from app.formats.validation_messages import parse_document
-from app.services.catalog import applying, definitions
+from app.services.catalog import applying, definitions, suite_definitions
 from app.services.catalog.references import API, FILE
 from app.services.catalog.vault import Vault
 from app.store.catalog import definitions as rows
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.databases
 
 
 def _keys(store: Store, suite: str = "suite") -> list[tuple[str, str]]:
-    return [(one.key, one.managed_by) for one in definitions.list_canaries(store, suite)]
+    return [(one.key, one.managed_by) for one in suite_definitions.list_canaries(store, suite)]
 
 
 def _suite(*canaries: Mapping[str, Any]) -> SuiteDocument:
@@ -35,9 +35,9 @@ def _suite(*canaries: Mapping[str, Any]) -> SuiteDocument:
 
 
 def test_a_suite_put_again_does_not_revive_its_old_canaries(store: Store) -> None:
-    definitions.put_suite(store, _suite(canary("ant"), canary("bee")), now=START)
+    suite_definitions.put_suite(store, _suite(canary("ant"), canary("bee")), now=START)
     definitions.archive(store, "suite", "suite", now=START)
-    definitions.put_suite(store, parse_document(SuiteDocument, {"slug": "suite"}), now=START)
+    suite_definitions.put_suite(store, parse_document(SuiteDocument, {"slug": "suite"}), now=START)
     assert _keys(store) == []
 
 
@@ -45,7 +45,7 @@ def test_the_api_may_have_the_canaries_of_a_suite_the_files_dropped(store: Store
     world = World(store=store)
     world.apply(page([canary("ant"), canary("bee")]))
     world.apply({"suite": "other", "canaries": []})
-    definitions.put_suite(store, _suite(canary("ant"), canary("new")), now=START)
+    suite_definitions.put_suite(store, _suite(canary("ant"), canary("new")), now=START)
     assert _keys(store) == [("ant", API), ("new", API)]
 
 
@@ -195,7 +195,7 @@ def test_a_floor_no_run_computes_is_refused_with_the_files(store: Store) -> None
 
 def test_a_floor_no_run_computes_is_refused_with_the_check_that_would_not(store: Store) -> None:
     world = World(store=store)
-    definitions.put_suite(store, _suite(canary("ant", floors={"R@7": 0.9})), now=START)
+    suite_definitions.put_suite(store, _suite(canary("ant", floors={"R@7": 0.9})), now=START)
     parts = {**page(), "suite": None, "checks": []}
     applying.apply(store, world.vault, documents(parts), managed_by=API, now=START)
     put = partial(definitions.put, store, world.vault, "check", now=START)
@@ -210,8 +210,8 @@ def test_a_floor_no_run_computes_is_refused_with_the_canary(shared: World) -> No
     floored = canary("eel", floors={"R@7": 0.9})
     told = [f"floors: {UNCOMPUTED.format(slug).replace('ant', 'eel')}" for slug in ("mine", CHECK)]
     one = [parse_document(CanaryDocument, floored)]
-    assert _refused(lambda: definitions.put_canaries(store, "suite", one, now=START)) == told
-    assert _refused(lambda: definitions.put_suite(store, _suite(floored), now=START)) == told
+    assert _refused(lambda: suite_definitions.put_canaries(store, "suite", one, now=START)) == told
+    assert _refused(lambda: suite_definitions.put_suite(store, _suite(floored), now=START)) == told
     assert shared.dump() == before
 
 
@@ -220,7 +220,7 @@ def test_a_floor_of_the_api_is_refused_where_files_add_a_check_that_does_not_com
     plain = page([canary("bee")])
     world.apply({**plain, "checks": []})
     floored = parse_document(CanaryDocument, canary("ant", floors={"R@7": 0.9}))
-    definitions.put_canaries(store, "suite", [floored], now=START)
+    suite_definitions.put_canaries(store, "suite", [floored], now=START)
     assert _refused(lambda: world.apply(plain)) == [f"canaries.yaml:1: floors: {UNCOMPUTED.format(CHECK)}"]
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from app.formats.catalog.documents import CheckDocument
 from app.formats.validation_messages import parse_document
-from app.services.catalog import canary_keys, definitions, suite_power
-from app.services.history import check_details, run_views, suite_views
+from app.services.catalog import canary_keys, definitions, suite_definitions, suite_power
+from app.services.history import check_details, result_views, run_views, suite_views
 from app.services.history.suite_views import Filter
 from app.services.runs import rescoring
 from app.store.cache import ByteCache
@@ -47,7 +47,7 @@ def test_canaries_are_parsed_once_for_runs_pages_api_and_notifications(database_
         assert world.deliver_all()
         check_details.one_check(world.store, CHECK, world.clock())
         world.results(2)
-        run_views.report(world.store, "2")
+        result_views.report(world.store, "2")
         run_views.list_runs(world.store, CHECK, before=None, limit=10)
         suite_power.of_suite(world.store, "suite")
         assert reads.parsed == SMALL
@@ -158,12 +158,12 @@ def cost(world: World, reads: Reads, act: Callable[[], object]) -> Cost:
 ASKED: dict[str, Callable[[World], object]] = {
     "page of a check": lambda world: site(world.store).page(f"/checks/{CHECK}"),
     "health": lambda world: run_views.health(world.store, CHECK),
-    "canary": lambda world: definitions.find_canary(world.store, "suite", "c0003"),
+    "canary": lambda world: suite_definitions.find_canary(world.store, "suite", "c0003"),
     "keys of new canaries": lambda world: canary_keys.give_keys(world.store, "suite", [{"query": "c0003"}]),
-    "canaries": lambda world: definitions.list_canaries(world.store, "suite", after="c0001", limit=5),
+    "canaries": lambda world: suite_definitions.list_canaries(world.store, "suite", after="c0001", limit=5),
     "runs": lambda world: run_views.list_runs(world.store, CHECK, before=None, limit=10),
-    "results": lambda world: run_views.results(world.store, "2", limit=5),
-    "results of one canary": lambda world: run_views.results(world.store, "2", keys=["c0003"]),
+    "results": lambda world: result_views.results(world.store, "2", limit=5),
+    "results of one canary": lambda world: result_views.results(world.store, "2", keys=["c0003"]),
     "reach of a suite": lambda world: suite_power.of_suite(world.store, "suite"),
 }
 
@@ -186,7 +186,7 @@ def test_what_is_looked_at_costs_the_same_for_a_large_suite(name: str, worlds: l
 
 
 def test_a_report_reads_in_proportion_to_its_suite(worlds: list[tuple[World, Reads]]) -> None:
-    small, large = (cost(world, reads, partial(run_views.report, world.store, "2")) for world, reads in worlds)
+    small, large = (cost(world, reads, partial(result_views.report, world.store, "2")) for world, reads in worlds)
     assert large.rows / small.rows < 1.1 * LARGE / SMALL
     assert (small.parsed, large.parsed) == (0, 0)
     assert large.statements - small.statements <= 10 * LARGE // 500  # results are read so many at a time

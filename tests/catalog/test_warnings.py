@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from app.cli import app
 from app.domain.errors import InvalidInputError
 from app.formats.catalog.canary_files import read_canary_files
-from app.formats.catalog.exchange import FORMATS, Gathering, Source
+from app.formats.catalog.exchange import FORMATS, Source, SuiteBuilder
 from app.formats.catalog.exchange.grades import parse_grades
-from app.formats.catalog.warnings import warnings_of
+from app.formats.catalog.warnings import find_warnings
 from app.formats.history.reports import cutoff_table
 from tests.support.api_service import RETRIEVER, api
 
@@ -70,12 +70,12 @@ def test_what_means_what_it_says_is_not_warned_of() -> None:
     text = FILE.replace("{kind: judged}", "{kind: score, scale: similarity}").replace("id: id}", "id: id, score: s}")
     text = text.replace(", cutoffs: [5, 20, 50]", "").replace("query: b}", "query: b, expected_chunks: x}")
     text = text.replace("grade: 0", "grade: 1")
-    assert warnings_of(read_canary_files([("c.yaml", text)], {}, None)) == []
+    assert find_warnings(read_canary_files([("c.yaml", text)], {}, None)) == []
 
 
 def test_many_canaries_that_expect_nothing_are_counted_beyond_twenty() -> None:
     text = "suite: s\ncanaries:\n" + "".join(f"  - {{key: k{at}, query: q}}\n" for at in range(25))
-    found = warnings_of(read_canary_files([("c.yaml", text)], {}, None))
+    found = find_warnings(read_canary_files([("c.yaml", text)], {}, None))
     assert len(found) == 21
     assert found[-1].message == "suite 's' has 5 more canaries that expect nothing"
 
@@ -112,9 +112,9 @@ QRELS = ["query,id,grade\n", "a,c1,4\n", "a,c2,2\n", "a,c3,1\n", "a,c4,0\n"]
     ],
 )
 def test_grades_of_an_import_are_mapped_as_is_said(grades: str | None, expected: list[int]) -> None:
-    gathering = Gathering(grades=parse_grades(grades))
-    FORMATS["csv"].read([Source(name="a.csv", lines=lambda: QRELS)], gathering)
-    imported = gathering.finish("s")
+    builder = SuiteBuilder(grades=parse_grades(grades))
+    FORMATS["csv"].read([Source(name="a.csv", lines=lambda: QRELS)], builder)
+    imported = builder.build("s")
     (canary,) = imported.suite.canaries or ()
     assert [chunk.grade for chunk in canary.expected_chunks] == expected
     assert any("a grade above 3 became 3" in note for note in imported.notes) is (grades is None)

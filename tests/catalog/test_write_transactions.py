@@ -9,7 +9,7 @@ import pytest
 from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CanaryDocument, CheckDocument, SuiteDocument
 from app.formats.validation_messages import parse_document
-from app.services.catalog import applying, canary_keys, definitions
+from app.services.catalog import applying, canary_keys, definitions, suite_definitions
 from app.services.catalog.references import API, FILE
 from app.services.detection import baselines
 from app.services.diagnosis import reanchoring
@@ -57,7 +57,7 @@ def nothing(_world: World, _size: int) -> None:
 
 def suite_of_the_api(world: World, size: int) -> None:
     """Begin with a suite that nobody checks."""
-    definitions.put_suite(world.store, parsed(suite_of(size)), now=START)
+    suite_definitions.put_suite(world.store, parsed(suite_of(size)), now=START)
 
 
 def checked_suite(world: World, size: int, owner: str = API) -> None:
@@ -75,7 +75,7 @@ def suite_with_runs(world: World, size: int) -> None:
     checked_suite(world, size)
     world.run()
     world.run()
-    definitions.archive_canary(world.store, "suite", keys(size)[-1], now=START)
+    suite_definitions.archive_canary(world.store, "suite", keys(size)[-1], now=START)
 
 
 def suite_with_proposals(world: World, size: int) -> None:
@@ -83,7 +83,7 @@ def suite_with_proposals(world: World, size: int) -> None:
     suite_with_runs(world, size)
     check = definitions.find(world.store, "check", CHECK)
     for key in keys(size)[:PROPOSALS]:
-        found = definitions.find_canary(world.store, "suite", key)
+        found = suite_definitions.find_canary(world.store, "suite", key)
         with world.store.write() as connection:
             values: dict[str, Any] = {"check_id": check.id, "canary_id": found.id}
             values["canary_version_id"] = found.version_id
@@ -108,19 +108,21 @@ def suite_with_proposals(world: World, size: int) -> None:
 def put_suite(world: World, size: int) -> None:
     """Put all of a suite but its last canary, each another than it was."""
     changed = parsed(suite_of(size, category="procedural")[:-1])
-    definitions.put_suite(world.store, changed, now=START)
+    suite_definitions.put_suite(world.store, changed, now=START)
 
 
 def put_canaries(world: World, size: int) -> None:
     """Put every canary, each another than it was."""
     given = [parse_document(CanaryDocument, one) for one in suite_of(size, category="procedural")]
-    assert definitions.put_canaries(world.store, "suite", given, now=START).changed == size
+    assert suite_definitions.put_canaries(world.store, "suite", given, now=START).changed == size
 
 
 def put_canary(world: World, _size: int) -> None:
     """Change a canary."""
-    over = definitions.find_canary(world.store, "suite", "c0003").version_id
-    definitions.put_canary(world.store, "suite", parse_document(CanaryDocument, canary("c0003")), now=START, over=over)
+    over = suite_definitions.find_canary(world.store, "suite", "c0003").version_id
+    suite_definitions.put_canary(
+        world.store, "suite", parse_document(CanaryDocument, canary("c0003")), now=START, over=over
+    )
 
 
 def import_suite(world: World, size: int) -> None:
@@ -153,7 +155,7 @@ def archive_suite(world: World, _size: int) -> None:
 
 def archive_canary(world: World, _size: int) -> None:
     """Archive a canary."""
-    definitions.archive_canary(world.store, "suite", "c0003", now=START)
+    suite_definitions.archive_canary(world.store, "suite", "c0003", now=START)
 
 
 def accept_proposals(world: World, _size: int) -> None:
@@ -237,5 +239,5 @@ def test_a_write_transaction_does_as_much_for_a_large_suite_and_parses_no_canary
 @pytest.mark.databases
 @pytest.mark.parametrize("query", ["a\x00b?", "a\ud800b?"], ids=["a null", "half a pair"])
 def test_a_query_that_no_database_takes_has_a_key_made_and_is_refused_later(query: str, store: Store) -> None:
-    definitions.put_suite(store, parsed(suite_of(2)), now=START)
+    suite_definitions.put_suite(store, parsed(suite_of(2)), now=START)
     assert [one["key"] for one in canary_keys.give_keys(store, "suite", [{"query": query}])] == ["a-b"]

@@ -14,7 +14,7 @@ from app.main import build_probe
 from app.services.catalog import applying
 from app.services.catalog.references import FILE
 from app.services.detection import baselines
-from app.services.history import run_views
+from app.services.history import result_views
 from app.services.runs import runs, scheduling
 from app.services.runs.plans import Planner
 from app.services.runs.runs import EndedRun
@@ -55,7 +55,7 @@ def test_a_loss_of_three_per_cent_of_the_demo_alerts_within_four_runs_and_names_
     (alert,) = world.alerts()
     assert (alert["rule"], alert["severity"], alert["state"]) == ("regression", "critical", "firing")
     before, after = (
-        {one["key"]: one for one in run_views.results(store, str(run_.id))[0]} for run_ in (healthy[-1], broken[-1])
+        {one["key"]: one for one in result_views.results(store, str(run_.id))[0]} for run_ in (healthy[-1], broken[-1])
     )
     lost = {key for key, result in after.items() if "missing" in result["reasons"]}
     worse = {key for key in after if _quality(after[key]) < _quality(before[key]) - 0.1} - lost

@@ -8,7 +8,7 @@ from app.domain.detection import Baseline, unpack_baseline
 from app.formats.history import shapes
 from app.services.alerts import alert_evidence
 from app.services.alerts.changed_list import list_changed
-from app.services.history import run_views
+from app.services.history import result_views
 from app.store.detection import detectors
 from app.store.engine import Store
 from tests.conftest import Databases
@@ -38,7 +38,7 @@ def test_the_worst_canaries_stand_in_the_order_of_reports(world: World) -> None:
     with world.store.read() as connection:
         named = list_changed(connection, run.id, None).canaries
     assert [one["key"] for one in named] == ["dog", "cat", "bee", "ant"]
-    reported = shapes.worst_first(run_views.results(world.store, str(run.id))[0])
+    reported = shapes.worst_first(result_views.results(world.store, str(run.id))[0])
     assert [one["key"] for one in named] == [one["key"] for one in reported]
 
 

@@ -10,7 +10,7 @@ from app.formats.runs.explanations import first_expected, not_returned, why_degr
 @pytest.mark.parametrize(
     ("reason", "more", "said"),
     [
-        ("low_relevance", {}, "top score 0.300 is below its minimum 0.5"),
+        ("low_relevance", {}, "relevance 0.300 is below its minimum 0.5"),
         ("missing", {"ranking": [{"rank": 7, "grade": 2}]}, "no expected chunk in the top 5, the first is at rank 7"),
         ("below_floor", {"measures": {"R@5": 0.5, "RR": 1.0}}, "R@5 0.500 is below its floor 0.8"),
         ("forbidden", {}, "a chunk that must not be returned was returned"),
@@ -26,7 +26,7 @@ from app.formats.runs.explanations import first_expected, not_returned, why_degr
         ("slow", {"latency_seconds": 1.25}, "answered in 1.2 s, more than 800 ms"),
         ("slow", {"latency_seconds": 0.8003}, "answered in 800.3 ms, more than 800 ms"),
         ("slow", {"latency_seconds": 0.0125, "max_latency_seconds": 0.001}, "answered in 12 ms, more than 1 ms"),
-        ("answered", {}, "answered with top score 0.300 though no good answer exists (at most 0.2)"),
+        ("answered", {}, "answered with relevance 0.300 though no good answer exists (at most 0.2)"),
         ("regressed", {}, "worse than in its baseline"),
     ],
 )

@@ -16,7 +16,7 @@ from app.domain.errors import InvalidInputError, NotFoundError
 from app.formats.catalog.canary_documents import JudgmentDocument
 from app.formats.catalog.canary_files import read_canary_files
 from app.formats.diagnosis.judgment_patch import Replacement, patch_text
-from app.services.catalog import definitions
+from app.services.catalog import definitions, suite_definitions
 from app.services.diagnosis import reanchoring
 from app.store.diagnosis import diagnoses as stored
 from app.store.engine import Store
@@ -45,7 +45,7 @@ def _decide(setting: Diagnosed, **wanted: Any) -> ReanchorDecision:
 
 
 def _expected(setting: Diagnosed, key: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = definitions.find_canary(setting.store, "suite", key).body["expected_chunks"]
+    found: list[dict[str, Any]] = suite_definitions.find_canary(setting.store, "suite", key).body["expected_chunks"]
     return found
 
 
@@ -192,7 +192,7 @@ def test_an_archived_canary_is_outdated_however_many_others_wait(sqlite_store: S
     setting = _renamed(sqlite_store, "refunds", "tokens")
     ids = {one["key"]: int(one["id"]) for one in _listed(setting)}
     _propose_again(setting, "tokens", 1_001)
-    definitions.archive_canary(setting.store, "suite", "refunds", now=setting.world.clock())
+    suite_definitions.archive_canary(setting.store, "suite", "refunds", now=setting.world.clock())
     decided = _decide(setting, accept=[ids["refunds"]])
     assert decided["outdated"] == [{"id": str(ids["refunds"]), "key": "refunds", "state": "outdated"}]
     assert decided["accepted"] == []

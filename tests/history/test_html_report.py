@@ -14,7 +14,7 @@ from app.domain.model import Outcome
 from app.formats.history.report_pages import report_html
 from app.formats.history.reports import report_markdown
 from app.formats.plain_text import UNDEFINED
-from app.services.history import run_views
+from app.services.history import result_views
 from app.store.engine import Store
 from tests.support.browser import inaccessible, opened, served
 from tests.support.fakes import answered, failed, hits
@@ -40,7 +40,7 @@ def pages(sqlite_store: Store) -> Site:
 
 
 def test_it_has_the_numbers_of_the_json(pages: Site) -> None:
-    report = run_views.report(pages.world.store, "1")
+    report = result_views.report(pages.world.store, "1")
     run = report["run"]
     shown = Page(pages.client().get(ADDRESS).text)
     tiles = dict(zip([one.text for one in shown.all("dt")], [one.text for one in shown.all("dd")], strict=True))
@@ -67,7 +67,7 @@ def test_it_has_the_numbers_of_the_json(pages: Site) -> None:
 
 
 def test_it_has_every_number_of_the_markdown(pages: Site) -> None:
-    report = run_views.report(pages.world.store, "1")
+    report = result_views.report(pages.world.store, "1")
     cells = [
         cell.strip().strip("`").replace("\\", "")
         for line in report_markdown(report).splitlines()

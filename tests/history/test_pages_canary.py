@@ -218,7 +218,7 @@ def test_trying_shows_how_a_run_would_judge_and_stores_nothing(pages: Site) -> N
 def test_trying_judges_low_relevance_and_missing_in_numbers(pages: Site) -> None:
     pages.world.probe.answers["ant"] = answered(hits("noise", scores=[0.1]))
     told = section(page(pages.client().post(f"{ANT}/try")), "just-now").text
-    assert "Top score 0.100 is below its minimum 0.5; no expected chunk in the top 5" in told
+    assert "Relevance 0.100 is below its minimum 0.5; no expected chunk in the top 5" in told
 
 
 def test_trying_a_retriever_that_does_not_answer_is_no_measurement(pages: Site) -> None:

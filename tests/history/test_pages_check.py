@@ -248,10 +248,10 @@ def test_a_degraded_query_is_a_line_with_reasons_in_numbers_and_ranks(degraded: 
     shown = degraded.page(CHECK)
     rows = {name.split(" ")[0]: cells for name, cells in _rows(shown, "degraded").items()}
     assert rows.keys() == {"a", "b", "c", "nobody"}
-    assert rows["a"][1:] == ["Top score 0.700 is below its minimum 0.8", "1", "2"]
+    assert rows["a"][1:] == ["Relevance 0.700 is below its minimum 0.8", "1", "2"]
     assert rows["b"][1:] == ["No expected chunk in the top 5", "1", "not found"]
     assert rows["nobody"][1:] == [
-        "Answered with top score 0.900 though no good answer exists (at most 0.4)",
+        "Answered with relevance 0.900 though no good answer exists (at most 0.4)",
         ABSENT,
         ABSENT,
     ]

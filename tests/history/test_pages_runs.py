@@ -7,7 +7,7 @@ import pytest
 from app.domain.model import Outcome
 from app.formats.comparison.difference_sentences import DifferenceSentence, Way, difference_sentence
 from app.services.detection import baselines
-from app.services.history import run_views
+from app.services.history import result_views
 from app.store.engine import Store
 from tests.support.fakes import answered, failed, hits
 from tests.support.html_pages import Page
@@ -75,10 +75,10 @@ def test_a_run_shows_degraded_results_first_then_failed_ones(pages: Site) -> Non
     found: list[str] = []
     after: int | None = -1
     while after is not None:  # page by page, as the links lead
-        part, after = run_views.results(pages.world.store, "3", after=after, limit=4, worst_first=True)
+        part, after = result_views.results(pages.world.store, "3", after=after, limit=4, worst_first=True)
         found += [one["key"] for one in part]
     assert tuple(found) == order
-    plainly, _ = run_views.results(pages.world.store, "3", limit=100)
+    plainly, _ = result_views.results(pages.world.store, "3", limit=100)
     assert tuple(one["key"] for one in plainly) == KEYS  # the API's order is the suite's
 
 

@@ -78,7 +78,7 @@ def degraded(**changes: Any) -> dict[str, Any]:
     )
 
 
-WHY = "top score 0.300 is below its minimum 0.5; no expected chunk in the top 2, the first is at rank 3"
+WHY = "relevance 0.300 is below its minimum 0.5; no expected chunk in the top 2, the first is at rank 3"
 FAILED = result(
     key="slow", verdict="unknown", outcome="refused", http_status=503, detail="said 503", top_score=None, measures={}
 )
@@ -211,7 +211,7 @@ def test_chunks_that_came_back_under_other_ids_are_worth_a_word(
 
 def test_the_note_on_other_ids_names_both_recalls() -> None:
     measures = {"R_id@5": 0.2, "R_passage@5": 0.95}
-    note = "recall by id 0.20, by passage 0.95: the expected texts stand under other ids"
+    note = "recall by id 0.20, by passage 0.95: the expected texts have other ids"
     assert note_lines(report(measures=measures)) == [note]
     assert f"- {note}\n" in report_markdown(report(measures=measures))
 
@@ -328,7 +328,7 @@ def test_junit_tells_the_fate_of_every_canary() -> None:
         "slow": [("error", "error response (503)")],
         "open": [("skipped", "nothing is expected, so nothing is measured")],
         "none": [],
-        "late": [("skipped", "the run ended first (not asked, or under way and not waited for)")],
+        "late": [("skipped", "the run ended first (not sent, or aborted)")],
     }
 
 
@@ -337,7 +337,7 @@ def test_a_junit_failure_carries_its_evidence() -> None:
     assert suite[0].get("classname") == "docs.simple_factual"
     assert (suite[0][0].text or "").splitlines() == [
         "query: How long is data kept?",
-        "top score: 0.300",
+        "relevance: 0.300",
         "missing: retention_policy_doc",
         "1. chunk-1 score 1.000",
         "2. chunk-2 score 0.500",

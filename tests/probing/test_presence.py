@@ -8,7 +8,7 @@ import pytest
 from app.domain.probing.mapped_fields import missing_fields, present_fields
 from app.domain.probing.retrievers import ResponseMapping
 from app.formats.catalog.canary_files import read_canary_files
-from app.services.history import run_views
+from app.services.history import result_views
 from app.services.runs import rescoring
 from app.services.runs.gate import choose_targets, measure
 from app.store.engine import Store
@@ -88,7 +88,7 @@ def test_judging_anew_keeps_what_was_said_of_fields(world: World) -> None:
     rescoring.claim(world.store, owner="one", now=world.clock(), only=asked)
     assert rescoring.carry_on(world.store, asked, owner="one", clock=world.clock)
     version = rescoring.show(world.store, asked)["measures_version"]
-    report = run_views.report(world.store, str(run.id), version=version)
+    report = result_views.report(world.store, str(run.id), version=version)
     assert report["run"]["measures_version"] == version
     assert report["run"]["reasons"] == [NO_TEXT, NO_DOCUMENT]
 

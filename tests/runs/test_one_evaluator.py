@@ -20,7 +20,7 @@ from app.domain.runs.suite_snapshot import SuiteSnapshot
 from app.formats.catalog.documents import RetrieverDocument
 from app.formats.validation_messages import parse_document
 from app.services.catalog.run_inputs import inputs_of
-from app.services.history import run_views
+from app.services.history import result_views
 from app.services.probing import trials
 from app.services.runs import rescoring
 from app.services.runs.canary_trials import try_canary
@@ -283,7 +283,7 @@ def _rescored(world: World, run_id: int) -> dict[str, Any]:
     rescoring.claim(world.store, owner="one", now=world.clock(), only=number)
     assert rescoring.carry_on(world.store, number, owner="one", clock=world.clock)
     version = rescoring.show(world.store, number)["measures_version"]
-    return {**run_views.report(world.store, str(run_id), version=version)}
+    return {**result_views.report(world.store, str(run_id), version=version)}
 
 
 def _told(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -307,18 +307,18 @@ def _result(result: Mapping[str, Any]) -> dict[str, Any]:
 def test_the_same_answers_come_to_the_same_whichever_way_they_are_judged(ways: Ways, case: Case) -> None:
     with ways.world(case) as world:
         first = _live_after_relevance_was_known(world, case)
-        live = run_views.report(world.store, str(first))
+        live = result_views.report(world.store, str(first))
         told = _told(live)
         assert not _differences(_told(_gate(world, case)), told)
         assert not _differences(_told(_rescored(world, first)), told)
         _check_trials(world, case, told)
-        again = run_views.report(world.store, str(_live(world)))
+        again = result_views.report(world.store, str(_live(world)))
         assert not _differences(_told(again), told)  # every result was kept
         assert not _differences(
-            _told(run_views.report(world.store, str(first))), told
+            _told(result_views.report(world.store, str(first))), told
         )  # spelled out anew from its states
     with ways.world(case) as world:
-        resumed = run_views.report(world.store, str(_resumed(world)))
+        resumed = result_views.report(world.store, str(_resumed(world)))
         assert not _differences(_told(resumed), told)
 
 

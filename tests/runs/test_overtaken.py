@@ -9,10 +9,10 @@ import pytest
 from app.domain.errors import ConflictError
 from app.formats.catalog.documents import CanaryDocument, HookDocument, SuiteDocument
 from app.formats.validation_messages import parse_document
-from app.services.catalog import definitions
-from app.services.catalog.changes import definition_content, suite_content
+from app.services.catalog import definitions, suite_definitions
+from app.services.catalog.changes import definition_content, suite_definition
 from app.services.catalog.references import API
-from app.services.catalog.suite_plans import canary_contents, plan_suite, write_suite_plan
+from app.services.catalog.suite_plans import plan_suite, suite_content, write_suite_plan
 from app.services.catalog.vault import Vault
 from app.store.catalog import definitions as catalog
 from app.store.engine import Connection, Store, to_us
@@ -199,28 +199,31 @@ def test_of_two_that_make_a_suite_at_once_the_second_hears_of_the_first(postgres
     store = postgresql_store
 
     def make(connection: Connection) -> None:
-        content = suite_content("mine")
+        content = suite_definition("mine")
         catalog.save_definition(connection, "suite", "mine", content, managed_by=API, source=None, now=to_us(START))
 
     with pytest.raises(ConflictError):
         overtaken(
-            store, make, lambda: definitions.put_suite(store, SuiteDocument(slug="mine"), now=START, only_new=True)
+            store,
+            make,
+            lambda: suite_definitions.put_suite(store, SuiteDocument(slug="mine"), now=START, only_new=True),
         )
 
 
 @pytest.mark.parametrize("there", ["new", "known"])
 def test_of_two_that_write_a_canary_at_once_the_second_hears_of_the_first(postgresql_store: Store, there: str) -> None:
     store = postgresql_store
-    definitions.put_suite(store, SuiteDocument(slug="mine"), now=START)
+    suite_definitions.put_suite(store, SuiteDocument(slug="mine"), now=START)
     if there == "known":
-        definitions.put_canary(store, "mine", asking("Before?"), now=START, over=None)
-    over = None if there == "new" else definitions.find_canary(store, "mine", "what").version_id
+        suite_definitions.put_canary(store, "mine", asking("Before?"), now=START, over=None)
+    over = None if there == "new" else suite_definitions.find_canary(store, "mine", "what").version_id
 
     def write(connection: Connection) -> None:
-        given = [asking("First?")]
-        plan = plan_suite(connection, "mine", given, canary_contents(given), managed_by=API, replace=False)
+        plan = plan_suite(connection, suite_content("mine", [asking("First?")]), replace=False)
         write_suite_plan(connection, plan, managed_by=API, now=to_us(START))
 
     with pytest.raises(ConflictError):
-        overtaken(store, write, lambda: definitions.put_canary(store, "mine", asking("Second?"), now=START, over=over))
-    assert definitions.find_canary(store, "mine", "what").body["query"] == "First?"
+        overtaken(
+            store, write, lambda: suite_definitions.put_canary(store, "mine", asking("Second?"), now=START, over=over)
+        )
+    assert suite_definitions.find_canary(store, "mine", "what").body["query"] == "First?"

@@ -15,7 +15,7 @@ from app.domain.errors import ConflictError, InvalidInputError, NotFoundError
 from app.domain.model import Answer, Outcome, Verdict
 from app.domain.probing.retrievers import ProbeQuery
 from app.formats.history.report_comparison import compare_reports
-from app.services.history import charts, retention, run_views
+from app.services.history import charts, result_views, retention, run_views
 from app.services.runs import rescoring
 from app.services.runs.rejudging import Sweep
 from app.store.engine import Store, to_us
@@ -87,7 +87,7 @@ def _run_ids(world: World) -> list[int]:
 
 
 def _shown(world: World, run_id: int, version: str | None = None) -> dict[str, Any]:
-    return {**run_views.report(world.store, str(run_id), version=version)}
+    return {**result_views.report(world.store, str(run_id), version=version)}
 
 
 def _rows(world: World) -> dict[str, list[tuple[Any, ...]]]:
@@ -145,10 +145,10 @@ def test_the_results_show_the_judgments_that_are_in_force_now(world: World) -> N
     _correct(world, bee={"expected_chunks": [{"id": "bee-2024", "grade": 3}], "tags": ["fixed"]})
     version = _rescored(world)["measures_version"]
     run = str(_run_ids(world)[-1])
-    (bee,), _ = run_views.results(world.store, run, tag="fixed", version=version)
+    (bee,), _ = result_views.results(world.store, run, tag="fixed", version=version)
     assert (bee["verdict"], bee["any_match"], bee["measures"]["R@1"]) == ("healthy", True, 1.0)
     assert bee["ranking"][0]["judgment"] == {"id": "bee-2024", "grade": 3}
-    (bee,), _ = run_views.results(world.store, run, verdict=Verdict.DEGRADED)
+    (bee,), _ = result_views.results(world.store, run, verdict=Verdict.DEGRADED)
     assert (bee["key"], bee["reasons"], bee["tags"]) == ("bee", ["missing"], [])
 
 

@@ -19,7 +19,7 @@ from app.domain.runs.rankings import round_ranking
 from app.formats.catalog.documents import CanaryDocument, RetrieverDocument
 from app.formats.history import shapes
 from app.formats.history.report_comparison import compare_reports
-from app.services.history import charts, run_views
+from app.services.history import charts, result_views, run_views
 from app.store.engine import Store
 from app.store.tables import canary_versions, layouts
 from tests.runs.test_store_recording import any_rankings
@@ -362,7 +362,7 @@ def test_results_are_filtered_and_paged_in_the_order_of_the_suite(store: Store) 
     assert list(world.results(int(run), verdict=Verdict.DEGRADED)) == ["a"]
     pages, after = [], -1
     for _ in range(3):
-        found, following = run_views.results(store, run, after=after, limit=1)
+        found, following = result_views.results(store, run, after=after, limit=1)
         pages += [result["key"] for result in found]
         after = following if following is not None else 99
     assert pages == ["c", "a", "b"]
@@ -372,7 +372,7 @@ def test_results_are_filtered_and_paged_in_the_order_of_the_suite(store: Store) 
 def test_a_report_holds_every_result_with_the_worst_first(world: World) -> None:
     world.probe.answers["cat"] = answered(hits("noise"))
     run = world.run()
-    report = run_views.report(world.store, str(run.id))
+    report = result_views.report(world.store, str(run.id))
     assert report["run"] == world.shown(run)
     assert {result["key"] for result in report["results"]} == set(KEYS)
     assert report["worst"][0]["key"] == "cat"
@@ -381,7 +381,7 @@ def test_a_report_holds_every_result_with_the_worst_first(world: World) -> None:
 def test_a_run_that_goes_on_has_no_report_yet(world: World) -> None:
     queued = world.wish()
     with pytest.raises(ConflictError):
-        run_views.report(world.store, str(queued))
+        result_views.report(world.store, str(queued))
     assert world.shown(queued)["status"] == "queued"
     assert world.results(queued) == {}
 
@@ -405,20 +405,20 @@ def test_runs_of_a_measures_version_before_read_as_they_were_and_are_said_not_to
     world.run()
     world.probe.answers["bee"] = answered(hits("noise"))
     old = world.run()
-    before = run_views.report(world.store, str(old.id))
+    before = result_views.report(world.store, str(old.id))
     with world.store.write() as connection:  # as the release before stored it
         for row in connection.execute(sa.select(layouts.c.id, layouts.c.hash)).all():
             was = sa.update(layouts).where(layouts.c.id == row.id)
             connection.execute(was.values(measures_version="1", hash=bytes(row.hash)[::-1]))
     for named in (None, "1"):
-        read = run_views.report(world.store, str(old.id), version=named)
+        read = result_views.report(world.store, str(old.id), version=named)
         assert read == {**before, "run": {**before["run"], "measures_version": "1"}}
     later = replace(world, store=Store(world.store.engine.url.render_as_string(hide_password=False)))  # of this release
-    new = run_views.report(world.store, str(later.run().id))
+    new = result_views.report(world.store, str(later.run().id))
     later.store.close()
     assert new["run"]["measures_version"] == "2"
     assert compare_reports(read, new)["differences"] == ["the numbers are of different measures versions"]
-    assert run_views.report(world.store, str(old.id)) == read
+    assert result_views.report(world.store, str(old.id)) == read
 
 
 def test_a_run_over_stored_definitions_this_release_refuses_fails_with_the_reason(world: World) -> None:
@@ -430,7 +430,7 @@ def test_a_run_over_stored_definitions_this_release_refuses_fails_with_the_reaso
         )
     ended = world.run()
     assert ended.status == "failed"
-    reasons = run_views.report(world.store, str(ended.id))["run"]["reasons"]
+    reasons = result_views.report(world.store, str(ended.id))["run"]["reasons"]
     assert reasons == [
         "canary 'bee' cannot be used as it is defined: query: must be text, not a number; put it in quotes"
     ]
@@ -442,5 +442,5 @@ def test_a_canary_of_thousands_of_judgments_by_document_is_run_and_read(world: W
     world.apply(page([canary("ant", expected_chunks=[{"id": "doc-ant"}, *expected])]))
     ended = world.run()
     assert ended.status == "finished"
-    (result,) = run_views.report(world.store, str(ended.id))["results"]
+    (result,) = result_views.report(world.store, str(ended.id))["results"]
     assert (result["measures"]["R@5"], result["any_match"]) == (round(1 / 5_000, 6), True)

@@ -175,7 +175,7 @@ def test_a_run_page_shows_results_with_their_evidence(degraded: Site) -> None:
     assert shown.one("h1").text == "Run 5"
     assert "index-2" in shown.text
     results = shown.one("table", class_="results").text
-    for expected in ("top score 0.700 is below its minimum 0.8", "yes, by id", "doc-b", "500 ms"):
+    for expected in ("relevance 0.700 is below its minimum 0.8", "yes, by id", "doc-b", "500 ms"):
         assert expected in results
     report = degraded.client().get(shown.one("a", class_="button").get("href"))
     assert report.headers["content-type"].startswith("text/html")

@@ -24,7 +24,7 @@ from app.services.catalog.references import FILE
 from app.services.catalog.vault import Vault
 from app.services.delivery import deliveries
 from app.services.delivery.deliveries import SentDelivery
-from app.services.history import run_views
+from app.services.history import result_views, run_views
 from app.services.runs import runs, scheduling
 from app.services.runs.due_checks import DueChecks
 from app.services.runs.plans import Planner
@@ -180,7 +180,7 @@ class World:
 
     def results(self, run: EndedRun | int, **filters: Any) -> dict[str, dict[str, Any]]:
         """Read the results of a run by canary key; no key may come twice."""
-        found, following = run_views.results(self.store, str(run if isinstance(run, int) else run.id), **filters)
+        found, following = result_views.results(self.store, str(run if isinstance(run, int) else run.id), **filters)
         assert following is None
         keyed: dict[str, dict[str, Any]] = {result["key"]: {**result} for result in found}
         assert len(keyed) == len(found)

@@ -20,9 +20,9 @@ from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.canary_export import write_canary_file
 from app.formats.catalog.canary_files import CanaryFile, Documents, read_canary_files
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
-from app.formats.catalog.exchange import FORMATS, Gathering, Limits, Source
+from app.formats.catalog.exchange import FORMATS, Limits, Source, SuiteBuilder
 from app.formats.catalog.exchange.grades import parse_grades
-from app.formats.catalog.warnings import warnings_of
+from app.formats.catalog.warnings import find_warnings
 from app.formats.fields import one_line
 from app.formats.validation_messages import parse_document
 from app.services.catalog import applying, definitions, exporting, suite_power
@@ -78,7 +78,7 @@ def import_documents(  # noqa: PLR0913 - a parameter for each
     notes = [*notes, *suite_power.notes_on_plan(store, wanted, managed_by=API), *_notes_on_hooks(request, wanted)]
     warnings = [
         {name: value for name in ("file", "line", "path", "message") if (value := getattr(one, name)) is not None}
-        for one in warnings_of(wanted)
+        for one in find_warnings(wanted)
     ]
     told = {"applied": not dry_run, "changes": changes, "notes": notes, "warnings": warnings}
     # As it is: a hundred thousand changes would be checked for seconds.
@@ -120,11 +120,11 @@ def from_files(
     """Read files of another tool as a suite; gives it and what of them was left out. Raises InvalidInputError."""
     if suite is None:
         raise InvalidInputError([Problem(path="suite", message="say the name of the suite: ?suite=NAME")])
-    gathering = Gathering(as_document=as_documents or given.as_documents, limits=Limits(), grades=parse_grades(grades))
+    builder = SuiteBuilder(as_document=as_documents or given.as_documents, limits=Limits(), grades=parse_grades(grades))
     # Lines end at line feeds alone, as in a file: texts may hold other separators.
     sources = [Source(name=name, lines=partial(StringIO, text)) for name, text in _of_split(given.files, split).items()]
-    FORMATS[form].read(sources, gathering)
-    imported = gathering.finish(suite)
+    FORMATS[form].read(sources, builder)
+    imported = builder.build(suite)
     return Documents(suites=(imported.suite,)), imported.notes
 
 
@@ -147,7 +147,7 @@ def from_canary_files(store: Store, files: Mapping[str, str]) -> Documents:
     """Read texts of canary files that came over the network. Raises InvalidInputError with files and lines."""
     kinds = ("suite", "retriever", "hook")
     known = {kind: [one.slug for one in definitions.list_all(store, kind)] for kind in kinds}
-    return read_canary_files(list(files.items()), {}, None, known=known)
+    return read_canary_files(list(files.items()), {}, None, existing=known)
 
 
 def _joined(pages: list[CanaryFile]) -> Documents:

@@ -22,9 +22,9 @@ from app.api.deps import StoreDep, known_parameters
 from app.api.schemas import Page
 from app.domain.catalog.views import SavedCanaries, SuiteDetail, SuiteView
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
-from app.formats.catalog.warnings import why_nothing_is_expected
+from app.formats.catalog.warnings import no_expectation_reason
 from app.formats.validation_messages import parse_document
-from app.services.catalog import canary_keys, definitions, suite_power
+from app.services.catalog import canary_keys, definitions, suite_definitions, suite_power
 from app.store.catalog.definitions import Definition
 from app.store.catalog.suites import CanaryRow
 
@@ -50,7 +50,7 @@ _CANARIES_BODY: dict[str, Any] = {
 @router.get("/suites")
 def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[SuiteView]:
     """List the suites in force."""
-    rows = definitions.list_suites(store, after=after, limit=limit + 1)
+    rows = suite_definitions.list_suites(store, after=after, limit=limit + 1)
     items = [_suite(row) for row in rows[:limit]]
     return Page(items=items, next=rows[limit - 1].slug if len(rows) > limit else None)
 
@@ -58,7 +58,7 @@ def list_suites(store: StoreDep, after: After = "", limit: Limit = 50) -> Page[S
 @router.get("/suites/{suite}")
 def get_suite(store: StoreDep, suite: str) -> SuiteDetail:
     """Show a suite, how many canaries it has and what damage they can see."""
-    return {**_suite(definitions.find_suite(store, suite)), **suite_power.of_suite(store, suite)}
+    return {**_suite(suite_definitions.find_suite(store, suite)), **suite_power.of_suite(store, suite)}
 
 
 @router.put(
@@ -72,7 +72,7 @@ def put_suite(store: StoreDep, response: Response, suite: str, body: Content) ->
     if isinstance(given.get("canaries"), list):
         given["canaries"] = canary_keys.give_keys(store, suite, given["canaries"])
     document = parse_document(SuiteDocument, given)
-    saved, created = definitions.put_suite(store, document, now=datetime.now(UTC))
+    saved, created = suite_definitions.put_suite(store, document, now=datetime.now(UTC))
     response.status_code = 201 if created else 200
     return {**_suite(saved), **suite_power.of_suite(store, suite)}
 
@@ -86,7 +86,7 @@ def delete_suite(store: StoreDep, suite: str) -> None:
 @router.get("/suites/{suite}/canaries")
 def list_canaries(store: StoreDep, suite: str, after: After = "", limit: Limit = 100) -> Page[CanaryView]:
     """List the canaries of a suite in their order."""
-    rows = definitions.list_canaries(store, suite, after=after, limit=limit + 1)
+    rows = suite_definitions.list_canaries(store, suite, after=after, limit=limit + 1)
     items = [_canary(row) for row in rows[:limit]]
     return Page(items=items, next=rows[limit - 1].key if len(rows) > limit else None)
 
@@ -104,18 +104,18 @@ def post_canaries(store: StoreDep, response: Response, suite: str, body: Content
     bodies = [without_read_only(one) for one in (body if isinstance(body, list) else [body])]
     given = canary_keys.give_keys(store, suite, bodies)
     parsed = parse_document(SuiteDocument, {"slug": suite, "canaries": given}).canaries or ()
-    saved = definitions.put_canaries(store, suite, parsed, now=datetime.now(UTC), with_suite=True)
+    saved = suite_definitions.put_canaries(store, suite, parsed, now=datetime.now(UTC), with_suite=True)
     response.status_code = 201 if saved.created else 200
     counts = {"given": len(parsed), "changed": saved.changed}
     if isinstance(body, list):
         return {**counts, "keys": [canary.key for canary in parsed]}
-    return {**_canary(definitions.find_canary(store, suite, parsed[0].key)), **counts}
+    return {**_canary(suite_definitions.find_canary(store, suite, parsed[0].key)), **counts}
 
 
 @router.get("/suites/{suite}/canaries/{key}")
 def get_canary(store: StoreDep, suite: str, key: str) -> CanaryView:
     """Show a canary."""
-    return _canary(definitions.find_canary(store, suite, key))
+    return _canary(suite_definitions.find_canary(store, suite, key))
 
 
 @router.put(
@@ -124,15 +124,15 @@ def get_canary(store: StoreDep, suite: str, key: str) -> CanaryView:
 def put_canary(store: StoreDep, response: Response, suite: str, key: str, body: Content) -> CanaryView:
     """Create or change a canary."""
     document = parse_document(CanaryDocument, named(body, "key", key))
-    saved = definitions.put_canaries(store, suite, [document], now=datetime.now(UTC))
+    saved = suite_definitions.put_canaries(store, suite, [document], now=datetime.now(UTC))
     response.status_code = 201 if saved.created else 200
-    return _canary(definitions.find_canary(store, suite, key))
+    return _canary(suite_definitions.find_canary(store, suite, key))
 
 
 @router.delete("/suites/{suite}/canaries/{key}", status_code=204)
 def delete_canary(store: StoreDep, suite: str, key: str) -> None:
     """Archive a canary; its history stays."""
-    definitions.archive_canary(store, suite, key, now=datetime.now(UTC))
+    suite_definitions.archive_canary(store, suite, key, now=datetime.now(UTC))
 
 
 def _suite(row: Definition) -> SuiteView:
@@ -140,5 +140,5 @@ def _suite(row: Definition) -> SuiteView:
 
 
 def _canary(row: CanaryRow) -> dict[str, Any]:
-    warning = why_nothing_is_expected(CanaryDocument.model_validate(row.body))
+    warning = no_expectation_reason(CanaryDocument.model_validate(row.body))
     return {**row.body, **ownership(row), "warnings": [] if warning is None else [warning]}

@@ -28,7 +28,7 @@ from app.services.alerts import alert_views
 from app.services.catalog.api_keys import Scope
 from app.services.delivery import deliveries
 from app.services.detection import detector_series
-from app.services.history import charts, run_views
+from app.services.history import charts, result_views, run_views
 from app.services.history.change_feed import Kind, Topic
 from app.services.runs import scheduling
 from app.store.engine import to_us
@@ -116,7 +116,7 @@ def list_results(  # noqa: PLR0913 - a parameter for each
     version: Version = None,
 ) -> Page[ResultView]:
     """List the results of an ended run with their evidence."""
-    found, following = run_views.results(
+    found, following = result_views.results(
         store,
         run_id,
         verdict=verdict,
@@ -141,7 +141,7 @@ def get_report(
     version: Version = None,
 ) -> Response:
     """Report an ended run: every measure at every cut-off, categories, worst canaries."""
-    report = run_views.report(store, run_id, version=version)
+    report = result_views.report(store, run_id, version=version)
     if report_format == "markdown":
         return PlainTextResponse(reports.report_markdown(report), media_type="text/markdown; charset=utf-8")
     if report_format == "junit":

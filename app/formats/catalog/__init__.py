@@ -1,1 +1,1 @@
-"""What should be: suites, canaries, retrievers, checks, hooks, keys and secrets: as text."""
+"""Documents of definitions: suites, canaries, retrievers, checks and hooks as YAML, JSON and other tools' files."""

@@ -1,8 +1,5 @@
-"""Canaries and suites as users write them: a query, what should be found, and what must not be."""
+"""Documents of canaries and suites, with their validation."""
 
-import hashlib
-import re
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Self
 
 from pydantic import (
@@ -22,7 +19,6 @@ from app.domain.model import DEFAULT_CATEGORY, DEFAULT_MIN_RELEVANCE, MAX_GRADE,
 from app.domain.runs.measures import parse_measure
 from app.formats.blocks import in_blocks
 from app.formats.fields import (
-    CANARY_KEY,
     CanaryKey,
     Document,
     Flag,
@@ -41,59 +37,8 @@ from app.formats.probing.retriever_documents import RetrieverDocument
 from app.formats.schedule_documents import MaxAge, MaxLatency
 from app.formats.widgets import Control, Widget
 
-_KEY = re.compile(CANARY_KEY)
-_KEY_WORDS = 48
 
-
-def derived_key(query: str, held: Mapping[str, str]) -> str:
-    """Key of a canary that names none: its query's words, with a hash behind them where another query has those.
-
-    `held` are keys of the suite with the query of each, those of `possible_keys` at least: a query that has one made of
-    it keeps it.
-    """
-    query = query.strip()
-    words, hashed, _ = possible_keys(query)
-    made = next((key for key in (words, hashed, query) if held.get(key) == query), None)
-    return made or (words if words and words not in held else hashed)
-
-
-def possible_keys(query: str) -> tuple[str, str, str]:
-    """Keys that a canary with this query may have that names none: words (maybe none), words with a hash, the query."""
-    query = query.strip()
-    words = re.sub(r"[^a-z0-9]+", "-", query.lower()).strip("-")[:_KEY_WORDS].rstrip("-")
-    digest = hashlib.sha256(query.encode(errors="replace")).hexdigest()[:8]
-    return words, f"{words or 'q'}-{digest}", query
-
-
-def is_key(text: str) -> bool:
-    """Whether a text may be a canary's key as it stands."""
-    return _KEY.fullmatch(text) is not None
-
-
-def with_keys(canaries: Sequence[Any], held: Mapping[str, str]) -> list[Any]:
-    """Canaries as they came over REST, each that names no key with one made of its query: see `derived_key`."""
-    held = {**held, **{one["key"]: str(one.get("query")) for one in canaries if _names_key(one)}}
-    keyed = []
-    for one in canaries:
-        if lacks_key(one):
-            key = derived_key(one["query"], held)
-            held[key] = one["query"].strip()
-            keyed.append({"key": key, **one})
-        else:
-            keyed.append(one)
-    return keyed
-
-
-def lacks_key(canary: Any) -> bool:
-    """Whether a key is to be made of a canary's query: it names none."""
-    return isinstance(canary, dict) and "key" not in canary and isinstance(canary.get("query"), str)
-
-
-def _names_key(canary: Any) -> bool:
-    return isinstance(canary, dict) and isinstance(canary.get("key"), str)
-
-
-def _or_text(schema: dict[str, Any]) -> None:
+def _allow_short_form(schema: dict[str, Any]) -> None:
     """Let the JSON Schema of a chunk also accept its short form."""
     long_form = dict(schema)
     schema.clear()
@@ -116,7 +61,7 @@ class ChunkDocument(Document):
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
         if handler.mode == "validation":
-            _or_text(handler.resolve_ref_schema(schema))
+            _allow_short_form(handler.resolve_ref_schema(schema))
         return schema
 
     @model_validator(mode="before")
@@ -129,14 +74,14 @@ class ChunkDocument(Document):
         return value
 
     @model_validator(mode="after")
-    def _names_something(self) -> Self:
+    def _has_identity(self) -> Self:
         if self.id is None and self.document is None and self.text is None:
             raise field_error("must have an id, a document or a text")
         return self
 
     @property
-    def place(self) -> tuple[str | None, str | None, str | None]:
-        """What it is recognised by; a canary lists no two with the same."""
+    def identity(self) -> tuple[str | None, str | None, str | None]:
+        """What it is matched by; unique within a list of a canary."""
         return self.id, self.document, self.text
 
     def to_domain(self) -> Judgment:
@@ -159,7 +104,7 @@ class JudgmentDocument(ChunkDocument):
         return Judgment(id=self.id, document=self.document, text=self.text, grade=self.grade)
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str | dict) else value
 
 
@@ -171,7 +116,7 @@ class _OrOne:
         return {"anyOf": [listed, listed["items"]]} if handler.mode == "validation" else listed
 
 
-_OneOrMany = BeforeValidator(_listed)
+_OneOrMany = BeforeValidator(_as_list)
 """Lets a single chunk stand for a list of one."""
 
 Tag = Annotated[Text, StringConstraints(max_length=64)]
@@ -260,9 +205,7 @@ class CanaryDocument(Document):
     @field_validator("expected_chunks", "forbidden_chunks")
     @classmethod
     def _each_once(cls, chunks: tuple[ChunkDocument, ...]) -> tuple[ChunkDocument, ...]:
-        again = [
-            ((place,), "is listed twice") for place in repeated_positions((c.id, c.document, c.text) for c in chunks)
-        ]
+        again = [((place,), "is listed twice") for place in repeated_positions(c.identity for c in chunks)]
         if again:
             raise field_errors(again)
         return chunks
@@ -270,8 +213,8 @@ class CanaryDocument(Document):
     @field_validator("forbidden_chunks")
     @classmethod
     def _not_expected(cls, chunks: tuple[ChunkDocument, ...], info: ValidationInfo) -> tuple[ChunkDocument, ...]:
-        expected = {(c.id, c.document, c.text) for c in info.data.get("expected_chunks", ()) if c.grade >= 1}
-        both = [place for place, c in enumerate(chunks) if (c.id, c.document, c.text) in expected]
+        expected = {c.identity for c in info.data.get("expected_chunks", ()) if c.grade >= 1}
+        both = [place for place, c in enumerate(chunks) if c.identity in expected]
         if both:
             raise field_errors(((place,), "is expected and forbidden at once") for place in both)
         return chunks
@@ -279,7 +222,7 @@ class CanaryDocument(Document):
     @field_validator("floors")
     @classmethod
     def _measures(cls, floors: dict[str, float]) -> dict[str, float]:
-        """Name the measures as Coalmine does, whatever alias was written."""
+        """Replace aliases by the names of Coalmine."""
         named: dict[str, float] = {}
         wrong: list[tuple[Place, str]] = []
         for text, value in floors.items():
@@ -296,15 +239,15 @@ class CanaryDocument(Document):
         return named
 
     @model_validator(mode="after")
-    def _nothing_of_nothing(self) -> Self:
-        """Refuse what asks something of hits that must not be there."""
+    def _expect_nothing_of_empty(self) -> Self:
+        """Refuse expectations of hits together with `expect_empty`."""
         if self.expect_empty:
             about_hits = {
                 "expected_chunks": bool(self.expected_chunks),
                 "floors": bool(self.floors),
                 "max_age": self.max_age is not None,
             }
-            wrong = [name for name, said in about_hits.items() if said]
+            wrong = [name for name, is_set in about_hits.items() if is_set]
             if wrong:
                 raise field_errors(
                     ((name,), "cannot be combined with expect_empty: nothing may be found") for name in wrong
@@ -337,14 +280,14 @@ class CanaryDocument(Document):
         )
 
     def why_undatable(self, retriever: RetrieverDocument) -> str | None:
-        """Say why the age of this retriever's hits can never be told though a maximum is set; None = it may be."""
+        """Return why the maximum age cannot be judged with this retriever; None = it can, or there is none."""
         if self.max_age is None or retriever.response.updated is not None:
             return None
         return f"can never be judged: retriever '{retriever.slug}' maps no 'updated' under 'response'"
 
 
 class SuiteDocument(Document):
-    """A named set of canaries. None = this document does not say which (only the REST API may leave them out)."""
+    """A named set of canaries; None = not in this document (only the REST API may leave them out)."""
 
     slug: Slug
     canaries: Annotated[tuple[CanaryDocument, ...] | None, in_blocks(CanaryDocument)] = None

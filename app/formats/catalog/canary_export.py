@@ -1,4 +1,4 @@
-"""Writes documents as a canary file that reads back to the same documents. Secrets come out as `${VARIABLES}` only."""
+"""Writes documents as a canary file that reads back to the same documents; secrets become `${VARIABLES}`."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,11 +16,11 @@ from app.formats.yaml_source import escape_dollars
 
 
 def write_canary_file(documents: Documents, *, for_readers: bool = False) -> str:
-    """Return the YAML text: block style, in the given order, defaults left out.
+    """Return the YAML text: block style, in the given order, without defaults.
 
-    A file has one suite; several suites become several YAML documents in one text, what is not a suite standing last.
-    Secrets are written as variables, whose values `exported_secrets` tells; `for_readers`, who may not define hooks,
-    the addresses of webhooks too, see `hook_for_readers`.
+    Several suites become several YAML documents in one text, the last of which has everything else. Secrets become
+    variables, whose values are those of `exported_secrets`; `for_readers`, who may not define hooks, the addresses of
+    webhooks do too, see `hook_for_readers`.
     """
     variables = {place: name for name, (place, _) in _variables(documents, for_readers=for_readers).items()}
     pages: list[dict[str, Any]] = [
@@ -38,7 +38,7 @@ def write_canary_file(documents: Documents, *, for_readers: bool = False) -> str
 
 
 def import_pages(documents: Documents) -> list[dict[str, Any]]:
-    """Return the documents as `POST /v1/import` takes them, secrets included: a JSON page a suite, one for the rest."""
+    """Return bodies for `POST /v1/import`, secrets included: one per suite, and one for the rest."""
     pages: list[dict[str, Any]] = [
         {"suite": suite.slug, "canaries": [canary.data() for canary in suite.canaries or ()]}
         for suite in documents.suites
@@ -53,12 +53,12 @@ def import_pages(documents: Documents) -> list[dict[str, Any]]:
 
 
 def exported_secrets(documents: Documents) -> dict[str, str]:
-    """Return the variables `write_canary_file` refers to, with their values: what must be set to read the file back."""
+    """Return the variables of `write_canary_file` with their values, which must be set to read the file back."""
     return {name: value for name, (_, value) in _variables(documents).items()}
 
 
 def _variables(documents: Documents, *, for_readers: bool = False) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Name a variable for every secret: name -> ((kind, slug, name of the secret), value)."""
+    """Return a variable for every secret: name -> ((kind, slug, name of the secret), value)."""
     named: dict[str, tuple[tuple[str, ...], str]] = {}
     owners: Iterable[tuple[str, HookDocument | RetrieverDocument]] = (
         *(("retriever", retriever) for retriever in documents.retrievers),
@@ -115,7 +115,7 @@ def _order(name: str) -> int:
 
 
 def _explicit(retriever: RetrieverDocument, lean: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the defaults in whose place a preset would put its own word, were they left out."""
+    """Return the document with those defaults that the preset would otherwise replace by its own values."""
     preset, full = PRESETS[retriever.preset], retriever.data()
     whole = dict(lean)
     for part in ("request", "response", "scorer"):
@@ -152,7 +152,7 @@ def _rule(rule: RuleDocument) -> dict[str, Any]:
 
 
 def _lean(document: Document) -> dict[str, Any]:
-    """Return the document without its defaults, dollars escaped, durations and whole numbers as people write them."""
+    """Return the document without its defaults, with dollars escaped, durations and whole numbers in short form."""
     lean = document.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     for name in ("timeout", "max_age", "max_latency"):
         if isinstance(lean.get(name), float):
@@ -175,16 +175,16 @@ _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class _Dumper(_DUMPER):  # type: ignore[misc]  # which of the two base classes there is depends on the installation
-    """Quotes every text that our reader or a YAML 1.1 reader would take for something else."""
+    """Quotes every text that our reader or a YAML 1.1 reader would read as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write everything out: an anchor would be a riddle."""
+        """Disable anchors and aliases."""
         del data
         return True
 
 
 def _represent_text(dumper: Any, text: str) -> Any:
-    """Give texts of several lines the block form."""
+    """Write texts of several lines in block form."""
     style = "|" if "\n" in text.strip("\n") else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

@@ -1,6 +1,6 @@
-"""Reads canary files: a sequence of YAML texts in, documents out, or every problem with its file and line.
+"""Parses canary files: YAML texts to documents, or every problem with its file and line.
 
-Reads no file itself: the texts, the environment and a reader of secret files are given. `canary_export` writes them.
+The caller reads the files and passes texts, environment and a reader of secret files. `canary_export` writes them.
 """
 
 import re
@@ -28,12 +28,12 @@ from app.formats.yaml_source import VARIABLE_UNSET, Located, NodeBudget, read_ya
 
 __all__ = ["CanaryFile", "Documents", "Source", "read_canary_files"]
 
-NOTHING_KNOWN: Mapping[str, Collection[str]] = MappingProxyType({})
+NO_SLUGS: Mapping[str, Collection[str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Documents:
-    """What canary files say, each kind in the order of the files."""
+    """The documents of canary files, each kind in the order of the files."""
 
     suites: tuple[SuiteDocument, ...] = ()
     retrievers: tuple[RetrieverDocument, ...] = ()
@@ -43,9 +43,9 @@ class Documents:
     sources: Mapping[tuple[str, ...], Source] = field(default_factory=dict, compare=False)
     """By ("suite", slug), ("canary", suite, key), ("retriever", slug), ("check", slug) and so on."""
     unset: tuple[Problem, ...] = field(default=(), compare=False)
-    """Variables of hooks that are not set, where nothing is to be sent: those hooks are left out."""
+    """Problems of unset variables in hooks, which are left out where nothing is to be sent."""
     unset_hooks: frozenset[str] = field(default=frozenset(), compare=False)
-    """The slugs of hooks left out."""
+    """The slugs of the hooks left out."""
 
 
 def read_canary_files(
@@ -53,17 +53,17 @@ def read_canary_files(
     environment: Mapping[str, str],
     read_secret: Callable[[str], str] | None,
     *,
-    known: Mapping[str, Collection[str]] = NOTHING_KNOWN,
+    existing: Mapping[str, Collection[str]] = NO_SLUGS,
     retrievers_alone: bool = False,
     sends: bool = True,
 ) -> Documents:
-    """Return what (name, text) pairs define together; raise InvalidInputError with all problems, in file order.
+    """Return the documents of (name, text) pairs; raise InvalidInputError with all problems, in file order.
 
     `environment` fills `${NAME}`. `read_secret` returns the text of the file a `*_file` key names (OSError or
-    ValueError if it cannot); None refuses such keys, as texts that came over the network must be. Whatever a check
-    names must be defined in the files or be in `known`, slugs by kind: "suite", "retriever", "hook". With
-    `retrievers_alone` nothing else in the files is looked at, whatever is wrong with it. Without `sends` a hook whose
-    variables are not set is left out, and `unset` says so.
+    ValueError if it cannot); None refuses such keys, for texts from the network. What a check refers to must be defined
+    in the files or be in `existing`, slugs by kind: "suite", "retriever", "hook". With `retrievers_alone` everything
+    else in the files is ignored, its problems too. Without `sends` a hook with unset variables is left out and listed
+    in `unset`.
     """
     pages: list[Page] = []
     problems: list[Problem] = []
@@ -74,7 +74,7 @@ def read_canary_files(
     for name, text in files:
         located, found = read_yaml(name, text, environment, budget)
         if retrievers_alone:
-            located, found = _retrievers_alone(located, found)
+            located, found = _keep_retrievers(located, found)
         if not sends:
             found, missing, slugs = _without_unset_hooks(located, found)
             unset += missing
@@ -82,7 +82,7 @@ def read_canary_files(
         problems += found
         unreadable = unreadable or (bool(found) and not located)
         if not found and not retrievers_alone and not any(document.data for document in located):
-            # A file cut short while it was written would else archive everything it defined, and say nothing.
+            # Otherwise a file truncated while being written would silently archive everything it defined.
             problems.append(Problem(message="is empty; delete it to archive what it defined", file=name, line=1))
         pages += [Page(file=name, located=document) for document in located if document.data is not None]
     for page in pages:
@@ -90,18 +90,18 @@ def read_canary_files(
         problems += page.validate()
     definitions, repeated = _definitions(pages)
     problems += repeated
-    if not unreadable:  # else what seems to be missing may be defined where nobody could read it
-        problems += problems_between(pages, definitions, known)
+    if not unreadable:  # otherwise a missing definition may be in the unreadable file
+        problems += problems_between(pages, definitions, existing)
     if problems:
         order = {name: position for position, (name, _) in reversed(list(enumerate(files)))}
         raise InvalidInputError(sorted(problems, key=lambda problem: (order[str(problem.file)], problem.line or 0)))
-    documents = _joined([page.valid for page in pages], definitions)
+    documents = _join_pages([page.valid for page in pages], definitions)
     hooks = tuple(hook for hook in documents.hooks if hook.slug not in unset_hooks)
     return replace(documents, hooks=hooks, unset=tuple(unset), unset_hooks=frozenset(unset_hooks))
 
 
-def _retrievers_alone(located: Sequence[Located], found: Sequence[Problem]) -> tuple[list[Located], list[Problem]]:
-    """Leave out what is not about retrievers, and what is wrong with it: a variable that is not set, for example."""
+def _keep_retrievers(located: Sequence[Located], found: Sequence[Problem]) -> tuple[list[Located], list[Problem]]:
+    """Return the documents with their retrievers only, and the problems without those of other parts."""
     elsewhere = {
         document.line_of(place) for document in located for place in document.broken if place[:1] != ("retrievers",)
     }
@@ -116,30 +116,31 @@ def _retrievers_alone(located: Sequence[Located], found: Sequence[Problem]) -> t
 def _without_unset_hooks(
     located: Sequence[Located], found: Sequence[Problem]
 ) -> tuple[list[Problem], list[Problem], set[str]]:
-    """Put stand-ins in place of hooks whose variables are not set; gives other problems, theirs, and the slugs."""
+    """Replace hooks with unset variables by placeholders; return the other problems, theirs, and the slugs."""
     unset: list[Problem] = []
     slugs: set[str] = set()
-    left = list(found)
+    remaining = list(found)
     for document in located:
         places = [place for place in document.broken if place[:1] == ("hooks",) and len(place) > 1]
         hooks = document.data.get("hooks") if isinstance(document.data, dict) else None
         if not isinstance(hooks, list):
             continue
         owners = {document.line_of(place): str(hooks[int(place[1])].get("slug", "")) for place in places}
-        for problem in list(left):
+        for problem in list(remaining):
             if problem.line in owners and VARIABLE_UNSET in problem.message:
                 message = f"hook '{owners[problem.line]}': {problem.message}; 'serve' and 'apply' refuse it"
                 unset.append(replace(problem, message=message))
-                left.remove(problem)
+                remaining.remove(problem)
         for at in {place[1] for place in places}:
             slug = str(hooks[int(at)].get("slug", ""))
-            hooks[int(at)] = {"slug": slug, "kind": "webhook", "url": "https://unset.invalid/"}  # keeps lines and names
+            # A placeholder keeps line numbers and references valid.
+            hooks[int(at)] = {"slug": slug, "kind": "webhook", "url": "https://unset.invalid/"}
             slugs.add(slug)
-    return left, unset, slugs
+    return remaining, unset, slugs
 
 
 def _resolve_secret_files(page: Page, read_secret: Callable[[str], str] | None) -> Iterator[Problem]:
-    """Put what files hold, less the line break at their end, in place of `secret_file`, `headers_file` and the like."""
+    """Replace `secret_file`, `headers_file` and the like by the files' contents, without the final line break."""
     for position, retriever in page.items("retrievers"):
         for holder, place in header_places(retriever):
             if not isinstance(holder.get("headers_file", {}), dict):
@@ -160,13 +161,13 @@ def _resolve_secret_files(page: Page, read_secret: Callable[[str], str] | None) 
             try:
                 values[key] = VariableText(read_secret(name).rstrip("\r\n"))
             except (OSError, ValueError) as error:
-                page.located.broken.add(target)  # that it is missing follows, and is not told
+                page.located.broken.add(target)  # so that it is not reported as missing too
                 yield page.problem(here, _why_unreadable(name, error))
 
 
 def _why_unreadable(name: str, error: OSError | ValueError) -> str:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-    if not _looks_like_path(name):  # then it may be the secret itself, written where its file belongs
+    if not _looks_like_path(name):  # it may be the secret itself, in the place of its file
         return f"the file it names cannot be read: {reason}"
     tried = error.filename if isinstance(error, OSError) and error.filename else name
     where = "" if str(tried) == name else f" (a path is relative to the working directory, so this is {tried})"
@@ -182,7 +183,7 @@ def _looks_like_path(name: str) -> bool:
 _LONGEST_NAME = 500
 _FILE_NAME = re.compile(r"[\w ./\\:-]*\.[a-zA-Z]{2,8}|[a-z0-9_. -]+(/[a-z0-9_. -]+)+")
 _RANDOM = re.compile(r"(?=[a-z]*[A-Z0-9])[A-Za-z0-9+]{20,}|[A-Za-z0-9+]{32,}")
-"""A long run of letters in which there is more than small ones, or that is no word any more."""
+"""A long run of mixed characters, or one too long for a word: it may be a secret."""
 
 
 def _secret_files(page: Page) -> Iterator[tuple[dict[Any, Any], Place, dict[Any, Any], Place]]:
@@ -209,7 +210,7 @@ _LISTS = {"retrievers": "retriever", "checks": "check", "hooks": "hook", "silenc
 
 
 def _definitions(pages: Sequence[Page]) -> tuple[dict[tuple[str, ...], Source], list[Problem]]:
-    """Return what is defined where, by its raw slug or key, and the problems of what is defined twice."""
+    """Return the source of each definition by its raw slug or key, and the problems of duplicates."""
     defined: dict[tuple[str, ...], Source] = {}
     problems = []
     for page in pages:
@@ -238,8 +239,8 @@ def _identities(page: Page, suite: str) -> Iterator[tuple[str, Place, tuple[str,
                 yield kind, (name, position, "slug"), (kind, str(item["slug"]))
 
 
-def _joined(files: Sequence[CanaryFile], sources: Mapping[tuple[str, ...], Source]) -> Documents:
-    """Put the pages together; what several say about one suite becomes one suite."""
+def _join_pages(files: Sequence[CanaryFile], sources: Mapping[tuple[str, ...], Source]) -> Documents:
+    """Return the documents of all pages; canaries of one suite on several pages become one suite."""
     canaries: dict[str, list[CanaryDocument]] = defaultdict(list)
     for file in files:
         if file.suite is not None:

@@ -1,7 +1,4 @@
-"""The documents that canary files and the REST API both speak: what a user says should be.
-
-Here are checks; canaries, retrievers, hooks, silences and rules have modules of their own, as have hashing and secrets.
-"""
+"""The documents that canary files and the REST API share. Defines checks and re-exports the other kinds."""
 
 from collections.abc import Collection, Iterator
 from datetime import timedelta
@@ -48,7 +45,7 @@ MOST_CANARY_METRICS = 200
 
 
 class CheckDocument(Document):
-    """A suite put to a retriever on a schedule, with rules, and hooks for the news."""
+    """A suite run against a retriever on a schedule, with alert rules and hooks for notifications."""
 
     slug: Annotated[Slug, Field(title="Name", description="Lower-case letters, digits and hyphens."), Widget(length=64)]
     suite: Annotated[Slug, Field(title="Suite"), Widget()]
@@ -115,9 +112,9 @@ class CheckDocument(Document):
     @field_validator("rules")
     @classmethod
     def _rules(cls, rules: tuple[RuleDocument, ...], info: ValidationInfo) -> tuple[RuleDocument, ...]:
-        # When one of the three did not validate there is no saying what a run will compute.
-        known = {"k", "fetch_k", "cutoffs"} <= info.data.keys()
-        cutoffs = {*info.data["cutoffs"], info.data["k"]} if known else None
+        # If one of the three is invalid, the measures of a run are not known.
+        valid = {"k", "fetch_k", "cutoffs"} <= info.data.keys()
+        cutoffs = {*info.data["cutoffs"], info.data["k"]} if valid else None
         wrong = list(problems_of_rules(rules, cutoffs, info.data.get("fetch_k")))
         if wrong:
             raise field_errors(wrong)
@@ -133,15 +130,15 @@ class CheckDocument(Document):
 
     @property
     def remind_after(self) -> timedelta | None:
-        """How long after the last word of it people are reminded of an alert that fires; None = never."""
+        """Time after the last notification until a firing alert is sent again; None = never."""
         return duration_of(self.remind) if self.remind is not None else None
 
     def why_uncomputed(self, measure: str) -> str | None:
-        """Say why the check's runs have no such IR measure; None = they have it."""
+        """Return why the check's runs have no such IR measure; None = they have it."""
         return why_uncomputed(measure, {*self.cutoffs, self.k}, self.fetch_k, check=self.slug)
 
     def uncomputed_floors(self, suite: SuiteFloors) -> Iterator[tuple[str, str]]:
-        """Yield (canary key, sentence) for floors that no run could hold an answer against."""
+        """Yield (canary key, sentence) for floors on measures that no run of the check computes."""
         wrong = {measure: why for measure in suite.measures if (why := self.why_uncomputed(measure)) is not None}
         for key, measures in suite.floors.items() if wrong else ():
             for measure in measures:
@@ -149,14 +146,14 @@ class CheckDocument(Document):
                     yield key, f"canary '{self.suite}/{key}' has a floor on {measure}: {wrong[measure]}"
 
     def unknown_canaries(self, keys: Collection[str]) -> Iterator[str]:
-        """Yield a sentence for every rule about a canary that is not among those of the suite."""
+        """Yield a sentence for every rule about a canary that the suite does not have."""
         for rule in self.rules:
             if rule.canary is not None and rule.canary not in keys:
                 near = did_you_mean(rule.canary, keys)
                 yield f"rule '{rule.key}' is about '{rule.canary}', but suite '{self.suite}' has no such canary{near}"
 
     def yardstick(self, scorer: Scorer) -> Yardstick:
-        """Return what the answers of a retriever with this scorer are judged by."""
+        """Return the yardstick for answers of a retriever with this scorer."""
         return Yardstick.of(
             k=self.k, fetch_k=self.fetch_k, cutoffs=self.cutoffs, scorer=scorer, rules=rules_in_force(self.rules)
         )

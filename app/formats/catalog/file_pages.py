@@ -1,4 +1,4 @@
-"""One YAML document of a canary file: what it may say, and where it says what."""
+"""One YAML document of a canary file: its schema, and the lines of its parts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -59,7 +59,7 @@ class Page:
     valid: CanaryFile = field(default_factory=CanaryFile)
 
     def validate(self) -> list[Problem]:
-        """Read what stands on the page into `valid`, or give what is wrong with it."""
+        """Parse the page into `valid`; return its problems."""
         try:
             self.valid = CanaryFile.model_validate(self.located.data)
         except ValidationError as error:
@@ -71,11 +71,11 @@ class Page:
         return []
 
     def problem(self, place: Place, message: str) -> Problem:
-        """Say that something is wrong at a place."""
+        """Return a problem at a place, with its path and line."""
         return Problem(message=message, path=path_of(place) or None, file=self.file, line=self.line_of(place))
 
     def line_of(self, place: Place) -> int:
-        """Give the line of a place."""
+        """Return the line of a place."""
         return self.located.line_of(place)
 
     def items(self, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""What canary files say of one another: names nobody defines, and checks that could never see what a canary asks."""
+"""Validates references between the pages of canary files: undefined names, and canaries a check cannot evaluate."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,19 +14,19 @@ from app.formats.fields import Place, did_you_mean, one_line
 def problems_between(
     pages: Sequence[Page],
     defined: Mapping[tuple[str, ...], Source],
-    known: Mapping[str, Collection[str]],
+    existing: Mapping[str, Collection[str]],
 ) -> Iterator[Problem]:
-    """Yield what is wrong between pages. `defined`: what they define; `known`: slugs of what is defined elsewhere."""
-    yield from _dangling(pages, defined, known)
+    """Yield the problems between pages. `defined`: their definitions; `existing`: slugs defined elsewhere, by kind."""
+    yield from _unknown_references(pages, defined, existing)
     yield from _uncomputed_floors(pages)
     yield from _unrecognisable_chunks(pages)
     yield from _undatable(pages)
 
 
-def _dangling(
-    pages: Sequence[Page], defined: Mapping[tuple[str, ...], Source], known: Mapping[str, Collection[str]]
+def _unknown_references(
+    pages: Sequence[Page], defined: Mapping[tuple[str, ...], Source], existing: Mapping[str, Collection[str]]
 ) -> Iterator[Problem]:
-    """Yield a problem for everything a check names that nobody defines."""
+    """Yield a problem for every undefined suite, retriever or hook of a check."""
     slugs: dict[str, set[str]] = defaultdict(set)
     for kind, *names in defined:
         slugs[kind].add(names[-1])
@@ -41,9 +41,11 @@ def _dangling(
                 named += [("hook", ("hooks", number), hook) for number, hook in enumerate(hooks)]
             for kind, inner, name in named:
                 place = ("checks", position, *inner)
-                there = slugs[kind] | set(known.get(kind, ()))
-                if isinstance(name, str) and name not in there and not page.located.touches_broken(place):
-                    yield page.problem(place, f"there is no {kind} '{one_line(name)}'{did_you_mean(name, there)}")
+                defined_slugs = slugs[kind] | set(existing.get(kind, ()))
+                if isinstance(name, str) and name not in defined_slugs and not page.located.touches_broken(place):
+                    yield page.problem(
+                        place, f"there is no {kind} '{one_line(name)}'{did_you_mean(name, defined_slugs)}"
+                    )
 
 
 def _uncomputed_floors(pages: Sequence[Page]) -> Iterator[Problem]:
@@ -61,7 +63,7 @@ def _uncomputed_floors(pages: Sequence[Page]) -> Iterator[Problem]:
 
 
 def _unrecognisable_chunks(pages: Sequence[Page]) -> Iterator[Problem]:
-    """Yield a problem, at the first chunk, for every retriever that maps nothing chunks could be recognised by."""
+    """Yield a problem, at the first chunk, for every retriever that maps no field its expected chunks can match by."""
     mapped = {
         retriever.slug: {name for name in ("id", "document", "text") if getattr(retriever.response, name) is not None}
         for page in pages
@@ -89,7 +91,7 @@ def _unrecognisable_chunks(pages: Sequence[Page]) -> Iterator[Problem]:
 
 
 def _identities(page: Page) -> Iterator[tuple[Place, tuple[str, ...]]]:
-    """Yield the place of every chunk of a page, and what it can be recognised by."""
+    """Yield the place of every chunk of a page, and the fields it can match by."""
     for position, canary in enumerate(page.valid.canaries):
         for name in ("expected_chunks", "forbidden_chunks"):
             for number, chunk in enumerate(getattr(canary, name)):
@@ -98,14 +100,14 @@ def _identities(page: Page) -> Iterator[tuple[Place, tuple[str, ...]]]:
 
 
 def _undatable(pages: Sequence[Page]) -> Iterator[Problem]:
-    """Yield a problem for every maximum age of hits whose age a check's retriever does not tell."""
+    """Yield a problem for every maximum age where a check's retriever maps no date of hits."""
     retrievers = {retriever.slug: retriever for page in pages for retriever in page.valid.retrievers}
-    asked: dict[str, list[RetrieverDocument]] = defaultdict(list)
+    retrievers_by_suite: dict[str, list[RetrieverDocument]] = defaultdict(list)
     for page in pages:
         for check in page.valid.checks:
             if check.retriever in retrievers:
-                asked[check.suite].append(retrievers[check.retriever])
+                retrievers_by_suite[check.suite].append(retrievers[check.retriever])
     for page in pages:
         for position, canary in enumerate(page.valid.canaries):
-            messages = (canary.why_undatable(retriever) for retriever in asked[str(page.valid.suite)])
+            messages = (canary.why_undatable(retriever) for retriever in retrievers_by_suite[str(page.valid.suite)])
             yield from (page.problem(("canaries", position, "max_age"), why) for why in messages if why is not None)

@@ -1,6 +1,6 @@
-"""A check whose suite, retriever or hooks are written out in it: one document for everything it takes to watch.
+"""Reads a check with its suite, retriever or hooks defined inline, so that one document defines everything.
 
-A part that names no slug of its own has the check's. Canaries without a key have one made of their query.
+An inline part without a slug gets the check's. Canaries without a key get one derived from their query.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,40 +16,40 @@ from app.formats.fields import Document
 from app.formats.probing.retriever_documents import RetrieverDocument
 from app.formats.validation_messages import parse_document
 
-Read = Callable[[str, type[Document], Mapping[str, Any]], Document]
-"""Reads a definition of a kind, secrets that are null filled in; raises InvalidInputError."""
+DocumentReader = Callable[[str, type[Document], Mapping[str, Any]], Document]
+"""Returns a document of a kind from its JSON, with null secrets filled in; raises InvalidInputError."""
 
-GiveKeys = Callable[[str, Sequence[Any]], list[Any]]
-"""Gives the canaries of a suite that name no key one made of their query."""
+KeyAssigner = Callable[[str, Sequence[Any]], list[Any]]
+"""Returns the canaries of a suite with derived keys where they have none."""
 
 DocumentT = TypeVar("DocumentT", bound=Document)
 
 
 def inline_kinds(body: Mapping[str, Any]) -> set[str]:
-    """Say which kinds of definitions a check has written out in it."""
+    """Return the kinds of definitions that are inline in a check."""
     kinds = {kind for kind in ("suite", "retriever") if isinstance(body.get(kind), dict)}
     hooks = body.get("hooks")
     return kinds | ({"hook"} if isinstance(hooks, list) and any(isinstance(one, dict) for one in hooks) else set())
 
 
-def read_inline_check(body: Mapping[str, Any], read: Read, give_keys: GiveKeys) -> Documents:
-    """Read a check with its parts. Raises InvalidInputError with every problem and its path in the whole document."""
-    return _Reading(body=body, read=read, give_keys=give_keys).documents()
+def read_inline_check(body: Mapping[str, Any], read: DocumentReader, assign_keys: KeyAssigner) -> Documents:
+    """Return the documents of a check with inline parts. Raises InvalidInputError with every problem and its path."""
+    return _InlineCheckReader(body=body, read=read, assign_keys=assign_keys).documents()
 
 
 @dataclass(slots=True, kw_only=True)
-class _Reading:
+class _InlineCheckReader:
     body: Mapping[str, Any]
-    read: Read
-    give_keys: GiveKeys
+    read: DocumentReader
+    assign_keys: KeyAssigner
     problems: list[Problem] = field(default_factory=list)
 
     def documents(self) -> Documents:
         check = dict(self.body)
         suite = self._part(check, "suite", SuiteDocument, self._suite)
-        retriever = self._part(check, "retriever", RetrieverDocument, self._of("retriever", RetrieverDocument))
+        retriever = self._part(check, "retriever", RetrieverDocument, self._parser("retriever", RetrieverDocument))
         hooks = self._hooks(check)
-        parsed = self._within("", lambda: parse_document(CheckDocument, check))
+        parsed = self._parse_at("", lambda: parse_document(CheckDocument, check))
         if self.problems or parsed is None:
             raise InvalidInputError(self.problems)
         return Documents(
@@ -65,7 +65,7 @@ class _Reading:
             return []
         check["hooks"] = hooks = list(hooks)
         documents = [
-            self._part(hooks, place, HookDocument, self._of("hook", HookDocument), prefix=f"hooks[{place}]")
+            self._part(hooks, place, HookDocument, self._parser("hook", HookDocument), prefix=f"hooks[{place}]")
             for place in range(len(hooks))
         ]
         return [hook for hook in documents if hook is not None]
@@ -79,27 +79,27 @@ class _Reading:
         *,
         prefix: str | None = None,
     ) -> DocumentT | None:
-        """Read a part that is written out and put its slug in its place; None where only a slug stands there."""
+        """Return the document of an inline part and leave its slug in its place; None where there is only a slug."""
         part = holder[place] if isinstance(place, int) else holder.get(place)
         if not isinstance(part, dict):
             return None
         named = {"slug": self.body.get("slug"), **part}
         holder[place] = named["slug"]
-        document = self._within(prefix or str(place), lambda: parse(named))
+        document = self._parse_at(prefix or str(place), lambda: parse(named))
         return document if isinstance(document, model) else None
 
-    def _of(self, kind: str, model: type[Document]) -> Callable[[Mapping[str, Any]], Document]:
+    def _parser(self, kind: str, model: type[Document]) -> Callable[[Mapping[str, Any]], Document]:
         return lambda part: self.read(kind, model, part)
 
     def _suite(self, part: Mapping[str, Any]) -> SuiteDocument:
         canaries = part.get("canaries")
         if canaries is None:
             raise InvalidInputError([Problem(path="canaries", message="the key 'canaries' is missing")])
-        keyed = self.give_keys(str(part.get("slug")), canaries) if isinstance(canaries, list) else canaries
+        keyed = self.assign_keys(str(part.get("slug")), canaries) if isinstance(canaries, list) else canaries
         return parse_document(SuiteDocument, {**part, "canaries": keyed})
 
-    def _within(self, prefix: str, parse: Callable[[], DocumentT]) -> DocumentT | None:
-        """Parse a part, its problems told at their place in the whole; None where it has any."""
+    def _parse_at(self, prefix: str, parse: Callable[[], DocumentT]) -> DocumentT | None:
+        """Return a parsed part; None where it has problems, which are added with their path in the whole document."""
         try:
             return parse()
         except InvalidInputError as error:

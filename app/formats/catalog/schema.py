@@ -1,4 +1,4 @@
-"""The JSON Schema of canary files, for editors and other people's checks. The readers do not use it.
+"""The JSON Schema of canary files, for editors and external validation; Coalmine's reader does not use it.
 
 `python -m app.formats.catalog.schema` writes it to `app/formats/`; a test holds the file against the documents.
 """
@@ -19,7 +19,7 @@ _FILE_KEYS: Mapping[str, tuple[str, ...]] = {
     "TlsDocument": TLS_TEXTS,
     **{kind.__name__: AUTH_SECRETS for kind in AUTH_KINDS.values()},
 }
-"""The keys of each document that a file may stand for."""
+"""The keys of each document that have a `*_file` twin."""
 
 _VARIABLE = {"$ref": "#/$defs/Variable"}
 _VARIABLE_DEFINITION = {
@@ -32,7 +32,7 @@ _VARIABLE_DEFINITION = {
 def canary_file_schema() -> dict[str, Any]:
     """Return the schema (draft 2020-12) of one YAML document of a canary file.
 
-    It is a little milder than the reader: what takes two keys to see, such as a bound milder than another, passes.
+    It is less strict than the reader: it does not compare two keys, such as the order of two bounds.
     """
     schema = CanaryFile.model_json_schema(by_alias=True, mode="validation")
     definitions = schema["$defs"]
@@ -51,7 +51,7 @@ def canary_file_schema() -> dict[str, Any]:
 
 
 def _add_file_twins(properties: dict[str, Any], keys: tuple[str, ...]) -> None:
-    """Let a file stand for each of these keys there is, and for headers."""
+    """Add a `*_file` twin for each of these keys, and for headers."""
     for key in keys:
         if key in properties:
             description = f"A file that holds the {key}, instead of {key}."
@@ -65,7 +65,7 @@ def _add_file_twins(properties: dict[str, Any], keys: tuple[str, ...]) -> None:
 
 
 def _with_variables(schema: Any) -> Any:
-    """Let every scalar that not any text satisfies also be a text with a variable."""
+    """Return the schema in which every scalar with a restricted form may also be a text with a variable."""
     if isinstance(schema, list):
         return [_with_variables(item) for item in schema]
     if not isinstance(schema, dict):

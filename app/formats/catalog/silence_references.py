@@ -1,4 +1,4 @@
-"""What silences name: checks, suites, retrievers and keys of rules, and which of them nobody has."""
+"""References of silences: checks, suites, retrievers and keys of rules, and which of them do not exist."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -10,34 +10,34 @@ from app.formats.catalog.documents import CheckDocument
 from app.formats.fields import did_you_mean
 
 RULE = "rule"
-"""What a silence names by its key; not a kind of definition."""
+"""Pseudo-kind for the keys of rules."""
 
 
 def rule_keys(check: CheckDocument) -> set[str]:
-    """Give the keys of a check's rules, those it has without asking and those that are switched off among them."""
+    """Return the keys of a check's rules, including default and disabled ones."""
     return {*(str(rule.key) for rule in check.rules), *(rule.key for rule in rules_in_force(check.rules))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownReference:
-    """What a silence names and nobody has."""
+    """A name in a silence that does not exist."""
 
     kind: str
     slug: str
     problem: Problem
-    """The same in words, with the field and the nearest name there is."""
+    """The same in words, with the field and the nearest existing name."""
 
 
 def unknown_references(document: SilenceDocument, present: Callable[[str], Collection[str]]) -> list[UnknownReference]:
-    """List what a silence names that is not among the slugs, or keys of rules, present of its kind."""
+    """Return the names in a silence that are not among the slugs (or keys of rules) that exist of their kind."""
     slugs = {"check": document.checks, "suite": document.suites, "retriever": document.retrievers}
     slugs[RULE] = document.rules
     unknown = []
     for kind, names in slugs.items():
-        there = present(kind) if names else ()
+        defined = present(kind) if names else ()
         for place, name in enumerate(names):
-            if name not in there:
-                message = f"there is no {kind} '{name}'{did_you_mean(name, sorted(there))}"
+            if name not in defined:
+                message = f"there is no {kind} '{name}'{did_you_mean(name, sorted(defined))}"
                 unknown.append(
                     UnknownReference(kind=kind, slug=name, problem=Problem(path=f"{kind}s[{place}]", message=message))
                 )

@@ -1,4 +1,4 @@
-"""Stored bodies as this release writes them: what an older release did not know yet has its default."""
+"""Reads stored bodies of definitions; fields that an older release did not have get their defaults."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ _DOCUMENTS: Final[Mapping[str, Callable[[Mapping[str, Any]], Document]]] = {
     "hook": HookDocument.model_validate,
     "silence": SilenceDocument.stored,
 }
-"""By kind. A suite is its slug alone, and a canary is completed without validation: there may be 50,000."""
+"""By kind. A suite is only a slug, and canaries are completed without validation: there may be 50,000."""
 
 _CANARY: Final = CanaryDocument(key="any", query="any").data()
 _CHUNKS: Final = {
@@ -35,9 +35,9 @@ _CHUNKS: Final = {
 
 
 def read_body(kind: str, text: str, secrets_set: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - a `BodyReader`
-    """Return the body of a definition or a canary with the document's own defaults for fields that it lacks.
+    """Return the body of a definition or a canary, with defaults for missing fields.
 
-    A body that the document of this release refuses comes back as it was stored: who executes it says what is wrong.
+    A body that is invalid in this release is returned as stored; executing it reports the problem.
     """
     if kind == "canary":
         return _complete_canary(json.loads(text))

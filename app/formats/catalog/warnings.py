@@ -1,4 +1,4 @@
-"""Warnings about documents that are valid and yet without the effect intended, with file and line where known."""
+"""Warnings about valid documents without the intended effect, with file and line where known."""
 
 from collections.abc import Iterator
 
@@ -11,20 +11,20 @@ from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import CheckDocument
 
 _MOST = 20
-"""Canaries of a suite that are named; the rest is counted."""
+"""Number of canaries of a suite that are named; the rest is counted."""
 
 
-def warnings_of(wanted: Documents) -> list[Problem]:
-    """Warn of what is in force without effect: canaries that expect nothing, ignored bounds, cut-offs never reached."""
-    warnings = list(wanted.unset)
-    warnings += [warning for suite in wanted.suites for warning in _expecting_nothing(wanted, suite)]
-    for check in wanted.checks:
-        warnings += _of_check(wanted, check)
+def find_warnings(documents: Documents) -> list[Problem]:
+    """Return warnings on canaries that expect nothing, ignored bounds, and cut-offs beyond `fetch_k`."""
+    warnings = list(documents.unset)
+    warnings += [warning for suite in documents.suites for warning in _expecting_nothing(documents, suite)]
+    for check in documents.checks:
+        warnings += _check_warnings(documents, check)
     return warnings
 
 
-def why_nothing_is_expected(canary: CanaryDocument) -> str | None:
-    """Say why no answer to a canary can be found wrong by what it returns; None = one can."""
+def no_expectation_reason(canary: CanaryDocument) -> str | None:
+    """Return why no answer to a canary can be wrong; None = one can."""
     if canary.category is Category.NEGATIVE or canary.expect_empty or canary.forbidden_chunks:
         return None
     if any(chunk.grade for chunk in canary.expected_chunks):
@@ -34,21 +34,21 @@ def why_nothing_is_expected(canary: CanaryDocument) -> str | None:
 
 
 def text_of(warning: Problem) -> str:
-    """Write a warning on a line, without its full stop."""
+    """Return a warning as a line, without its full stop."""
     place = f"{warning.file}:{warning.line}: " if warning.file else ""
     return f"{place}{warning.message}"
 
 
-def _expecting_nothing(wanted: Documents, suite: SuiteDocument) -> Iterator[Problem]:
-    canaries = [(canary, why) for canary in suite.canaries or () if (why := why_nothing_is_expected(canary))]
+def _expecting_nothing(documents: Documents, suite: SuiteDocument) -> Iterator[Problem]:
+    canaries = [(canary, why) for canary in suite.canaries or () if (why := no_expectation_reason(canary))]
     for canary, why in canaries[:_MOST]:
         message = f"canary '{suite.slug}/{canary.key}' {why}"
-        yield _at(wanted, ("canary", suite.slug, canary.key), message, path="expected_chunks")
+        yield _warning_at(documents, ("canary", suite.slug, canary.key), message, path="expected_chunks")
     if len(canaries) > _MOST:
         yield Problem(message=f"suite '{suite.slug}' has {len(canaries) - _MOST:,} more canaries that expect nothing")
 
 
-def _of_check(wanted: Documents, check: CheckDocument) -> Iterator[Problem]:
+def _check_warnings(documents: Documents, check: CheckDocument) -> Iterator[Problem]:
     beyond = [cut for cut in check.cutoffs if cut > check.fetch_k]
     if beyond and check.cutoffs != CUTOFFS:
         cuts = ", ".join(str(cut) for cut in beyond)
@@ -56,9 +56,9 @@ def _of_check(wanted: Documents, check: CheckDocument) -> Iterator[Problem]:
             f"check '{check.slug}' asks for {check.fetch_k} hits (fetch_k), so measures at {cuts} stay undefined; "
             f"raise fetch_k to {max(beyond)} or take {cuts} out of its cutoffs"
         )
-        yield _at(wanted, ("check", check.slug), message, path="cutoffs")
-    retriever = next((one for one in wanted.retrievers if one.slug == check.retriever), None)
-    suite = next((one for one in wanted.suites if one.slug == check.suite), None)
+        yield _warning_at(documents, ("check", check.slug), message, path="cutoffs")
+    retriever = next((one for one in documents.retrievers if one.slug == check.retriever), None)
+    suite = next((one for one in documents.suites if one.slug == check.suite), None)
     if suite is None or retriever is None or retriever.to_domain().scorer.kind is not ScorerKind.JUDGED:
         return
     default = CanaryDocument.model_fields["min_relevance_score"].default
@@ -70,10 +70,10 @@ def _of_check(wanted: Documents, check: CheckDocument) -> Iterator[Problem]:
             f"canary '{suite.slug}/{first.key}'{more} sets min_relevance_score, which check '{check.slug}' ignores: "
             f"the scorer of retriever '{retriever.slug}' is 'judged', which measures no relevance"
         )
-        yield _at(wanted, ("canary", suite.slug, first.key), message, path="min_relevance_score")
+        yield _warning_at(documents, ("canary", suite.slug, first.key), message, path="min_relevance_score")
 
 
-def _at(wanted: Documents, identity: tuple[str, ...], message: str, *, path: str) -> Problem:
-    source = wanted.sources.get(identity)
+def _warning_at(documents: Documents, identity: tuple[str, ...], message: str, *, path: str) -> Problem:
+    source = documents.sources.get(identity)
     file, line = (None, None) if source is None else (source.file, source.line)
     return Problem(message=message, path=path, file=file, line=line)

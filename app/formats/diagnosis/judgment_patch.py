@@ -72,9 +72,9 @@ def replace_judgments(canary: CanaryDocument, wanted: Mapping[str, Sequence[Judg
     chunks: dict[tuple[str | None, ...], JudgmentDocument] = {}
     for chunk in canary.expected_chunks:
         for one in wanted.get(judgment_name(chunk), (chunk,)):
-            entry = chunks.setdefault(one.place, one)
+            entry = chunks.setdefault(one.identity, one)
             if entry.grade < one.grade:
-                chunks[one.place] = one
+                chunks[one.identity] = one
     return {**canary.data(), "expected_chunks": [chunk.data() for chunk in chunks.values()]}
 
 
@@ -320,8 +320,8 @@ class _Lines:
 
     def may_show(self, line: int) -> bool:
         """Whether a line may be quoted that does not change."""
-        harmless = line in self.canaries or _HARMLESS.fullmatch(self.texts[line]) is not None
-        return harmless and line not in self.commented
+        escape_formula = line in self.canaries or _HARMLESS.fullmatch(self.texts[line]) is not None
+        return escape_formula and line not in self.commented
 
 
 def _at(starts: Sequence[int], place: int) -> int:

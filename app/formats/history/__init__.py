@@ -1,1 +1,1 @@
-"""What was, as people read it: as text."""
+"""Run reports as JSON, Markdown, JUnit and HTML."""

@@ -1,4 +1,4 @@
-"""A report held against one that was saved before: what moved, and which canaries changed sides."""
+"""Compares a report with a saved one: changed measures, newly degraded and recovered canaries."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,32 +17,32 @@ _SHOWN = 50
 def compare_reports(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """Compare two reports of one check: `baseline`, `differences`, `measures`, `newly_degraded`, `recovered`.
 
-    `differences` says why the two are not strictly comparable, as sentences for people; empty = they are. A measure
-    that either side lacks has no difference. A canary is newly degraded when it is degraded now and was not, or was
-    not asked, before; `why` then says in sentences what `reasons` says in words. It has recovered when it is healthy
-    now and was degraded before. Unknown is neither.
+    `differences` are sentences why the two are not strictly comparable; empty = they are. A measure that one side lacks
+    has no difference. A canary is newly degraded when it is degraded now and was not, or was absent, before; `why` has
+    a sentence for each of `reasons`. It has recovered when it is healthy now and was degraded before. Unknown is
+    neither.
     """
     old, new = before["run"], now["run"]
-    was = {result["key"]: result["verdict"] for result in before["results"]}
+    old_verdicts = {result["key"]: result["verdict"] for result in before["results"]}
     return {
         "baseline": {name: old.get(name) for name in ("id", "check", "finished_at", "index_version", "verdict")},
         "differences": _differences(old, new),
-        "measures": {name: _moved(old_value, value) for name, old_value, value in _paired(old, new)},
+        "measures": {name: _change(old_value, value) for name, old_value, value in _paired(old, new)},
         "newly_degraded": [
             {**{name: result[name] for name in ("key", "query", "reasons")}, "why": why_degraded(result)}
             for result in now["results"]
-            if result["verdict"] == Verdict.DEGRADED and was.get(result["key"]) != Verdict.DEGRADED
+            if result["verdict"] == Verdict.DEGRADED and old_verdicts.get(result["key"]) != Verdict.DEGRADED
         ],
         "recovered": [
             {name: result[name] for name in ("key", "query")}
             for result in now["results"]
-            if result["verdict"] == Verdict.HEALTHY and was.get(result["key"]) == Verdict.DEGRADED
+            if result["verdict"] == Verdict.HEALTHY and old_verdicts.get(result["key"]) == Verdict.DEGRADED
         ],
     }
 
 
 def read_reports(name: str, text: str | bytes) -> dict[str, Mapping[str, Any]]:
-    """Read a saved report, or a list of them, by check. Raises InvalidInputError where it is not one of ours."""
+    """Return a saved report, or a list of them, by check. Raises InvalidInputError where it is not a report."""
     try:
         data = json.loads(text, parse_constant=_not_json)
         reports = data if isinstance(data, list) else [data]
@@ -55,7 +55,7 @@ def read_reports(name: str, text: str | bytes) -> dict[str, Mapping[str, Any]]:
 
 
 def comparison_lines(comparison: Mapping[str, Any]) -> list[str]:
-    """Say in a line or more what a report is compared with, and what speaks against comparing."""
+    """Return lines on the baseline of a comparison, and on what makes the two not comparable."""
     baseline = comparison["baseline"]
     when = f" of {plain(str(baseline['finished_at']))}" if baseline["finished_at"] else ""
     changed = f"{len(comparison['newly_degraded'])} newly degraded, {len(comparison['recovered'])} recovered"
@@ -64,7 +64,7 @@ def comparison_lines(comparison: Mapping[str, Any]) -> list[str]:
 
 
 def comparison_tables(comparison: Mapping[str, Any]) -> tuple[Table, ...]:
-    """Return what moved: measures, newly degraded canaries, recovered ones; tables may be empty."""
+    """Return tables of changed measures, newly degraded canaries and recovered ones; tables may be empty."""
     moved = tuple(
         (plain(name), number(one["before"]), number(one["now"]), _signed(one["difference"]))
         for name, one in comparison["measures"].items()
@@ -88,7 +88,7 @@ def _not_json(constant: str) -> float:
 
 
 def _expect_report(report: Any) -> None:
-    """Touch everything a comparison needs; what is missing or of another kind raises."""
+    """Raise unless the report has every field that a comparison needs."""
     run = report["run"]
     for value in [*run["measures"].values(), *(run[name] for name in _SCORES[:2])]:
         if not isinstance(value, int | float | None):
@@ -114,7 +114,7 @@ def _paired(old: Mapping[str, Any], new: Mapping[str, Any]) -> Sequence[tuple[st
     return [(name, before.get(name), now.get(name)) for name in dict.fromkeys([*now, *before])]
 
 
-def _moved(before: float | None, now: float | None) -> dict[str, float | None]:
+def _change(before: float | None, now: float | None) -> dict[str, float | None]:
     difference = None if before is None or now is None else round(now - before, 6)
     return {"before": before, "now": now, "difference": difference}
 

@@ -1,6 +1,6 @@
-"""Renders reports as one page to print or to keep: HTML in a single file, without scripts, its style allowed by hash.
+"""Renders reports as one HTML file to print or archive: without scripts, its style allowed by hash.
 
-The numbers are those of `reports`. Queries, ids and retrieved texts are hostile here: all that is put in is escaped.
+The numbers are those of `reports`. Queries, ids and retrieved texts may be hostile: all values are escaped.
 """
 
 from base64 import b64encode
@@ -20,18 +20,18 @@ from app.formats.plain_text import Table
 _HERE: Final = Path(__file__).parent
 
 
-def report_html(*given: Mapping[str, Any]) -> str:
+def report_html(*reports_given: Mapping[str, Any]) -> str:
     """Return reports as one HTML page, a section each: verdict, reasons, failures, counts, tables.
 
-    Beyond what the other formats say, it spells out the measures of each category at every cut-off.
+    Unlike the other formats it has the measures of each category at every cut-off.
     """
     template = _environment().get_template("report_page.html")
-    sections = [_section(report) for report in given]
+    sections = [_section(report) for report in reports_given]
     return template.render(policy=page_policy(), style=_style(), reports=sections).lstrip()
 
 
 def page_policy() -> str:
-    """Give the content security policy of the page: nothing but its own style."""
+    """Return the content security policy of the page, which allows only its own style."""
     digest = b64encode(sha256(_style().encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
@@ -58,12 +58,12 @@ def _section(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _when(moment: str | None) -> str | None:
-    """Write a time of the API for people, to the second."""
+    """Return a time of the API in readable form, to the second."""
     return None if moment is None else f"{datetime.fromisoformat(moment).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _categories(run: Mapping[str, Any]) -> Sequence[Table]:
-    """Give a table of measures over the cut-offs for each category that has some, where there are several."""
+    """Return a table of measures by cut-off for each category, where there are several categories."""
     categories = run.get("categories") or {}
     if len(categories) < 2:  # noqa: PLR2004 - one alone has nothing to be compared with
         return []

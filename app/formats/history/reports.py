@@ -1,6 +1,6 @@
-"""Renders a report, the plain `{run, worst, results?}` of `shapes`, as Markdown, JUnit XML, JSON or rows of a table.
+"""Renders a report, the plain `{run, worst, results?}` of `shapes`, as Markdown, JUnit XML, JSON or tables.
 
-Queries, ids and retrieved texts are hostile here: none of them can become markup, a mention or a control sequence.
+Queries, ids and retrieved texts may be hostile: none of them can become markup, a mention or a control sequence.
 An undefined number is shown as a dash, never as 0.
 """
 
@@ -19,11 +19,11 @@ from app.formats.plain_text import UNDEFINED, Table, number, plain, prose, short
 from app.formats.runs.explanations import not_returned, why_degraded
 
 CUT_MEASURES = ("Hit", "P", "R", "R_id", "R_passage", "F1", "NDCG", "NDCG_exp", "ERR", "MRR", "Judged")
-"""The order of rows in the table over k; others follow as they come."""
+"""The order of rows in the table over k; others follow."""
 _SHOWN_FAILURES = 5
-_NOT_WAITED_FOR = " (not asked, or under way and not waited for)"
-_MOVED = 0.3
-"""By how much recall by id is below that by passage where it is worth a word."""
+_NOT_WAITED_FOR = " (not sent, or aborted)"
+_WORTH_A_NOTE = 0.3
+"""Least difference between recall by passage and by id that gets a note."""
 
 
 def report_markdown(report: Mapping[str, Any]) -> str:
@@ -50,7 +50,7 @@ def report_json(report: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
 def report_junit(*reports: Mapping[str, Any]) -> str:
     """Return the reports as JUnit XML, a suite each, one test case per canary (of `results`, or else of `worst`).
 
-    A degraded canary is a failure, a failed probe an error; skipped is what was not asked, and what expects nothing.
+    A degraded canary is a failure, a failed probe an error; a probe not sent and a canary without expectations skipped.
     """
     suites = ET.Element("testsuites")
     suites.extend([_junit_suite(report) for report in reports])
@@ -75,7 +75,7 @@ def _junit_suite(report: Mapping[str, Any]) -> ET.Element:
             name=_xml(str(result["key"])),
             time=f"{latency:.3f}",
         )
-        kind, message = _fate(result)
+        kind, message = _junit_outcome(result)
         if kind is not None:
             tally[kind] += 1
             element = ET.SubElement(case, kind, message=_xml(message))
@@ -88,7 +88,7 @@ def _junit_suite(report: Mapping[str, Any]) -> ET.Element:
 
 
 def headline(run: Mapping[str, Any]) -> str:
-    """Say the verdict in one line: `Degraded: dataforge-docs`; healthy is told from healthy with degraded canaries."""
+    """Return the verdict in one line: `Degraded: dataforge-docs`; a healthy run with degraded canaries says so."""
     verdict = str(run.get("verdict") or run["status"]).capitalize()
     degraded, measured = run["canaries"]["degraded"], run["canaries"]["measured"]
     if run.get("verdict") == Verdict.HEALTHY and degraded:
@@ -100,7 +100,7 @@ def headline(run: Mapping[str, Any]) -> str:
 
 
 def counts_line(run: Mapping[str, Any]) -> str:
-    """Say in one line what was measured: canaries by fate, health score, coverage."""
+    """Return one line: canaries by fate, health score, coverage."""
     counts = run["canaries"]
     counts_text = ", ".join(f"{counts[name]} {name}" for name in ("measured", "failed", "undefined", "degraded"))
     scores = f"health score {number(run['health_score'])}, coverage {number(run['coverage'])}"
@@ -109,8 +109,8 @@ def counts_line(run: Mapping[str, Any]) -> str:
 
 
 def failure_lines(report: Mapping[str, Any]) -> list[str]:
-    """Say what failed probes ran into, the most frequent first: `97 x error response: answered 500`."""
-    run_reasons = report["run"].get("reasons") or ()  # why a run was ended early stands there once
+    """Return a line per kind of probe failure, the most frequent first: `97 x error response: answered 500`."""
+    run_reasons = report["run"].get("reasons") or ()  # the reason of an early end is listed once
     failures = Counter(
         (str(result["outcome"]), "" if result.get("detail") in run_reasons else plain(str(result.get("detail") or "")))
         for result in report.get("results", report["worst"])
@@ -126,11 +126,11 @@ def failure_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def note_lines(report: Mapping[str, Any]) -> list[str]:
-    """Say what the numbers of a report tell only side by side: chunks under other ids, minimums above all scores."""
-    return [*_moved_lines(report["run"]["measures"]), *_minimum_lines(report)]
+    """Return notes from several numbers of a report: chunks under other ids, minimums above all scores."""
+    return [*_renamed_chunk_lines(report["run"]["measures"]), *_minimum_lines(report)]
 
 
-def _moved_lines(measures: Mapping[str, Any]) -> list[str]:
+def _renamed_chunk_lines(measures: Mapping[str, Any]) -> list[str]:
     depths = [
         name[len("R_id@") :] for name, value in measures.items() if name.startswith("R_id@") and value is not None
     ]
@@ -138,13 +138,13 @@ def _moved_lines(measures: Mapping[str, Any]) -> list[str]:
         return []
     deepest = max(depths, key=int)
     by_id, by_passage = measures[f"R_id@{deepest}"], measures.get(f"R_passage@{deepest}")
-    if by_passage is None or by_passage - by_id < _MOVED - ROUNDING:
+    if by_passage is None or by_passage - by_id < _WORTH_A_NOTE - ROUNDING:
         return []
-    return [f"recall by id {by_id:.2f}, by passage {by_passage:.2f}: the expected texts stand under other ids"]
+    return [f"recall by id {by_id:.2f}, by passage {by_passage:.2f}: the expected texts have other ids"]
 
 
 def _minimum_lines(report: Mapping[str, Any]) -> list[str]:
-    """Say that the minimum may be what is wrong, where nothing is but relevance, and that of half the canaries."""
+    """Return a note that the minimum may be wrong, where half the canaries are degraded by relevance alone."""
     results = report.get("results", report["worst"])
     low = [result for result in results if result["verdict"] == Verdict.DEGRADED]
     counts = report["run"]["canaries"]
@@ -164,7 +164,7 @@ def _span(values: Sequence[float], digits: str) -> str:
 
 
 def report_tables(report: Mapping[str, Any]) -> list[Table]:
-    """Return the tables of a report that have something to say: those of measures only where any was measured."""
+    """Return the non-empty tables of a report; those of measures only where any was measured."""
     run = report["run"]
     measured = (cutoff_table(run), whole_table(run), category_table(run)) if run["canaries"]["measured"] else ()
     return [table for table in (*measured, worst_table(report)) if table.rows]
@@ -173,7 +173,7 @@ def report_tables(report: Mapping[str, Any]) -> list[Table]:
 def cutoff_table(run: Mapping[str, Any]) -> Table:
     """Return the means of the measures with a cut-off, one row per measure and one column per k.
 
-    Those of `RECALL_BY` have a row only where they are defined, which is so for few suites.
+    Those of `RECALL_BY` have a row only where they are defined.
     """
     cells: dict[str, dict[int, Any]] = {}
     for name, value in run["measures"].items():
@@ -184,7 +184,7 @@ def cutoff_table(run: Mapping[str, Any]) -> Table:
         if all(value is None for value in cells.get(name, {}).values()):
             cells.pop(name, None)
     ks = sorted({k for row in cells.values() for k in row})
-    # Beyond fetch_k nothing is ever measured: such a column says nothing, unless no other does either.
+    # Columns beyond fetch_k are always empty and left out, unless all are.
     ks = [k for k in ks if any(row.get(k) is not None for row in cells.values())] or ks
     order = [name for name in CUT_MEASURES if name in cells] + [name for name in cells if name not in CUT_MEASURES]
     rows = tuple((name, *(number(cells[name].get(k)) for k in ks)) for name in order)
@@ -215,15 +215,15 @@ def category_table(run: Mapping[str, Any]) -> Table:
 
 
 def worst_table(report: Mapping[str, Any]) -> Table:
-    """Return the worst canaries with their reasons, where what they expect was found, and what is missing."""
+    """Return the worst canaries with their reasons, and the found and missing expected chunks."""
     rows = tuple(
         (
             plain(str(result["key"])),
             shorten(str(result["query"]), 100),
-            _why(result),
+            _reason_text(result),
             number(result["top_score"]),
-            _found(result),
-            _missing(result),
+            _found_text(result),
+            _missing_text(result),
         )
         for result in report["worst"]
     )
@@ -238,14 +238,14 @@ def _xml(text: str) -> str:
     return _NOT_XML.sub("�", text)
 
 
-def _fate(result: Mapping[str, Any]) -> tuple[str | None, str]:
+def _junit_outcome(result: Mapping[str, Any]) -> tuple[str | None, str]:
     """Return the JUnit element of a canary and its message; None = it passed."""
     if result["outcome"] == Outcome.SKIPPED:
         return "skipped", f"the run ended first{_NOT_WAITED_FOR}"
     if result["outcome"] != Outcome.OK or result["verdict"] == Verdict.UNKNOWN:
-        return "error", _why(result)
+        return "error", _reason_text(result)
     if result["verdict"] == Verdict.DEGRADED:
-        return "failure", _why(result)
+        return "failure", _reason_text(result)
     undefined = result["category"] != Category.NEGATIVE and all(value is None for value in result["measures"].values())
     undefined = undefined and not any(result.get(name) for name in _NO_JUDGMENT_NEEDED)
     return ("skipped", "nothing is expected, so nothing is measured") if undefined else (None, "")
@@ -254,7 +254,7 @@ def _fate(result: Mapping[str, Any]) -> tuple[str | None, str]:
 _NO_JUDGMENT_NEEDED = ("expect_empty", "forbidden_chunks", "max_age_seconds", "max_latency_seconds")
 
 
-def _why(result: Mapping[str, Any]) -> str:
+def _reason_text(result: Mapping[str, Any]) -> str:
     if result["outcome"] == Outcome.OK:
         return "; ".join(why_degraded(result)) or str(result["verdict"])
     status = f" ({result['http_status']})" if result.get("http_status") else ""
@@ -262,36 +262,36 @@ def _why(result: Mapping[str, Any]) -> str:
 
 
 def _evidence(result: Mapping[str, Any]) -> list[str]:
-    """Return what a person needs to see why, one fact per line."""
-    lines = [f"query: {plain(str(result['query']))}", f"top score: {number(result['top_score'])}"]
+    """Return the evidence of a verdict, one fact per line."""
+    lines = [f"query: {plain(str(result['query']))}", f"relevance: {number(result['top_score'])}"]
     if result.get("detail"):
         lines.append(f"detail: {plain(str(result['detail']))}")
-    lines += [f"missing: {_named(judgment)}" for judgment in not_returned(result)]
+    lines += [f"missing: {_judgment_name(judgment)}" for judgment in not_returned(result)]
     lines += [
         f"{hit['rank']}. {plain(str(hit['id']))} score {number(hit['score'])}"
-        + (f", matches {_named(hit['judgment'])} by {hit['level']}" if hit["judgment"] is not None else "")
+        + (f", matches {_judgment_name(hit['judgment'])} by {hit['level']}" if hit["judgment"] is not None else "")
         for hit in result["ranking"][:10]
     ]
     return lines
 
 
-def _found(result: Mapping[str, Any]) -> str:
+def _found_text(result: Mapping[str, Any]) -> str:
     hits = [hit for hit in result["ranking"] if hit["judgment"] is not None]
-    ranks = [f"{_named(hit['judgment'])} at rank {hit['rank']}" for hit in hits]
-    return _few(ranks)
+    ranks = [f"{_judgment_name(hit['judgment'])} at rank {hit['rank']}" for hit in hits]
+    return _first_three(ranks)
 
 
-def _missing(result: Mapping[str, Any]) -> str:
-    return _few([_named(judgment) for judgment in not_returned(result)])
+def _missing_text(result: Mapping[str, Any]) -> str:
+    return _first_three([_judgment_name(judgment) for judgment in not_returned(result)])
 
 
-def _few(names: Sequence[str]) -> str:
+def _first_three(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""  # noqa: PLR2004 - a table cell holds three names
     return ", ".join(names[:3]) + more if names else UNDEFINED
 
 
-def _named(judgment: Any) -> str:
-    """Name an expected chunk by what it says first: id, document or the beginning of its text."""
+def _judgment_name(judgment: Any) -> str:
+    """Return the name of an expected chunk: its id, else document, else the beginning of its text."""
     if isinstance(judgment, Mapping):
         judgment = judgment.get("id") or judgment.get("document") or judgment.get("text")
     return shorten(str(judgment), 60)

@@ -1,4 +1,4 @@
-"""The shapes people and programs read: a run, a result, a report. The API, the files and the gate share them.
+"""Builds the views of a run, a result and a report, for the API, saved files and the gate.
 
 Absent measurements are None, never 0; times are RFC 3339 in UTC.
 """
@@ -43,13 +43,13 @@ _STARTERS: Mapping[str, str] = {
 }
 _DIGITS = 6
 WORST: Final = 10
-"""So many canaries a report shows as the worst."""
+"""Number of worst canaries in a report."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ID = re.compile(r"[0-9]{1,18}")  # fits 64 bits
 
 
 def starter(trigger: str) -> str:
-    """Name what started a run as people say it, after "started by"."""
+    """Return what started a run, for a sentence with "started by"."""
     return _STARTERS.get(trigger, trigger)
 
 
@@ -58,7 +58,7 @@ def time_text(moment: Moment) -> TimeText: ...
 @overload
 def time_text(moment: Moment | None) -> TimeText | None: ...
 def time_text(moment: Moment | None) -> TimeText | None:
-    """Write a time as RFC 3339 in UTC."""
+    """Return a time as RFC 3339 in UTC."""
     if moment is None:
         return None
     if isinstance(moment, int):
@@ -67,29 +67,29 @@ def time_text(moment: Moment | None) -> TimeText | None:
 
 
 def id_number(opaque: str, kind: str) -> int:
-    """Read an id back that was shown as text. Raises NotFoundError for what cannot be one of ours."""
+    """Return an id from its text. Raises NotFoundError for an invalid one."""
     if not _ID.fullmatch(opaque):
         raise NotFoundError(f"there is no {kind} '{opaque[:40]}'")
     return int(opaque)
 
 
 def number(value: float | None) -> float | None:
-    """Round a number for reading; NaN is None."""
+    """Return a rounded number; None for NaN."""
     return None if value is None or math.isnan(value) else round(value, _DIGITS)
 
 
 def rounded(value: float) -> float:
-    """Round a number that is one."""
+    """Return a rounded number."""
     return round(value, _DIGITS)
 
 
 def numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Round numbers for reading."""
+    """Return rounded numbers; None for NaN."""
     return {name: number(value) for name, value in values.items()}
 
 
 def slice_shape(part: Mapping[str, Any]) -> SliceView:
-    """Shape the aggregates of a category or tag."""
+    """Return the view of the aggregates of a category or tag."""
     return {
         "canaries": part.get("canaries"),
         "measured": part.get("measured"),
@@ -120,10 +120,10 @@ def run_shape(  # noqa: PLR0913 - everything known of one run
     config_hash: str | None,
     measures_version: str | None,
 ) -> RunDocument:
-    """Shape a run. `counts`: canaries by fate; `means`: its numbers by name, those of categories left out or ignored.
+    """Return the view of a run. `counts`: canaries by fate; `means`: numbers by name, those of categories are ignored.
 
-    `body` is what the row of a run leaves out: `degraded`, `categories`, `tags`, `probes`, `probes_by_step` (those that
-    failed elsewhere than at the retriever), `latency_seconds` and, where it has one, what was found of its `embedder`.
+    `body` is the JSON stored beside the row: `degraded`, `categories`, `tags`, `probes`, `probes_by_step` (failures
+    before the retriever), `latency_seconds` and, where there is one, the finding on the `embedder`.
     """
     means = {name: value for name, value in means.items() if "/" not in name}
     return {
@@ -167,7 +167,7 @@ _OWN = ("health_score", "coverage", "degraded_share")
 
 
 def finding_shape(stored: Mapping[str, Any] | None) -> StoredFinding | None:
-    """Shape what a run found of an embedder; None where there is nothing."""
+    """Return the view of a run's finding on the embedder; None where there is none."""
     if stored is None:
         return None
     return {
@@ -200,10 +200,10 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
     since_run: str | None = None,
     rbo: float | None = None,
 ) -> ResultView:
-    """Shape one canary's part of a run: with its evidence where its probe measured, else with why it did not.
+    """Return the view of one canary's part of a run: with evidence where its probe measured, else with the failure.
 
-    `asked_at`, when the run started, is what the age of its hits is counted to; `rbo` is the overlap of its ranking
-    with the baseline's.
+    The age of its hits is counted up to `asked_at`, the start of the run; `rbo` is the overlap of its ranking with the
+    baseline's.
     """
     measured = outcome is Outcome.OK and ranking is not None and match is not None and prepared is not None
     shape: ResultView = {
@@ -250,7 +250,7 @@ def result_shape(  # noqa: PLR0913 - everything known of one canary in one run
 def ranking_shape(
     ranking: Ranking, match: Match, judgments: Sequence[Judgment], scorer: Scorer | None
 ) -> list[HitView]:
-    """Shape the hits of a ranking with what each was recognised as."""
+    """Return the views of the hits of a ranking, with the judgment each matches."""
     levels = match.levels
     return [
         {
@@ -276,7 +276,7 @@ def _relevance(scorer: Scorer, ranking: Ranking, position: int) -> float | None:
 
 
 def _moment_text(seconds: float | None) -> str | None:
-    """Write seconds since 1970, as retrievers say them; None for what no calendar holds."""
+    """Return a retriever's seconds since 1970 as RFC 3339; None for values beyond the calendar."""
     try:
         return None if seconds is None else time_text(_EPOCH + timedelta(seconds=seconds))
     except (OverflowError, ValueError):
@@ -284,7 +284,7 @@ def _moment_text(seconds: float | None) -> str | None:
 
 
 def judgment_shape(judgment: Judgment) -> JudgmentView:
-    """Shape a judgment, leaving out what it does not say."""
+    """Return the view of a judgment, without the fields it does not set."""
     shape: JudgmentView = {"grade": judgment.grade}
     if judgment.text is not None:
         shape = {"text": judgment.text, **shape}
@@ -293,8 +293,8 @@ def judgment_shape(judgment: Judgment) -> JudgmentView:
     return shape if judgment.id is None else {"id": judgment.id, **shape}
 
 
-def failed_probe(answer: Answer) -> dict[str, Any]:
-    """Give what `result_shape` wants to know of a probe, whatever became of it."""
+def probe_fields(answer: Answer) -> dict[str, Any]:
+    """Return the arguments of `result_shape` that describe a probe."""
     return {
         "outcome": answer.outcome,
         "latency_seconds": answer.latency_seconds,
@@ -307,7 +307,7 @@ def failed_probe(answer: Answer) -> dict[str, Any]:
 def report_shape(
     run: RunDocument, results: Sequence[ResultView], *, worst: int = WORST, everything: bool = False
 ) -> ReportDocument:
-    """Shape a report: the run, its worst canaries, and where wanted all results."""
+    """Return a report: the run, its worst canaries and, with `everything`, all results."""
     shape: ReportDocument = {"run": run, "worst": worst_first(results)[:worst]}
     if everything:
         shape["results"] = list(results)
@@ -315,7 +315,7 @@ def report_shape(
 
 
 def worst_first(results: Sequence[ResultView]) -> list[ResultView]:
-    """List what needs a look: failed probes, then degraded canaries by number of reasons and lowest top score."""
+    """Return the results that are not healthy: failed probes, then canaries by reasons and lowest relevance."""
     bad = [result for result in results if result["verdict"] != Verdict.HEALTHY]
     return sorted(
         bad,

@@ -1,1 +1,1 @@
-"""What is due, and what came of it: as text."""
+"""Explanations of results in sentences."""

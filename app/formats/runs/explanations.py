@@ -1,6 +1,6 @@
-"""Says why a canary is degraded in sentences, each with the numbers it rests on: pages and reports share them.
+"""Explains in sentences with numbers why a canary is degraded, for pages and reports.
 
-They read the plain `result` of `shapes`, whose texts may be hostile; nothing of those texts is quoted here.
+The input is the plain `result` of `shapes`; its texts, which may be hostile, are not quoted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,23 +11,23 @@ from app.domain.number_text import age_text
 
 
 def why_degraded(result: Mapping[str, Any]) -> list[str]:
-    """Say why a result is degraded, a sentence per reason."""
+    """Return a sentence for each reason of a degraded result."""
     return [_SENTENCES[Reason(reason)](result) for reason in result["reasons"]]
 
 
 def first_expected(result: Mapping[str, Any]) -> int | None:
-    """Give the rank at which a result's first expected chunk stands."""
+    """Return the rank of a result's first expected chunk; None = it is not in the ranking."""
     return next((hit["rank"] for hit in result["ranking"] if hit["grade"] is not None and hit["grade"] >= 1), None)
 
 
 def not_returned(result: Mapping[str, Any]) -> Sequence[Any]:
-    """List what was expected and not returned at all; what merely stands below the top k is not among it."""
+    """Return the expected chunks that were not returned at all, so without those below the top k."""
     returned = [hit["judgment"] for hit in result["ranking"]]
     return [judgment for judgment in result["missing"] if judgment not in returned]
 
 
 def _low_relevance(result: Mapping[str, Any]) -> str:
-    return f"top score {_score(result['top_score'])} is below its minimum {result['min_relevance_score']:g}"
+    return f"relevance {_score(result['top_score'])} is below its minimum {result['min_relevance_score']:g}"
 
 
 def _missing(result: Mapping[str, Any]) -> str:
@@ -55,23 +55,23 @@ def _forbidden(result: Mapping[str, Any]) -> str:
 
 def _answered(result: Mapping[str, Any]) -> str:
     most = f"{result['max_relevance_score']:g}"
-    return f"answered with top score {_score(result['top_score'])} though no good answer exists (at most {most})"
+    return f"answered with relevance {_score(result['top_score'])} though no good answer exists (at most {most})"
 
 
 def _stale(result: Mapping[str, Any]) -> str:
     if result["age_seconds"] is None:
         return f"returned nothing, where something no older than {age_text(result['max_age_seconds'])} was expected"
-    age, most = _both(result["age_seconds"], result["max_age_seconds"])
+    age, most = _distinct_ages(result["age_seconds"], result["max_age_seconds"])
     return f"the newest of its top {result['k']} hits is {age} old, more than {most}"
 
 
 def _slow(result: Mapping[str, Any]) -> str:
-    took, most = _both(result["latency_seconds"], result["max_latency_seconds"])
+    took, most = _distinct_ages(result["latency_seconds"], result["max_latency_seconds"])
     return f"answered in {took}, more than {most}"
 
 
-def _both(value: float, most: float) -> tuple[str, str]:
-    """Write a duration and the limit it broke, so that they can be told apart."""
+def _distinct_ages(value: float, most: float) -> tuple[str, str]:
+    """Return a duration and the limit it exceeds, with enough digits to differ."""
     return age_text(value, most), age_text(most, value)
 
 

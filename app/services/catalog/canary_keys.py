@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from app.formats.catalog.canary_documents import is_key, lacks_key, possible_keys, with_keys
+from app.formats.catalog.canary_keys import assign_keys, is_key, lacks_key, possible_keys
 from app.store.catalog import definitions, suites
 from app.store.engine import Store
 
@@ -12,7 +12,7 @@ def give_keys(store: Store, suite: str, canaries: Sequence[Any]) -> list[Any]:
     """Canaries of a suite, each that names no key with one made of its query; the same query has the same key."""
     made = {key for one in canaries if lacks_key(one) for key in possible_keys(one["query"])}
     wanted = [key for key in made if is_key(key)]  # a query may be what no database takes: it is refused later
-    return with_keys(canaries, _queries_by_key(store, suite, wanted) if wanted else {})
+    return assign_keys(canaries, _queries_by_key(store, suite, wanted) if wanted else {})
 
 
 def _queries_by_key(store: Store, suite: str, keys: Collection[str]) -> dict[str, str]:

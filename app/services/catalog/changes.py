@@ -57,7 +57,7 @@ def definition_change(
 def definition_content(vault: Vault, document: Document, *, kept: Definition | None = None) -> Content:
     """Make a document ready to be stored; secrets it leaves open are those of `kept`, where given."""
     if isinstance(document, SuiteDocument):
-        return suite_content(document.slug)
+        return suite_definition(document.slug)
     public, secrets = split_secrets(document)
     open_names = [name for name in secret_names(public) if name not in secrets]
     if open_names and kept is not None and kept.secrets is not None:
@@ -66,7 +66,7 @@ def definition_content(vault: Vault, document: Document, *, kept: Definition | N
     return Content(hash=content_hash(document), body=public, secrets=vault.encrypt(secrets))
 
 
-def suite_content(slug: str) -> Content:
+def suite_definition(slug: str) -> Content:
     """Make a suite ready to be stored; its canaries are stored for themselves."""
     return Content(hash=slug, body={"slug": slug})
 

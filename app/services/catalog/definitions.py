@@ -3,57 +3,35 @@
 Whole sets of them are put in force by `applying`; each function here is one transaction.
 """
 
-import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
-from app.formats.catalog.documents import CanaryDocument, CheckDocument, HookDocument, RetrieverDocument, SuiteDocument
+from app.domain.errors import ConflictError, InvalidInputError, Problem
+from app.formats.catalog.documents import CheckDocument, HookDocument, RetrieverDocument
 from app.formats.catalog.secret_fields import destinations, join_secrets, secret_names
 from app.formats.fields import Document
 from app.formats.validation_messages import AnyDocument, parse_document
 from app.services.alerts import silencing, transitions
-from app.services.catalog.changes import definition_change, definition_content, suite_content, write_archive
+from app.services.catalog.changes import definition_change, definition_content, write_archive
 from app.services.catalog.references import (
     API,
     load_suite_of,
     refuse_file_managed,
-    refuse_file_managed_canary,
-    refuse_named,
     refuse_used,
     require,
-    require_floors,
     require_references,
 )
 from app.services.catalog.suite_plans import (
-    SuitePlan,
-    canary_contents,
-    hold_suite,
     plan_and_write,
-    plan_suite,
-    write_suite_plan,
 )
-from app.services.catalog.suite_snapshots import SuiteOvertakenError
-from app.services.catalog.taken_names import taken, taken_canary
+from app.services.catalog.taken_names import taken
 from app.services.catalog.vault import Vault
-from app.store.catalog import canary_saving, definitions, suites
+from app.store.catalog import definitions
 from app.store.catalog.definitions import Definition
-from app.store.catalog.suites import CanaryHead, CanaryRow
 from app.store.delivery import outbox
 from app.store.engine import Connection, Store, to_us
-
-CanaryT = TypeVar("CanaryT", bound=CanaryHead)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedCanaries:
-    """How many canaries a request created, and how many it changed, the new ones among them."""
-
-    created: int
-    changed: int
 
 
 def put(
@@ -104,7 +82,7 @@ def _put(
     refuse_file_managed(before)
     if revision is not None and (before is None or before.revision != revision):
         # Else secrets stored for one address could be saved beside another that came in between.
-        raise _overtaken(f"{kind} '{slug}'")
+        raise overtaken(f"{kind} '{slug}'")
     content = definition_content(vault, document)
     if definition_change(vault, kind, slug, before, content, managed_by=API) is not None:
         saved = definitions.save_definition(
@@ -142,90 +120,6 @@ def save(
     return put(store, vault, kind, document, now=now, revision=seen, only_new=only_new)
 
 
-def put_suite(
-    store: Store, document: SuiteDocument, *, now: datetime, only_new: bool = False
-) -> tuple[Definition, bool]:
-    """Create or replace an API-managed suite; canaries, where given, replace its API-managed ones.
-
-    A suite a file owns takes canaries of the API beside its own, but nothing else. With `only_new` nothing in force is
-    replaced: ConflictError.
-    """
-    slug = document.slug
-    contents = canary_contents(document.canaries or ())
-
-    def plan(connection: Connection) -> SuitePlan:
-        refuse(connection, definitions.find_definition(connection, "suite", slug))
-        replace = document.canaries is not None
-        return plan_suite(connection, slug, document.canaries or (), contents, managed_by=API, replace=replace)
-
-    def refuse(connection: Connection, before: Definition | None) -> None:
-        if only_new and before is not None and before.archived_at is None:
-            raise taken(connection, "suite", slug)
-        if document.canaries is None:
-            refuse_file_managed(before)
-
-    def write(planned: SuitePlan) -> bool:
-        with store.write(planned.staged.tables) as connection:
-            before = hold_suite(connection, slug, planned.revision)
-            refuse(connection, before)
-            _put_suite(connection, slug, before, now=now)
-            if document.canaries is not None:
-                _put_canaries(connection, planned, now=now)
-        return before is None or before.archived_at is not None
-
-    is_new = plan_and_write(store, plan, write)
-    return find_suite(store, slug), is_new
-
-
-def put_canaries(
-    store: Store, suite: str, documents: Sequence[CanaryDocument], *, now: datetime, with_suite: bool = False
-) -> SavedCanaries:
-    """Create or replace API-managed canaries of a suite; gives how many are new and how many changed.
-
-    `with_suite` makes the suite where none is in force; else NotFoundError.
-    """
-    contents = canary_contents(documents)
-
-    def plan(connection: Connection) -> SuitePlan:
-        if not with_suite:
-            _suite(connection, suite)
-        return plan_suite(connection, suite, documents, contents, managed_by=API, replace=False)
-
-    def write(planned: SuitePlan) -> SavedCanaries:
-        with store.write(planned.staged.tables) as connection:
-            before = hold_suite(connection, suite, planned.revision)
-            if with_suite:
-                _put_suite(connection, suite, before, now=now)
-            _put_canaries(connection, planned, now=now)
-        return SavedCanaries(created=planned.created, changed=planned.saved)
-
-    return plan_and_write(store, plan, write)
-
-
-def put_canary(store: Store, suite: str, document: CanaryDocument, *, now: datetime, over: int | None) -> None:
-    """Create an API-managed canary or, `over` this version (the id of its row), replace one.
-
-    Raises ConflictError where it is not of that version any more, or is there already and was to be new.
-    """
-    contents = canary_contents([document])
-
-    def plan(connection: Connection) -> SuitePlan:
-        owner = _suite(connection, suite)
-        before = next(iter(suites.list_canary_heads(connection, owner.id, keys=[document.key])), None)
-        if over is None and before is not None:
-            raise taken_canary(connection, owner.id, document.key)
-        if over is not None and (before is None or before.version_id != over):
-            raise _overtaken(f"canary '{suite}/{document.key}'")
-        return plan_suite(connection, suite, [document], contents, managed_by=API, replace=False)
-
-    def write(planned: SuitePlan) -> None:
-        with store.write(planned.staged.tables) as connection:
-            hold_suite(connection, suite, planned.revision)
-            _put_canaries(connection, planned, now=now)
-
-    plan_and_write(store, plan, write)
-
-
 def archive(store: Store, kind: str, slug: str, *, now: datetime) -> None:
     """Take an API-managed definition out of force; its history stays.
 
@@ -238,20 +132,6 @@ def archive(store: Store, kind: str, slug: str, *, now: datetime) -> None:
         refuse_used(connection, kind, slug)
         if kind == "check":
             transitions.follow_definitions(connection, now=now)
-
-
-def archive_canary(store: Store, suite: str, key: str, *, now: datetime) -> None:
-    """Take an API-managed canary out of its suite; its history stays.
-
-    Raises ConflictError while a rule is about it.
-    """
-    with store.write() as connection:
-        owner = _suite(connection, suite)
-        found = _canary(suites.list_canary_heads(connection, owner.id, keys=[key]), suite, key)
-        refuse_file_managed_canary(found, suite)
-        refuse_named(connection, suite, {key})
-        definitions.touch_definition(connection, owner.id, to_us(now))
-        canary_saving.archive_canaries(connection, [found.id], to_us(now))
 
 
 def find(store: Store, kind: str, slug: str) -> Definition:
@@ -311,66 +191,12 @@ def refuse_moving(before: Definition, document: RetrieverDocument | HookDocument
         raise InvalidInputError([Problem(path=name, message=message) for name in moved])
 
 
-def find_canary(store: Store, suite: str, key: str) -> CanaryRow:
-    """Find a canary in force. Raises NotFoundError."""
-    with store.read() as connection:
-        return _canary(suites.list_canaries(connection, _suite(connection, suite).id, keys=[key]), suite, key)
-
-
 def list_all(store: Store, kind: str, *, after: str = "", limit: int | None = None) -> list[Definition]:
     """List the definitions of a kind in force, by slug."""
     with store.read() as connection:
         return definitions.list_definitions(connection, kind, after=after, limit=limit)
 
 
-def list_suites(store: Store, *, after: str = "", limit: int | None = None) -> list[Definition]:
-    """List the suites in force, by slug; the hash of each is that of its canaries, as runs of it say it."""
-    with store.read() as connection:
-        return _hashed(connection, definitions.list_definitions(connection, "suite", after=after, limit=limit))
-
-
-def find_suite(store: Store, slug: str) -> Definition:
-    """Find a suite in force, its hash that of its canaries. Raises NotFoundError."""
-    with store.read() as connection:
-        return _hashed(connection, [_suite(connection, slug)])[0]
-
-
-def list_canaries(store: Store, suite: str, *, after: str = "", limit: int | None = None) -> list[CanaryRow]:
-    """List the canaries of a suite in force, in their order, those behind the key `after`."""
-    with store.read() as connection:
-        return suites.list_canaries(connection, _suite(connection, suite).id, after=after, limit=limit)
-
-
-def _hashed(connection: Connection, found: Sequence[Definition]) -> list[Definition]:
-    hashes = suites.current_hashes(connection, {suite.id: suite.revision for suite in found})
-    return [dataclasses.replace(suite, hash=hashes[suite.id]) for suite in found]
-
-
-def _put_suite(connection: Connection, slug: str, before: Definition | None, *, now: datetime) -> None:
-    """Make a suite of the API where none is in force. Raises SuiteOvertakenError where another made it meanwhile."""
-    if before is None or before.archived_at is not None:
-        content = suite_content(slug)
-        definitions.save_definition(connection, "suite", slug, content, managed_by=API, source=None, now=to_us(now))
-        if before is None and _suite(connection, slug).revision != 1:
-            raise SuiteOvertakenError  # as in `put`
-
-
-def _put_canaries(connection: Connection, plan: SuitePlan, *, now: datetime) -> None:
-    write_suite_plan(connection, plan, managed_by=API, now=to_us(now))
-    refuse_named(connection, plan.slug, {row.key for row in plan.gone})
-    require_floors(connection, plan.slug, plan.given_floors)
-
-
-def _overtaken(name: str) -> ConflictError:
+def overtaken(name: str) -> ConflictError:
+    """Return the error of a definition that was changed since it was read."""
     return ConflictError(f"{name} was changed by somebody else meanwhile; look at it and try again")
-
-
-def _suite(connection: Connection, slug: str) -> Definition:
-    return require(definitions.find_definition(connection, "suite", slug), f"suite '{slug}'")
-
-
-def _canary(found: Iterable[CanaryT], suite: str, key: str) -> CanaryT:
-    for canary in found:
-        if canary.key == key:
-            return canary
-    raise NotFoundError(f"suite '{suite}' has no canary '{key}'")

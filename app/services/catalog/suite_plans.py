@@ -1,12 +1,13 @@
-"""Suites planned before the transaction that writes them, and planned anew where another change came first.
+"""Plans the changes of a suite before the transaction that writes them, and again if another change came first.
 
-A hundred thousand canaries take seconds to compare and to write as JSON; the transaction compares a revision instead.
+A hundred thousand canaries take seconds to compare and to serialise; the transaction compares only a revision.
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from app.domain.catalog.suite_floors import SuiteFloors
@@ -29,7 +30,7 @@ ResultT = TypeVar("ResultT")
 
 
 def plan_and_write(store: Store, plan: Callable[[Connection], PlanT], write: Callable[[PlanT], ResultT]) -> ResultT:
-    """Plan from a snapshot and write the plan; anew where `write` raises SuiteOvertakenError, a few times.
+    """Plan from a snapshot and write the plan; retry a few times where `write` raises SuiteOvertakenError.
 
     Raises ConflictError after that.
     """
@@ -38,12 +39,12 @@ def plan_and_write(store: Store, plan: Callable[[Connection], PlanT], write: Cal
             planned = plan(connection)
         with suppress(SuiteOvertakenError):
             return write(planned)
-    raise ConflictError("the suites were changed by somebody else again and again meanwhile; try again")
+    raise ConflictError("the suites were changed by somebody else repeatedly; try again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryContent:
-    """What a canary says, ready to be stored."""
+    """A canary ready to be stored."""
 
     hash: str
     text: str
@@ -55,67 +56,84 @@ NO_FLOORS: Final = SuiteFloors.of((), {})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuitePlan:
-    """What happens to the canaries of a suite, and the revision of the suite this was planned for."""
+    """Planned changes of a suite's canaries, valid for one revision of the suite."""
 
     slug: str
     revision: int
-    """0 = there was no such suite."""
+    """0 = there is no such suite."""
     changes: tuple[Change, ...]
     staged: StagedCanaries
-    """Those that change, and those that only stand elsewhere now."""
-    gone: tuple[CanaryHead, ...]
+    """Canaries that change, or only their source."""
+    archived: tuple[CanaryHead, ...]
     floors: SuiteFloors
-    """Of the canaries given and, where they replace the owner's others, of all in force afterwards."""
-    given_floors: SuiteFloors
-    """Of the canaries given alone."""
+    """Floors of the saved canaries and of the suite's remaining ones that were read."""
+    saved_floors: SuiteFloors
+    """Floors of the saved canaries."""
 
     @property
     def saved(self) -> int:
-        """How many canaries are written."""
+        """Number of canaries that are written."""
         return len(self.staged.created.rows) + len(self.staged.changed.rows)
 
     @property
     def created(self) -> int:
-        """How many canaries are in force that were not."""
+        """Number of canaries that are new or no longer archived."""
         return sum(change.action == "create" for change in self.changes)
 
 
-def canary_contents(documents: Iterable[CanaryDocument]) -> dict[str, CanaryContent]:
-    """Make canaries ready to be stored, by key."""
-    return {one.key: CanaryContent(hash=content_hash(one), text=one.json_text()) for one in documents}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteContent:
+    """Canaries that are to be saved in a suite; those of files have a source. Made by `suite_content`."""
+
+    slug: str
+    canaries: Sequence[CanaryDocument]
+    contents: Mapping[str, CanaryContent]
+    """By key."""
+    managed_by: str
+    sources: Mapping[str, str]
+    """File and line by key."""
+    number: int
+    """Differs between suites that are written together."""
 
 
-def plan_suite(  # noqa: PLR0913 - what is wanted, and how
-    connection: Connection,
+def suite_content(
     slug: str,
-    documents: Sequence[CanaryDocument],
-    contents: Mapping[str, CanaryContent],
+    canaries: Sequence[CanaryDocument],
     *,
-    managed_by: str,
-    refuse: bool = True,
-    replace: bool = True,
-    repeats: bool = False,
-    source: Callable[[str], str | None] = lambda _: None,
+    managed_by: str = API,
+    sources: Mapping[str, str] = MappingProxyType({}),
     number: int = 0,
-) -> SuitePlan:
-    """Compare wanted canaries with those of a suite, archived ones included; `replace` archives the owner's others.
+) -> SuiteContent:
+    """Return canaries ready to be stored; done before any transaction, since a hundred thousand take seconds."""
+    contents = {one.key: CanaryContent(hash=content_hash(one), text=one.json_text()) for one in canaries}
+    return SuiteContent(
+        slug=slug, canaries=canaries, contents=contents, managed_by=managed_by, sources=sources, number=number
+    )
 
-    Raises FileManagedError where the API wants to change what a file owns; with `repeats` it may say the same. Where it
-    is not to `refuse`, such a change is planned with a note that it would be refused. Suites that are written together
-    have different numbers.
+
+def plan_suite(
+    connection: Connection, content: SuiteContent, *, replace: bool = True, repeats: bool = False, refuse: bool = True
+) -> SuitePlan:
+    """Return the changes that saving canaries makes in a suite; `replace` archives the owner's other canaries.
+
+    Raises FileManagedError where the API changes a canary of a file; with `repeats` an equal one is accepted. Without
+    `refuse` such a change is planned with a note that it would be refused.
     """
+    slug, managed_by = content.slug, content.managed_by
     suite = definitions.find_definition(connection, "suite", slug)
-    keys = {document.key for document in documents}
-    wanted = None if replace else keys
-    known = suites.list_canary_heads(connection, suite.id, archived=True, keys=wanted) if suite is not None else []
-    rows = {row.key: row for row in known}
-    bodies = _bodies_to_compare(connection, rows, contents)
+    keys = content.contents.keys()
+    heads = (
+        suites.list_canary_heads(connection, suite.id, archived=True, keys=None if replace else keys)
+        if suite is not None
+        else []
+    )
+    rows = {row.key: row for row in heads}
+    bodies = _bodies_to_compare(connection, rows, content.contents)
     changes: list[Change] = []
     saved: list[SavedCanary] = []
-    for document in documents:
-        key, content, before = document.key, contents[document.key], rows.get(document.key)
-        name = f"{slug}/{key}"
-        fields = _fields(before, content, bodies)
+    for key, canary in content.contents.items():
+        before, name = rows.get(key), f"{slug}/{key}"
+        fields = _changed_fields(before, canary, bodies)
         if before is not None and managed_by == API and owned_by_file(before):
             if repeats and not fields:
                 continue
@@ -123,36 +141,33 @@ def plan_suite(  # noqa: PLR0913 - what is wanted, and how
                 refuse_file_managed_canary(before, slug)
             changes.append(refused_change("canary", name, before, fields))
             continue
-        change = _canary_change(name, before, fields, managed_by)
-        place = source(key)
+        change, source = _canary_change(name, before, fields, managed_by), content.sources.get(key)
         if change is not None:
             changes.append(change)
-            saved.append(
-                SavedCanary(key=key, hash=content.hash, body=content.text, source=place, is_new=before is None)
-            )
-        elif before is not None and before.source != place:
-            # Stands elsewhere now: under the hash it has, or the suite would look like another one to its runs.
-            saved.append(SavedCanary(key=key, hash=before.hash, body=None, source=place, is_new=False))
-    others = [row for row in known if row.archived_at is None and row.key not in keys]
-    gone = tuple(row for row in others if replace and row.managed_by == managed_by)
-    stay = [row for row in others if not replace or row.managed_by != managed_by]
-    changes += [archived_change("canary", f"{slug}/{row.key}") for row in gone]
-    given = {one.key: tuple(one.floors) for one in documents if one.floors}
+            saved.append(SavedCanary(key=key, hash=canary.hash, body=canary.text, source=source, is_new=before is None))
+        elif before is not None and before.source != source:
+            # Only the place changed: the stored hash stays, or the suite would be another one to its runs.
+            saved.append(SavedCanary(key=key, hash=before.hash, body=None, source=source, is_new=False))
+    others = [row for row in heads if row.archived_at is None and row.key not in keys]
+    archived = tuple(row for row in others if replace and row.managed_by == managed_by)
+    remaining = [row for row in others if not replace or row.managed_by != managed_by]
+    changes += [archived_change("canary", f"{slug}/{row.key}") for row in archived]
+    floors = {one.key: tuple(one.floors) for one in content.canaries if one.floors}
     return SuitePlan(
         slug=slug,
         revision=suite.revision if suite is not None else 0,
         changes=tuple(changes),
-        staged=canary_saving.stage_canaries(saved if refuse else (), number=number),
-        gone=gone,
-        floors=SuiteFloors.of(keys.union(row.key for row in stay), _floors_of(connection, stay) | given),
-        given_floors=SuiteFloors.of(keys, given),
+        staged=canary_saving.stage_canaries(saved if refuse else (), number=content.number),
+        archived=archived,
+        floors=SuiteFloors.of({*keys, *(row.key for row in remaining)}, _floors_of(connection, remaining) | floors),
+        saved_floors=SuiteFloors.of(keys, floors),
     )
 
 
 def hold_suite(connection: Connection, slug: str, revision: int) -> Definition | None:
-    """Return a suite, which stays as it is until the transaction ends. Raises SuiteOvertakenError for another revision.
+    """Lock and return a suite until the transaction ends. Raises SuiteOvertakenError for another revision.
 
-    The suite's row comes first, here and everywhere: on PostgreSQL whoever holds it keeps others from its canaries.
+    Every writer locks the suite's row first: on PostgreSQL that also protects its canaries.
     """
     definitions.hold_definition(connection, "suite", slug)
     suite = definitions.find_definition(connection, "suite", slug)
@@ -162,22 +177,22 @@ def hold_suite(connection: Connection, slug: str, revision: int) -> Definition |
 
 
 def write_suite_plan(connection: Connection, plan: SuitePlan, *, managed_by: str, now: int) -> None:
-    """Write what was planned for a suite that is held and in force; one that changes is a new revision.
+    """Write a plan for a locked suite; a change makes a new revision.
 
-    Raises SuiteOvertakenError where another made the suite: on PostgreSQL there is no row to hold before there is one.
+    Raises SuiteOvertakenError where another process created the suite: on PostgreSQL a missing row cannot be locked.
     """
     suite = definitions.find_definition(connection, "suite", plan.slug)
     if suite is None or (not plan.revision and suite.revision != 1):
         raise SuiteOvertakenError
-    if not plan.saved and not plan.gone:
+    if not plan.saved and not plan.archived:
         return
     definitions.touch_definition(connection, suite.id, now)
     canary_saving.save_canaries(connection, suite.id, plan.staged, managed_by=managed_by, now=now)
-    canary_saving.archive_canaries(connection, [row.id for row in plan.gone], now)
+    canary_saving.archive_canaries(connection, [row.id for row in plan.archived], now)
 
 
 def plan_archive(connection: Connection, suite: Definition) -> list[Change]:
-    """Plan to take a suite out of force, with its canaries."""
+    """Return the changes of archiving a suite with its canaries."""
     heads = suites.list_canary_heads(connection, suite.id)
     return [
         archived_change("suite", suite.slug),
@@ -186,7 +201,7 @@ def plan_archive(connection: Connection, suite: Definition) -> list[Change]:
 
 
 def floors_in_force(connection: Connection, slug: str) -> SuiteFloors:
-    """Read what checks have to know of a suite as it is, which need not be usable."""
+    """Return keys and floors of a stored suite, which may be invalid in this release."""
     suite = definitions.find_definition(connection, "suite", slug)
     heads = suites.list_canary_heads(connection, suite.id) if suite is not None else []
     return SuiteFloors.of(frozenset([row.key for row in heads]), _floors_of(connection, heads))
@@ -195,7 +210,7 @@ def floors_in_force(connection: Connection, slug: str) -> SuiteFloors:
 def _bodies_to_compare(
     connection: Connection, rows: Mapping[str, CanaryHead], contents: Mapping[str, CanaryContent]
 ) -> Mapping[int, Mapping[str, Any]]:
-    """Read the versions in force that are of another hash than what is wanted, by their ids."""
+    """Return the bodies of the current versions whose hash differs from the new content, by version id."""
     others = [
         row.version_id
         for key, content in contents.items()
@@ -204,10 +219,10 @@ def _bodies_to_compare(
     return suites.bodies_of(connection, others)
 
 
-def _fields(
+def _changed_fields(
     before: CanaryHead | None, content: CanaryContent, bodies: Mapping[int, Mapping[str, Any]]
 ) -> tuple[str, ...]:
-    """Name the fields of a canary in force that would change."""
+    """Return the names of the fields that would change."""
     body = None if before is None or before.hash == content.hash else bodies.get(before.version_id)
     return () if body is None else fields_changed(body, json.loads(content.text))
 
@@ -220,7 +235,7 @@ def _canary_change(name: str, before: CanaryHead | None, fields: tuple[str, ...]
 
 
 def _floors_of(connection: Connection, canaries: Iterable[CanaryHead]) -> dict[str, tuple[str, ...]]:
-    """List the measures that canaries have floors on, by key of those that have any."""
+    """Return the measures with floors by key, for canaries that have any."""
     keys = {row.version_id: row.key for row in canaries}
     bodies = suites.bodies_of(connection, keys)
     return {keys[version]: tuple(floors) for version, body in bodies.items() if (floors := body.get("floors"))}

@@ -29,10 +29,10 @@ from app.formats.validation_messages import parse_document
 from app.services.catalog.references import API, owned_by_file, require
 from app.services.catalog.suite_plans import (
     SuitePlan,
-    canary_contents,
     hold_suite,
     plan_and_write,
     plan_suite,
+    suite_content,
     write_suite_plan,
 )
 from app.services.catalog.suite_snapshots import SuiteOvertakenError
@@ -227,7 +227,7 @@ def _plan_canaries(
         parse_document(CanaryDocument, replace_judgments(CanaryDocument.model_validate(known[canary].body), new))
         for canary, new in _by_canary(accepted).items()
     ]
-    return plan_suite(connection, suite, documents, canary_contents(documents), managed_by=API, replace=False)
+    return plan_suite(connection, suite_content(suite, documents), replace=False)
 
 
 def _by_canary(rows: Iterable[ReanchorRow]) -> dict[int, dict[str, list[JudgmentDocument]]]:
@@ -305,14 +305,14 @@ def _replacements(suite: str, changed: _InFile) -> list[Replacement] | None:
     None where a judgment nobody replaces would need another grade.
     """
     after = CanaryDocument.model_validate(replace_judgments(changed.document, changed.wanted)).expected_chunks
-    left = {chunk.place: chunk for chunk in after}
+    left = {chunk.identity: chunk for chunk in after}
     found: list[Replacement] = []
     replaced = [chunk for chunk in changed.document.expected_chunks if judgment_name(chunk) in changed.wanted]
     for chunk in changed.document.expected_chunks:
-        if chunk not in replaced and left.pop(chunk.place) != chunk:
+        if chunk not in replaced and left.pop(chunk.identity) != chunk:
             return None
     for chunk in replaced:
-        new = [left.pop(one.place, None) for one in changed.wanted[judgment_name(chunk)]]
+        new = [left.pop(one.identity, None) for one in changed.wanted[judgment_name(chunk)]]
         told = tuple(one for one in new if one is not None)
         found.append(Replacement(suite=suite, key=changed.canary.key, old=chunk, new=told))
     return found

@@ -13,7 +13,7 @@ from app.domain.runs.tally import unpack_reasons
 from app.formats.fields import one_line
 from app.formats.history import shapes
 from app.services.detection import normal_range
-from app.services.history.run_views import named_numbers
+from app.services.history.result_views import named_numbers
 from app.services.lookup import find_check, schedule_of
 from app.services.score_details import find_rescoring
 from app.store.catalog import definitions, suites

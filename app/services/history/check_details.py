@@ -16,7 +16,7 @@ from app.services.alerts import alert_evidence, alert_views
 from app.services.alerts.alert_evidence import Explanation
 from app.services.alerts.alert_lines import explained_runs, summaries
 from app.services.alerts.changed_list import list_changed
-from app.services.history import run_views
+from app.services.history import result_views, run_views
 from app.services.lookup import schedule_of
 from app.services.runs.scheduling import silence
 from app.store.alerts import alerts
@@ -243,7 +243,7 @@ def _degraded(
         first_run = min(begun, default=None)
         worst = list_changed(connection, int(run_id), first_run, unchanged=True, limit=SHOWN_CANARIES).canaries
     keys = [canary["key"] for canary in worst]
-    by_key = {result["key"]: result for result in run_views.results(store, run_id, keys=keys)[0]} if keys else {}
+    by_key = {result["key"]: result for result in result_views.results(store, run_id, keys=keys)[0]} if keys else {}
     degraded = [
         {
             **by_key[canary["key"]],
@@ -258,7 +258,7 @@ def _degraded(
 
 
 def _failed(store: Store, run_id: str) -> list[ResultView]:
-    return run_views.results(store, run_id, verdict=Verdict.UNKNOWN, limit=SHOWN_CANARIES)[0]
+    return result_views.results(store, run_id, verdict=Verdict.UNKNOWN, limit=SHOWN_CANARIES)[0]
 
 
 def ended_run(row: RunRow) -> EndedRun:

@@ -19,7 +19,7 @@ from app.formats.catalog.documents import RetrieverDocument
 from app.formats.history.shapes import judgment_shape
 from app.formats.truncated_json import parse_cut
 from app.formats.validation_messages import parse_document
-from app.services.catalog import definitions
+from app.services.catalog import definitions, suite_definitions
 from app.services.probing.trials import SUGGESTED_FROM, ReadAnswer, answer_view, read_pasted
 from app.store.engine import Store
 
@@ -79,7 +79,7 @@ def canary_choices(store: Store) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return (key, query) of the first 200 canaries, by suite."""
     left, choices = MAX_CANARIES, []
     for suite in definitions.list_all(store, "suite"):
-        rows = definitions.list_canaries(store, suite.slug, limit=left) if left else []
+        rows = suite_definitions.list_canaries(store, suite.slug, limit=left) if left else []
         if rows:
             choices.append((suite.slug, [(row.key, str(row.body["query"])) for row in rows]))
             left -= len(rows)
@@ -88,7 +88,7 @@ def canary_choices(store: Store) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def load_canary(store: Store, suite: str, key: str) -> CanaryDocument:
     """Return a canary in force. Raises NotFoundError."""
-    return CanaryDocument.model_validate(definitions.find_canary(store, suite, key).body)
+    return CanaryDocument.model_validate(suite_definitions.find_canary(store, suite, key).body)
 
 
 def _warnings(

@@ -254,7 +254,7 @@ def _result(
 ) -> ResultView:
     result, yardstick, canary = outcome.results.get(position), inputs.yardstick, inputs.canaries[position]
     if result is None:
-        return shapes.result_shape(canary, k=yardstick.k, **shapes.failed_probe(answer))
+        return shapes.result_shape(canary, k=yardstick.k, **shapes.probe_fields(answer))
     return shapes.result_shape(
         canary,
         ranking=responses.rankings[position],
@@ -266,5 +266,5 @@ def _result(
         scorer=yardstick.scorer,
         k=yardstick.k,
         asked_at=responses.started_at,
-        **shapes.failed_probe(answer),
+        **shapes.probe_fields(answer),
     )

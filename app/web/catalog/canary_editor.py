@@ -18,12 +18,12 @@ from app.api.probing.trials import PROBE_LIMITER
 from app.domain.errors import ConflictError, InvalidInputError, NotFoundError, Problem
 from app.domain.model import Category
 from app.domain.probing.views import TrialView
-from app.formats.catalog.canary_documents import derived_key
 from app.formats.catalog.canary_export import write_canary_file
 from app.formats.catalog.canary_files import Documents
+from app.formats.catalog.canary_keys import derive_key
 from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 from app.formats.validation_messages import parse_document
-from app.services.catalog import canary_keys, definitions
+from app.services.catalog import canary_keys, definitions, suite_definitions
 from app.services.catalog.references import FILE, refuse_file_managed_canary
 from app.services.catalog.vault import Vault
 from app.services.probing import trials
@@ -93,7 +93,7 @@ async def work_on_new(request: Request, store: StoreDep, vault: VaultDep, suite:
 @router.get("/suites/{suite}/canaries/{key}")
 def show_canary(request: Request, store: StoreDep, suite: str, key: str) -> HTMLResponse:
     """Show the form of a canary as it is in force."""
-    row = definitions.find_canary(store, suite, key)
+    row = suite_definitions.find_canary(store, suite, key)
     typed = _typed(row)
     return _page(request, store, Desk(suite=suite, row=row, typed=typed, problems=tuple(_too_many_rows(row))))
 
@@ -109,9 +109,9 @@ async def work_on_canary(request: Request, store: StoreDep, vault: VaultDep, sui
 @router.post("/suites/{suite}/canaries/{key}/archive")
 def archive_canary(request: Request, store: StoreDep, suite: str, key: str) -> Response:
     """Take a canary out of its suite; its history stays."""
-    row = definitions.find_canary(store, suite, key)
+    row = suite_definitions.find_canary(store, suite, key)
     try:
-        definitions.archive_canary(store, suite, key, now=datetime.now(UTC))
+        suite_definitions.archive_canary(store, suite, key, now=datetime.now(UTC))
     except ConflictError as error:
         typed = _typed(row)
         typed = replace(typed, texts={**typed.texts, "do": "archive"})
@@ -129,7 +129,7 @@ async def _worked(request: Request, store: Store, vault: Vault, suite: str, key:
 
 def _work(request: Request, store: Store, vault: Vault, suite: str, key: str | None, typed: Form) -> Response:
     definitions.find(store, "suite", suite)
-    row = definitions.find_canary(store, suite, key) if key is not None else None
+    row = suite_definitions.find_canary(store, suite, key) if key is not None else None
     typed = _with_ticked(canary_fields.straightened(typed))
     wish = typed.get("do")
     if typed.get("lower"):
@@ -161,7 +161,7 @@ def _save(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> str:
         refuse_file_managed_canary(row, suite)
     document = _document(store, suite, row, typed)
     over = read_revision(typed) if row is not None else None
-    definitions.put_canary(store, suite, document, now=datetime.now(UTC), over=over)
+    suite_definitions.put_canary(store, suite, document, now=datetime.now(UTC), over=over)
     return document.key
 
 
@@ -172,7 +172,7 @@ def _document(store: Store, suite: str, row: CanaryRow | None, typed: Form) -> C
         if problems:
             raise InvalidInputError(problems)
         return parse_document(CanaryDocument, {**body, "key": row.key})
-    if body["key"] in {"", derived_key(body["query"], {})}:  # the page has it made as the question is typed
+    if body["key"] in {"", derive_key(body["query"], {})}:  # the page has it made as the question is typed
         del body["key"]
         (body,) = canary_keys.give_keys(store, suite, [body])
     return parse_document(CanaryDocument, body)

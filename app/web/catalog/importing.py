@@ -20,7 +20,7 @@ from app.api.schemas import SuiteFiles
 from app.domain.errors import ConflictError, InvalidInputError, Problem
 from app.formats.catalog.canary_documents import CanaryDocument
 from app.formats.catalog.canary_files import Documents
-from app.formats.catalog.warnings import text_of, warnings_of
+from app.formats.catalog.warnings import find_warnings, text_of
 from app.formats.validation_messages import parse_document
 from app.services.catalog import applying, suite_power
 from app.services.catalog.api_keys import Scope
@@ -101,7 +101,7 @@ def _imported(request: Request, store: Store, vault: Vault, typed: Form, uploads
         return _page(request, typed, staged, problems=error.problems, status=422)
     except ConflictError as error:
         return _page(request, typed, staged, problems=(Problem(message=str(error)),), status=409)
-    warned = [text_of(warning) for warning in warnings_of(wanted)]
+    warned = [text_of(warning) for warning in find_warnings(wanted)]
     thin = suite_power.notes_on_plan(store, wanted, managed_by=API)
     plan = {"changes": changes[:_SHOWN_CHANGES], "total": len(changes), "notes": [*warned, *notes, *thin]}
     return _page(request, typed, staged, plan={**plan, "canaries": _canaries(wanted)})

@@ -21,7 +21,7 @@ from app.formats.catalog.canary_files import Documents
 from app.formats.catalog.documents import SuiteDocument
 from app.formats.catalog.exchange import FORMATS
 from app.formats.validation_messages import parse_document
-from app.services.catalog import definitions, exporting
+from app.services.catalog import definitions, exporting, suite_definitions
 from app.services.history import suite_views
 from app.services.history.suite_views import Filter
 from app.store.engine import Store
@@ -106,7 +106,7 @@ def _created(request: Request, store: Store, typed: Form) -> Response:
     slug = typed.stripped("slug")
     try:
         document = parse_document(SuiteDocument, {"slug": slug})
-        definitions.put_suite(store, document, now=datetime.now(UTC), only_new=True)
+        suite_definitions.put_suite(store, document, now=datetime.now(UTC), only_new=True)
     except InvalidInputError as error:
         return _list(request, store, typed, problems=error.problems, status=422)
     except ConflictError as error:

@@ -14,7 +14,7 @@ from app.domain.history.run_views import RunView
 from app.domain.model import Category, Outcome, Reason, Verdict
 from app.formats.comparison.difference_sentences import difference_sentence
 from app.services.comparison import run_comparison
-from app.services.history import check_details, run_views
+from app.services.history import check_details, result_views, run_views
 from app.services.history.comparison_candidates import Counterparts, counterparts
 from app.web.parameters import Version, chosen, refuse_other
 from app.web.rendering import render
@@ -57,7 +57,7 @@ def show_run(  # noqa: PLR0913 - whatever results are filtered by
 ) -> HTMLResponse:
     """Show a run and its results with their evidence, as judged on the day or by a re-scoring."""
     run = run_views.run(store, run_id, version=version or None)
-    found, following = run_views.results(
+    found, following = result_views.results(
         store,
         run_id,
         verdict=chosen(Verdict, verdict, "verdict"),

@@ -1,4 +1,4 @@
-"""Suites from and to other tools' files: text in, values out, each format in a module of its own."""
+"""Import and export of suites in other tools' formats, one module per format."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -7,20 +7,20 @@ from types import MappingProxyType, ModuleType
 
 from app.formats.catalog.documents import SuiteDocument
 from app.formats.catalog.exchange import beir, csv_tables, json_lines, quepid, rre, trec
-from app.formats.catalog.exchange.suite_builder import Gathering, Limits, Source, Written
+from app.formats.catalog.exchange.suite_builder import Limits, Source, SuiteBuilder, SuiteFiles
 
-__all__ = ["FORMATS", "Format", "Gathering", "Limits", "Source", "Written"]
+__all__ = ["FORMATS", "Format", "Limits", "Source", "SuiteBuilder", "SuiteFiles"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A format another tool reads and writes; `files` are the names of those it writes."""
+    """A format of another tool; `files` matches the names of the files it writes."""
 
     name: str
     what: str
     files: re.Pattern[str]
-    read: Callable[[Sequence[Source], Gathering], None]
-    write: Callable[[SuiteDocument], Written]
+    read: Callable[[Sequence[Source], SuiteBuilder], None]
+    write: Callable[[SuiteDocument], SuiteFiles]
 
 
 def _format(name: str, what: str, files: str, module: ModuleType) -> Format:

@@ -1,4 +1,4 @@
-"""Grades of other tools brought to ours, 0 to 3: by a map such as `1=0,4=3`, or scaled down from their highest."""
+"""Maps grades of other tools to 0 to 3: by pairs such as `1=0,4=3`, or scaled down from a range such as `0-4`."""
 
 import re
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ _FORMS = "write pairs such as 1=0,2=1,3=2,4=3, or the scale they are on, such as
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradeMap:
-    """What becomes of a grade: that of the map, else scaled down from the highest there is, else what it is."""
+    """Mapping of grades: by `grades`, else scaled down from `highest`, else unchanged."""
 
     grades: Mapping[float, int]
     highest: int | None = None
 
     def of(self, value: float) -> float:
-        """Give the grade in the place of another, which may still lie outside of ours."""
+        """Return the mapped grade, which may still be outside 0 to 3."""
         if value in self.grades:
             return self.grades[value]
         return value if self.highest is None else value * MAX_GRADE / self.highest
@@ -31,7 +31,7 @@ UNCHANGED = GradeMap(grades={})
 
 
 def parse_grades(text: str | None) -> GradeMap:
-    """Read `1=0,4=3` or `0-4`; None changes nothing. Raises InvalidInputError."""
+    """Return the map of `1=0,4=3` or `0-4`; None changes nothing. Raises InvalidInputError."""
     if text is None:
         return UNCHANGED
     scale = _SCALE.fullmatch(text.strip())

@@ -1,4 +1,4 @@
-"""JSON lines of question and context, as Ragas and LangSmith datasets have them: what should be retrieved is a text.
+"""JSON lines of question and context, the datasets of Ragas and LangSmith: expected chunks are texts.
 
 https://docs.ragas.io/en/stable/concepts/components/eval_dataset/ and https://docs.langchain.com/langsmith.
 """
@@ -10,29 +10,29 @@ from typing import Any
 from app.formats.catalog.documents import SuiteDocument
 from app.formats.catalog.exchange.beir import records, text_of
 from app.formats.catalog.exchange.losses import losses
-from app.formats.catalog.exchange.suite_builder import Gathering, Source, Written
+from app.formats.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles
 
 _QUESTIONS = ("user_input", "question", "query", "input", "prompt", "text")
 _IDS = ("id", "example_id", "key", "_id", "qid")
 _CONTEXTS = ("reference_contexts", "expected_contexts", "ground_truth_contexts", "reference_context")
 _CONTEXT_IDS = ("reference_context_ids", "expected_ids", "relevant_ids", "document_ids", "source_ids")
-_RETRIEVED = f"what was retrieved at the time was left out; expected is what stands under {', '.join(_CONTEXTS[:2])}"
+_RETRIEVED = f"retrieved contexts were left out; expected chunks are read from {', '.join(_CONTEXTS[:2])}"
 
 
-def read(sources: Sequence[Source], into: Gathering) -> None:
-    """Read one example a line. What was retrieved, or answered, at the time is not what is expected: it is left out."""
+def read(sources: Sequence[Source], builder: SuiteBuilder) -> None:
+    """Read one example a line, without recorded answers and retrieved contexts."""
     for source in sources:
-        for number, record in records(source, into):
+        for number, record in records(source, builder):
             flat = _flattened(record)
             question = text_of(flat, *_QUESTIONS)
             if question is None:
                 names = ", ".join(_QUESTIONS[:4])
-                into.problem(source.name, number, f"has no question; looked for {names}")
+                builder.add_problem(source.name, number, f"has no question; looked for {names}")
                 continue
             own = text_of(flat, *_IDS)
             identity = own or question
             category = text_of(flat, "category")
-            into.canary(
+            builder.add_canary(
                 identity,
                 question,
                 source.name,
@@ -41,14 +41,14 @@ def read(sources: Sequence[Source], into: Gathering) -> None:
                 **({"category": category} if category else {}),
             )
             for text in _listed(flat, _CONTEXTS):
-                into.judgment(identity, source.name, number, 1, text=text)
+                builder.add_judgment(identity, source.name, number, 1, text=text)
             for name in _listed(flat, _CONTEXT_IDS):
-                into.judgment(identity, source.name, number, 1, id=name)
+                builder.add_judgment(identity, source.name, number, 1, id=name)
             if any(name in flat for name in ("retrieved_contexts", "contexts")):
-                into.note(_RETRIEVED, f"{source.name}:{number}")
+                builder.add_note(_RETRIEVED, f"{source.name}:{number}")
 
 
-def write(suite: SuiteDocument) -> Written:
+def write(suite: SuiteDocument) -> SuiteFiles:
     """Write `SUITE.jsonl` in the shape of Ragas' single-turn samples, with ids beside the texts."""
     lines = []
     notes: list[str] = []
@@ -62,12 +62,12 @@ def write(suite: SuiteDocument) -> Written:
         sample |= {"reference_contexts": texts} if texts else {}
         sample |= {"reference_context_ids": names} if names else {}
         lines.append(json.dumps(sample, ensure_ascii=False) + "\n")
-    lost = losses(suite, keeps=(), also=notes, one_identity=True, grades=False)
-    return Written(files={f"{suite.slug}.jsonl": "".join(lines)}, notes=lost)
+    lost = losses(suite, fields=(), extra=notes, one_identity=True, grades=False)
+    return SuiteFiles(files={f"{suite.slug}.jsonl": "".join(lines)}, notes=lost)
 
 
 def _flattened(record: dict[str, Any]) -> dict[str, Any]:
-    """Bring LangSmith's `inputs` and `outputs` (or `reference_outputs`) to the top; what is there already stays."""
+    """Return the record with LangSmith's `inputs` and `outputs` (or `reference_outputs`) merged into its top level."""
     nested = [record.get(name) for name in ("inputs", "outputs", "reference_outputs", "metadata")]
     merged: dict[str, Any] = {}
     for one in reversed(nested):

@@ -1,4 +1,4 @@
-"""Says what of a suite another tool's format cannot hold, so that nothing is lost unsaid."""
+"""Lists the parts of a suite that another tool's format cannot hold."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -9,22 +9,22 @@ from app.formats.catalog.documents import CanaryDocument, SuiteDocument
 def losses(
     suite: SuiteDocument,
     *,
-    keeps: Collection[str],
-    also: Iterable[str] = (),
+    fields: Collection[str],
+    extra: Iterable[str] = (),
     texts: bool = True,
     one_identity: bool = False,
     grades: bool = True,
 ) -> tuple[str, ...]:
-    """List what is lost, with how many canaries have it.
+    """Return a note for each kind of loss, with the number of canaries affected.
 
-    `keeps` names the fields of a canary the format holds besides key and expected chunks; `texts`: also those of
-    chunks; `one_identity`: a chunk is an id or a document, not both; `also` are losses the writer met itself.
+    `fields`: fields of a canary that the format holds besides key and expected chunks; `texts`, `grades`: it holds
+    those of chunks; `one_identity`: a chunk is an id or a document, not both; `extra`: losses found by the writer.
     """
-    lost: Counter[str] = Counter(also)
+    lost: Counter[str] = Counter(extra)
     blank = CanaryDocument(key="x", query="x")
     for canary in suite.canaries or ():
         for name in type(canary).model_fields:
-            is_kept = name in keeps or name in {"key", "query", "expected_chunks"}
+            is_kept = name in fields or name in {"key", "query", "expected_chunks"}
             if not is_kept and getattr(canary, name) != getattr(blank, name):
                 lost[name] += 1
         chunks = canary.expected_chunks

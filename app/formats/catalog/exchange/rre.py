@@ -9,29 +9,29 @@ from typing import Any
 
 from app.formats.catalog.documents import SuiteDocument
 from app.formats.catalog.exchange.losses import losses
-from app.formats.catalog.exchange.suite_builder import Gathering, Source, Written, objects_in
+from app.formats.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles, objects_in
 
 _TAG = 64
 
 
-def read(sources: Sequence[Source], into: Gathering) -> None:
-    """Read ratings: of topics, of query groups, or of queries alone (as Quepid writes them)."""
+def read(sources: Sequence[Source], builder: SuiteBuilder) -> None:
+    """Read ratings by topics, by query groups, or by queries alone (as Quepid writes them)."""
     for source in sources:
         try:
             whole: Any = json.loads("".join(source.lines()))
         except (ValueError, RecursionError):
-            into.problem(source.name, 1, "is not JSON")
+            builder.add_problem(source.name, 1, "is not JSON")
             continue
         any_file = False
         for topic, group in _groups(whole):
             any_file = True
-            _group(topic, group, source.name, into)
+            _group(topic, group, source.name, builder)
         if not any_file:
-            into.problem(source.name, 1, "holds no 'topics', no 'query_groups' and no 'queries'")
+            builder.add_problem(source.name, 1, "holds no 'topics', no 'query_groups' and no 'queries'")
 
 
-def write(suite: SuiteDocument) -> Written:
-    """Write `ratings.json`: a group for each canary, its key the group's name, its first tag the topic."""
+def write(suite: SuiteDocument) -> SuiteFiles:
+    """Write `ratings.json`: a group for each canary, named by its key, under its first tag as the topic."""
     topics: dict[str, list[dict[str, Any]]] = {}
     notes: list[str] = []
     for canary in suite.canaries or ():
@@ -54,8 +54,8 @@ def write(suite: SuiteDocument) -> Written:
         "id_field": "id",
         "topics": [{"description": topic, "query_groups": groups} for topic, groups in topics.items()],
     }
-    lost = losses(suite, keeps={"tags"}, also=notes, texts=False, one_identity=True)
-    return Written(files={"ratings.json": json.dumps(whole, indent=2, ensure_ascii=False) + "\n"}, notes=lost)
+    lost = losses(suite, fields={"tags"}, extra=notes, texts=False, one_identity=True)
+    return SuiteFiles(files={"ratings.json": json.dumps(whole, indent=2, ensure_ascii=False) + "\n"}, notes=lost)
 
 
 def _groups(whole: Any) -> Iterator[tuple[str | None, dict[str, Any]]]:
@@ -69,25 +69,25 @@ def _groups(whole: Any) -> Iterator[tuple[str | None, dict[str, Any]]]:
     yield from ((None, query) for query in objects_in(whole.get("queries")))
 
 
-def _group(topic: str | None, group: dict[str, Any], file: str, into: Gathering) -> None:
+def _group(topic: str | None, group: dict[str, Any], file: str, builder: SuiteBuilder) -> None:
     queries = [query for one in objects_in(group.get("queries")) or [group] if (query := _query(one)) is not None]
     name = str(group.get("name") or "").strip()
     if not queries:
-        into.problem(file, 1, f"group '{name[:40]}' has no query with a $query placeholder")
+        builder.add_problem(file, 1, f"group '{name[:40]}' has no query with a $query placeholder")
         return
     relevant = group.get("relevant_documents")
     for query in queries:
         named = bool(name) and len(queries) == 1
         identity = name if named else query
-        into.canary(identity, query, file, 1, named=named, **({"tags": [topic]} if topic else {}))
+        builder.add_canary(identity, query, file, 1, named=named, **({"tags": [topic]} if topic else {}))
         for document, grade in _judged(relevant):
-            given = into.grade(str(grade), file, 1)
+            given = builder.read_grade(str(grade), file, 1)
             if given is not None:
-                into.judgment(identity, file, 1, given, id=document)
+                builder.add_judgment(identity, file, 1, given, id=document)
 
 
 def _judged(relevant: Any) -> Iterator[tuple[str, Any]]:
-    """Read `{document: {gain}}`, and the older `{gain: [documents]}`."""
+    """Yield (document, gain) of `{document: {gain}}`, and of the older `{gain: [documents]}`."""
     for name, value in relevant.items() if isinstance(relevant, dict) else ():
         if isinstance(value, dict):
             yield name, value.get("gain", 1)

@@ -1,6 +1,6 @@
 """TREC: topics, qrels and runs, as trec_eval reads them (https://github.com/usnistgov/trec_eval).
 
-Topics are either `<top>`/`<topic>` elements or lines of id, tab, text. Which file is which is told by its lines.
+Topics are either `<top>`/`<topic>` elements or lines of id, tab, text. The first line of a file decides its kind.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any
 from app.domain.errors import InvalidInputError, Problem
 from app.formats.catalog.documents import SuiteDocument
 from app.formats.catalog.exchange.losses import losses
-from app.formats.catalog.exchange.suite_builder import Gathering, Source, Written
+from app.formats.catalog.exchange.suite_builder import Source, SuiteBuilder, SuiteFiles
 from app.formats.fields import one_line
 
 _QREL, _RUN, _TOPIC = 4, 6, 2
@@ -22,23 +22,23 @@ _NUMBER = re.compile(
 _TITLE = re.compile(r"<(title|query)>\s*(?:Topic:\s*)?(.*)", re.IGNORECASE | re.DOTALL)
 
 
-def read(sources: Sequence[Source], into: Gathering) -> None:
-    """Read topics and qrels; a run among them says nothing of what is expected and is refused."""
+def read(sources: Sequence[Source], builder: SuiteBuilder) -> None:
+    """Read topics and qrels; a run has no judgments and is refused."""
     for source in sources:
         first = next((line for line in source.lines() if line.strip()), "")
         fields = first.split()
         if first.lstrip().startswith("<"):
-            _tagged_topics(source, into)
+            _tagged_topics(source, builder)
         elif len(fields) == _RUN and fields[1].upper() == "Q0":
             message = "is a run: `coalmine check PATH --rankings FILE` judges it; it does not say what is expected"
-            into.problem(source.name, None, message)
+            builder.add_problem(source.name, None, message)
         elif len(fields) == _QREL and _whole(fields[3]) and first.strip().count("\t") != 1:  # a topic has one tab
-            _qrels(source, into)
+            _qrels(source, builder)
         else:
-            _plain_topics(source, into)
+            _plain_topics(source, builder)
 
 
-def write(suite: SuiteDocument) -> Written:
+def write(suite: SuiteDocument) -> SuiteFiles:
     """Write `topics.tsv` and `qrels.txt`."""
     topics, qrels = [], []
     notes: list[str] = []
@@ -55,12 +55,12 @@ def write(suite: SuiteDocument) -> Written:
                 notes.append("judgments whose id has spaces in it")
             else:
                 qrels.append(f"{canary.key} 0 {name} {chunk.grade}\n")
-    lost = losses(suite, keeps={"query"}, also=notes, texts=False, one_identity=True)
-    return Written(files={"topics.tsv": "".join(topics), "qrels.txt": "".join(qrels)}, notes=lost)
+    lost = losses(suite, fields={"query"}, extra=notes, texts=False, one_identity=True)
+    return SuiteFiles(files={"topics.tsv": "".join(topics), "qrels.txt": "".join(qrels)}, notes=lost)
 
 
 def read_run(source: Source) -> dict[str, list[tuple[str, float]]]:
-    """Read a run: by topic, (document, score) in trec_eval's order: falling scores, equal ones by falling name.
+    """Return a run by topic: (document, score) in trec_eval's order, by falling score and then falling name.
 
     Raises InvalidInputError with file and line.
     """
@@ -86,7 +86,7 @@ def read_run(source: Source) -> dict[str, list[tuple[str, float]]]:
 
 
 def write_run(rankings: Mapping[str, Sequence[str]], name: str) -> Iterator[str]:
-    """Write rankings by topic as lines of a run. Scores fall with the rank: trec_eval looks at them alone."""
+    """Yield rankings by topic as lines of a run; scores fall with the rank, since trec_eval sorts by them."""
     tag = re.sub(r"\s+", "-", name) or "coalmine"
     for topic, documents in rankings.items():
         for rank, document in enumerate(documents, start=1):
@@ -95,50 +95,50 @@ def write_run(rankings: Mapping[str, Sequence[str]], name: str) -> Iterator[str]
 
 
 def run_lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """Write the results of a report as lines of a run, by canary key."""
+    """Yield the results of a report as lines of a run, by canary key."""
     rankings = {one["key"]: [hit["id"] for hit in one["ranking"] or ()] for one in report["results"]}
     return write_run(rankings, f"{report['run']['check']}-{report['run']['id']}")
 
 
-def _qrels(source: Source, into: Gathering) -> None:
+def _qrels(source: Source, builder: SuiteBuilder) -> None:
     for number, line in enumerate(source.lines(), start=1):
         fields = line.split()
         if not fields:
             continue
         if len(fields) != _QREL:
-            into.problem(source.name, number, "is not a line of qrels: topic, 0, document, grade")
+            builder.add_problem(source.name, number, "is not a line of qrels: topic, 0, document, grade")
             continue
-        grade = into.grade(fields[3], source.name, number)
+        grade = builder.read_grade(fields[3], source.name, number)
         if grade is not None:
-            into.judgment(fields[0], source.name, number, grade, id=fields[2])
+            builder.add_judgment(fields[0], source.name, number, grade, id=fields[2])
 
 
-def _plain_topics(source: Source, into: Gathering) -> None:
+def _plain_topics(source: Source, builder: SuiteBuilder) -> None:
     for number, line in enumerate(source.lines(), start=1):
         if not line.strip():
             continue
         topic, tab, query = line.rstrip("\r\n").partition("\t")
         if not tab or not topic.strip() or not query.strip():
             message = "is neither a topic (id, tab, text), nor a line of qrels (topic, 0, document, grade)"
-            into.problem(source.name, number, message)
+            builder.add_problem(source.name, number, message)
             continue
-        into.canary(topic.strip(), query.strip(), source.name, number)
+        builder.add_canary(topic.strip(), query.strip(), source.name, number)
 
 
-def _tagged_topics(source: Source, into: Gathering) -> None:
+def _tagged_topics(source: Source, builder: SuiteBuilder) -> None:
     """Read topics between tags, which SGML need not close: a text ends where the next tag begins."""
     for begun, block in _blocks(source.lines()):
         number, title = _NUMBER.search(block), _TITLE.search(block)
         name = (number[1] or number[2]) if number else None
         query = " ".join(title[2].split("<")[0].split()) if title else ""
         if name is None or not query:
-            into.problem(source.name, begun, "a topic without a number, or without a title or query")
+            builder.add_problem(source.name, begun, "a topic without a number, or without a title or query")
         else:
-            into.canary(name, query, source.name, begun)
+            builder.add_canary(name, query, source.name, begun)
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Cut lines at `<top>` and `<topic ...>`: (line on which it begins, as much of its text as a title can be in)."""
+    """Yield (first line, text) of each `<top>` or `<topic ...>` element, cut to the length a title may have."""
     begun, block = 0, ""
     for number, line in enumerate(lines, start=1):
         if _TOPIC_BEGINS.match(line):

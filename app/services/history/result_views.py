@@ -1,0 +1,215 @@
+"""Results of a run as views, with their evidence, and reports of all of them. Nothing here writes."""
+
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.errors import ConflictError
+from app.domain.history.run_views import FullReport, ResultView
+from app.domain.model import Canary, Outcome, Reason, Verdict
+from app.domain.runs.matching import Match
+from app.domain.runs.run_inputs import RunInputs
+from app.domain.runs.tally import RELEVANCE, pack_reasons, unpack_reasons
+from app.formats.history import shapes
+from app.services import score_details
+from app.services.comparison.ranking_overlap import likeness
+from app.services.history.run_views import run
+from app.services.lookup import find_run
+from app.store.engine import Connection, Store, from_us
+from app.store.runs import results as history
+from app.store.runs.queue import Failure
+from app.store.runs.results import RunRow, StateRow
+
+_MEASURED = Failure(outcome=str(Outcome.OK))
+_BLOCK = 500
+_WORST_FIRST = {Verdict.DEGRADED: 0, Verdict.UNKNOWN: 1, Verdict.HEALTHY: 2}
+
+
+def results(  # noqa: PLR0913 - whatever results are filtered by
+    store: Store,
+    run_id: str,
+    *,
+    verdict: Verdict | None = None,
+    category: str | None = None,
+    tag: str | None = None,
+    reason: Reason | None = None,
+    outcome: Outcome | None = None,
+    keys: Collection[str] | None = None,
+    after: int = -1,
+    limit: int = 100,
+    version: str | None = None,
+    worst_first: bool = False,
+) -> tuple[list[ResultView], int | None]:
+    """Read results of an ended run in suite order with their evidence, and the position to go on after.
+
+    `worst_first` puts degraded results before failed ones and those before healthy ones, each in suite order.
+    """
+    with store.read() as connection:
+        row = find_run(connection, run_id)
+        if row.suite_version_id is None or not row.aggregates:
+            return [], None
+        judged = _judged(connection, row, version, with_verdicts=bool(verdict or reason or worst_first))
+        wanted: list[tuple[Verdict, int]] = []
+        for position, canary in enumerate(judged.inputs.canaries):
+            if (position <= after and not worst_first) or not _is_of(canary, category, tag, keys):
+                continue
+            own = judged.verdict(position) if judged.held is not None else Verdict.UNKNOWN
+            if verdict and verdict is not own:
+                continue
+            if outcome and outcome != judged.failures.get(position, _MEASURED).outcome:
+                continue
+            if reason and (own is Verdict.UNKNOWN or not judged.reasons(position) & pack_reasons([reason])):
+                continue
+            wanted.append((own, position))
+            if len(wanted) > limit and not worst_first:
+                break
+        ordered, following = _page_of(wanted, after, limit, worst_first=worst_first)
+        return _shaped(connection, judged, ordered), following
+
+
+def report(store: Store, run_id: str, *, version: str | None = None) -> FullReport:
+    """Read an ended run with all its results, the worst first among them. Raises ConflictError while it goes on."""
+    summary = run(store, run_id, version=version)
+    if summary["finished_at"] is None:
+        raise ConflictError(f"run '{run_id}' has not ended yet")
+    found: list[ResultView] = []
+    with store.read() as connection:
+        row = find_run(connection, run_id)
+        if row.suite_version_id is not None and row.aggregates:
+            judged = _judged(connection, row, version, with_verdicts=False)
+            positions = range(len(judged.inputs.canaries))
+            for start in range(0, len(positions), _BLOCK):
+                found += _shaped(connection, judged, positions[start : start + _BLOCK])
+    return {"run": summary, "worst": shapes.worst_first(found)[: shapes.WORST], "results": found}
+
+
+def _page_of(
+    wanted: Sequence[tuple[Verdict, int]], after: int, limit: int, *, worst_first: bool
+) -> tuple[list[int], int | None]:
+    """Give the positions of one page, and the position to go on after; None = it is the last page."""
+    ranked = sorted(wanted, key=lambda one: (_WORST_FIRST[one[0]], one[1])) if worst_first else wanted
+    ordered = [position for _, position in ranked]
+    if worst_first and after in ordered:
+        ordered = ordered[ordered.index(after) + 1 :]
+    return ordered[:limit], ordered[limit - 1] if len(ordered) > limit else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """An ended run with what held for its canaries."""
+
+    row: RunRow
+    inputs: RunInputs
+    latencies: NDArray[np.float16]
+    failures: Mapping[int, Failure]
+    unscored: AbstractSet[int]
+    held: Mapping[int, int] | None
+    """Why they were degraded, as bits by canary id; 0 = healthy, None = it was not asked for."""
+    states: Mapping[int, StateRow] | None
+    """By canary id, as a re-scoring judges them; None = as they are stored, to be read where they are needed."""
+
+    def reasons(self, position: int) -> int:
+        """Return why a measured canary is degraded, as bits."""
+        held = (self.held or {}).get(self.inputs.suite.members[position].canary_id, 0)
+        return held & ~RELEVANCE if self.states is None and position in self.unscored else held
+
+    def verdict(self, position: int) -> Verdict:
+        """Return what the run says of a canary."""
+        if position in self.failures or self.inputs.suite.members[position].canary_id not in (self.held or {}):
+            return Verdict.UNKNOWN
+        return Verdict.DEGRADED if self.reasons(position) else Verdict.HEALTHY
+
+
+def _judged(connection: Connection, row: RunRow, version: str | None, *, with_verdicts: bool) -> _Judged:
+    row, anew = score_details.in_version(connection, row, version)
+    inputs = score_details.inputs_of_run(connection, row, anew)
+    latencies, failures = history.probes_of(connection, row.id)
+    states, held = None, None
+    if anew is not None:
+        states = score_details.states_of(connection, row, inputs, anew)
+        held = {canary_id: state.reasons for canary_id, state in states.items()}
+    elif with_verdicts:
+        held = history.all_reasons_at(connection, row.check_id, row.id)
+    return _Judged(
+        row=row,
+        inputs=inputs,
+        latencies=latencies,
+        failures=failures,
+        unscored=frozenset(history.unscored_at(connection, row.id)),
+        held=held,
+        states=states,
+    )
+
+
+def _states(connection: Connection, judged: _Judged, positions: Sequence[int]) -> list[StateRow | None]:
+    """Return what held at these positions; None = nothing did."""
+    members = [judged.inputs.suite.members[position] for position in positions]
+    if judged.states is not None:
+        return [judged.states.get(member.canary_id) for member in members]
+    row = judged.row
+    states = history.states_of(connection, row.check_id, row.id, [member.canary_id for member in members])
+    found = [states.get(member.canary_id) for member in members]
+    return [
+        score_details.without_relevance(state) if state is not None and position in judged.unscored else state
+        for position, state in zip(positions, found, strict=True)
+    ]
+
+
+def _shaped(connection: Connection, judged: _Judged, positions: Sequence[int]) -> list[ResultView]:
+    """Shape the results at these positions with their evidence."""
+    row, inputs = judged.row, judged.inputs
+    found = _states(connection, judged, positions)
+    rankings = history.read_rankings(connection, [state.ranking_id for state in found if state])
+    names = {layout: history.layout_names(connection, layout) for layout in {s.layout_id for s in found if s}}
+    alike = likeness(connection, row, [state for state in found if state], rankings)
+    shaped: list[ResultView] = []
+    for position, state in zip(positions, found, strict=True):
+        canary = inputs.canaries[position]
+        failure = judged.failures.get(position, _MEASURED)
+        known = failure.outcome != Outcome.SKIPPED and len(judged.latencies)
+        common: dict[str, Any] = {
+            "outcome": Outcome(failure.outcome),
+            "http_status": failure.http_status,
+            "detail": failure.detail,
+            "step": failure.step,
+            "latency_seconds": float(judged.latencies[position]) if known else None,
+            "k": inputs.yardstick.k,
+            "asked_at": from_us(row.started_at) if row.started_at is not None else None,
+        }
+        if state is None or failure.outcome != Outcome.OK:
+            shaped.append(shapes.result_shape(canary, **common))
+            continue
+        ranking = rankings[state.ranking_id]
+        shaped.append(
+            shapes.result_shape(
+                canary,
+                ranking=replace(ranking, relevance=None) if position in judged.unscored else ranking,
+                prepared=inputs.panel.prepared[position],
+                match=Match.from_bytes(state.matched),
+                measures=named_numbers(names[state.layout_id], state.vector),
+                top_score=state.top_score,
+                reasons=unpack_reasons(state.reasons),
+                scorer=inputs.yardstick.scorer,
+                since_run=str(state.first_run),
+                rbo=alike.get(state.canary_id),
+                **common,
+            )
+        )
+    return shaped
+
+
+def _is_of(canary: Canary, category: str | None, tag: str | None, keys: Collection[str] | None) -> bool:
+    return (
+        (not category or canary.category == category)
+        and (not tag or tag in canary.tags)
+        and (keys is None or canary.key in keys)
+    )
+
+
+def named_numbers(names: Sequence[str], vector: bytes) -> dict[str, float | None]:
+    """Give the numbers of a stored vector their names."""
+    return dict(zip(names, np.frombuffer(vector).tolist(), strict=True))
