@@ -12,7 +12,9 @@ import sqlalchemy as sa
 from app.metrics.snapshot import Snapshot
 from app.services.catalog import definitions
 from app.services.history import metrics_snapshot
+from app.services.runs import runs as runs_service
 from app.services.runs.due_checks import DueChecks
+from app.services.runs.plans import Planner
 from app.store.engine import Store
 from tests.conftest import Databases
 from tests.support.world import COVERAGE, World, canary, page, statements
@@ -89,6 +91,35 @@ def test_a_look_at_due_checks_costs_as_many_statements_for_few_as_for_many(
     nothing, nothing_written, _, all_written = many
     assert (nothing, nothing_written, all_written) == (1, 0, 1)
     assert (follow["statements"], follow["writes"], follow["rows"]) == (2, 0, MANY)
+
+
+def _run_costs(store: Store, runs: int) -> dict[str, int]:
+    """Count what claiming and carrying out a run that changes nothing costs after so many like it."""
+    world = _world(store, 1)
+    planner = Planner(store, world.vault)
+    for left in range(runs, -1, -1):
+        world.clock.advance(60)
+        world.wish(FIRST)
+        with _counted(store) as count:
+            claimed = world.claim()
+            assert claimed is not None
+            ended = runs_service.execute(
+                planner, world.probe, claimed, owner="worker", clock=world.clock, stopping=lambda: False
+            )
+        assert ended is not None
+        assert ended.verdict == "healthy"
+        if left == 0:
+            return count
+    raise AssertionError
+
+
+@pytest.mark.parametrize(("runs", "statements"), [(2, 29), (60, 30)], ids=["warming up", "with a baseline"])
+def test_a_run_that_changes_nothing_takes_few_statements(
+    sqlite_stores: Callable[[], Store], runs: int, statements: int
+) -> None:
+    count = _run_costs(sqlite_stores(), runs)
+    assert count["statements"] == statements
+    assert count["writes"] == 4  # claimed, begun, answered, ended
 
 
 def _ended(world: World, checks: int) -> None:

@@ -68,12 +68,12 @@ def load_yardstick(connection: Connection, check_version: int, retriever_version
 
 def _load_check(connection: Connection, version_id: int) -> tuple[CheckDocument, str]:
     """Return a check and its hash."""
-    content = definitions.version_body(connection, version_id)
 
-    def read() -> tuple[CheckDocument, int]:
-        return _stored("the check", CheckDocument, content.body), _DOCUMENT_BYTES
+    def read() -> tuple[tuple[CheckDocument, str], int]:
+        content = definitions.version_body(connection, version_id)
+        return (_stored("the check", CheckDocument, content.body), content.hash), _DOCUMENT_BYTES
 
-    return cached(connection, ("check", version_id), read), content.hash
+    return cached(connection, ("check", version_id), read)
 
 
 def _load_retriever(connection: Connection, version_id: int, vault: Vault | None) -> tuple[Retriever, str]:

@@ -43,7 +43,7 @@ from app.services.detection.detectors import (
 )
 from app.store.detection import detectors
 from app.store.detection.detectors import ChoiceRow, DetectionRow, DetectorRow
-from app.store.engine import Connection, Store, cached, to_us
+from app.store.engine import Connection, cached, to_us
 
 _BASELINE_BYTES: Final = 100
 """Of a canary, beside its failures."""
@@ -70,12 +70,9 @@ class DetectorStep:
     """Of the runs of the baseline that was learned, packed; empty where none was."""
 
 
-def run_detector(store: Store, run: EndingRun) -> DetectorStep | None:
+def run_detector(connection: Connection, run: EndingRun) -> DetectorStep | None:
     """Return what the detector makes of a measured run; None where no canary of it is watched."""
-    if not run.inputs.watched.keys:
-        return None
-    with store.read() as connection:
-        return _step(connection, run)
+    return _step(connection, run) if run.inputs.watched.keys else None
 
 
 def save_detection(connection: Connection, step: DetectorStep | None, *, now: datetime) -> int | None:
@@ -103,11 +100,10 @@ def save_detector(connection: Connection, step: DetectorStep | None, *, baseline
     check_id, run_id = step.row.check_id, step.row.run_id
     detector = step.otherwise
     if step.well is not None:
-        alerted = bool(detector_reports.withholding(detectors.alerted_rules(connection, check_id), step.row.body))
-        # Replays cannot ask for alerts: this tells them from runs that were learned of until an alarm reached back.
-        body = {**step.row.body, "alerted": True} if alerted else step.row.body
-        detectors.settle_detection(connection, run_id, learns=not alerted, body=body)
-        if not alerted:
+        if detector_reports.withholding(detectors.alerted_rules(connection, check_id), step.row.body):
+            # Replays cannot ask for alerts: this tells them from runs that were learned of until an alarm reached back.
+            detectors.withhold_detection(connection, run_id, body={**step.row.body, "alerted": True})
+        else:
             detector, learned = step.well
             if learned is not None:
                 baseline_id = _save(connection, check_id, learned, step.means, now)
@@ -158,7 +154,7 @@ def _step(connection: Connection, run: EndingRun) -> DetectorStep:
             worse=reading.worse,
             open=reading.open,
             since_run=since_run,
-            learns=False,
+            learns=well is not None,
             body=body,
         ),
         regressed=panel.watched[[one.position for one in reading.culprits if reading.open and one.fails]],

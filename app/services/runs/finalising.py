@@ -28,7 +28,7 @@ from app.services.runs.staging import Gathered, gather
 from app.services.runs.state_changes import changed_states
 from app.store.catalog import definitions
 from app.store.diagnosis import run_causes as stored_causes
-from app.store.engine import Store, to_us
+from app.store.engine import Connection, Store, to_us
 from app.store.runs import queue, recording
 from app.store.runs.queue import ClaimedRun, ShardBody
 
@@ -96,9 +96,10 @@ def _end(
     """
     inputs, responses = plan.inputs, gathered.responses
     run_id, check_id = plan.run.id, plan.run.check_id
-    detection = _run_detector(store, plan, gathered, scores)
-    facts = _facts(detection, embedder)
-    cause = run_causes.find_cause(store, plan, gathered, scores.results, detection, facts)
+    with store.read() as connection:
+        detection = _run_detector(connection, plan, gathered, scores)
+        facts = _facts(detection, embedder)
+        cause = run_causes.find_cause(connection, plan, gathered, scores.results, detection, facts)
     if cause is not None and cause.is_told(run_id):
         facts = replace(facts, cause=cause.reason, cause_detail=cause.detail)
     outcome = evaluate(inputs, responses, facts, scores)
@@ -212,7 +213,7 @@ def fail(
     )
 
 
-def _run_detector(store: Store, plan: Plan, gathered: Gathered, scores: RunScores) -> DetectorStep | None:
+def _run_detector(connection: Connection, plan: Plan, gathered: Gathered, scores: RunScores) -> DetectorStep | None:
     """Return what the detector makes of a run that measured enough; None of one that is unknown."""
     if scores.unknown:
         return None
@@ -224,7 +225,7 @@ def _run_detector(store: Store, plan: Plan, gathered: Gathered, scores: RunScore
         ranking_ids=gathered.ranking_ids,
         index_version=gathered.index_version,
     )
-    return detector_step.run_detector(store, run)
+    return detector_step.run_detector(connection, run)
 
 
 def _facts(detection: DetectorStep | None, embedder: EmbedderRecord | None) -> HistoryFacts:

@@ -22,7 +22,7 @@ from app.services.runs.staging import Gathered
 from app.store.detection import detectors
 from app.store.detection.detectors import DetectionRow
 from app.store.diagnosis import run_causes as stored
-from app.store.engine import Connection, Store
+from app.store.engine import Connection
 from app.store.runs import recording, results
 from app.store.runs.results import RunRow
 
@@ -34,7 +34,7 @@ _EMBEDDER = frozenset({EmbedderChange.SWAPPED, EmbedderChange.COLLAPSED, Embedde
 
 
 def find_cause(
-    store: Store,
+    connection: Connection,
     plan: Plan,
     gathered: Gathered,
     found: Mapping[int, Result],
@@ -49,19 +49,18 @@ def find_cause(
     """
     if detection is None:
         return None
-    with store.read() as connection:
-        before_run = results.newest_known_id(connection, plan.run.check_id)
-        if before_run is None:
-            return None
-        standing = _standing(connection, plan, before_run)
-        if standing is not None and standing.kind is not RunCauseKind.EMBEDDER_CHANGED:
-            compared = _compared(connection, plan, gathered, standing) if found else standing
-        elif _is_worth_comparing(plan, found):
-            compared = _compared(connection, plan, gathered, before_run)
-        elif found:
-            compared = _since_alarm(connection, plan, gathered, detection.row)
-        else:
-            compared = None
+    before_run = results.newest_known_id(connection, plan.run.check_id)
+    if before_run is None:
+        return None
+    standing = _standing(connection, plan, before_run)
+    if standing is not None and standing.kind is not RunCauseKind.EMBEDDER_CHANGED:
+        compared = _compared(connection, plan, gathered, standing) if found else standing
+    elif _is_worth_comparing(plan, found):
+        compared = _compared(connection, plan, gathered, before_run)
+    elif found:
+        compared = _since_alarm(connection, plan, gathered, detection.row)
+    else:
+        compared = None
     cause = compared or _embedder_cause(facts, standing, plan.run.id, before_run)
     return None if cause is None else _counted_on(cause, detection.row)
 

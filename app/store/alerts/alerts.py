@@ -57,11 +57,14 @@ _ALERT = sa.select(alerts, definitions.c.slug.label("check")).join(definitions, 
 
 def open_alerts(connection: Connection, check_id: int, *, hold: bool = True) -> list[AlertRow]:
     """Read the alerts of a check that are not resolved; with `hold` their rows stay locked for the transaction."""
-    statement = _ALERT.where(alerts.c.check_id == check_id, alerts.c.state != sql_literal("resolved")).order_by(
-        alerts.c.id
-    )
-    rows = connection.execute(statement.with_for_update(of=alerts) if hold else statement)
+    rows = connection.execute(_HELD_ALERTS if hold else _OPEN_ALERTS, {"check": check_id})
     return [_alert(row) for row in rows]
+
+
+_OPEN_ALERTS = _ALERT.where(
+    alerts.c.check_id == sa.bindparam("check"), alerts.c.state != sql_literal("resolved")
+).order_by(alerts.c.id)
+_HELD_ALERTS = _OPEN_ALERTS.with_for_update(of=alerts)
 
 
 def find_alert(connection: Connection, alert_id: int) -> AlertRow | None:
@@ -193,6 +196,8 @@ def list_transitions(connection: Connection, alert_ids: Sequence[int]) -> dict[i
 
 def opening_runs(connection: Connection, alert_ids: Sequence[int]) -> dict[int, int]:
     """Find the runs that opened alerts, by alert id; those that no run opened are left out."""
+    if not alert_ids:
+        return {}
     opened = sa.and_(transitions.c.alert_id.in_(list(alert_ids)), transitions.c.type == "opened")
     statement = sa.select(transitions.c.alert_id, transitions.c.run_id).where(opened, transitions.c.run_id.is_not(None))
     return {row.alert_id: row.run_id for row in connection.execute(statement)}

@@ -77,9 +77,11 @@ def enter_incident(connection: Connection, alert_ids: Sequence[int], incident: I
 
 def announced_without(connection: Connection, alert_ids: Collection[int]) -> list[int]:
     """List those of these alerts that have deliveries of no incident, as a release without incidents writes them."""
+    if not alert_ids:
+        return []
     stray = sa.and_(deliveries.c.incident_id.is_(None), deliveries.c.state != "cancelled")
     mine = deliveries.c.alert_id.in_(sorted(alert_ids))
-    rows = connection.execute(sa.select(deliveries.c.alert_id).where(mine, stray).distinct()) if alert_ids else ()
+    rows = connection.execute(sa.select(deliveries.c.alert_id).where(mine, stray).distinct())
     return sorted(row.alert_id for row in rows)
 
 

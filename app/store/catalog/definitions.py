@@ -49,15 +49,19 @@ _DEFINITION = sa.select(
 ).join(definition_versions, definition_versions.c.id == definitions.c.version_id)
 
 
+_BY_SLUG = _DEFINITION.where(definitions.c.kind == sa.bindparam("kind"), definitions.c.slug == sa.bindparam("slug"))
+_BY_ID = _DEFINITION.where(definitions.c.id == sa.bindparam("id"))
+
+
 def find_definition(connection: Connection, kind: str, slug: str) -> Definition | None:
     """Find a definition by its slug, archived ones included."""
-    row = connection.execute(_DEFINITION.where(definitions.c.kind == kind, definitions.c.slug == slug)).one_or_none()
+    row = connection.execute(_BY_SLUG, {"kind": kind, "slug": slug}).one_or_none()
     return _definition(connection, row) if row else None
 
 
 def definition_by_id(connection: Connection, definition_id: int) -> Definition:
     """Read the definition with an id known to exist."""
-    return _definition(connection, connection.execute(_DEFINITION.where(definitions.c.id == definition_id)).one())
+    return _definition(connection, connection.execute(_BY_ID, {"id": definition_id}).one())
 
 
 def definitions_by_id(connection: Connection, definition_ids: Sequence[int]) -> list[Definition]:
@@ -105,20 +109,25 @@ def lock_definition(connection: Connection, definition_id: int) -> None:
     carried out by it, a tick that finds no data sees the run that is just completing, and a hook is not archived, nor
     its deliveries claimed, by others meanwhile. SQLite has one writer.
     """
-    same = definitions.c.id == definition_id
-    connection.execute(sa.select(definitions.c.id).where(same).with_for_update(key_share=True))
+    if connection.dialect.name == "postgresql":
+        connection.execute(_LOCK, {"id": definition_id})
+
+
+_LOCK = sa.select(definitions.c.id).where(definitions.c.id == sa.bindparam("id")).with_for_update(key_share=True)
 
 
 def version_body(connection: Connection, version_id: int) -> Content:
     """Read what a definition said in one of its versions."""
-    statement = (
-        sa.select(definitions.c.kind, definition_versions)
-        .join(definitions, definitions.c.id == definition_versions.c.definition_id)
-        .where(definition_versions.c.id == version_id)
-    )
-    row = connection.execute(statement).one()
+    row = connection.execute(_VERSION, {"id": version_id}).one()
     body = read_body(connection, row.kind, row.body, secrets_set=row.secrets is not None)
     return Content(hash=row.hash, body=body, secrets=row.secrets)
+
+
+_VERSION = (
+    sa.select(definitions.c.kind, definition_versions)
+    .join(definitions, definitions.c.id == definition_versions.c.definition_id)
+    .where(definition_versions.c.id == sa.bindparam("id"))
+)
 
 
 def version_bodies(connection: Connection, version_ids: Sequence[int]) -> dict[int, Mapping[str, Any]]:

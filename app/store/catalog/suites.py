@@ -159,12 +159,14 @@ def find_canary_id(connection: Connection, suite_id: int, key: str) -> int | Non
 
 def find_version_in_force(connection: Connection, suite_id: int) -> int | None:
     """Return the id of the frozen canary list of a suite as it is now; None = no run has needed it yet."""
-    statement = (
-        sa.select(suite_versions.c.id)
-        .join(definitions, definitions.c.id == suite_versions.c.suite_id)
-        .where(suite_versions.c.suite_id == suite_id, suite_versions.c.revision == definitions.c.revision)
-    )
-    return connection.execute(statement).scalar_one_or_none()
+    return connection.execute(_IN_FORCE, {"suite": suite_id}).scalar_one_or_none()
+
+
+_IN_FORCE = (
+    sa.select(suite_versions.c.id)
+    .join(definitions, definitions.c.id == suite_versions.c.suite_id)
+    .where(suite_versions.c.suite_id == sa.bindparam("suite"), suite_versions.c.revision == definitions.c.revision)
+)
 
 
 def list_members(connection: Connection, suite_id: int) -> ListedMembers:

@@ -74,22 +74,28 @@ class DetectionRow:
 
 def find_detector(connection: Connection, check_id: int) -> DetectorRow | None:
     """Read the detector of a check; None = it has seen no run yet."""
-    row = connection.execute(sa.select(detectors).where(detectors.c.check_id == check_id)).one_or_none()
+    row = connection.execute(_DETECTOR, {"check": check_id}).one_or_none()
     return DetectorRow(**row._mapping) if row else None  # noqa: SLF001 - the public name of it
+
+
+_DETECTOR = sa.select(detectors).where(detectors.c.check_id == sa.bindparam("check"))
 
 
 def is_at(connection: Connection, check_id: int, detector: DetectorRow | None, choice: ChoiceRow | None) -> bool:
     """Whether a check's detector, and what it is compared with, still are as they were read."""
-    now = connection.execute(
-        sa.select(detectors.c.run_id, detectors.c.baseline_id).where(detectors.c.check_id == check_id)
-    ).one_or_none()
-    newest = connection.execute(
-        sa.select(sa.func.max(baseline_choices.c.id)).where(baseline_choices.c.check_id == check_id)
-    ).scalar_one()
-    there = None if now is None else (now.run_id, now.baseline_id)
-    return there == (None if detector is None else (detector.run_id, detector.baseline_id)) and newest == (
-        None if choice is None else choice.id
-    )
+    run_id, baseline_id, choice_id = connection.execute(_AT, {"check": check_id}).one()
+    there = (None, None) if detector is None else (detector.run_id, detector.baseline_id)
+    return (run_id, baseline_id) == there and choice_id == (None if choice is None else choice.id)
+
+
+_OF_CHECK = sa.select(detectors.c.run_id, detectors.c.baseline_id).where(detectors.c.check_id == sa.bindparam("check"))
+_AT = sa.select(
+    _OF_CHECK.with_only_columns(detectors.c.run_id).scalar_subquery(),
+    _OF_CHECK.with_only_columns(detectors.c.baseline_id).scalar_subquery(),
+    sa.select(sa.func.max(baseline_choices.c.id))
+    .where(baseline_choices.c.check_id == sa.bindparam("check"))
+    .scalar_subquery(),
+)
 
 
 def save_detector(connection: Connection, check_id: int, *, run_id: int, baseline_id: int | None, body: bytes) -> None:
@@ -136,15 +142,21 @@ def save_baseline(connection: Connection, **values: Any) -> int:
 
 def newest_choice(connection: Connection, check_id: int) -> ChoiceRow | None:
     """Read the choice in force; None = nobody chose, which is a moving window."""
-    return next(iter(list_choices(connection, check_id, limit=1)), None)
+    row = connection.execute(_NEWEST_CHOICE, {"check": check_id}).one_or_none()
+    return ChoiceRow(**row._mapping) if row else None  # noqa: SLF001 - as above
 
 
-def list_choices(connection: Connection, check_id: int, *, limit: int | None = None) -> list[ChoiceRow]:
+def list_choices(connection: Connection, check_id: int) -> list[ChoiceRow]:
     """Read what people chose, newest first."""
-    columns = [baseline_choices.c[name] for name in ChoiceRow.__dataclass_fields__]
-    statement = sa.select(*columns).where(baseline_choices.c.check_id == check_id)
-    rows = connection.execute(statement.order_by(baseline_choices.c.id.desc()).limit(limit))
-    return [ChoiceRow(**row._mapping) for row in rows]  # noqa: SLF001 - as above
+    return [ChoiceRow(**row._mapping) for row in connection.execute(_CHOICES, {"check": check_id})]  # noqa: SLF001 - as above
+
+
+_CHOICES = (
+    sa.select(*(baseline_choices.c[name] for name in ChoiceRow.__dataclass_fields__))
+    .where(baseline_choices.c.check_id == sa.bindparam("check"))
+    .order_by(baseline_choices.c.id.desc())
+)
+_NEWEST_CHOICE = _CHOICES.limit(1)
 
 
 def means_of_choice(connection: Connection, choice_id: int) -> bytes:
@@ -171,10 +183,10 @@ def save_detection(connection: Connection, row: DetectionRow) -> None:
     insert_new(connection, detections, (*values, "body"), [(*values.values(), body)])
 
 
-def settle_detection(connection: Connection, run_id: int, *, learns: bool, body: Mapping[str, Any]) -> None:
-    """Say whether baselines may be learned of a run, once its alerts are known."""
+def withhold_detection(connection: Connection, run_id: int, *, body: Mapping[str, Any]) -> None:
+    """Keep baselines from being learned of a run after all, once its alerts are known."""
     mine = sa.update(detections).where(detections.c.run_id == run_id)
-    connection.execute(mine.values(learns=learns, body=json.dumps(body) if body else None))
+    connection.execute(mine.values(learns=False, body=json.dumps(body)))
 
 
 def nth_newest_run(connection: Connection, check_id: int, number: int) -> int | None:
@@ -205,9 +217,12 @@ def detections_of(connection: Connection, run_ids: Sequence[int]) -> dict[int, D
     """Read what the detector made of these runs, by run id; runs it never saw are left out."""
     by_run: dict[int, DetectionRow] = {}
     for block in blocks(run_ids):
-        rows = connection.execute(sa.select(detections).where(detections.c.run_id.in_(block)))
+        rows = connection.execute(_DETECTIONS, {"runs": block})
         by_run.update((row.run_id, _detection(row)) for row in rows)
     return by_run
+
+
+_DETECTIONS = sa.select(detections).where(detections.c.run_id.in_(sa.bindparam("runs", expanding=True)))
 
 
 def all_detections(connection: Connection, check_id: int) -> list[DetectionRow]:
@@ -270,13 +285,15 @@ def learnable(
 
 def alerted_rules(connection: Connection, check_id: int) -> set[str]:
     """Name the rules with a standing alert of a check that is about what its runs found."""
-    standing = sa.and_(
-        alerts.c.check_id == check_id,
-        alerts.c.state != sql_literal("resolved"),  # uq_alerts_open
-        alerts.c.state.in_(("firing", "recovering")),
-        alerts.c.kind != "no_data",
-    )
-    return set(connection.execute(sa.select(alerts.c.rule_key).where(standing)).scalars())
+    return set(connection.execute(_ALERTED_RULES, {"check": check_id}).scalars())
+
+
+_ALERTED_RULES = sa.select(alerts.c.rule_key).where(
+    alerts.c.check_id == sa.bindparam("check"),
+    alerts.c.state != sql_literal("resolved"),  # uq_alerts_open
+    alerts.c.state.in_(("firing", "recovering")),
+    alerts.c.kind != "no_data",
+)
 
 
 def _detection(row: Any) -> DetectionRow:

@@ -18,5 +18,8 @@ def save_run_cause(connection: Connection, run_id: int, body: Mapping[str, Any])
 
 def run_causes_of(connection: Connection, run_ids: Iterable[int]) -> dict[int, Mapping[str, Any]]:
     """Read the causes of a few hundred runs at most, by run id; runs without one are left out."""
-    rows = connection.execute(sa.select(run_causes).where(run_causes.c.run_id.in_(sorted(set(run_ids)))))
+    rows = connection.execute(_RUN_CAUSES, {"runs": sorted(set(run_ids))})
     return {row.run_id: json.loads(row.body) for row in rows}
+
+
+_RUN_CAUSES = sa.select(run_causes).where(run_causes.c.run_id.in_(sa.bindparam("runs", expanding=True)))

@@ -326,12 +326,14 @@ def restart_run(connection: Connection, run_id: int, *, owner: str) -> None:
 
 def holds(connection: Connection, run_id: int, owner: str) -> bool:
     """Whether this worker still holds the run; locks its row for the rest of the transaction."""
-    statement = (
-        sa.select(runs.c.id)
-        .where(runs.c.id == run_id, runs.c.status == "running", runs.c.claimed_by == owner)
-        .with_for_update()
-    )
-    return connection.execute(statement).one_or_none() is not None
+    return connection.execute(_HELD, {"run": run_id, "owner": owner}).one_or_none() is not None
+
+
+_HELD = (
+    sa.select(runs.c.id)
+    .where(runs.c.id == sa.bindparam("run"), runs.c.status == "running", runs.c.claimed_by == sa.bindparam("owner"))
+    .with_for_update()
+)
 
 
 def freeze(connection: Connection, run_id: int, versions: RunVersions, *, config_hash: str) -> bool:
@@ -381,7 +383,10 @@ def progress(connection: Connection, run_id: int) -> tuple[int | None, list[int]
 
 def drop_shards(connection: Connection, run_id: int) -> None:
     """Forget the staged answers of a finalised run."""
-    connection.execute(sa.delete(shards).where(shards.c.run_id == run_id))
+    connection.execute(_DROP_SHARDS, {"run": run_id})
+
+
+_DROP_SHARDS = sa.delete(shards).where(shards.c.run_id == sa.bindparam("run"))
 
 
 def newest_instant(connection: Connection, check_id: int, *, before: int) -> int | None:

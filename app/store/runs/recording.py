@@ -6,6 +6,7 @@ All of it is called inside the transaction of the service that records; see hist
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
 from typing import Any
 
@@ -17,7 +18,7 @@ from sqlalchemy import Connection, Table
 
 from app.domain.model import Ranking
 from app.domain.runs.rankings import HASH_BYTES, chunk_fingerprint
-from app.store.engine import blocks, cached, hold_content, ids_of, insert_new, upsert
+from app.store.engine import blocks, cached, hold_content, ids_of, insert_new, upsert, upsert_many
 from app.store.tables import (
     chunks,
     latest,
@@ -211,31 +212,34 @@ def save_scores(connection: Connection, layout: int, rows: Sequence[tuple[int, i
 
 def open_states(connection: Connection, check_id: int) -> dict[int, OpenState]:
     """Read what holds now, by canary id."""
-    statement = (
-        sa.select(
-            states.c.canary_id,
-            states.c.id,
-            states.c.canary_version_id,
-            states.c.ranking_id,
-            rankings.c.hash,
-            states.c.layout_id,
-            states.c.reasons,
-            states.c.top_score,
-            vectors.c.body,
-        )
-        .join(rankings, rankings.c.id == states.c.ranking_id)
-        .join(
-            scores,
-            sa.and_(
-                scores.c.ranking_id == states.c.ranking_id,
-                scores.c.canary_version_id == states.c.canary_version_id,
-                scores.c.layout_id == states.c.layout_id,
-            ),
-        )
-        .join(vectors, vectors.c.id == scores.c.vector_id)
-        .where(states.c.check_id == check_id, states.c.last_run.is_(None))
+    rows = connection.execute(_OPEN_STATES, {"check": check_id})
+    return {canary_id: OpenState(*held) for canary_id, *held in rows}
+
+
+_OPEN_STATES = (
+    sa.select(
+        states.c.canary_id,
+        states.c.id,
+        states.c.canary_version_id,
+        states.c.ranking_id,
+        rankings.c.hash,
+        states.c.layout_id,
+        states.c.reasons,
+        states.c.top_score,
+        vectors.c.body,
     )
-    return {canary_id: OpenState(*held) for canary_id, *held in connection.execute(statement)}
+    .join(rankings, rankings.c.id == states.c.ranking_id)
+    .join(
+        scores,
+        sa.and_(
+            scores.c.ranking_id == states.c.ranking_id,
+            scores.c.canary_version_id == states.c.canary_version_id,
+            scores.c.layout_id == states.c.layout_id,
+        ),
+    )
+    .join(vectors, vectors.c.id == scores.c.vector_id)
+    .where(states.c.check_id == sa.bindparam("check"), states.c.last_run.is_(None))
+)
 
 
 def change_states(
@@ -276,9 +280,14 @@ def change_states(
 
 def finish_run(connection: Connection, run_id: int, owner: str, **outcome: Any) -> bool:
     """Write what a run amounted to; False where another worker has finished it meanwhile."""
-    mine = sa.and_(runs.c.id == run_id, runs.c.status == "running", runs.c.claimed_by == owner)
     values = {**outcome, "claimed_by": None, "lease_until": None}
-    return connection.execute(sa.update(runs).where(mine).values(**values)).rowcount == 1
+    return connection.execute(_FINISH, {"run": run_id, "owner": owner, **values}).rowcount == 1
+
+
+_FINISH = sa.update(runs).where(
+    runs.c.id == sa.bindparam("run"), runs.c.status == "running", runs.c.claimed_by == sa.bindparam("owner")
+)
+"""With the columns that the values name."""
 
 
 def save_probes(
@@ -336,15 +345,30 @@ def fold(
     connection: Connection, table: Table, whose: Mapping[str, int], vectors: Sequence[tuple[int, NDArray[np.float64]]]
 ) -> None:
     """Fold vectors of one layout, with the time of each, into their hours and days; `whose` names the series."""
-    for seconds in (HOUR, DAY):
-        buckets: dict[int, list[NDArray[np.float64]]] = {}
-        for at, vector in vectors:
-            buckets.setdefault(at - at % (seconds * 1_000_000), []).append(vector)
-        for bucket, members in buckets.items():
-            _fold_bucket(connection, table, {**whose, "seconds": seconds, "bucket": bucket}, np.stack(members))
+    buckets: dict[tuple[int, int], list[NDArray[np.float64]]] = {}
+    for at, vector in vectors:
+        for seconds in (HOUR, DAY):
+            buckets.setdefault((seconds, at - at % (seconds * 1_000_000)), []).append(vector)
+    before: dict[tuple[int, int], Any] = {}
+    for block in blocks(sorted({bucket for _, bucket in buckets})):
+        rows = connection.execute(_rollups_at(table, tuple(whose)), {**whose, "buckets": block})
+        before.update(((row.seconds, row.bucket), row) for row in rows)
+    folded = [(*whose.values(), *place, *_folded(before.get(place), members)) for place, members in buckets.items()]
+    keys = (*whose, "seconds", "bucket")
+    upsert_many(connection, table, keys, (*keys, "runs", "body"), folded)
 
 
-def _fold_bucket(connection: Connection, table: Table, place: Mapping[str, int], rows: NDArray[np.float64]) -> None:
+@cache
+def _rollups_at(table: Table, whose: tuple[str, ...]) -> sa.Select[Any]:
+    here = [table.c[name] == sa.bindparam(name) for name in whose]
+    both = table.c.seconds.in_((HOUR, DAY))  # as the key has it, before the bucket
+    of_buckets = table.c.bucket.in_(sa.bindparam("buckets", expanding=True))
+    return sa.select(table.c.seconds, table.c.bucket, table.c.runs, table.c.body).where(*here, both, of_buckets)
+
+
+def _folded(before: Any, members: Sequence[NDArray[np.float64]]) -> tuple[int, bytes]:
+    """Return how many runs a bucket holds with these, and their numbers."""
+    rows = np.stack(members)
     measured = ~np.isnan(rows)
     now = np.stack(
         [
@@ -354,12 +378,8 @@ def _fold_bucket(connection: Connection, table: Table, place: Mapping[str, int],
             np.where(measured, rows, -np.inf).max(axis=0),
         ]
     )
-    here = sa.and_(*[table.c[name] == value for name, value in place.items()])
-    row = connection.execute(sa.select(table.c.runs, table.c.body).where(here)).one_or_none()
-    if row is None:
-        insert_new(connection, table, (*place, "runs", "body"), [(*place.values(), len(rows), now.tobytes())])
-        return
-    before = np.frombuffer(row.body).reshape(4, -1)
-    body = np.vstack([before[:2] + now[:2], np.minimum(before[2:3], now[2:3]), np.maximum(before[3:], now[3:])])
-    values = {"runs": row.runs + len(rows), "body": body.tobytes()}
-    connection.execute(sa.update(table).where(here).values(**values))
+    if before is None:
+        return len(rows), now.tobytes()
+    then = np.frombuffer(before.body).reshape(4, -1)
+    body = np.vstack([then[:2] + now[:2], np.minimum(then[2:3], now[2:3]), np.maximum(then[3:], now[3:])])
+    return before.runs + len(rows), body.tobytes()

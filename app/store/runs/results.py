@@ -7,6 +7,7 @@ read by series; writing is recording's.
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -125,9 +126,12 @@ _RUN = (
 )
 
 
+_RUN_BY_ID = _RUN.where(runs.c.id == sa.bindparam("run"))
+
+
 def find_run(connection: Connection, run_id: int) -> RunRow | None:
     """Find a run by its id."""
-    row = connection.execute(_RUN.where(runs.c.id == run_id)).one_or_none()
+    row = connection.execute(_RUN_BY_ID, {"run": run_id}).one_or_none()
     return _run(row) if row else None
 
 
@@ -157,12 +161,16 @@ def list_runs(
 
 def ended_runs(connection: Connection, check_id: int, *, before: int | None = None, limit: int) -> list[RunRow]:
     """Read the newest ended runs of a check, oldest first: the window its rules look at."""
-    statement = _RUN.where(runs.c.check_id == check_id, runs.c.status.in_(ENDED))
-    if before is not None:
-        statement = statement.where(runs.c.id < before)
-    # In the order of their ids, which is the order they ran in whatever the clocks of replicas say.
-    rows = connection.execute(statement.order_by(runs.c.id.desc()).limit(limit)).all()
+    statement = _ENDED if before is None else _ENDED.where(runs.c.id < before)
+    rows = connection.execute(statement, {"check": check_id, "count": limit}).all()
     return [_run(row) for row in reversed(rows)]
+
+
+_ENDED = (
+    _RUN.where(runs.c.check_id == sa.bindparam("check"), runs.c.status.in_(ENDED))
+    .order_by(runs.c.id.desc())  # the order they ran in, whatever the clocks of replicas say
+    .limit(sa.bindparam("count", type_=sa.Integer))
+)
 
 
 def newest_ended(connection: Connection, check_id: int) -> RunRow | None:
@@ -192,10 +200,11 @@ def last_completed(connection: Connection, check_id: int, *, before: int) -> int
 
 def newest_known_id(connection: Connection, check_id: int, *, before: int | None = None) -> int | None:
     """Give the newest run of a check whose verdict is not unknown, or the newest of those with a smaller id."""
-    statement = sa.select(sa.func.max(runs.c.id)).where(runs.c.check_id == check_id, is_known())
-    if before is not None:
-        statement = statement.where(runs.c.id < before)
-    return connection.execute(statement).scalar_one_or_none()
+    statement = _NEWEST_KNOWN if before is None else _NEWEST_KNOWN.where(runs.c.id < before)
+    return connection.execute(statement, {"check": check_id}).scalar_one_or_none()
+
+
+_NEWEST_KNOWN = sa.select(sa.func.max(runs.c.id)).where(runs.c.check_id == sa.bindparam("check"), is_known())
 
 
 def newest_known(connection: Connection, check_id: int) -> RunRow | None:
@@ -374,11 +383,17 @@ def _run(row: Any) -> RunRow:
     values = {name: getattr(row, name) for name in RunRow.__dataclass_fields__ if name not in _PACKED}
     return RunRow(
         reasons=json.loads(row.reasons) if row.reasons else [],
-        aggregates=named_aggregates(json.loads(row.names), row.aggregates) if row.aggregates else {},
+        aggregates=named_aggregates(_names(row.names), row.aggregates) if row.aggregates else {},
         embedder=json.loads(row.embedder) if row.embedder else None,
         probes=json.loads(row.probes) if row.probes else None,
         **values,
     )
+
+
+@lru_cache(maxsize=256)
+def _names(text: str) -> tuple[str, ...]:
+    """Names of a layout, which many runs share."""
+    return tuple(json.loads(text))
 
 
 _PACKED = {"reasons", "aggregates", "embedder", "probes"}
