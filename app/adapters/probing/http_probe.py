@@ -21,7 +21,7 @@ from app.adapters.wire import NO_AUTH, Request, RequestAuth, Response
 from app.domain.addresses import AddressPolicy
 from app.domain.model import EMPTY, Answer, Outcome, Step
 from app.domain.probing.probe_failures import url_address
-from app.domain.probing.retrievers import OAuth2, ProbeContext, ProbeQuery, missing_resource
+from app.domain.probing.retrievers import OAuth2, ProbeContext, ProbeQuery, Retriever, missing_resource
 
 Vectors = Mapping[str, Sequence[float]]
 """By query."""
@@ -49,6 +49,8 @@ class HttpProbe:
         self._user_agent = user_agent
         self._proxy = proxy
         self._limits = limits or Limits()
+        self._compiled: dict[tuple[str, int], tuple[Retriever, Plan]] = {}
+        """By slug and k."""
         self._remembered: dict[str, CachingReader] = {}
         self._lock = threading.Lock()
 
@@ -57,7 +59,14 @@ class HttpProbe:
 
         Raises InvalidInputError at once if the retriever cannot be asked at all.
         """
-        return self._answers(compile_retriever(asking.retriever, asking.k), asking, asks, vectors)
+        return self._answers(self._compile(asking.retriever, asking.k), asking, asks, vectors)
+
+    def _compile(self, retriever: Retriever, k: int) -> Plan:
+        """Compile a retriever once for as long as it is the same object, as that of a version is."""
+        kept = self._compiled.get((retriever.slug, k))
+        if kept is None or kept[0] is not retriever:
+            kept = self._compiled[retriever.slug, k] = retriever, compile_retriever(retriever, k)
+        return kept[1]
 
     def _answers(
         self, plan: Plan, asking: ProbeContext, asks: Sequence[ProbeQuery], vectors: Vectors
