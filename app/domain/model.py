@@ -224,7 +224,7 @@ class Answer:
     detail: str | None = None
     """One sentence for people: why the outcome is not `ok`. Never holds a secret or a piece of a body."""
     index_version: str | None = None
-    leave_alone_seconds: float | None = None
+    retry_after_seconds: float | None = None
     """Retry-After of the retriever, where that is longer than a run waits."""
     step: Step = Step.RETRIEVER
     """The endpoint whose outcome it is: an embedder, for example, may fail before the retriever gets a request."""

@@ -188,8 +188,8 @@ def test_slow_drift_compares_days_and_says_when_the_suite_changed(store: Store) 
     assert "the suite has changed" in _sections(_report(world))["slow_drift"]["reason"]
 
 
-def _embed(embedder: Embedder, texts: Sequence[str], *, anew: bool = False) -> EmbeddingResult:
-    assert anew
+def _embed(embedder: Embedder, texts: Sequence[str], *, refresh: bool = False) -> EmbeddingResult:
+    assert refresh
     assert embedder.model == "m"
     return EmbeddingResult(vectors={text: np.array(vector(text), dtype=np.float32) for text in texts})
 

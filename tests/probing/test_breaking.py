@@ -48,7 +48,7 @@ def test_the_breaker_opens_at_so_many_failures_in_a_row_however_they_come_in(
     assert breaker.is_open == (opening is not None)
     assert breaker.arrived == len(flat)
     if opening is not None:
-        assert breaker.row == Counter(map(str, opening))
+        assert breaker.failures == Counter(map(str, opening))
 
 
 def test_a_breaker_without_a_limit_never_opens() -> None:
@@ -56,7 +56,7 @@ def test_a_breaker_without_a_limit_never_opens() -> None:
 
 
 def test_a_retriever_that_asks_to_be_left_alone_for_long_opens_the_breaker_at_once() -> None:
-    patience = replace(failed(Outcome.REFUSED, http_status=429), leave_alone_seconds=3600.0)
+    patience = replace(failed(Outcome.REFUSED, http_status=429), retry_after_seconds=3600.0)
     breaker = CircuitBreaker(limit=10).after([answered(hits("a")), patience])
     assert breaker.is_open
     assert breaker.reason == "the run was ended early: the retriever asked to be left alone for 3,600 s"

@@ -139,8 +139,8 @@ def test_what_is_wanted_anew_is_asked_though_it_is_known() -> None:
     model = FakeModel()
     with embedding_server(model) as (_, embedder):
         ask = embeddings()
-        ask(embedder, ["a"], anew=True)
-        ask(embedder, ["a"], anew=True)
+        ask(embedder, ["a"], refresh=True)
+        ask(embedder, ["a"], refresh=True)
     assert model.texts == ["a", "a"]
 
 
@@ -148,13 +148,13 @@ def test_memory_survives_while_known_texts_are_answered_as_before_and_is_dropped
     model = FakeModel()
     with embedding_server(model) as (_, embedder):
         ask = embeddings()
-        ask(embedder, ["known text"], anew=True)
+        ask(embedder, ["known text"], refresh=True)
         before = ask(embedder, ["some query"])
-        ask(embedder, ["known text"], anew=True)
+        ask(embedder, ["known text"], refresh=True)
         ask(embedder, ["some query"])
         assert model.texts.count("some query") == 1
         model.model = "two"
-        ask(embedder, ["known text"], anew=True)
+        ask(embedder, ["known text"], refresh=True)
         after = ask(embedder, ["some query"])
     assert model.texts.count("some query") == 2
     assert cosine(before.vectors["some query"], after.vectors["some query"]) < 0.5
@@ -166,8 +166,8 @@ def test_checks_that_watch_one_embedder_by_other_texts_keep_its_memory() -> None
     with embedding_server(model) as (_, embedder):
         ask = embeddings()
         for _ in range(3):
-            ask(embedder, ["known here"], anew=True)
-            ask(embedder, ["known there"], anew=True)
+            ask(embedder, ["known here"], refresh=True)
+            ask(embedder, ["known there"], refresh=True)
             ask(embedder, ["some query"])
     assert model.texts.count("some query") == 1
 
@@ -176,10 +176,10 @@ def test_another_embedder_keeps_its_memory() -> None:
     model = FakeModel()
     with embedding_server(model) as (_, embedder):
         ask = embeddings()
-        ask(embedder, ["known text"], anew=True)
+        ask(embedder, ["known text"], refresh=True)
         ask(replace(embedder, model="other"), ["some query"])
         model.model = "two"
-        ask(embedder, ["known text"], anew=True)
+        ask(embedder, ["known text"], refresh=True)
         ask(replace(embedder, model="other"), ["some query"])
     assert model.texts.count("some query") == 1
 
@@ -188,13 +188,13 @@ def test_vectors_asked_of_the_old_model_are_not_remembered_once_it_was_seen_to_c
     model = FakeModel()
     with embedding_server(model) as (_, embedder):
         ask = embeddings()
-        ask(embedder, ["known text"], anew=True)
+        ask(embedder, ["known text"], refresh=True)
 
         def change_meanwhile(_seen: Any) -> None:
             model.answer = lambda _: None
             old = model.model
             model.model = "two"
-            ask(embedder, ["known text"], anew=True)  # another run, while ours waits for its answer
+            ask(embedder, ["known text"], refresh=True)  # another run, while ours waits for its answer
             model.model = old
 
         model.answer = change_meanwhile
@@ -359,7 +359,7 @@ def test_other_dimensions_than_declared_are_malformed_but_for_those_who_look_whe
             Outcome.MALFORMED,
             "the vectors have 16 dimensions, not the 32 declared",
         )
-        looked = embeddings()(declared, ["one"], anew=True)
+        looked = embeddings()(declared, ["one"], refresh=True)
         assert (looked.outcome, len(looked.vectors["one"])) == (Outcome.OK, 16)
 
 

@@ -91,7 +91,7 @@ def test_what_cannot_be_looked_up_is_the_outcome_of_every_probe(
 def test_only_what_is_longer_than_a_run_waits_is_told_to_the_run(asked_for: str, told: float | None) -> None:
     with peer(lambda _: reply(b"", 429, {"retry-after": asked_for})) as server:
         (answer,) = asked(retriever(server.url), "why?")
-    assert (answer.outcome, answer.leave_alone_seconds) == (Outcome.REFUSED, told)
+    assert (answer.outcome, answer.retry_after_seconds) == (Outcome.REFUSED, told)
 
 
 # --- by vector -----------------------------------------------------------------------------------------------

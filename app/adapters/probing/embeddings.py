@@ -56,7 +56,7 @@ class Embeddings:
         )
         self._memory = _Memory(remembered_bytes)
 
-    def __call__(self, embedder: Embedder, texts: Sequence[str], *, anew: bool = False) -> EmbeddingResult:
+    def __call__(self, embedder: Embedder, texts: Sequence[str], *, refresh: bool = False) -> EmbeddingResult:
         """Ask for what is not remembered; see `Embed`.
 
         Raises InvalidInputError for an embedder that cannot be asked at all.
@@ -66,9 +66,9 @@ class Embeddings:
         name = (endpoint.url, secret, embedder.model, embedder.dimensions)
         distinct = list(dict.fromkeys(texts))
         cached, age = self._memory.look_up(name, distinct)
-        if anew:
+        if refresh:
             cached = {}
-        answers = self._ask(embedder, [text for text in distinct if text not in cached], declared=not anew)
+        answers = self._ask(embedder, [text for text in distinct if text not in cached], declared=not refresh)
         vectors = cached | answers.vectors
         status, problem = answers.http_status, answers.problem
         if problem is None and len({len(vector) for vector in vectors.values()}) > 1:
@@ -76,7 +76,7 @@ class Embeddings:
             self._memory.forget(name)
             problem = Outcome.MALFORMED, "the vectors have other dimensions than those that came before"
             vectors = dict(answers.vectors)
-        elif anew:
+        elif refresh:
             self._memory.witness(name, answers.vectors)
         else:
             self._memory.keep(name, answers.vectors, age)

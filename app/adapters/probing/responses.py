@@ -24,7 +24,7 @@ def read_answer(response: Response, reader: "Reader | CachingReader") -> Answer:
     if problem is not None:
         retry_after = response.retry_after_seconds or 0.0
         answer = failed_answer(*problem, status, seconds)
-        return replace(answer, leave_alone_seconds=retry_after) if retry_after > PAUSE_SECONDS else answer
+        return replace(answer, retry_after_seconds=retry_after) if retry_after > PAUSE_SECONDS else answer
     try:
         reading = reader.read(response.body, response.headers)
     except MalformedError as error:

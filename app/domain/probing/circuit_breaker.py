@@ -1,6 +1,6 @@
-"""When to stop asking: a retriever that failed so many times in a row is left in peace, and the run ended early.
+"""Circuit breaker of a run: after so many failed probes in a row the retriever gets no more queries.
 
-What such a run amounts to is said in verdicts.
+The verdict of such a run is decided in verdicts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,63 +12,60 @@ from app.domain.model import EMPTY, Answer, Outcome, Step
 from app.domain.probing.probe_failures import outcome_text
 
 ENDED_FIRST: Final = "the run ended first"
-"""Of a probe that was not made, where nothing more is to be said."""
+"""Detail of a probe that was not sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitBreaker:
-    """Counts failed probes in a row, in the order in which answers arrive: a circuit breaker that never closes again.
-
-    A value; `after` gives the next one.
-    """
+    """Counts failed probes in a row, in the order of their answers; once open it stays open. Immutable."""
 
     limit: int | None
-    """How many failures in a row open it; None = it never opens."""
+    """Failures in a row that open it; None = it never opens."""
     arrived: int = 0
-    """How many answers it has seen."""
-    row: Mapping[str, int] = field(default_factory=lambda: EMPTY)
-    """The failures in a row so far: how many ended in which way."""
-    leave_alone_seconds: float | None = None
-    """For how long the retriever asked to be left alone, where that is longer than a run waits: opens it at once."""
+    """Answers counted so far."""
+    failures: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+    """Number of failures in a row, by kind."""
+    retry_after_seconds: float | None = None
+    """`Retry-After` of the retriever, where it is longer than a run waits: opens the breaker at once."""
 
     def after(self, answers: Iterable[Answer]) -> "CircuitBreaker":
-        """Give the breaker once these have arrived as well; what opened it is not counted any further."""
-        arrived, row, alone = self.arrived, dict(self.row), self.leave_alone_seconds
+        """Breaker after these answers; what follows the failure that opened it is not counted."""
+        arrived, failures, retry_after = self.arrived, dict(self.failures), self.retry_after_seconds
         opened = self.is_open
         for answer in answers:
             arrived += 1
             if opened:
                 continue
             if answer.outcome is Outcome.OK:
-                row.clear()
+                failures.clear()
                 continue
-            way = _way(answer)
-            row[way] = row.get(way, 0) + 1
-            alone = answer.leave_alone_seconds
-            opened = self._opens(row, alone)
-        return replace(self, arrived=arrived, row=row, leave_alone_seconds=alone)
+            kind = _failure_text(answer)
+            failures[kind] = failures.get(kind, 0) + 1
+            retry_after = answer.retry_after_seconds
+            opened = self._opens(failures, retry_after)
+        return replace(self, arrived=arrived, failures=failures, retry_after_seconds=retry_after)
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing more should be asked."""
-        return self._opens(self.row, self.leave_alone_seconds)
+        """Whether no more queries may be sent."""
+        return self._opens(self.failures, self.retry_after_seconds)
 
     @property
     def reason(self) -> str:
-        """Say what opened it, without a full stop, for people."""
-        if self.leave_alone_seconds is not None:
+        """Why it is open, as a sentence without a full stop."""
+        if self.retry_after_seconds is not None:
             return (
-                f"the run was ended early: the retriever asked to be left alone for {self.leave_alone_seconds:,.0f} s"
+                f"the run was ended early: the retriever asked to be left alone for {self.retry_after_seconds:,.0f} s"
             )
-        ways = sorted(self.row.items(), key=lambda way: (-way[1], way[0]))
-        failures = ", ".join(f"{count} {way}" for way, count in ways)
-        return f"the run was ended early: {counted(sum(self.row.values()), 'probe')} in a row failed ({failures})"
+        kinds = sorted(self.failures.items(), key=lambda kind: (-kind[1], kind[0]))
+        counts = ", ".join(f"{count} {kind}" for kind, count in kinds)
+        return f"the run was ended early: {counted(sum(self.failures.values()), 'probe')} in a row failed ({counts})"
 
-    def _opens(self, row: Mapping[str, int], leave_alone_seconds: float | None) -> bool:
-        return self.limit is not None and (leave_alone_seconds is not None or sum(row.values()) >= self.limit)
+    def _opens(self, failures: Mapping[str, int], retry_after_seconds: float | None) -> bool:
+        return self.limit is not None and (retry_after_seconds is not None or sum(failures.values()) >= self.limit)
 
 
-def _way(answer: Answer) -> str:
-    """Name how a probe failed and, where it was not the retriever, at whom."""
+def _failure_text(answer: Answer) -> str:
+    """Text of a failure and, where it was not the retriever's, the step that failed."""
     at = "" if answer.step is Step.RETRIEVER else f" at the {answer.step}"
     return f"{outcome_text(answer.outcome, answer.http_status)}{at}"

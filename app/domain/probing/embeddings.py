@@ -1,6 +1,6 @@
-"""Vectors of texts: how asking for them ended, and whether they still come from the model they came from.
+"""Vectors of texts: the result of asking an embedder, and whether it still is the model of the reference.
 
-How an embedder is reached is said in retrievers; asking one is an adapter's work, behind the seam `Embed`.
+How an embedder is reached is said in retrievers; asking it is an adapter's work, behind the seam `Embed`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,15 +24,15 @@ OTHER_COSINE: Final = 0.9
 """Below it the model is another one: weights or vectors rounded to eight bits keep 0.97 and more, while unrelated
 models share no directions, so that theirs is near 0, whatever they are good for."""
 COLLAPSED_SHARE: Final = 0.1
-"""Similar pairs that are closer than dissimilar ones by less than this share of what they were are told apart no
-more. Not zero: where all vectors are nearly one, noise leaves a difference of either sign."""
+"""Share of the reference's gap between similar and dissimilar pairs below which texts count as indistinguishable. Not
+zero: where all vectors are nearly one, noise leaves a difference of either sign."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingResult:
-    """What came of asking an embedder. `outcome` is `ok` exactly when every text has its vector.
+    """Vectors of texts, or why some are missing. `outcome` is `ok` exactly when every text has its vector.
 
-    Else outcome, status and detail are those of the first batch that failed; the vectors of the others are here.
+    Else outcome, status and detail are those of the first failed batch; the vectors of the others are here.
     """
 
     vectors: Mapping[str, Vector]
@@ -42,25 +42,25 @@ class EmbeddingResult:
     detail: str | None = None
     """One sentence for people: why the outcome is not `ok`. Never holds a secret or a piece of a body."""
     latency_seconds: float = 0.0
-    """Spent on requests, added up; nothing where all was known."""
+    """Total of the requests; 0 where all came from the cache."""
 
 
 class Embed(Protocol):
     """Turns texts into vectors; a seam where tests put a fake."""
 
-    def __call__(self, embedder: Embedder, texts: Sequence[str], *, anew: bool = False) -> EmbeddingResult:
-        """Give the vector of each text, from memory where it is known, unless all are wanted `anew`.
+    def __call__(self, embedder: Embedder, texts: Sequence[str], *, refresh: bool = False) -> EmbeddingResult:
+        """Return the vector of each text, from the cache unless `refresh`.
 
-        What comes anew may have other dimensions than the embedder declares: it is for `judge_embedder` to look at.
-        Where it differs from what came before, everything remembered of this embedder is forgotten. Failures of the
-        embedder are outcomes, never exceptions.
+        Fresh vectors may have other dimensions than the embedder declares: `compare_embedder` judges them. Where they
+        differ from earlier ones the cache of this embedder is emptied. Failures of the embedder are outcomes, never
+        exceptions.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceVectors:
-    """How an embedder answered when it was first asked for its canaries."""
+    """Vectors of the embedding canaries from the first run that asked them."""
 
     pairs: tuple[EmbeddingCanary, ...]
     vectors: Mapping[str, Vector]
@@ -83,7 +83,7 @@ class PairCosines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderFinding:
-    """What the canaries of an embedder say about it."""
+    """Difference between an embedder and its reference."""
 
     kind: EmbedderChange
     reason: str
@@ -93,10 +93,10 @@ class EmbedderFinding:
 
 
 def compare_embedder(reference: ReferenceVectors, now: Mapping[str, Vector], *, where: str) -> EmbedderFinding:
-    """Compare how known texts are embedded now with how they were; `where` names the embedder.
+    """Compare vectors of known texts with the reference; `where` names the embedder.
 
-    `now` holds a vector for every text of the reference. Cosines, so lengths do not matter. Of several things that
-    may be said the first one holds: `same`, `truncated`, `collapsed`, `drifted`, `swapped`.
+    `now` holds a vector for every text of the reference. Cosines, so lengths do not matter. The first kind that holds
+    is returned: `same`, `truncated`, `collapsed`, `drifted`, `swapped`.
     """
     pairs = tuple([_cosines(pair, reference.vectors, now) for pair in reference.pairs])
     before, dimensions = _dimensions(reference.vectors), _dimensions(now)
@@ -105,14 +105,14 @@ def compare_embedder(reference: ReferenceVectors, now: Mapping[str, Vector], *, 
         kind, reason = _resized(where, before, dimensions, lowest)
     elif lowest >= SAME_COSINE:
         kind, reason = EmbedderChange.SAME, f"{EMBEDDER_AT}{where} answers as it did"
-    elif (gaps := _gaps(pairs)) is not None and gaps[1] < COLLAPSED_SHARE * gaps[0]:
+    elif (gaps := _similarity_gaps(pairs)) is not None and gaps[1] < COLLAPSED_SHARE * gaps[0]:
         note = f"similar texts are closer than dissimilar ones by a cosine of {gaps[1]:.2f}, which was {gaps[0]:.2f}"
         kind, reason = EmbedderChange.COLLAPSED, f"{EMBEDDER_AT}{where} no longer tells texts apart: {note}"
     elif lowest >= OTHER_COSINE:
         note = f"known texts have cosine {lowest:.3f} with their own reference, as after rounding"
         kind, reason = EmbedderChange.DRIFTED, f"{EMBEDDER_AT}{where} answers slightly differently: {note}"
     else:
-        kind, reason = EmbedderChange.SWAPPED, f"{_another(where)} ({_strange(lowest)})"
+        kind, reason = EmbedderChange.SWAPPED, f"{_other_model(where)} ({_cosine_note(lowest)})"
     return EmbedderFinding(kind=kind, reason=reason, dimensions=dimensions, pairs=pairs)
 
 
@@ -122,7 +122,7 @@ def same_vector(one: Vector, other: Vector) -> bool:
 
 
 def cosine(one: Vector, other: Vector) -> float:
-    """Compute the cosine of two vectors of one length, in [-1, 1]; that of a vector of zeros is 0."""
+    """Cosine of two vectors of one length, in [-1, 1]; 0 for a vector of zeros."""
     a, b = one.astype(np.float64), other.astype(np.float64)
     a, b = a / (np.abs(a).max() or 1.0), b / (np.abs(b).max() or 1.0)  # so that no square leaves the range
     norms = float(np.linalg.norm(a) * np.linalg.norm(b))
@@ -130,18 +130,18 @@ def cosine(one: Vector, other: Vector) -> float:
 
 
 def embedding_canaries(embedder: Embedder) -> tuple[EmbeddingCanary, ...]:
-    """Give the pairs an embedder is watched by: its own, or general ones."""
+    """Pairs an embedder is checked with: its own, or general ones."""
     return embedder.canaries or DEFAULT_CANARIES
 
 
 def watched_embedder(retriever: Retriever) -> Embedder | None:
-    """Give the embedder that answers of a retriever hang on: that of its queries, else that of its scorer."""
+    """Embedder that the answers of a retriever depend on: that of its queries, else that of its scorer."""
     scoring = retriever.scorer.embedder if retriever.scorer.kind is ScorerKind.EMBEDDING else None
     return retriever.embedder or scoring
 
 
 def distinct_texts(pairs: Sequence[EmbeddingCanary]) -> tuple[str, ...]:
-    """Give the texts of pairs in order, each once."""
+    """Texts of pairs in order, each once."""
     return tuple(dict.fromkeys(text for pair in pairs for text in pair.texts))
 
 
@@ -156,7 +156,7 @@ DEFAULT_CANARIES: Final = tuple(
         ("rain-budget", False, ("It is raining heavily today.", "Parliament has passed the annual budget.")),
     )
 )
-"""Three pairs that every embedder of texts holds for close and three that it does not."""
+"""Three pairs that are close for every embedder of texts, and three that are not."""
 
 
 def _cosines(pair: EmbeddingCanary, before: Mapping[str, Vector], now: Mapping[str, Vector]) -> PairCosines:
@@ -181,25 +181,25 @@ def _dimensions(vectors: Mapping[str, Vector]) -> int:
 
 def _resized(where: str, before: int, now: int, agreement: float) -> tuple[EmbedderChange, str]:
     if agreement < OTHER_COSINE:
-        note = f"{now} dimensions instead of {before}, {_strange(agreement)}"
-        return EmbedderChange.SWAPPED, f"{_another(where)} ({note})"
+        note = f"{now} dimensions instead of {before}, {_cosine_note(agreement)}"
+        return EmbedderChange.SWAPPED, f"{_other_model(where)} ({note})"
     if now < before:
         note = f"{now} dimensions, the first ones of the {before} there were"
         return EmbedderChange.TRUNCATED, f"{EMBEDDER_AT}{where} answers with truncated vectors: {note}"
     note = f"{now} dimensions, of which only the first {before} are those there were"
-    return EmbedderChange.SWAPPED, f"{_another(where)} ({note})"
+    return EmbedderChange.SWAPPED, f"{_other_model(where)} ({note})"
 
 
-def _another(where: str) -> str:
+def _other_model(where: str) -> str:
     return f"{EMBEDDER_AT}{where} answers with vectors of another model"
 
 
-def _strange(agreement: float) -> str:
+def _cosine_note(agreement: float) -> str:
     return f"cosine of known texts {agreement:.2f}, 1.00 expected"
 
 
-def _gaps(pairs: Sequence[PairCosines]) -> tuple[float, float] | None:
-    """Give by how much similar pairs are closer than dissimilar ones, before and now; None where it says nothing."""
+def _similarity_gaps(pairs: Sequence[PairCosines]) -> tuple[float, float] | None:
+    """Return how much closer similar pairs are than dissimilar ones, before and now; None if unmeasurable."""
     similar = [pair for pair in pairs if pair.similar]
     dissimilar = [pair for pair in pairs if not pair.similar]
     if not similar or not dissimilar:

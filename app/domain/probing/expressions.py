@@ -1,7 +1,7 @@
-"""What an expression of a response mapping may be: how deep, and how much it may make of an answer.
+"""Limits of the expressions of a response mapping: nesting, and how much larger a value may get than the response.
 
-Works on JMESPath as its parser lays it out, nodes of `type`, `children` and `value`; parsing is left to who has a
-parser. Documents refuse by it, and so does whoever is about to evaluate.
+Works on JMESPath as its parser lays it out, nodes of `type`, `children` and `value`; the callers parse: documents,
+which refuse by it, and whoever evaluates.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ TOO_DEEP = f"is nested more than {MAX_LEVELS} levels deep"
 
 
 def find_problem(text: str, node: Mapping[str, Any]) -> str | None:
-    """Say what keeps an expression, as text and parsed, from being used; None = nothing does."""
+    """Return why an expression, as text and parsed, may not be used; None = it may."""
     if text.count("(") > MAX_LEVELS or _is_deep(node):  # parentheses leave no node behind
         return TOO_DEEP
     if _growth(node) > MAX_GROWTH:
@@ -46,7 +46,7 @@ def _is_deep(whole: Mapping[str, Any]) -> bool:
 
 
 def _growth(node: Mapping[str, Any]) -> float:
-    """Bound how many times an expression can multiply what it is given; infinite where nothing bounds it."""
+    """Bound of how many times larger than its input a value can get; infinite where nothing bounds it."""
     kind: str = node["type"]
     children: list[Any] = node.get("children", [])
     if kind == "literal":
@@ -57,18 +57,18 @@ def _growth(node: Mapping[str, Any]) -> float:
     if kind == "function_expression":
         applied: float = prod(one for one, child in zip(grown, children, strict=True) if child["type"] == "expref")
         multiplied = sum(one for one, child in zip(grown, children, strict=True) if child["type"] != "expref")
-        return applied * max(multiplied, 1.0) * _FUNCTIONS.get(node["value"], 1.0) * _glue(node)
+        return applied * max(multiplied, 1.0) * _FUNCTIONS.get(node["value"], 1.0) * _separator_growth(node)
     combine = _COMBINED.get(kind)
     return combine(grown) if combine else prod(grown)
 
 
-def _glue(node: Mapping[str, Any]) -> float:
-    """Say what joining multiplies by: a glue taken from the answer could be as long as the answer."""
+def _separator_growth(node: Mapping[str, Any]) -> float:
+    """Growth by `join`: a separator taken from the response could be as long as the response."""
     if node["value"] != "join":
         return 1.0
-    glue = node["children"][0]
-    literal = glue["type"] == "literal" and isinstance(glue["value"], str)
-    return max(len(glue["value"]) / 2, 1.0) if literal else float("inf")
+    separator = node["children"][0]
+    literal = separator["type"] == "literal" and isinstance(separator["value"], str)
+    return max(len(separator["value"]) / 2, 1.0) if literal else float("inf")
 
 
 def _leaves(value: Any) -> int:

@@ -1,7 +1,7 @@
-"""What a field of a hit may be for, guessed from its name and from what stands in it.
+"""Guesses which field of a hit is its text, id, score, document or time, by names and values.
 
-Where hits and their fields are in an answer is found by suggesting. Names are those seen in the field: the vendors'
-references and the frameworks' document classes.
+Where hits and their fields are is found by hit_candidates. The names are those of the vendors' references and of
+the frameworks' document classes.
 """
 
 import math
@@ -21,26 +21,26 @@ MAX_PATH_LENGTH = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field of all hits: the path people write, the names it goes by, and its value per hit (None = absent)."""
+    """One field of all hits: its path, the names in it, and its value per hit (None = absent)."""
 
     path: str
     parts: tuple[Part, ...]
     values: Sequence[Any]
     role: str | None = None
-    """What its place alone says it is, whatever it is called, and in `told` how."""
-    told: str = ""
+    """Role that its place alone implies; `role_reason` says how."""
+    role_reason: str = ""
     text_alone: bool = False
-    """Whether it lies in the first object of a list within each hit: the text may, other things there are of others."""
+    """Whether it lies in a list within each hit, where only a text may be taken from."""
 
     @property
     def depth(self) -> int:
-        """How far down it lies."""
+        """Length of its path."""
         return len(self.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guess:
-    """A field taken for something: how much speaks for it, and why in a few words."""
+    """A field guessed to have a role: weight, reason in a few words, and values."""
 
     path: str
     weight: float
@@ -49,35 +49,35 @@ class Guess:
 
 
 def guess_fields(fields: Sequence[Field], query: str) -> dict[str, Guess]:
-    """Choose what may be `text`, `id`, `score`, `document` and `updated`, each field for one thing only.
+    """Return the likeliest field for `text`, `id`, `score`, `document` and `updated`, each field once.
 
     Only fields are chosen that a mapping can read of every one of the hits, by a path of at most 1,024 characters.
     """
     words = _words(query)
-    distinguishing = [field for field in fields if not _repeats(field, query)]
+    distinguishing = [field for field in fields if not _repeats_query(field, query)]
     chosen: dict[str, Guess] = {}
-    for role, judge in _ROLES:
+    for role, guess_role in _ROLES:
         paths = {guess.path for guess in chosen.values()}
         left = [
             field for field in distinguishing if field.path not in paths and not (field.text_alone and role != "text")
         ]
-        guesses = [judge(field, words) for field in left]
+        guesses = [guess_role(field, words) for field in left]
         usable = [guess for guess in guesses if guess is not None and len(guess.path) <= MAX_PATH_LENGTH]
         if usable:
             usable.sort(key=lambda guess: -guess.weight)
-            chosen[role] = _completed(usable) if role == "document" else usable[0]
+            chosen[role] = _with_fallback(usable) if role == "document" else usable[0]
     return chosen
 
 
 def normalize_name(part: str) -> str:
-    """Write a name as ours are: `@search.rerankerScore` as search_reranker_score, `ids` as id."""
+    """Name in snake case and singular: `@search.rerankerScore` as search_reranker_score, `ids` as id."""
     snake = _CAMEL.sub(r"\1_\2", part)
     words = [word for word in re.split(r"[^a-z0-9]+", snake.lower()) if word]
     return "_".join([*words[:-1], _singular(words[-1])]) if words else ""
 
 
 def read_text(value: Any) -> str | None:
-    """Read a text, or the texts of content blocks; None = it is neither."""
+    """Return a text, or the joined texts of content blocks; None for anything else."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and value and all(isinstance(one, dict) and "text" in one for one in value):
@@ -90,31 +90,33 @@ def is_prose(text: str) -> bool:
     return len(text) >= _PASSAGE and len(text.split(maxsplit=_PASSAGE_WORDS)) >= _PASSAGE_WORDS
 
 
-# --- one judge per thing a field may be ----------------------------------------------------------------------
+# --- one guess per role ----------------------------------------------------------------------
 
 
-def _as_text(field: Field, words: frozenset[str]) -> Guess | None:
+def _guess_text(field: Field, words: frozenset[str]) -> Guess | None:
     texts = [read_text(value) for value in field.values]
     if any(text is None and value is not None for text, value in zip(texts, field.values, strict=True)):
         return None
     there = [text for text in texts if text]
-    named = _named(field, _TEXT_NAMES)
+    named = _name_weight(field, _TEXT_NAMES)
     prose = sum(map(is_prose, there)) / len(there) if there else 0.0
-    if not there or (named == 0 and prose < 0.8) or _named(field, _NO_TEXT_NAMES):  # noqa: PLR2004 - nearly all
+    if not there or (named == 0 and prose < 0.8) or _name_weight(field, _NO_TEXT_NAMES):  # noqa: PLR2004 - nearly all
         return None
     length = sum(map(len, there)) / len(there)
     shares = len(words) and sum(len(words & _words(text)) for text in there) / len(there) / len(words)
     weight = 0.6 * named + 0.4 * prose + min(length / 400, 0.3) + 0.3 * shares - _DEEP * field.depth
     weight -= _LISTED * field.text_alone
-    reason = f"{_how_named(field, named)}{'long natural text' if prose else 'text'}, {length:.0f} characters on average"
+    reason = (
+        f"{_name_reason(field, named)}{'long natural text' if prose else 'text'}, {length:.0f} characters on average"
+    )
     return Guess(path=field.path, weight=weight * len(there) / len(texts), reason=reason, values=field.values)
 
 
-def _as_id(field: Field, _words: frozenset[str]) -> Guess | None:
+def _guess_id(field: Field, _words: frozenset[str]) -> Guess | None:
     values, name = field.values, normalize_name(str(field.parts[-1]))
-    if name in _COUNTER_NAMES or not all(map(_could_name, values)):
+    if name in _COUNTER_NAMES or not all(map(_is_name, values)):
         return None
-    named, distinct = _named(field, _ID_NAMES), len(set(map(str, values)))
+    named, distinct = _name_weight(field, _ID_NAMES), len(set(map(str, values)))
     if field.role == "id":
         named = _PLACED
     elif name not in _ID_NAMES:
@@ -130,12 +132,12 @@ def _as_id(field: Field, _words: frozenset[str]) -> Guess | None:
         weight, note = named * 0.3, f"though only {distinct} of {len(values)} differ"
     if are_ranks(values):
         weight, note = weight * 0.3, f"{note}, but only as the hits are counted: it may be the rank"
-    reason = f"{_how_named(field, named)}{note}"
+    reason = f"{_name_reason(field, named)}{note}"
     return Guess(path=field.path, weight=weight - _DEEP * field.depth, reason=reason, values=values)
 
 
-def _as_score(field: Field, _words: frozenset[str]) -> Guess | None:
-    named = _PLACED if field.role == "score" else _named(field, _SCORE_NAMES)
+def _guess_score(field: Field, _words: frozenset[str]) -> Guess | None:
+    named = _PLACED if field.role == "score" else _name_weight(field, _SCORE_NAMES)
     path, numbers = field.path, list(field.values)
     if named and all(isinstance(value, str) and _DECIMAL.fullmatch(value) for value in numbers):
         path, numbers = f"to_number({path})", list(map(float, numbers))
@@ -147,14 +149,14 @@ def _as_score(field: Field, _words: frozenset[str]) -> Guess | None:
         return None
     weight = (named or 0.3) + (0.15 if order == "falling" else 0.1 if order == "rising" else 0.0) - _DEEP * field.depth
     note = f"a number, {order} from {numbers[0]:.4g} to {numbers[-1]:.4g}" if order else "a number"
-    return Guess(path=path, weight=weight, reason=f"{_how_named(field, named)}{note}", values=numbers)
+    return Guess(path=path, weight=weight, reason=f"{_name_reason(field, named)}{note}", values=numbers)
 
 
-def _as_document(field: Field, _words: frozenset[str]) -> Guess | None:
+def _guess_document(field: Field, _words: frozenset[str]) -> Guess | None:
     there = [value for value in field.values if value is not None]
-    if not there or not all(map(_could_name, there)):
+    if not there or not all(map(_is_name, there)):
         return None
-    named = _named(field, _DOCUMENT_NAMES)
+    named = _name_weight(field, _DOCUMENT_NAMES)
     place = all(isinstance(value, str) and _PLACE.search(value) for value in there)
     if (named == 0 and not place) or any(isinstance(value, str) and is_prose(value) for value in there):
         return None
@@ -163,13 +165,13 @@ def _as_document(field: Field, _words: frozenset[str]) -> Guess | None:
     return Guess(
         path=field.path,
         weight=weight - _DEEP * field.depth,
-        reason=f"{_how_named(field, named)}{note}",
+        reason=f"{_name_reason(field, named)}{note}",
         values=field.values,
     )
 
 
-def _as_updated(field: Field, _words: frozenset[str]) -> Guess | None:
-    named = _named(field, _TIME_NAMES)
+def _guess_updated(field: Field, _words: frozenset[str]) -> Guess | None:
+    named = _name_weight(field, _TIME_NAMES)
     there = [value for value in field.values if value is not None]
     if not named or not there or not all(isinstance(value, str) or _is_number(value) for value in there):
         return None
@@ -179,23 +181,23 @@ def _as_updated(field: Field, _words: frozenset[str]) -> Guess | None:
     return Guess(
         path=field.path,
         weight=named * len(there) / len(field.values) - _DEEP * field.depth,
-        reason=f"{_how_named(field, named)}reads as a time",
+        reason=f"{_name_reason(field, named)}reads as a time",
         values=field.values,
     )
 
 
-Judge = Callable[[Field, frozenset[str]], Guess | None]
-_ROLES: Sequence[tuple[str, Judge]] = (
-    ("text", _as_text),
-    ("id", _as_id),
-    ("score", _as_score),
-    ("document", _as_document),
-    ("updated", _as_updated),
+GuessRole = Callable[[Field, frozenset[str]], Guess | None]
+_ROLES: Sequence[tuple[str, GuessRole]] = (
+    ("text", _guess_text),
+    ("id", _guess_id),
+    ("score", _guess_score),
+    ("document", _guess_document),
+    ("updated", _guess_updated),
 )
 
 
-def _completed(guesses: Sequence[Guess]) -> Guess:
-    """Let another field stand in where the likeliest is missing: a file here, an address there."""
+def _with_fallback(guesses: Sequence[Guess]) -> Guess:
+    """Let the next guess fill the gaps of the likeliest: a file here, an address there."""
     best = guesses[0]
     gaps = [index for index, value in enumerate(best.values) if value is None]
     for other in guesses[1:]:
@@ -212,7 +214,7 @@ def _completed(guesses: Sequence[Guess]) -> Guess:
 
 
 def score_order(numbers: Sequence[float]) -> str:
-    """Say how numbers go on: falling, rising, in no order; nothing where they are equal or one."""
+    """Order of numbers: falling, rising, in no order; "" where they are equal or one."""
     pairs = list(pairwise(numbers))
     if not pairs or all(one == two for one, two in pairs):
         return ""
@@ -222,13 +224,13 @@ def score_order(numbers: Sequence[float]) -> str:
 
 
 def are_ranks(values: Sequence[Any]) -> bool:
-    """Whether these only count the hits, from 0 or from 1: ranks rather than names."""
+    """Whether these only count the hits, from 0 or from 1."""
     texts = [str(value) for value in values]
     return len(texts) > 1 and any(texts == [str(at) for at in range(first, first + len(texts))] for first in (0, 1))
 
 
-def _named(field: Field, names: Mapping[str, float]) -> float:
-    """Say how well a field's name fits: by itself, by its end, or for `text.value` and the like by the one above."""
+def _name_weight(field: Field, names: Mapping[str, float]) -> float:
+    """Weight of a field's name: by itself, by its end, or for `text.value` and the like by the one above."""
     parts = [normalize_name(part) for part in [part for part in field.parts if isinstance(part, str)][-2:]]
     if len(parts) > 1 and parts[-1] in _EMPTY_NAMES and parts[-1] not in names:
         parts.pop()
@@ -241,14 +243,14 @@ def _named(field: Field, names: Mapping[str, float]) -> float:
     return next((0.8 * names[end] for end in ends if end in names), 0.0)
 
 
-def _how_named(field: Field, named: float) -> str:
+def _name_reason(field: Field, named: float) -> str:
     if field.role is not None:
-        return f"{field.told}, "
+        return f"{field.role_reason}, "
     name = next((part for part in reversed(field.parts) if isinstance(part, str)), "")
     return f"named {name[:60]}, " if named else ""
 
 
-def _could_name(value: Any) -> bool:
+def _is_name(value: Any) -> bool:
     if isinstance(value, str):
         return 0 < len(value) <= _NAME and "\n" not in value
     return isinstance(value, int) and not isinstance(value, bool)
@@ -260,8 +262,8 @@ def _is_number(value: Any) -> bool:
     return abs(value) < _LARGE and math.isfinite(value)
 
 
-def _repeats(field: Field, query: str) -> bool:
-    """Whether a field only says again what was asked."""
+def _repeats_query(field: Field, query: str) -> bool:
+    """Whether a field only repeats the query."""
     return bool(query) and all(value == query for value in field.values)
 
 
@@ -278,7 +280,7 @@ def _words(text: str) -> frozenset[str]:
 _DEEP, _LISTED = 0.02, 0.2
 _PLACED = 0.95
 _NAME = 500
-_NAME_WORDS = 4  # no name below has more; names of strangers may have a hundred thousand
+_NAME_WORDS = 4  # no name below has more
 _PASSAGE, _PASSAGE_WORDS, _SOME = 40, 6, 3
 _LARGE = 1e300
 _FIRST_DAY, _LAST_DAY = 473_385_600.0, 4_102_444_800.0  # 1985 to 2100: else `timestamp: 12.5` is one of a video

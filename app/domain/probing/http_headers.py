@@ -1,4 +1,4 @@
-"""What can be a header of HTTP (RFC 9110): said once, for whoever reads documents and for whoever sends requests."""
+"""Names and values that can be a header of HTTP (RFC 9110), for documents and for requests alike."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""How long probes took, in three numbers."""
+"""Median, 95th percentile and maximum of the latencies of probes."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def latency_summary(latencies: Sequence[float]) -> dict[str, float | None]:
-    """Summarise measured latencies: median, 95th percentile and maximum, None where nothing was measured."""
+    """Return median, 95th percentile and maximum of measured latencies, None where nothing was measured."""
     if not latencies:
         return {"p50": None, "p95": None, "max": None}
     p50, p95, most = np.percentile(np.asarray(latencies), [50, 95, 100]).tolist()

@@ -1,6 +1,6 @@
-"""Which of the mapped fields the hits have at all: a path with a mistake in it reads as a field that every hit lacks.
+"""Mapped fields that no hit has: a path with a mistake in it reads as a field that every hit lacks.
 
-That an id or a score is missing ends a probe; these fields may be missing, so that nobody else would notice.
+A missing id or score ends a probe; the fields here may be missing, so that nobody else would notice.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,7 +15,7 @@ _SHOWN = 100
 
 
 def present_fields(rankings: Iterable[Ranking]) -> frozenset[str]:
-    """Name the fields, of `text`, `document` and `updated`, that at least one hit has; `hits` where there is a hit."""
+    """Fields, of `text`, `document` and `updated`, that at least one hit has; `hits` where there is a hit."""
     fields: set[str] = set()
     for ranking in rankings:
         if not len(ranking):
@@ -32,9 +32,9 @@ def present_fields(rankings: Iterable[Ranking]) -> frozenset[str]:
 
 
 def missing_fields(mapping: ResponseMapping, fields: Collection[str]) -> tuple[str, ...]:
-    """Say which mapped fields not one hit had, as the mapping says them: `text: body`; () where there was no hit.
+    """Return the mapped fields no hit has, as the mapping has them (`text: body`); () without a hit.
 
-    `found` is what was `present`.
+    `fields` is what `present_fields` returned.
     """
     if HITS not in fields:
         return ()

@@ -1,4 +1,4 @@
-"""Why the probes of a run failed: the failure most of them share, and the sentence that says so.
+"""Why the probes of a run failed: the failure most of them share, and the sentence about it.
 
 A sentence names the step, its address and the error as people know it: `embedder at 127.0.0.1:8220 answers HTTP 500`.
 """
@@ -16,7 +16,7 @@ from app.domain.probing.retrievers import PLACEHOLDER
 
 
 class FailedProbe(Protocol):
-    """A probe that brought no measurement, as it was stored or as it just ended; see `ProbeFailure`."""
+    """A probe without a measurement, as it was stored or as it just ended; see `ProbeFailure`."""
 
     @property
     def outcome(self) -> str: ...  # noqa: D102 - said below
@@ -32,7 +32,7 @@ class FailedProbe(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFailure:
-    """One probe that brought no measurement."""
+    """One probe without a measurement."""
 
     outcome: Outcome
     step: Step = Step.RETRIEVER
@@ -44,7 +44,7 @@ class ProbeFailure:
 
     @classmethod
     def of(cls, answer: Answer) -> "ProbeFailure":
-        """Read it off an answer that is no measurement."""
+        """Failure of an answer that is no measurement."""
         return cls(
             outcome=answer.outcome,
             step=answer.step,
@@ -74,7 +74,7 @@ class FailureSummary:
     """All probes of the run."""
 
     def who(self, retriever: str = "") -> str:
-        """Who failed: `embedder at 127.0.0.1:8220`; `retriever` names the retriever that was asked by it."""
+        """Name of what failed: `embedder at 127.0.0.1:8220`; `retriever` is the name of the retriever."""
         name = _NAMES[self.step]
         if retriever:
             name += f" {retriever}" if self.step is Step.RETRIEVER else f" of {retriever}"
@@ -82,12 +82,12 @@ class FailureSummary:
 
     @property
     def what(self) -> str:
-        """Who failed and how: `embedder at 127.0.0.1:8220 answers HTTP 500`."""
+        """What failed and how: `embedder at 127.0.0.1:8220 answers HTTP 500`."""
         return f"{self.who()} {self.error}"
 
     @property
     def counts(self) -> str:
-        """How many probes: `143 of 143 probes`, and what became of the others where they failed too."""
+        """Numbers of probes: `143 of 143 probes`, and how many failed otherwise or were not sent."""
         others = [f"{self.failed - self.count:,} failed otherwise"] if self.failed > self.count else []
         others += [f"{self.skipped:,} {'was' if self.skipped == 1 else 'were'} not sent"] if self.skipped else []
         return ", ".join([f"{self.count:,} of {self.total:,} {plural(self.total, 'probe')}", *others])
@@ -97,21 +97,21 @@ class FailureSummary:
         return f"{self.what} ({self.counts})"
 
     def as_json(self) -> dict[str, Any]:
-        """Write it down as evidence."""
+        """JSON of the summary, as evidence."""
         return {name: getattr(self, name) for name in FailureSummary.__dataclass_fields__} | {"text": str(self)}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "FailureSummary":
-        """Read what `as_json` wrote."""
+        """Summary from the JSON of `as_json`."""
         values = {name: stored[name] for name in FailureSummary.__dataclass_fields__}
         return cls(**values | {"step": Step(stored["step"]), "outcome": Outcome(stored["outcome"])})
 
 
 def summarize_failures(failures: Iterable[FailedProbe], total: int) -> FailureSummary | None:
-    """Give the failure most of these probes share; None where none was sent and failed.
+    """Return the failure most of these probes share; None where none was sent and failed.
 
-    Probes fail alike that failed at the same step and address, with the same outcome and HTTP status. Of two kinds of
-    failure that are equally common the one that was first decides.
+    Probes fail alike that failed at the same step and address, with the same outcome and HTTP status. Of two equally
+    common kinds of failure the first one wins.
     """
     kinds: Counter[tuple[Step, str | None, Outcome, int | None]] = Counter()
     details: dict[tuple[Step, str | None, Outcome, int | None], Counter[str | None]] = {}
@@ -142,7 +142,7 @@ def summarize_failures(failures: Iterable[FailedProbe], total: int) -> FailureSu
 
 
 def error_text(outcome: Outcome, http_status: int | None, detail: str | None) -> str:
-    """Say what went wrong, as the end of a sentence that begins with who failed."""
+    """Text of an error, as the end of a sentence that begins with what failed."""
     if outcome is Outcome.REFUSED and http_status is not None:
         return f"answers HTTP {http_status}"
     why = _plain_detail(detail)
@@ -150,12 +150,12 @@ def error_text(outcome: Outcome, http_status: int | None, detail: str | None) ->
 
 
 def outcome_text(outcome: Outcome, http_status: int | None) -> str:
-    """Name how a probe failed in two words at most: `HTTP 500`, `timeout`."""
+    """Text of a failure in two words at most: `HTTP 500`, `timeout`."""
     return f"HTTP {http_status}" if outcome is Outcome.REFUSED and http_status is not None else str(outcome)
 
 
 def outcome_word(outcome: str) -> str:
-    """Name an outcome for people, to whom an HTTP 500 is no refusal: `error response`, `timeout`."""
+    """Name of an outcome on pages: `error response`, `timeout`."""
     return "error response" if outcome == Outcome.REFUSED else outcome.replace("_", " ")
 
 
@@ -164,7 +164,7 @@ def url_address(url: str, options: Mapping[str, str]) -> str | None:
 
     Neither user, password, path nor query is part of it. The port is left out where the scheme says it.
     """
-    filled = PLACEHOLDER.sub(lambda found: options.get(found[1], found[0]), url)
+    filled = PLACEHOLDER.sub(lambda match: options.get(match[1], match[0]), url)
     try:
         parts = urlsplit(filled)
         host, port = parts.hostname, parts.port
@@ -177,9 +177,9 @@ def url_address(url: str, options: Mapping[str, str]) -> str | None:
 
 
 def _plain_detail(detail: str | None) -> str:
-    """Give a detail without the words that name the step, which the sentence says already."""
-    told = _STEP_WORDS.sub("", detail or "")
-    return told if len(told) <= _LONGEST_DETAIL else f"{told[: _LONGEST_DETAIL - 1]}\u2026"
+    """Detail without the words that name the step, which the sentence has already."""
+    text = _STEP_WORDS.sub("", detail or "")
+    return text if len(text) <= _LONGEST_DETAIL else f"{text[: _LONGEST_DETAIL - 1]}\u2026"
 
 
 _NAMES = {

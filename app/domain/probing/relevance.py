@@ -1,4 +1,4 @@
-"""Relevance: what a retriever's scores mean on a scale from 0 to 1, and with it `top_score`.
+"""Relevance from 0 to 1 of a hit, from a score on its scale or from a grade; with it `top_score`.
 
 Whether a score is too low is decided in verdicts; which hit carries which grade, in matching.
 """
@@ -11,16 +11,15 @@ from app.domain.model import Ranking
 from app.domain.probing.retrievers import Scale, Scorer, ScorerKind
 
 TOLERANCE: Final = 1e-6
-"""How far rounding may carry a score over the edge of its scale."""
+"""Tolerance of rounding at the ends of a scale."""
 
 
 def top_score(scorer: Scorer, ranking: Ranking, grades: Sequence[int], best_grade: int) -> float | None:
-    """Return the relevance of the first hit in [0, 1]; an answered, empty ranking scores 0.
+    """Relevance of the first hit in [0, 1]; an answered, empty ranking scores 0.
 
     `grades` holds the grade per position, `best_grade` the highest among the canary's judgments.
-    None = it cannot be said: the first hit came without a score, the scorer outside the retriever could not measure it
-    or, judged, nothing is expected. Raises ValueError for a score outside its scale, which should have made the probe
-    malformed.
+    None = unknown: the first hit has no score, the external scorer could not measure it or, judged, nothing is
+    expected. Raises ValueError for a score outside its scale, which should have made the probe malformed.
     """
     if not ranking:
         return 0.0
@@ -34,17 +33,16 @@ def top_score(scorer: Scorer, ranking: Ranking, grades: Sequence[int], best_grad
 
 
 def judged_relevance(grades: Sequence[int], best_grade: int) -> float | None:
-    """Give the relevance of the first hit by its grade alone; 0 without hits, None where nothing is expected."""
+    """Relevance of the first hit by its grade alone; 0 without hits, None where nothing is expected."""
     if not grades:
         return 0.0
     return grades[0] / best_grade if best_grade > 0 else None
 
 
 def score_relevance(scorer: Scorer, score: float | None) -> float | None:
-    """Map a retriever's own score to relevance in [0, 1].
+    """Relevance in [0, 1] of a score of the retriever; None without a score or for other kinds of scorers.
 
-    None where there is no score, or the scorer does not look at scores. Raises ValueError for a score
-    outside its scale: it is never clipped in silence.
+    Raises ValueError for a score outside its scale: it is never clipped in silence.
     """
     if score is None or scorer.kind is not ScorerKind.SCORE:
         return None
@@ -54,7 +52,7 @@ def score_relevance(scorer: Scorer, score: float | None) -> float | None:
 
 
 def scale_relevance(scale: Scale, score: float, anchor: float | None = None) -> float:
-    """Map a score of this scale to relevance in [0, 1]. Raises ValueError for a score outside the scale."""
+    """Relevance in [0, 1] of a score on this scale. Raises ValueError for a score outside the scale."""
     if not in_scale(scale, score):
         raise ValueError(f"The score {score} is outside the scale {scale}.")
     match scale:
@@ -69,12 +67,12 @@ def scale_relevance(scale: Scale, score: float, anchor: float | None = None) -> 
 
 
 def measures_relevance(scorer: Scorer) -> bool:
-    """Whether this scorer measures relevance: `judged` only repeats what the judgments already say."""
+    """Whether this scorer measures relevance: `judged` only repeats the judgments."""
     return scorer.kind is not ScorerKind.JUDGED
 
 
 def is_external(scorer: Scorer) -> bool:
-    """Whether relevance is measured by a service beside the retriever, and so of the first hit only."""
+    """Whether a service beside the retriever measures relevance, and so of the first hit only."""
     return scorer.kind in {ScorerKind.EMBEDDING, ScorerKind.RERANK}
 
 
@@ -94,7 +92,7 @@ def in_scale(scale: Scale, score: float) -> bool:
 
 
 def _logistic(score: float) -> float:
-    """Compute 1 / (1 + e^-s) from the side on which the exponential cannot overflow."""
+    """1 / (1 + e^-s), from the side on which the exponential cannot overflow."""
     if score >= 0.0:
         return 1.0 / (1.0 + math.exp(-score))
     grown = math.exp(score)
@@ -102,7 +100,7 @@ def _logistic(score: float) -> float:
 
 
 def _saturating(score: float, anchor: float | None) -> float:
-    """Compute s / (s + anchor), one half at the anchor, without overflow of the sum."""
+    """S / (s + anchor), one half at the anchor, without overflow of the sum."""
     if anchor is None or not (math.isfinite(anchor) and anchor > 0.0):
         raise ValueError("The scale unbounded needs a positive anchor: the score that means one half.")
     return 1.0 / (1.0 + anchor / score) if score > 0.0 else 0.0

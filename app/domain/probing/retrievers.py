@@ -1,6 +1,6 @@
-"""How a retriever is reached, asked and read, as values; and `Probe`, the seam through which it is.
+"""A retriever as a value: endpoint, authentication, request, response mapping, scorer; and `Probe`, which queries it.
 
-What comes back is said in model; presets and documents that fill these in are formats.
+Answers are values of model; presets and documents that fill these in are formats.
 """
 
 import re
@@ -21,14 +21,14 @@ def _empty() -> Mapping[str, Any]:
 
 
 class Dialect(StrEnum):
-    """What a retriever speaks."""
+    """Protocol of a retriever."""
 
     HTTP = "http"
     SQL = "sql"
     MCP = "mcp"
 
 
-# --- who we are to it ----------------------------------------------------------------------------------------
+# --- authentication ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Basic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth2:
-    """Client credentials (RFC 6749, section 4.4): a token is fetched, kept while it is valid, and fetched anew."""
+    """Client credentials (RFC 6749, section 4.4): a token is fetched and kept while it is valid."""
 
     token_url: str
     client_id: str
@@ -102,7 +102,7 @@ class Endpoint:
     timeout_seconds: float = 10.0
 
 
-# --- how its answers are judged ------------------------------------------------------------------------------
+# --- the scorer ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,19 +116,19 @@ class EmbeddingCanary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedder:
-    """What turns texts into vectors: an OpenAI-compatible `/v1/embeddings`."""
+    """Endpoint that turns texts into vectors: an OpenAI-compatible `/v1/embeddings`."""
 
     endpoint: Endpoint
     model: str
     dimensions: int | None = None
-    """Asked of the model where it can shorten its vectors; also what they must have then."""
+    """Requested of the model where it can shorten its vectors; its vectors must have them then."""
     batch: int = 64
     """Texts per request."""
     canaries: tuple[EmbeddingCanary, ...] = ()
 
 
 class ScorerKind(StrEnum):
-    """Where `top_score` comes from."""
+    """Source of `top_score`."""
 
     SCORE = "score"
     JUDGED = "judged"
@@ -137,7 +137,7 @@ class ScorerKind(StrEnum):
 
 
 class Scale(StrEnum):
-    """What scores mean; mapped to relevance as s, max(0, s), 1/(1+d), 1/(1+e^-s), s/(s+anchor)."""
+    """Meaning of scores; mapped to relevance as s, max(0, s), 1/(1+d), 1/(1+e^-s), s/(s+anchor)."""
 
     SIMILARITY = "similarity"
     COSINE = "cosine"
@@ -167,12 +167,11 @@ class Scorer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseMapping:
-    """Where hits and their fields stand in an answer, as JMESPath.
+    """JMESPath of the hits and their fields in a response.
 
     `hits` is evaluated on the whole body and gives a list, the field paths on each of its items. Without `hits` the
     answer is column-shaped: the field paths are evaluated on the whole body and each gives a list, one item per hit.
-    `index_version` is evaluated on the body or, written `header:NAME`, on the response headers. None = the answer does
-    not have it.
+    `index_version` is evaluated on the body or, written `header:NAME`, on the response headers. None = not mapped.
     """
 
     hits: str | None
@@ -185,7 +184,7 @@ class ResponseMapping:
 
 
 def missing_resource(url: str, options: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the option that an address names last, with its value: what a 404 there says is missing; None = none."""
+    """Return (option, value) that a URL names last, which a 404 says is missing; None = it names none."""
     names = [name for name in PLACEHOLDER.findall(url) if name in options]
     return (names[-1], options[names[-1]]) if names else None
 
@@ -198,12 +197,12 @@ class Lookup:
     url: str
     """A template of the options."""
     path: str
-    """Where the value stands in the answer, as JMESPath."""
+    """JMESPath of the value in the response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retriever:
-    """The endpoint a check watches: how to ask it, how to read it, and how gently.
+    """The endpoint a check watches: request, response mapping and limits.
 
     Templates (`url`, values of `query_parameters` and `json`) may hold `{{ query }}`, `{{ k }}`, the names of
     `options` and of the lookup and, where there is an embedder, `{{ vector }}`.
@@ -219,7 +218,7 @@ class Retriever:
     json: Any = None
     """The request body; for MCP the arguments of the tool. A value that is only a placeholder keeps its type."""
     options: Mapping[str, str] = field(default_factory=_empty)
-    """What a preset asks of its users by name, such as the collection."""
+    """Variables of the templates by name, such as the collection."""
     lookup: Lookup | None = None
     sql: str | None = None
     """One SELECT with the parameters `:query`, `:k` and `:vector`; its columns are what the mapping reads."""
@@ -243,7 +242,7 @@ class Retriever:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeQuery:
-    """One query to put to a retriever; `position` is its place in the run's frozen canary list."""
+    """One query for a retriever; `position` is its place in the run's frozen canary list."""
 
     position: int
     query: str
@@ -252,15 +251,15 @@ class ProbeQuery:
 
 
 class Trace(Protocol):
-    """Follows the probes of one run (W3C Trace Context), where somebody collects traces."""
+    """Trace of the probes of one run (W3C Trace Context)."""
 
     @property
     def traceparent(self) -> str:
-        """What is asked for the run as a whole, such as a lookup, descends from this."""
+        """Parent of requests of the run as a whole, such as a lookup."""
         ...
 
     def begin(self, ask: ProbeQuery) -> str:
-        """Hear that a probe begins, from any thread; gives the traceparent to send with it, always the same one."""
+        """Begin the span of a probe, from any thread; returns the traceparent to send with it, always the same one."""
         ...
 
 
@@ -270,22 +269,22 @@ class ProbeContext:
 
     retriever: Retriever
     k: int
-    """How many hits to ask for, the check's `fetch_k`."""
+    """Number of hits to request, the check's `fetch_k`."""
     run_id: str
     shows: bool = False
-    """Whether answers carry the exchange they came by."""
+    """Whether answers carry their request and response."""
     trace: Trace | None = None
     defined_at: datetime | None = None
     """When a run read the definition of the retriever: of limits that were edited meanwhile the newest hold."""
 
 
 class Probe(Protocol):
-    """Asks a retriever; the first of the two seams where tests put a fake."""
+    """Sends queries to a retriever; the first of the two seams where tests put a fake."""
 
     def __call__(self, asking: ProbeContext, asks: Sequence[ProbeQuery]) -> Iterator[Sequence[tuple[int, Answer]]]:
         """Yield batches of (position, answer) as answers come in, each position once.
 
         A batch may be empty: nothing came for a while, and the caller may want to stop. Failures of the retriever are
-        answers, never exceptions. Closing the iterator stops asking.
+        answers, never exceptions. Closing the iterator cancels the rest.
         """
         ...

@@ -57,7 +57,7 @@ def check_embedder(
     if embedder is None:
         return None
     pairs = embedding_canaries(embedder)
-    embedded = embed(embedder, distinct_texts(pairs), anew=True)
+    embedded = embed(embedder, distinct_texts(pairs), refresh=True)
     row = _in_force(store, run_id, embedder, embedded, now=now)
     where = _where(embedder)
     if embedded.outcome is not Outcome.OK or row.vectors is None:

@@ -84,7 +84,7 @@ def stage(
         unscored=len(unscored),
         unscored_detail=next(iter(unscored.values()), None),
         arrived=batch.breaker.arrived,
-        row=dict(batch.breaker.row),
+        row=dict(batch.breaker.failures),
         ended_early=ended_early,
         scored=sum(answer.ranking is not None and answer.ranking.relevance is not None for answer in measured),
         unscored_at=sorted(unscored),
@@ -106,7 +106,7 @@ def breaker_of(limit: int | None, staged: Mapping[int, ShardBody]) -> CircuitBre
     return (
         CircuitBreaker(limit=limit)
         if newest is None
-        else CircuitBreaker(limit=limit, arrived=newest.arrived, row=newest.row)
+        else CircuitBreaker(limit=limit, arrived=newest.arrived, failures=newest.row)
     )
 
 
