@@ -26,7 +26,7 @@ from app.metrics.snapshot_keeper import SnapshotKeeper
 from app.services.alerts import transitions
 from app.services.alerts.alert_links import Links
 from app.services.catalog.vault import Vault
-from app.services.delivery import deliveries
+from app.services.delivery import resends
 from app.services.delivery.outward_ping import Ping, ping_if_working
 from app.services.delivery.sender_threads import MOST_THREADS, DeliveryThreads
 from app.services.diagnosis import diagnoses
@@ -377,7 +377,7 @@ class Worker:
 
     def _deliver_once(self, owner: str) -> bool:
         engine = self._engine
-        sent = deliveries.attempt_next(
+        sent = resends.attempt_next(
             engine.store,
             engine.vault,
             self._senders.send,

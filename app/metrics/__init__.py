@@ -107,7 +107,7 @@ class ProcessMetrics:
     def delivered(self, sent: SentDelivery) -> None:
         """Count an attempt to deliver; what was told once more was counted when it was told."""
         if sent.error is None:
-            self._deliveries.labels(sent.hook).inc(0 if sent.again else 1)
+            self._deliveries.labels(sent.hook).inc(0 if sent.is_resend else 1)
         else:
             self._failures.labels(sent.hook, sent.error).inc()
 

@@ -29,7 +29,6 @@ from app.formats.validation_messages import parse_document
 from app.services.alerts import acknowledging
 from app.services.catalog import definitions
 from app.services.delivery import dead_letters
-from app.services.delivery import deliveries as delivering
 from app.services.runs import scheduling
 from app.store.catalog import definitions as catalog
 from app.store.engine import Store, from_us
@@ -249,7 +248,7 @@ class AlertMachine(RuleBasedStateMachine):
             if number is None:
                 dead_letters.replay_all(self.store, hook, now=self.world.clock())
             elif dead:
-                delivering.replay(self.store, dead[number % len(dead)].id, now=self.world.clock())
+                dead_letters.replay(self.store, dead[number % len(dead)].id, now=self.world.clock())
         except ConflictError:
             pass
         left = {row.id for row in self._rows(deliveries) if row.state == "dead"}

@@ -16,9 +16,9 @@ from app.domain.delivery.hooks import Hook, Message, Receipt
 from app.domain.errors import ConflictError, NotFoundError
 from app.services.catalog import definitions
 from app.services.catalog.vault import Vault
-from app.services.delivery import deliveries
+from app.services.delivery import dead_letters, deliveries
 from app.services.delivery.deliveries import SentDelivery
-from app.store.delivery import outbox
+from app.store.delivery import claims
 from app.store.engine import Store, to_us
 from app.store.tables import definition_versions
 from app.store.tables import deliveries as rows
@@ -336,8 +336,8 @@ def test_a_claim_not_yet_committed_keeps_others_from_the_hook(postgresql_store: 
         deliveries.send_test(world.store, "ops", now=world.clock.advance(1))
     now = to_us(world.clock())
     with postgresql_store.write() as first, postgresql_store.write() as second:
-        assert outbox.claim_delivery(first, owner="first", now=now, lease_until=now + 1) is not None
-        assert outbox.claim_delivery(second, owner="second", now=now, lease_until=now + 1) is None
+        assert claims.claim_delivery(first, owner="first", now=now, lease_until=now + 1) is not None
+        assert claims.claim_delivery(second, owner="second", now=now, lease_until=now + 1) is None
 
 
 def _die(_hook: Hook, _message: Message) -> Receipt:
@@ -464,13 +464,13 @@ def test_after_a_day_a_delivery_is_dead_and_can_be_replayed(world: World) -> Non
     number = int(world.deliveries()[0]["id"])
     assert 24 < len(world.deliveries()[0]["attempts"]) < 40
     world.send.receipts = []
-    deliveries.replay(world.store, number, now=world.clock())
+    dead_letters.replay(world.store, number, now=world.clock())
     assert _state(world.deliver()) == "delivered"
     assert len({message for _, message in world.send.sent}) == 1  # the same bytes under the same id
     with pytest.raises(ConflictError):
-        deliveries.replay(world.store, number, now=world.clock())
+        dead_letters.replay(world.store, number, now=world.clock())
     with pytest.raises(NotFoundError):
-        deliveries.replay(world.store, 999, now=world.clock())
+        dead_letters.replay(world.store, 999, now=world.clock())
 
 
 def test_a_resolve_is_retried_exactly_like_a_trigger(world: World) -> None:
@@ -494,7 +494,7 @@ def test_a_replayed_trigger_was_begun_once_so_its_resolve_is_sent(world: World) 
         world.deliver_all()
         world.clock.advance(60)
     assert _told(world) == [("alert.opened", "dead")]
-    deliveries.replay(world.store, int(world.deliveries()[0]["id"]), now=world.clock())
+    dead_letters.replay(world.store, int(world.deliveries()[0]["id"]), now=world.clock())
     _heal(world)
     world.deliver_all()
     assert _told(world) == [("alert.opened", "delivered"), ("alert.resolved", "delivered")]

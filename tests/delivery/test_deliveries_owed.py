@@ -103,7 +103,7 @@ def test_what_tells_of_an_alert_that_is_over_is_replayed_together_with_its_end(w
         world.deliver_all()
         world.clock.advance(60)
     assert _told(world) == [("opened", "dead"), ("resolved", "dead")]
-    deliveries.replay(world.store, int(world.deliveries()[0]["id"]), now=world.clock())
+    dead_letters.replay(world.store, int(world.deliveries()[0]["id"]), now=world.clock())
     world.deliver_all()
     assert _told(world) == [("opened", "delivered"), ("resolved", "delivered")]
 
@@ -118,5 +118,5 @@ def test_what_tells_of_an_alert_whose_end_nobody_will_tell_is_not_replayed(world
     (opened,) = (one for one in world.deliveries() if one["alert_id"])
     assert (opened["state"], opened["attempts"]) == ("dead", [])
     with pytest.raises(ConflictError, match="has resolved since"):
-        deliveries.replay(world.store, int(opened["id"]), now=world.clock())
+        dead_letters.replay(world.store, int(opened["id"]), now=world.clock())
     assert dead_letters.replay_all(world.store, "ops", now=world.clock()).replayed == 0

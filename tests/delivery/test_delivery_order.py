@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from app.domain.delivery.hooks import Hook, Message, Receipt
 from app.domain.errors import ConflictError
 from app.services.catalog import definitions
-from app.services.delivery import deliveries
-from app.store.delivery import outbox
+from app.services.delivery import dead_letters, deliveries
+from app.store.delivery import claims
 from app.store.engine import Store, to_us
 from app.store.tables import transitions
 from tests.support.fakes import DELIVERED, ActingSend
@@ -71,7 +71,7 @@ def test_a_trigger_is_not_replayed_behind_its_resolve(world: World, *, delivered
     if delivered:
         world.deliver_all()
     with pytest.raises(ConflictError, match="later"):
-        deliveries.replay(world.store, dead, now=world.clock())
+        dead_letters.replay(world.store, dead, now=world.clock())
     world.deliver_all()
     assert _received(world) == [*["alert.opened"] * 3, "alert.resolved"]
 
@@ -84,7 +84,7 @@ def test_a_trigger_is_replayed_with_its_resolve_behind_it_where_that_is_dead_too
         world.deliver()
         world.clock.advance(3600)
     assert len(world.deliveries(state="dead")) == 2
-    deliveries.replay(world.store, dead, now=world.clock())
+    dead_letters.replay(world.store, dead, now=world.clock())
     assert not world.deliveries(state="dead")
     world.deliver_all()
     assert _received(world)[-2:] == ["alert.opened", "alert.resolved"]
@@ -101,7 +101,7 @@ def test_what_another_hook_heard_is_no_obstacle(store: Store) -> None:
         world.deliver_all()
         world.clock.advance(3600)
     (dead,) = world.deliveries(state="dead")
-    deliveries.replay(store, int(dead["id"]), now=world.clock())
+    dead_letters.replay(store, int(dead["id"]), now=world.clock())
     assert world.deliveries(hook="one")[0]["state"] == "pending"
 
 
@@ -115,7 +115,7 @@ def test_nothing_is_replayed_to_a_hook_that_is_archived_or_disabled(world: World
         deliveries.send_test(world.store, "ops", now=world.clock())
         world.deliver()
     with pytest.raises(ConflictError, match="archived" if archived else "disabled"):
-        deliveries.replay(world.store, dead, now=world.clock())
+        dead_letters.replay(world.store, dead, now=world.clock())
     assert world.deliver() is None
 
 
@@ -147,7 +147,7 @@ def test_what_an_archived_hook_takes_all_the_same_is_delivered(world: World) -> 
 
 def test_what_is_claimed_for_a_hook_archived_before_it_is_sent_is_not_sent(world: World) -> None:
     with world.store.write() as connection:
-        outbox.claim_delivery(connection, owner="dead", now=to_us(world.clock()), lease_until=0)
+        claims.claim_delivery(connection, owner="dead", now=to_us(world.clock()), lease_until=0)
     world.apply(WITHOUT_HOOK)  # what is in flight is left to whoever has it, and that one is dead
     world.clock.now += LEASE
     world.deliver_all()

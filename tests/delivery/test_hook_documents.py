@@ -121,7 +121,7 @@ def test_a_field_of_another_kind_is_refused(kind: str) -> None:
         for name in HOOKS[other].keys() - HOOKS[kind].keys() - {"url"}:
             wrong = [one for one in told(hook(kind, **{name: HOOKS[other][name]})) if one.startswith(f"{name}: ")]
             assert len(wrong) == 1
-            assert wrong[0].startswith(f"{name}: is nothing that a hook of kind '{kind}' has; it has: ")
+            assert wrong[0].startswith(f"{name}: is not a field of a hook of kind '{kind}'; it has: ")
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 from app.domain.delivery.hooks import Hook, HookKind, Mail, MailTls
 from app.formats.delivery.notices import body_of, is_written_for
 from app.formats.delivery.notices.apprise import defused
+from app.formats.delivery.notices.notice_text import clean, notice_text
 from app.formats.delivery.notices.slack import escaped
-from app.formats.delivery.notices.story import clean, story_of
 from tests.support.receivers import ROUTING_KEY, pagerduty_problem, slack_problem
 
 MAIL = Mail(
@@ -184,7 +184,7 @@ def test_no_text_of_strangers_makes_a_message_large_or_unreadable(kind: HookKind
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_a_story_has_short_single_lines_without_what_is_not_seen(text: str) -> None:
-    story = story_of(hostile(text))
+    story = notice_text(hostile(text))
     lines = [story.summary, story.reason, *story.canaries, *(value for _, value in story.facts)]
     assert all(len(line) <= 1_000 and line.isprintable() for line in lines)
     assert all(line == line.strip() for line in lines)
@@ -200,11 +200,11 @@ def test_texts_are_cut_where_they_end() -> None:
 
 def test_a_link_that_is_none_is_left_out() -> None:
     bad = {"check": "javascript:alert(1)", "run": "https://a b/", "dashboard": "data:text/html,x", "runbook": None}
-    assert story_of(notice(links=bad)).links == ()
+    assert notice_text(notice(links=bad)).links == ()
 
 
 def test_what_there_is_to_know_is_told() -> None:
-    story = story_of(notice())
+    story = notice_text(notice())
     assert story.facts[:6] == (
         ("Severity", "critical"),
         ("Event", "opened"),
@@ -471,7 +471,7 @@ def test_the_head_of_an_email_is_ours_to_the_byte(before: str, text: str) -> Non
     lines = head.decode("ascii").split("\r\n")
     assert not any({"\r", "\n"} & {*line} for line in lines)
     assert [line.partition(":")[0] for line in lines if not line.startswith((" ", "\t"))] == _HEAD
-    assert mailed(what).get_body(("plain",)).get_content().startswith(story_of(what).summary)
+    assert mailed(what).get_body(("plain",)).get_content().startswith(notice_text(what).summary)
 
 
 def test_a_subject_of_encoded_words_is_shown_as_it_was_written() -> None:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from app.domain.delivery.hooks import Hook, Message, Receipt, Send
 from app.domain.errors import ConflictError
 from app.services.catalog.vault import Vault
-from app.services.delivery import deliveries
+from app.services.delivery import dead_letters, deliveries, resends
 from app.services.delivery.deliveries import SentDelivery
 from app.store.engine import Store
 from app.store.tables import deliveries as rows
@@ -57,7 +57,7 @@ def _heal(world: World) -> None:
 
 
 def _attempt(world: World, owner: str = "worker", send: Send | None = None) -> SentDelivery | None:
-    return deliveries.attempt_next(
+    return resends.attempt_next(
         world.store, world.vault, send or world.send, owner=owner, links=LINKS, clock=world.clock, lease=LEASE
     )
 
@@ -144,7 +144,7 @@ def test_what_is_told_again_says_so(world: World) -> None:
     world.clock.advance(60)
     sent = _attempt(world)
     assert sent is not None
-    assert (sent.again, sent.error, sent.state) == (True, None, "delivered")
+    assert (sent.is_resend, sent.error, sent.state) == (True, None, "delivered")
 
 
 def test_a_bug_is_a_failure_like_others(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -166,7 +166,7 @@ def test_secrets_under_another_key_are_told_and_nothing_is_sent(sqlite_store: St
     _all(world)
     world.clock.advance(60)
     other = Vault("quite another key than before")
-    sent = deliveries.refresh_next(sqlite_store, other, world.send, owner="worker", clock=world.clock, lease=LEASE)
+    sent = resends.resend_next(sqlite_store, other, world.send, owner="worker", clock=world.clock, lease=LEASE)
     assert sent is not None
     assert sent.error == deliveries.UNPREPARED
     assert len(world.send.sent) == 1
@@ -222,7 +222,7 @@ def test_a_dead_end_is_not_replayed_behind_the_next_opening(world: World) -> Non
     world.clock.advance(31)
     _all(world)
     with pytest.raises(ConflictError, match="later"):
-        deliveries.replay(world.store, int(dead["id"]), now=world.clock())
+        dead_letters.replay(world.store, int(dead["id"]), now=world.clock())
 
 
 def test_one_replica_tells_it(either: World) -> None:
@@ -267,14 +267,14 @@ def test_what_is_new_and_what_is_told_again_are_never_on_their_way_together(eith
 
     either.clock.advance(60)
     if again:
-        sent = deliveries.refresh_next(
+        sent = resends.resend_next(
             either.store, either.vault, ActingSend(act=_then(either, look)), owner="a", clock=either.clock, lease=LEASE
         )
     else:
         deliveries.send_test(either.store, "ops", now=either.clock())
         sent = _attempt(either, send=ActingSend(act=look))
     assert sent is not None
-    assert sent.again is again
+    assert sent.is_resend is again
     assert together == [None]
 
 

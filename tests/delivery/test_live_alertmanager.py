@@ -19,7 +19,7 @@ import yaml
 
 from app.adapters.delivery.sending import Sender
 from app.domain.addresses import hook_policy, parse_allow
-from app.services.delivery import deliveries
+from app.services.delivery import deliveries, resends
 from app.store.engine import Store
 from tests.support.fakes import FakeClock, answered, hits
 from tests.support.http_servers import Peer, peer, reply
@@ -91,7 +91,7 @@ def tell(world: World) -> int:
     """Attempt all that is due, and count it."""
 
     def attempt() -> Any:
-        return deliveries.attempt_next(
+        return resends.attempt_next(
             world.store, world.vault, send, owner="worker", links=LINKS, clock=world.clock, lease=LEASE
         )
 

@@ -310,7 +310,7 @@ def test_dead_deliveries_say_why_and_are_replayed_one_by_one(pages: Site) -> Non
     row = _row(shown, "ops")
     assert "3 attempts" in row
     assert "trying again cannot help, gave up after 3 attempts" in row
-    assert "given up, kept, and nobody hears of it unless it is replayed" in shown.text
+    assert "until it is replayed" in shown.text
     told = pages.client().post("/deliveries/1/replay", data={"next": "/alerts/1"})
     assert (told.status_code, told.headers["location"]) == (303, "/alerts/1#delivery-1")
     _deliver(pages)

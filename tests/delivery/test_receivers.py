@@ -206,7 +206,7 @@ def test_runs_end_while_every_sender_hangs(tmp_path: Path) -> None:
             client.post(f"/v1/hooks/{slug}/test")
         until(lambda: len(hanging) == MOST_THREADS)  # every thread that sends
         run = client.post("/v1/checks/docs/runs", json={}).json()["id"]
-        assert until(lambda: _ended(api, run)) == "finished"
+        assert until(lambda: _final_step(api, run)) == "finished"
         assert len(hanging) == MOST_THREADS
         assert {item["state"] for item in api.get("/v1/deliveries", limit=200)["items"]} == {"pending"}
         release.set()
@@ -214,7 +214,7 @@ def test_runs_end_while_every_sender_hangs(tmp_path: Path) -> None:
     assert sorted(hanging) == hooks  # each was sent once
 
 
-def _ended(api: Api, run: str) -> str | None:
+def _final_step(api: Api, run: str) -> str | None:
     status = str(api.get(f"/v1/runs/{run}")["status"])
     return status if status not in {"queued", "running"} else None
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from app.domain.delivery.attempts import OUT_OF_REACH
 from app.store.alerts import alerts
-from app.store.delivery import backlog, hook_stats, outbox, resend
+from app.store.delivery import backlog, claims, hook_stats, outbox, resend
 from app.store.engine import Store
 from app.store.history import (
     change_feed,
@@ -36,10 +36,10 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "last_completed": lambda connection: results.last_completed(connection, 1, before=2),
     "newest_known": lambda connection: results.newest_known(connection, 1),
     "states_at": lambda connection: results.states_at(connection, 1, 1),
-    "claim_delivery": lambda connection: outbox.claim_delivery(connection, owner="o", now=1, lease_until=2),
-    "claim_refresh": lambda connection: resend.claim_refresh(connection, owner="o", now=1, lease_until=2),
+    "claim_delivery": lambda connection: claims.claim_delivery(connection, owner="o", now=1, lease_until=2),
+    "claim_refresh": lambda connection: resend.claim_resend(connection, owner="o", now=1, lease_until=2),
     "bring_forward": lambda connection: backlog.bring_forward(connection, 1, now=1, errors=OUT_OF_REACH),
-    "outbox": outbox.outbox,
+    "outbox": outbox.count_pending,
     "count_alerts": alerts.count_alerts,
     "open_alerts": lambda connection: alerts.open_alerts(connection, 1),
     "count_unresolved": alerts.count_unresolved,
@@ -72,7 +72,7 @@ ASKED_OFTEN: dict[str, Callable[[Connection], Any]] = {
     "values_learned": lambda connection: series.values_learned(
         connection, series.Source(check_id=1), "coverage", since=1, until=2, limit=3
     ),
-    "tallies": lambda connection: hook_stats.tallies(connection, since=1),
+    "tallies": lambda connection: hook_stats.count_by_hook(connection, since=1),
 }
 ORDERED = {"list_runs", "ended_runs", "newest_known"}
 """Those that come in order as they are found."""

@@ -1,4 +1,4 @@
-"""Hooks that are a URL of Apprise, an optional extra. Apprise talks over the network itself, so it does so elsewhere.
+"""Hooks of Apprise, an optional extra. Apprise opens connections itself, so it runs in a process of its own.
 
 It runs in a process of its own, in which no connection is made that the address policy does not permit, no program is
 started, no environment's proxy is used, and whose end is sure. The URL, a secret, goes there through a pipe.
@@ -21,7 +21,7 @@ from app.domain.delivery.hooks import Hook, Message, Receipt
 
 STARTUP_SECONDS = 10.0
 """How long the process may take on top of the hook's time-out: Apprise alone takes a second to load."""
-_KEPT = ("PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "SYSTEMROOT")
+_PASSED_VARIABLES = ("PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "SYSTEMROOT")
 
 
 def send_apprise(
@@ -32,7 +32,7 @@ def send_apprise(
     policy: AddressPolicy,
     package: str = "apprise",
 ) -> Receipt:
-    """Attempt once; see `Send`. Nothing Apprise says is kept: its own words may hold tokens."""
+    """Attempt once; see `Send`. Messages of Apprise are dropped: they may hold tokens."""
     if find_spec(package) is None:
         detail = "Apprise is not installed here: pip install 'coalmine[apprise]'; nothing was sent"
         return Receipt(ok=False, error=HookError.CONFIGURATION, detail=detail)
@@ -62,8 +62,8 @@ def send_apprise(
 
 
 def _environment() -> dict[str, str]:
-    """Give what the process needs to know: no proxies, and no files that could hold credentials for others."""
-    variables = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    """Environment of the process: no proxies, and no files that could hold other credentials."""
+    variables = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
     return {**variables, "PYTHONPATH": str(Path(app.__file__).parents[1]), "NETRC": os.devnull, "HOME": "/nonexistent"}
 
 

@@ -20,7 +20,7 @@ _STARTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn
 
 
 def main() -> None:
-    """Read what is asked, send it, and say what came of it: `{"outcome", "reason"}`."""
+    """Read a request, send it, and write the result: `{"outcome", "reason"}`."""
     output = os.dup(1)
     os.dup2(2, 1)  # whatever else is printed is not the answer
     request = json.load(sys.stdin)
@@ -28,9 +28,9 @@ def main() -> None:
     os.write(output, json.dumps({"outcome": outcome, "reason": reason}).encode())
 
 
-def send(asked: dict[str, Any]) -> tuple[str, str]:
+def send(request: dict[str, Any]) -> tuple[str, str]:
     """Send a message under guard."""
-    if asked["url"].partition("://")[0].lower() in _LOCAL:
+    if request["url"].partition("://")[0].lower() in _LOCAL:
         return "blocked", "a service of this machine"
     import apprise  # noqa: PLC0415 - an extra, loaded here alone
 
@@ -38,17 +38,17 @@ def send(asked: dict[str, Any]) -> tuple[str, str]:
     guard = Guard(
         AddressPolicy(
             name="hook",
-            allow=parse_allow(",".join(asked["allow"])),
-            deny_private=asked["deny_private"],
-            only_allowed=asked["only_allowed"],
+            allow=parse_allow(",".join(request["allow"])),
+            deny_private=request["deny_private"],
+            only_allowed=request["only_allowed"],
         )
     )
     sys.addaudithook(guard)
     asset = apprise.AppriseAsset(async_mode=False, storage_mode=apprise.PersistentStoreMode.MEMORY)
-    service = apprise.Apprise.instantiate(asked["url"], asset=asset, suppress_exceptions=True)
+    service = apprise.Apprise.instantiate(request["url"], asset=asset, suppress_exceptions=True)
     if not isinstance(service, apprise.NotifyBase):
         return "unknown", ""
-    one, message = apprise.Apprise(asset=asset), asked["message"]
+    one, message = apprise.Apprise(asset=asset), request["message"]
     one.add(service)
     accepted = one.notify(
         title=message["title"],
@@ -62,18 +62,18 @@ def send(asked: dict[str, Any]) -> tuple[str, str]:
 
 
 class Guard:
-    """Refuses what is about to be done, by raising."""
+    """Audit hook that refuses connections by raising."""
 
     def __init__(self, policy: AddressPolicy) -> None:
         self._policy = policy
-        self._asked: set[str] = set()
+        self._resolved_names: set[str] = set()
         self.refusal: str | None = None
         """Why a connection was refused, if one was."""
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Look at what is about to be done."""
+        """Check an audit event."""
         if event == "socket.getaddrinfo":
-            self._asked.add(_text(arguments[0]).lower().rstrip("."))
+            self._resolved_names.add(_text(arguments[0]).lower().rstrip("."))
         elif event in _CONNECTS:
             reason = self._refusal(arguments[1])
             if reason is not None:
@@ -92,8 +92,8 @@ class Guard:
         reason = self._policy.check(ip, "")
         if reason is None:
             return None
-        # Resolved is all that is seen here; the allow list may hold the name that led here.
-        names = [entry for entry in self._policy.allow if isinstance(entry, str) and entry in self._asked]
+        # Only resolved addresses are visible here; the allow list may hold a name that was resolved before.
+        names = [entry for entry in self._policy.allow if isinstance(entry, str) and entry in self._resolved_names]
         return next((None for name in names if ip in _addresses(name) and not self._policy.check(ip, name)), reason)
 
 

@@ -1,4 +1,4 @@
-"""Hooks that are one POST to a service everybody knows: Slack, PagerDuty and Alertmanager."""
+"""Hooks that are one POST to a known service: Slack, PagerDuty and Alertmanager."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ ALERTS_PATH = "/api/v2/alerts"
 
 
 def send_slack(hook: Hook, message: Message, now: datetime, *, policy: AddressPolicy, user_agent: str) -> Receipt:
-    """Attempt once; see `Send`. Whatever answers is judged by its status: Slack says 410 of an archived channel."""
+    """Attempt once; see `Send`. The status decides: Slack answers 410 for an archived channel."""
     return post(
         hook.url,
         message.body,

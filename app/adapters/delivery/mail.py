@@ -16,7 +16,7 @@ from app.domain.addresses import AddressPolicy
 from app.domain.delivery.hooks import Hook, Mail, MailTls, Message, Receipt
 
 READ_BYTES = 200_000
-"""How much a mail server may say in one exchange, greeting and all."""
+"""Bytes a mail server may send in one exchange."""
 
 
 def send_mail(
@@ -73,7 +73,7 @@ class _Session(smtplib.SMTP):
         super().__init__(local_hostname="[127.0.0.1]", timeout=seconds)
 
     def deliver(self, mail: Mail, username: str | None, password: str | None, body: bytes) -> Mapping[str, Any]:
-        """Hand over a message; gives the recipients that were refused while others were not."""
+        """Send a message; returns the recipients that were refused while others were not."""
         self._alarm.start()
         self._host = mail.host  # what STARTTLS holds the certificate against
         code, reply = self.connect(mail.host, mail.port)
@@ -94,7 +94,7 @@ class _Session(smtplib.SMTP):
         return time.monotonic() >= self._deadline
 
     def end(self) -> None:
-        """Leave nothing open."""
+        """Close the connection."""
         self._alarm.cancel()
         self.close()
 
@@ -115,14 +115,14 @@ class _Session(smtplib.SMTP):
         return self.getreply()
 
     def getreply(self) -> tuple[int, bytes]:
-        """Read an answer, of a server that may not talk for ever."""
+        """Read a reply, within the limit of bytes."""
         if self.file is None:
             assert self.sock is not None  # noqa: S101 - connected
             self.file = _Capped(self.sock.makefile("rb"), self)
         return super().getreply()
 
     def count(self, size: int) -> None:
-        """Note how much was read; raises where it is too much."""
+        """Count the bytes read; raises beyond the limit."""
         self._read += size
         if self._read > READ_BYTES:
             raise smtplib.SMTPServerDisconnected("the server talks without end")
@@ -176,7 +176,7 @@ class _Capped(RawIOBase):
 
 
 def _judged(error: Exception, *, late: bool) -> Receipt:
-    """Say what a failure means. Nothing a server said is quoted but its code."""
+    """Receipt of a failure. Only the reply code of a server is quoted."""
     if isinstance(error, _BlockedError):
         return Receipt(ok=False, error=HookError.BLOCKED, detail=f"not allowed to connect: {error}")
     if isinstance(error, smtplib.SMTPRecipientsRefused):

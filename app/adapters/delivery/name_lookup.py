@@ -1,4 +1,4 @@
-"""Looks up where host names lead, within a second: for warnings alone, as a name may lead elsewhere when it is used."""
+"""Resolves host names within a second, for warnings alone: a name may resolve differently when it is used."""
 
 import socket
 import time
@@ -8,21 +8,21 @@ from threading import BoundedSemaphore, Thread
 from typing import Final
 
 SECONDS: Final = 1.0
-"""How long whoever saves something waits for all its names together."""
+"""Longest wait for all names of a document together."""
 _MOST = 16
 _free = BoundedSemaphore(_MOST)  # a resolver that hangs may hold a thread for half a minute
 
-_Found = tuple[str, tuple[str, ...]]
+_Result = tuple[str, tuple[str, ...]]
 
 
 def addresses_of(hosts: Collection[str], *, seconds: float = SECONDS) -> Mapping[str, tuple[str, ...]]:
     """Return the addresses of host names; a name that is not known, or not within these seconds, has none."""
-    results: SimpleQueue[_Found] = SimpleQueue()
+    results: SimpleQueue[_Result] = SimpleQueue()
     until, started = time.monotonic() + seconds, 0
     for host in dict.fromkeys(hosts):
         if not _free.acquire(blocking=False):
             break
-        Thread(target=_look_up, args=(host, results), name="name-lookup", daemon=True).start()
+        Thread(target=_resolve, args=(host, results), name="name-lookup", daemon=True).start()
         started += 1
     answers: dict[str, tuple[str, ...]] = {}
     while len(answers) < started:
@@ -34,7 +34,7 @@ def addresses_of(hosts: Collection[str], *, seconds: float = SECONDS) -> Mapping
     return answers
 
 
-def _look_up(host: str, results: SimpleQueue[_Found]) -> None:
+def _resolve(host: str, results: SimpleQueue[_Result]) -> None:
     try:
         addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # not known, or no name at all

@@ -12,7 +12,7 @@ _TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinger:
-    """Pings an address, which is a secret: whoever knows it can ping in our place."""
+    """Pings an address, which is a secret: anybody who has it could ping instead."""
 
     url: str = field(repr=False)
     policy: AddressPolicy

@@ -1,4 +1,4 @@
-"""What the answer of a receiver means: received, or why not and whether trying again can help."""
+"""Responses of receivers as receipts: delivered, or why not and whether a retry can help."""
 
 import math
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from app.domain.addresses import AddressPolicy
 from app.domain.delivery.hooks import Receipt
 
 READ_BYTES = 4_096
-"""How much of an answer is read. None of it is kept: what counts is the status."""
+"""Bytes of a response that are read. None of it is stored: the status decides."""
 LONGEST_WAIT_SECONDS = 24 * 3600.0
 
 
@@ -58,7 +58,7 @@ def post(
 
 
 def receipt_of(response: Response, now: datetime) -> Receipt:
-    """Judge an answer. A status decides whatever became of the body behind it: the receiver has spoken."""
+    """Receipt of a response. The status decides, even where reading the body failed."""
     status, seconds = response.status, response.latency_seconds
     if status is None or status < _FINAL:
         error = HookError.UNREACHABLE if response.failure is None else _ERRORS[response.failure]

@@ -1,4 +1,4 @@
-"""The real `Send`: to each hook in the way of its kind."""
+"""The real `Send`: dispatches to the adapter of each hook kind."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,7 +20,7 @@ class Sender:
     user_agent: str = "coalmine"
 
     def __call__(self, hook: Hook, message: Message, now: datetime) -> Receipt:
-        """Attempt once; see `Send`. A refused address comes with the setting that would open it."""
+        """Attempt once; see `Send`. The error of a blocked address names the setting that allows it."""
         receipt = self._send(hook, message, now)
         remedy = hook_remedy(receipt.detail or "") if receipt.error == HookError.BLOCKED else ""
         return replace(receipt, detail=f"{receipt.detail}. {remedy}") if remedy else receipt

@@ -214,7 +214,7 @@ def delete_check(store: StoreDep, request: Request, slug: str) -> None:
 def list_hooks(store: StoreDep, request: Request, after: After = "", limit: Limit = 50) -> Page[HookView]:
     """List the hooks in force; secrets are never shown, and paths of webhooks' addresses to scope admin alone."""
     found = definitions.list_all(store, "hook", after=after, limit=limit + 1)
-    return listed([hook_views.as_seen(hook, for_readers=only_reads(request)) for hook in found], limit)
+    return listed([hook_views.for_reader(hook, for_readers=only_reads(request)) for hook in found], limit)
 
 
 @router.get("/hooks/{slug}")
@@ -224,7 +224,7 @@ def get_hook(store: StoreDep, request: Request, slug: str) -> HookView:
     `warnings` says where it may not reach its address, and the setting that lets it.
     """
     found = definitions.find(store, "hook", slug)
-    shown = definition_shape(hook_views.as_seen(found, for_readers=only_reads(request)))
+    shown = definition_shape(hook_views.for_reader(found, for_readers=only_reads(request)))
     return {**shown, "warnings": hook_warnings(request.app.state.hook_policy, shown)}
 
 

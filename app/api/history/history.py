@@ -26,7 +26,7 @@ from app.formats.history.report_pages import page_policy, report_html
 from app.formats.validation_messages import parse_document
 from app.services.alerts import alert_views
 from app.services.catalog.api_keys import Scope
-from app.services.delivery import deliveries
+from app.services.delivery import dead_letters, deliveries
 from app.services.detection import detector_series
 from app.services.history import charts, result_views, run_views
 from app.services.history.change_feed import Kind, Topic
@@ -258,7 +258,7 @@ def get_delivery(store: StoreDep, delivery_id: str) -> DeliveryView:
 def replay_delivery(store: StoreDep, request: Request, delivery_id: str) -> DeliveryView:
     """Put a dead delivery back into the outbox."""
     number = shapes.id_number(delivery_id, "delivery")
-    deliveries.replay(store, number, now=datetime.now(UTC))
+    dead_letters.replay(store, number, now=datetime.now(UTC))
     wake(request)
     return alert_views.delivery(store, number)
 

@@ -1,4 +1,4 @@
-"""Delivering: what follows from one attempt to deliver a message. Who is notified of what is decided in incidents."""
+"""Attempts: the next state of a delivery after an attempt, retries and backoff, and resends."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,24 +9,24 @@ from app.domain.model import DeliveryState
 
 FIRST_RETRY_SECONDS: Final = 5.0
 LONGEST_WAIT_SECONDS: Final = 60.0
-"""A receiver that is back hears of it within about a minute, however long it was gone."""
+"""A receiver that is back gets its messages within about a minute, however long it was gone."""
 LONGEST_RETRY_AFTER_SECONDS: Final = 300.0
 JITTER_SHARE: Final = 0.25
 GIVE_UP_AFTER: Final = timedelta(hours=24)
 PERMANENT_TRIES: Final = 3
 REFRESH_EVERY: Final = timedelta(minutes=1)
 REFRESH_AFTER_RESOLVE: Final = timedelta(minutes=5)
-FORGETFUL: Final = frozenset({HookKind.ALERTMANAGER})
-"""Receivers that take an alert for over unless they hear of it again and again."""
+EXPIRING: Final = frozenset({HookKind.ALERTMANAGER})
+"""Receivers that expire an alert unless it is sent again and again."""
 OUT_OF_REACH: Final = frozenset({"unreachable", "timeout", "tls", "blocked"})
-"""How attempts fail that got no answer: for a reason that another message shows to be over once it is taken."""
+"""Errors without a response, whose cause is over once another message is delivered."""
 ACKNOWLEDGING: Final = frozenset({HookKind.PAGERDUTY})
-"""Receivers that page people themselves, and stop when somebody has seen it."""
+"""Receivers that page people themselves, and stop on an acknowledgement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStep:
-    """What becomes of a delivery after an attempt."""
+    """State of a delivery after an attempt."""
 
     state: DeliveryState
     next_attempt_at: datetime | None
@@ -37,21 +37,21 @@ class NextStep:
 
 
 def after_attempt(receipt: Receipt, attempts: int, first_at: datetime, now: datetime, jitter: float) -> NextStep:
-    """Decide what follows from an attempt that just ended.
+    """Compute the next state of a delivery from an attempt that just ended.
 
     `attempts` counts all attempts so far, this one included; `first_at` is when the first was made; `jitter` is drawn
     from [0, 1). Temporary failures are retried until 24 h have passed; a permanent one (the receiver understood and
     declined) gets three attempts in all, since people repair receivers too; 410 ends it and disables the hook.
     """
     if receipt.ok:
-        return _ended(DeliveryState.DELIVERED, "Delivered.")
-    what = _what_happened(receipt)
+        return _final_step(DeliveryState.DELIVERED, "Delivered.")
+    what = _failure_text(receipt)
     if receipt.gone:
-        return _ended(DeliveryState.DEAD, f"{what}: the receiver is gone, so the hook was disabled.", disable=True)
+        return _final_step(DeliveryState.DEAD, f"{what}: the receiver is gone, so the hook was disabled.", disable=True)
     if receipt.permanent and attempts >= PERMANENT_TRIES:
-        return _ended(DeliveryState.DEAD, f"{what}: trying again cannot help, gave up after {attempts} attempts.")
+        return _final_step(DeliveryState.DEAD, f"{what}: trying again cannot help, gave up after {attempts} attempts.")
     if now - first_at >= GIVE_UP_AFTER:
-        return _ended(DeliveryState.DEAD, f"{what}: gave up after 24 hours and {attempts} attempts.")
+        return _final_step(DeliveryState.DEAD, f"{what}: gave up after 24 hours and {attempts} attempts.")
     wait = backoff(attempts, receipt.retry_after_seconds, jitter)
     return NextStep(
         state=DeliveryState.PENDING,
@@ -61,14 +61,14 @@ def after_attempt(receipt: Receipt, attempts: int, first_at: datetime, now: date
     )
 
 
-def is_forgotten(hook_kind: str, *, resolves: bool, delivered_at: datetime, is_open: bool, now: datetime) -> bool:
-    """Whether what was delivered has to be told once more, or the receiver takes it for over.
+def needs_resend(hook_kind: str, *, resolves: bool, delivered_at: datetime, is_open: bool, now: datetime) -> bool:
+    """Whether a delivered notification is sent again, or else the receiver would expire its alert.
 
-    It is told every minute while the incident is open, and its end for five minutes more, as Prometheus does, since one
-    taken request proves nothing about what became of it there. Once the incident is resolved its trigger is not told
-    again: it would open there what has ended.
+    It is sent every minute while the incident is open, and its resolve for five minutes more, as Prometheus does, since
+    an accepted request does not prove that the alert was processed. Once the incident is resolved its trigger is not
+    sent again: it would reopen the alert there.
     """
-    if hook_kind not in FORGETFUL:
+    if hook_kind not in EXPIRING:
         return False
     return now <= delivered_at + REFRESH_AFTER_RESOLVE if resolves else is_open
 
@@ -84,12 +84,11 @@ def backoff(attempts: int, retry_after: float | None, jitter: float) -> float:
     return wait if retry_after is None else max(wait, min(retry_after, LONGEST_RETRY_AFTER_SECONDS))
 
 
-def _ended(state: DeliveryState, reason: str, *, disable: bool = False) -> NextStep:
+def _final_step(state: DeliveryState, reason: str, *, disable: bool = False) -> NextStep:
     return NextStep(state=state, next_attempt_at=None, disable_hook=disable, reason=reason)
 
 
-def _what_happened(receipt: Receipt) -> str:
-    """Say in a few words what the receiver did."""
+def _failure_text(receipt: Receipt) -> str:
     if receipt.detail:
         return receipt.detail.rstrip(".")
     if receipt.http_status is not None:

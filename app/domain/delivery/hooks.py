@@ -1,6 +1,6 @@
-"""Where news goes, as values; and `Send`, the seam through which it does.
+"""Hooks, messages and receipts as values, and `Send`, the function that delivers a message.
 
-Who is notified of what is decided in incidents, what follows from an attempt in delivering.
+Who is notified is decided in `alerts.notification_plan`; the result of an attempt is evaluated in `attempts`.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ def _empty() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One news item for one hook, rendered and frozen: exactly these bytes are sent on every attempt."""
+    """One notification for one hook, rendered and frozen: exactly these bytes are sent on every attempt."""
 
     id: str
     """Constant over retries: the receiver's idempotency key."""
@@ -26,7 +26,7 @@ class Message:
 
 
 class HookKind(StrEnum):
-    """How a hook is spoken to."""
+    """Kind of a hook: its protocol and body."""
 
     WEBHOOK = "webhook"
     SLACK = "slack"
@@ -46,7 +46,7 @@ class MailTls(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mail:
-    """The way of news by email: to which server, and from whom to whom."""
+    """Mail server, sender and recipients of an email hook."""
 
     host: str
     port: int
@@ -57,15 +57,15 @@ class Mail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """Where news goes."""
+    """A destination of notifications."""
 
     slug: str
     kind: str
     """A `HookKind`."""
     url: str = field(default="", repr=False)
-    """Of some kinds a secret. Empty for email."""
+    """For some kinds a secret. Empty for email."""
     secret: str | None = field(default=None, repr=False)
-    """What it is proven with: a signing secret, a routing key or a password, as the kind wants it."""
+    """A signing secret, a routing key or a password, depending on the kind."""
     username: str | None = None
     labels: Mapping[str, str] = field(default_factory=_empty)
     """Constant labels beside those of the alert, where the kind has labels."""
@@ -76,22 +76,22 @@ class Hook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What a receiver made of one attempt. `error` is a closed word for metrics, `detail` a sentence for people."""
+    """Result of one attempt. `error` is a closed word for metrics, `detail` a sentence for people."""
 
     ok: bool
     http_status: int | None = None
     error: str | None = None
     detail: str | None = None
     permanent: bool = False
-    """Trying again cannot help."""
+    """A retry cannot help."""
     gone: bool = False
-    """The receiver said it no longer exists (410): the hook is disabled."""
+    """The receiver no longer exists (410): the hook is disabled."""
     retry_after_seconds: float | None = None
     latency_seconds: float = 0.0
 
 
 class Send(Protocol):
-    """Delivers a message to a hook; the second seam where tests put a fake."""
+    """Delivers a message to a hook; replaced by a fake in tests."""
 
     def __call__(self, hook: Hook, message: Message, now: datetime) -> Receipt:
         """Attempt once. Failures of the receiver are receipts, never exceptions."""

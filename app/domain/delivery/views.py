@@ -1,4 +1,4 @@
-"""What is shown of deliveries, and of alerts with who was told of them."""
+"""Views of deliveries, and of an alert with its deliveries, as JSON on the wire."""
 
 from dataclasses import dataclass
 
@@ -46,9 +46,9 @@ class AlertDetail(AlertFields):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookReplay:
-    """What became of the dead deliveries of a hook."""
+    """Counts of a replay of a hook's dead deliveries."""
 
     hook: str
     replayed: int
     overtaken: int
-    """Those that later news has overtaken."""
+    """Left dead: overtaken by a later notification."""

@@ -1,4 +1,4 @@
-"""Hooks as users write them: where news goes, and how it is proven. Sending is the hook adapters' work."""
+"""Hook documents as users write them: destination, credentials and options of each hook kind."""
 
 import base64
 import binascii
@@ -126,8 +126,8 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
 MailAddress = Annotated[str, AfterValidator(_address)]
 
 
-def _refuse_strangers(schema: dict[str, Any]) -> None:
-    """Say which fields each kind does without."""
+def _refuse_other_kinds(schema: dict[str, Any]) -> None:
+    """Exclude in the JSON Schema the fields that a kind does not have."""
     properties = schema["properties"]
     schema["allOf"] = [
         {
@@ -151,9 +151,9 @@ _TIMEOUT: Final = Widget(placeholder="15s")
 
 
 class HookDocument(Document):
-    """Where news goes. Which fields there are is said by the kind."""
+    """A destination of notifications. Its fields depend on the kind."""
 
-    model_config = ConfigDict(json_schema_extra=_refuse_strangers)
+    model_config = ConfigDict(json_schema_extra=_refuse_other_kinds)
 
     slug: Annotated[
         Slug,
@@ -280,7 +280,7 @@ class HookDocument(Document):
             name = "from" if field_name == "sender" else field_name
             if not _belongs(name, kind):
                 others = [one for one in _names(kind) if one not in _COMMON]
-                yield (name,), f"is nothing that a hook of kind '{kind}' has; it has: {', '.join(others)}"
+                yield (name,), f"is not a field of a hook of kind '{kind}'; it has: {', '.join(others)}"
         for name in _REQUIRED[kind]:
             if not getattr(self, "sender" if name == "from" else name):
                 yield (name,), f"the key '{name}' is missing"
@@ -319,9 +319,9 @@ HOOK_SECRETS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The one field of each kind whose value is a secret. Whoever has the URL of Slack or Apprise may speak there."""
 HOOK_TEXTS: Final = tuple(dict.fromkeys(HOOK_SECRETS.values()))
-"""The keys of a hook that a file may stand for."""
+"""The keys of a hook that may be read from a file, as `<key>_file`."""
 OPTIONAL_SECRETS: Final = frozenset(kind for kind, name in HOOK_SECRETS.items() if name not in _REQUIRED[kind])
-"""Kinds that do without a secret."""
+"""Kinds whose secret is optional."""
 
 
 def _url_problems(kind: str, url: str) -> Iterator[tuple[Place, str]]:

@@ -60,7 +60,7 @@ def lines(
     """List alerts with summaries, newest first. Raises NotFoundError for an unknown check."""
     with store.read() as connection:
         rows = alert_views.find_rows(connection, alert_filter, check=check, before=before, limit=limit)
-        deliveries = hook_stats.by_incident(
+        deliveries = hook_stats.count_by_incident(
             connection, [row.incident_id for row, _ in rows if row.incident_id is not None]
         )
         texts = summaries(connection, rows)

@@ -16,7 +16,7 @@ from app.services.alerts.notification_context import NEWS_PREFIX, AlertInProgres
 from app.store.alerts import alerts, incidents
 from app.store.alerts.incidents import IncidentRow
 from app.store.catalog.definitions import Definition
-from app.store.delivery import outbox
+from app.store.delivery import outbox, replays
 from app.store.engine import Connection, to_us
 
 _DEFERRED = "The hook is disabled; this is sent once it is saved again."
@@ -58,7 +58,7 @@ def enqueue_notifications(
         if step.type is TransitionType.RESOLVED:
             resolved.append(row.id)
     if resolved:  # one before it of the same fault may have ended while its hook was disabled
-        outbox.send_owed(connection, to_us(now), incident_ids=resolved)
+        replays.replay_unsent_resolves(connection, to_us(now), incident_ids=resolved)
     return bool(plan.steps)
 
 

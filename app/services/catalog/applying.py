@@ -39,7 +39,7 @@ from app.services.catalog.suite_plans import NO_FLOORS, hold_suite, plan_and_wri
 from app.services.catalog.suite_snapshots import SuiteOvertakenError
 from app.services.catalog.vault import Vault
 from app.store.catalog import definitions
-from app.store.delivery import outbox
+from app.store.delivery import replays
 from app.store.engine import Connection, Store, to_us
 
 _Document = SuiteDocument | RetrieverDocument | HookDocument | CheckDocument | SilenceDocument
@@ -177,7 +177,7 @@ class _Application:
                 self._connection, kind, slug, content, managed_by=owner, source=source, now=now
             )
             if before is not None and before.disabled_reason is not None:
-                outbox.send_owed(self._connection, now, hook_id=saved)
+                replays.replay_unsent_resolves(self._connection, now, hook_id=saved)
         elif before is not None and before.source != source:
             definitions.own_definition(self._connection, before.id, managed_by=owner, source=source)
 

@@ -30,7 +30,7 @@ from app.services.catalog.taken_names import taken
 from app.services.catalog.vault import Vault
 from app.store.catalog import definitions
 from app.store.catalog.definitions import Definition
-from app.store.delivery import outbox
+from app.store.delivery import replays
 from app.store.engine import Connection, Store, to_us
 
 
@@ -89,7 +89,7 @@ def _put(
             connection, kind, slug, content, managed_by=API, source=None, now=to_us(now)
         )
         if before is not None and before.disabled_reason is not None:
-            outbox.send_owed(connection, to_us(now), hook_id=saved)
+            replays.replay_unsent_resolves(connection, to_us(now), hook_id=saved)
     if isinstance(document, CheckDocument):
         transitions.follow_definitions(connection, now=now)
     if kind == silencing.KIND:

@@ -1,14 +1,15 @@
-"""Dead letters of a hook, put back into the outbox together once its receiver is well again."""
+"""Dead deliveries put back into the outbox: one of them, or all of a hook once its receiver works again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from app.domain.errors import ConflictError, NotFoundError
 from app.domain.model import DeliveryState
-from app.services.delivery import deliveries
+from app.services.delivery.deliveries import RESOLVED, unreachable_reason
+from app.store.alerts import incidents
 from app.store.catalog import definitions
-from app.store.delivery import outbox
+from app.store.delivery import outbox, replays
 from app.store.delivery.outbox import DeliveryRow
 from app.store.engine import Connection, Store, to_us
 
@@ -17,12 +18,11 @@ _PAGE = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What became of the dead deliveries of a hook."""
+    """Counts of a replay of a hook."""
 
     replayed: int
     overtaken: int
-    """Left as they are: the hook has taken, or is about to get, something later about the same incident, which may be
-    its end: of one that ended before the hook was told of it, there is nothing to tell any more."""
+    """Left dead: a later delivery of the incident overtook them, or it was resolved before the hook was notified."""
 
 
 def replay_all(store: Store, slug: str, *, now: datetime) -> Replayed:
@@ -40,11 +40,50 @@ def replay_all(store: Store, slug: str, *, now: datetime) -> Replayed:
             raise ConflictError(f"hook '{slug}' is disabled: {hook.disabled_reason} Save it again to enable it")
         replayed = overtaken = 0
         for delivery in sorted(_dead(connection, hook.id), key=lambda row: row.id):
-            if outbox.overtaken(connection, delivery) or not deliveries.replayable(connection, delivery):
+            if replays.is_overtaken(connection, delivery) or not with_resolve(connection, delivery):
                 overtaken += 1
-            elif outbox.replay_delivery(connection, delivery.id, to_us(now)):
+            elif replays.replay_delivery(connection, delivery.id, to_us(now)):
                 replayed += 1
         return Replayed(replayed=replayed, overtaken=overtaken)
+
+
+def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
+    """Put a dead delivery back into the outbox; a trigger of a resolved incident goes with its resolve.
+
+    Raises NotFoundError; and ConflictError where it is not dead, its hook is archived or disabled, a later delivery
+    overtook it, or its incident has no resolve for the hook.
+    """
+    with store.write() as connection:
+        delivery = outbox.find_delivery(connection, delivery_id)
+        if delivery is None:
+            raise NotFoundError(f"there is no delivery '{delivery_id}'")
+        definitions.lock_definition(connection, delivery.hook_id)
+        if (why := unreachable_reason(definitions.definition_by_id(connection, delivery.hook_id))) is not None:
+            raise ConflictError(f"hook '{delivery.hook}' gets nothing any more: {why}")
+        if delivery.state != DeliveryState.DEAD:
+            raise ConflictError("only a dead delivery can be replayed")
+        if replays.is_overtaken(connection, delivery):
+            raise ConflictError("a later delivery about this incident has reached the hook or is on its way")
+        ids = with_resolve(connection, delivery)
+        if not ids:
+            raise ConflictError(
+                "the incident has resolved since, and the hook was never notified of it: there is nothing to resolve"
+            )
+        for number in ids:
+            replays.replay_delivery(connection, number, to_us(now))
+
+
+def with_resolve(connection: Connection, delivery: DeliveryRow) -> Sequence[int]:
+    """Ids to replay with a dead delivery that nothing overtook, itself first.
+
+    A trigger of a resolved incident needs its resolve, or it would stay open at the receiver for ever; empty where
+    there is none.
+    """
+    incident = incidents.find_incident(connection, delivery.incident_id) if delivery.incident_id is not None else None
+    if incident is None or incident.resolved_at is None or delivery.type == RESOLVED:
+        return (delivery.id,)
+    end = replays.resolve_of(connection, delivery)
+    return () if end is None else (delivery.id, end.id)
 
 
 def _dead(connection: Connection, hook_id: int) -> Iterator[DeliveryRow]:

@@ -1,16 +1,16 @@
-"""Telling people: claim a delivery, have it written, send it, and write down what came of it.
+"""Delivery of notifications: claim one, render and send it, and record the result.
 
 Three transactions around one network call, so that no transaction waits for a receiver, and a crash anywhere
 leads to another attempt with the same bytes and the same idempotency key.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import SystemRandom
 
-from app.domain.delivery.attempts import OUT_OF_REACH, REFRESH_EVERY, after_attempt, is_forgotten
+from app.domain.delivery.attempts import OUT_OF_REACH, REFRESH_EVERY, after_attempt, needs_resend
 from app.domain.delivery.hooks import Hook, Message, Receipt, Send
 from app.domain.errors import ConfigurationError, ConflictError, NotFoundError, StoreUnavailableError
 from app.domain.model import DeliveryState
@@ -24,14 +24,14 @@ from app.services.delivery.notice_bodies import notice
 from app.store.alerts import alerts, incidents
 from app.store.catalog import definitions
 from app.store.catalog.definitions import Definition
-from app.store.delivery import backlog, outbox, resend
+from app.store.delivery import backlog, claims, outbox, resend
 from app.store.delivery.outbox import AttemptRow, DeliveryRow
 from app.store.engine import Connection, Store, from_us, to_us
 
 logger = logging.getLogger("coalmine.deliveries")
 
 _ARCHIVED = "The hook was archived."
-_RANDOM = SystemRandom()  # jitter, without a say in anybody's seeded sequence
+_RANDOM = SystemRandom()  # jitter, apart from any seeded sequence
 TEST = "hook.test"
 RESOLVED = "alert.resolved"
 UNPREPARED = "configuration"
@@ -40,15 +40,24 @@ BUG = "bug"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentDelivery:
-    """What a worker hears of an attempt. `error` is a closed word, None where the receiver took it."""
+    """Result of an attempt for the worker. `error` is a closed word, None where the receiver accepted it."""
 
     id: int
     hook: str
     state: str
     error: str | None
     reason: str
-    again: bool = False
-    """What was delivered before was told once more."""
+    is_resend: bool = False
+    """Whether it had been delivered before, see `resends`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedDelivery:
+    """A delivery about to be sent, and the version of the hook it is sent to."""
+
+    hook: Hook
+    hook_version: int
+    message: Message
 
 
 def deliver_next(
@@ -61,39 +70,55 @@ def deliver_next(
     clock: Callable[[], datetime],
     lease: timedelta,
 ) -> SentDelivery | None:
-    """Attempt the oldest delivery that is due; None when there is none, or somebody else has taken it over.
+    """Attempt the oldest delivery that is due; None when there is none, or another worker claimed it.
 
     Where there is none, nothing is written.
     """
     now = clock()
     with store.read() as connection:
-        if not outbox.has_claimable_delivery(connection, to_us(now)):
+        if not claims.has_claimable_delivery(connection, to_us(now)):
             return None
     with store.write() as connection:
-        claimed = outbox.claim_delivery(connection, owner=owner, now=to_us(now), lease_until=to_us(now + lease))
+        claimed = claims.claim_delivery(connection, owner=owner, now=to_us(now), lease_until=to_us(now + lease))
     if claimed is None:
         return None
     if claimed.incident_id is None and claimed.alert_id is not None:
-        claimed = _adopted(store, claimed, claimed.alert_id)
+        claimed = _adopt(store, claimed, claimed.alert_id)
+    delivery = claimed
+    attempt = send_prepared(
+        send, delivery, lambda: _prepare(store, vault, delivery, owner=owner, links=links, now=now, lease=lease), now
+    )
+    if attempt is None:
+        return None
+    receipt, hook_version = attempt
+    return _finish(store, delivery, receipt, hook_version, owner=owner, now=clock())
+
+
+def send_prepared(
+    send: Send, delivery: DeliveryRow, prepare: Callable[[], PreparedDelivery | None], now: datetime
+) -> tuple[Receipt, int | None] | None:
+    """Prepare and send a claimed delivery; returns the receipt and the hook's version, None where it has no message.
+
+    Any error but that of the store is a failed attempt: else the delivery would stay the oldest that is due.
+    """
     hook_version: int | None = None
     try:
-        ready = _prepare(store, vault, claimed, owner=owner, links=links, now=now, lease=lease)
-        if ready is None:
+        prepared = prepare()
+        if prepared is None:
             return None
-        hook_version = ready.hook_version
-        receipt = send(ready.hook, ready.message, now)
+        hook_version = prepared.hook_version
+        return send(prepared.hook, prepared.message, now), hook_version
     except StoreUnavailableError:
         raise
-    except ConfigurationError as error:  # of this hook alone; the others' news must not wait for its repair
-        receipt = Receipt(ok=False, error=UNPREPARED, detail=str(error))
-    except Exception:  # a failed attempt like others, or the delivery would be the oldest that is due for ever
-        logger.exception("bug", extra={"delivery": claimed.id, "hook": claimed.hook})
-        receipt = Receipt(ok=False, error=BUG, detail="an error in Coalmine; the log has the details")
-    return _settle(store, claimed, receipt, hook_version, owner=owner, now=clock())
+    except ConfigurationError as error:  # of this hook alone
+        return Receipt(ok=False, error=UNPREPARED, detail=str(error)), hook_version
+    except Exception:
+        logger.exception("bug", extra={"delivery": delivery.id, "hook": delivery.hook})
+        return Receipt(ok=False, error=BUG, detail="an error in Coalmine; the log has the details"), hook_version
 
 
-def _adopted(store: Store, claimed: DeliveryRow, alert_id: int) -> DeliveryRow:
-    """Give a delivery that an older release wrote the incident of its alert."""
+def _adopt(store: Store, claimed: DeliveryRow, alert_id: int) -> DeliveryRow:
+    """Add a delivery of an older release to the incident of its alert."""
     with store.write() as connection:
         alert = alerts.find_alert(connection, alert_id)
         assert alert is not None  # noqa: S101 - the delivery's foreign key
@@ -102,66 +127,61 @@ def _adopted(store: Store, claimed: DeliveryRow, alert_id: int) -> DeliveryRow:
         return replace(claimed, incident_id=number)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ready:
-    """A delivery about to be sent, and the version of the hook it is sent to."""
-
-    hook: Hook
-    hook_version: int
-    message: Message
-
-
 def _prepare(
     store: Store, vault: Vault, claimed: DeliveryRow, *, owner: str, links: Links, now: datetime, lease: timedelta
-) -> _Ready | None:
-    """Read where it goes, and render what it says unless an earlier attempt has; None where the claim was lost."""
-    with store.read() as connection:  # what it says may take long to put together, and nobody is to wait for that
+) -> PreparedDelivery | None:
+    """Read the hook, and render the body unless an earlier attempt has; None where the claim was lost."""
+    with store.read() as connection:  # rendering may take long, so outside the write transaction
         definition = definitions.definition_by_id(connection, claimed.hook_id)
         hook = _reachable(vault, claimed, definition)
         body = _body(connection, claimed, hook, links, now)
     with store.write() as connection:
         edited = definitions.definition_by_id(connection, claimed.hook_id)
-        if edited != definition:  # meanwhile, which is rare enough to put it together here
+        if edited != definition:  # rare: changed meanwhile
             hook = _reachable(vault, claimed, edited)
             body = _body(connection, claimed, hook, links, now)
-        # The lease outlives the slowest receiver, so that nobody else attempts the same meanwhile.
+        # The lease outlives the slowest receiver, so that no other worker attempts the same meanwhile.
         until = to_us(now + lease + timedelta(seconds=hook.timeout_seconds))
-        if not outbox.prepare_delivery(connection, claimed.id, owner=owner, body=body, lease_until=until):
+        if not claims.prepare_delivery(connection, claimed.id, owner=owner, body=body, lease_until=until):
             return None
-    return _Ready(hook=hook, hook_version=edited.version_id, message=Message(id=claimed.message_id, body=body))
+    return PreparedDelivery(
+        hook=hook, hook_version=edited.version_id, message=Message(id=claimed.message_id, body=body)
+    )
 
 
 def _body(connection: Connection, claimed: DeliveryRow, hook: Hook, links: Links, now: datetime) -> bytes:
-    """Return what a delivery says: as an earlier attempt froze it, unless the hook is of another kind by now."""
+    """Return the body of a delivery, as frozen by an earlier attempt unless the hook changed its kind."""
     if claimed.body is not None and is_written_for(hook, claimed.body):
         return claimed.body
     return body_of(hook, notice(connection, claimed, hook.slug, links, now), claimed.message_id)
 
 
 def _reachable(vault: Vault, claimed: DeliveryRow, definition: Definition) -> Hook:
-    """Return the hook a delivery goes to. Raises ConfigurationError where nothing is sent to it any more."""
-    if (why := _unreachable(definition)) is not None and not is_final_resolve(claimed, definition):
+    """Return the hook of a delivery. Raises ConfigurationError where it is archived or disabled."""
+    if (why := unreachable_reason(definition)) is not None and not is_final_resolve(claimed, definition):
         raise ConfigurationError(why)
-    return _hook(vault, definition)
+    return hook_value(vault, definition)
 
 
-def _settle(
+def _finish(
     store: Store, claimed: DeliveryRow, receipt: Receipt, hook_version: int | None, *, owner: str, now: datetime
 ) -> SentDelivery:
-    """Write down what came of an attempt at this version of the hook."""
+    """Record an attempt at this version of the hook, and schedule the next."""
     first_at = from_us(claimed.first_attempt_at or to_us(now))
     with store.write() as connection:
-        definitions.lock_definition(connection, claimed.hook_id)  # archiving leaves what is in flight to us
+        definitions.lock_definition(
+            connection, claimed.hook_id
+        )  # archiving leaves deliveries in flight to their worker
         hook = definitions.definition_by_id(connection, claimed.hook_id)
         judged = receipt
-        if hook.version_id != hook_version:  # what the old address declined, the new one may take
+        if hook.version_id != hook_version:  # the edited hook may accept it
             judged = replace(receipt, gone=False, permanent=False)
         step = after_attempt(judged, claimed.attempts, first_at, now, _RANDOM.random())
-        why = _unreachable(hook)
+        why = unreachable_reason(hook)
         if why is not None and step.state is DeliveryState.PENDING:
             step = replace(step, state=DeliveryState.DEAD, next_attempt_at=None, reason=why)
-        outbox.record_attempt(connection, claimed.id, _attempt(receipt, now))
-        settled = outbox.settle_delivery(
+        outbox.record_attempt(connection, claimed.id, attempt_row(receipt, now))
+        is_ours = claims.finish_attempt(
             connection,
             claimed.id,
             owner=owner,
@@ -169,10 +189,9 @@ def _settle(
             next_attempt_at=to_us(step.next_attempt_at or now),
             reason=step.reason,
         )
-        if settled and step.state is DeliveryState.DELIVERED:
-            forgotten = _forgotten_at(connection, claimed, hook, now + REFRESH_EVERY)
-            resend.begin_refreshing(connection, claimed, forgotten)
-            # The receiver is back: each message it takes lets one more be tried at once, and one it does not ends that.
+        if is_ours and step.state is DeliveryState.DELIVERED:
+            resend.schedule_resends(connection, claimed, resend_at(connection, claimed, hook, now + REFRESH_EVERY))
+            # The receiver is back: each delivered message brings one more retry forward.
             backlog.bring_forward(connection, claimed.hook_id, now=to_us(now), errors=OUT_OF_REACH)
         if step.disable_hook:
             definitions.disable_definition(connection, claimed.hook_id, step.reason, to_us(now))
@@ -186,99 +205,24 @@ def _settle(
     )
 
 
-def attempt_next(
-    store: Store,
-    vault: Vault,
-    send: Send,
-    *,
-    owner: str,
-    links: Links,
-    clock: Callable[[], datetime],
-    lease: timedelta,
-) -> SentDelivery | None:
-    """Attempt what is due, news before what is only told once more; None when there is nothing."""
-    sent = deliver_next(store, vault, send, owner=owner, links=links, clock=clock, lease=lease)
-    return sent or refresh_next(store, vault, send, owner=owner, clock=clock, lease=lease)
-
-
-def refresh_next(
-    store: Store, vault: Vault, send: Send, *, owner: str, clock: Callable[[], datetime], lease: timedelta
-) -> SentDelivery | None:
-    """Tell a forgetful receiver once more what it took before; None when none is due.
-
-    The same bytes under the same key. A failure is written down as an attempt, and the next minute tries again.
-    """
-    while True:
-        now = clock()
-        with store.read() as connection:
-            if not resend.has_claimable_refresh(connection, to_us(now)):
-                return None
-        with store.write() as connection:
-            told = resend.claim_refresh(connection, owner=owner, now=to_us(now), lease_until=to_us(now + lease))
-        if told is None:
-            return None
-        try:
-            ready = _prepare_again(store, vault, told, owner=owner, now=now, lease=lease)
-            if ready is None:  # not needed any more, or somebody else's: the next one
-                continue
-            receipt = send(ready.hook, ready.message, now)
-        except StoreUnavailableError:
-            raise
-        except ConfigurationError as error:
-            receipt = Receipt(ok=False, error=UNPREPARED, detail=str(error))
-        except Exception:  # as of a delivery
-            logger.exception("bug", extra={"delivery": told.id, "hook": told.hook})
-            receipt = Receipt(ok=False, error=BUG, detail="an error in Coalmine; the log has the details")
-        return _settle_again(store, told, receipt, owner=owner, now=clock())
-
-
-def _prepare_again(
-    store: Store, vault: Vault, told: DeliveryRow, *, owner: str, now: datetime, lease: timedelta
-) -> _Ready | None:
-    with store.write() as connection:
-        definition = definitions.definition_by_id(connection, told.hook_id)
-        if told.body is None or _forgotten_at(connection, told, definition, now) is None:
-            resend.settle_refresh(connection, told.id, owner=owner, refresh_at=None)
-            return None
-        hook = _hook(vault, definition)
-        until = to_us(now + lease + timedelta(seconds=hook.timeout_seconds))
-        if not resend.extend_refresh(connection, told.id, owner=owner, lease_until=until):
-            return None
-    return _Ready(hook=hook, hook_version=definition.version_id, message=Message(id=told.message_id, body=told.body))
-
-
-def _settle_again(
-    store: Store, told: DeliveryRow, receipt: Receipt, *, owner: str, now: datetime
-) -> SentDelivery | None:
-    with store.write() as connection:
-        definitions.lock_definition(connection, told.hook_id)
-        definition = definitions.definition_by_id(connection, told.hook_id)
-        following = _forgotten_at(connection, told, definition, now + REFRESH_EVERY)
-        if not receipt.ok:
-            outbox.record_attempt(connection, told.id, _attempt(receipt, now))
-        resend.settle_refresh(connection, told.id, owner=owner, refresh_at=following)
-    reason = "Told once more." if receipt.ok else f"Telling it once more failed: {receipt.detail or receipt.error}."
-    error = None if receipt.ok else receipt.error
-    return SentDelivery(id=told.id, hook=told.hook, state=told.state, error=error, reason=reason, again=True)
-
-
-def _forgotten_at(connection: Connection, told: DeliveryRow, hook: Definition, at: datetime) -> int | None:
-    """Give the moment, if by then a receiver will have forgotten what it was told unless it is told again."""
-    incident = incidents.find_incident(connection, told.incident_id) if told.incident_id is not None else None
-    if incident is None or _unreachable(hook) is not None:
+def resend_at(connection: Connection, delivery: DeliveryRow, hook: Definition, at: datetime) -> int | None:
+    """Return the moment `at`, if the receiver needs a resend then; None = it does not."""
+    incident = incidents.find_incident(connection, delivery.incident_id) if delivery.incident_id is not None else None
+    if incident is None or unreachable_reason(hook) is not None:
         return None
-    first = resend.delivered_at(connection, told.id)
-    forgotten = is_forgotten(
+    first = resend.delivered_at(connection, delivery.id)
+    is_needed = needs_resend(
         hook.body["kind"],
-        resolves=told.type == RESOLVED,
+        resolves=delivery.type == RESOLVED,
         delivered_at=from_us(first) if first is not None else at,
         is_open=incident.resolved_at is None,
         now=at,
     )
-    return to_us(at) if forgotten else None
+    return to_us(at) if is_needed else None
 
 
-def _attempt(receipt: Receipt, now: datetime) -> AttemptRow:
+def attempt_row(receipt: Receipt, now: datetime) -> AttemptRow:
+    """Values of a finished attempt."""
     return AttemptRow(
         at=to_us(now),
         http_status=receipt.http_status,
@@ -289,7 +233,7 @@ def _attempt(receipt: Receipt, now: datetime) -> AttemptRow:
 
 
 def send_test(store: Store, slug: str, *, now: datetime) -> int:
-    """Put a test message for a hook into the outbox: it takes the path every alert takes. Gives its id."""
+    """Put a test message for a hook into the outbox, sent like every alert; returns its id."""
     with store.write() as connection:
         hook = definitions.find_definition(connection, "hook", slug)
         if hook is None or hook.archived_at is not None:
@@ -299,56 +243,17 @@ def send_test(store: Store, slug: str, *, now: datetime) -> int:
         return outbox.enqueue_test(connection, hook.id, TEST, to_us(now))
 
 
-def replay(store: Store, delivery_id: int, *, now: datetime) -> None:
-    """Put a dead delivery back into the outbox.
-
-    With what tells of an incident that has resolved since goes the news of its end. Raises NotFoundError; and
-    ConflictError where it is not dead, its hook is archived or disabled, or would hear of it after something later
-    about the same incident, or never of its end.
-    """
-    with store.write() as connection:
-        delivery = outbox.find_delivery(connection, delivery_id)
-        if delivery is None:
-            raise NotFoundError(f"there is no delivery '{delivery_id}'")
-        definitions.lock_definition(connection, delivery.hook_id)
-        if (why := _unreachable(definitions.definition_by_id(connection, delivery.hook_id))) is not None:
-            raise ConflictError(f"hook '{delivery.hook}' gets nothing any more: {why}")
-        if delivery.state != DeliveryState.DEAD:
-            raise ConflictError("only a dead delivery can be replayed")
-        if outbox.overtaken(connection, delivery):
-            raise ConflictError("a later delivery about this incident has reached the hook or is on its way")
-        again = replayable(connection, delivery)
-        if not again:
-            raise ConflictError(
-                "the incident has resolved since, and the hook was never told of it: there is nothing to end"
-            )
-        for number in again:
-            outbox.replay_delivery(connection, number, to_us(now))
-
-
-def replayable(connection: Connection, delivery: DeliveryRow) -> Sequence[int]:
-    """List what is to be replayed with a dead delivery that nothing overtook, itself first.
-
-    What tells of an incident that is over goes together with its end, or it would stay open at the receiver for ever;
-    nothing where there is no such end.
-    """
-    incident = incidents.find_incident(connection, delivery.incident_id) if delivery.incident_id is not None else None
-    if incident is None or incident.resolved_at is None or delivery.type == RESOLVED:
-        return (delivery.id,)
-    end = outbox.end_of(connection, delivery)
-    return () if end is None else (delivery.id, end.id)
-
-
-def _hook(vault: Vault, definition: Definition) -> Hook:
+def hook_value(vault: Vault, definition: Definition) -> Hook:
+    """Value of a stored hook, with its secrets."""
     whole = join_secrets(definition.body, vault.decrypt(definition.secrets))
     return HookDocument.model_validate(whole).to_domain()
 
 
-def _unreachable(hook: Definition) -> str | None:
-    """Say why nothing is sent to a hook any more; None = it is in force."""
+def unreachable_reason(hook: Definition) -> str | None:
+    """Why a hook is not sent to; None = it is in force."""
     return _ARCHIVED if hook.archived_at is not None else hook.disabled_reason
 
 
 def is_final_resolve(delivery: DeliveryRow, hook: Definition) -> bool:
-    """Whether it tells of an incident that ended in the change that archived the hook: that it gets, tried once."""
+    """Whether it was written by the change that archived the hook: such a resolve is still attempted once."""
     return hook.archived_at is not None and delivery.created_at >= hook.archived_at

@@ -1,4 +1,4 @@
-"""Hooks as people read them: where each goes, which checks use it, and how it fares. Nothing here writes."""
+"""Views of hooks: destination, the checks that use each, and delivery counts. It only reads."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,20 +16,20 @@ from app.services.catalog.references import require
 from app.store.catalog import definitions
 from app.store.catalog.definitions import Definition
 from app.store.delivery import hook_stats
-from app.store.delivery.hook_stats import Tally
+from app.store.delivery.hook_stats import DeliveryCounts
 from app.store.engine import Connection, Store, to_us
 
 KIND = "hook"
 LATELY: Final = timedelta(days=1)
-"""How far back failures are counted."""
+"""Period of the failure count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookLine:
-    """A hook with what there is to know of it at a glance."""
+    """One hook with its delivery counts."""
 
     definition: Definition
-    goes_to: str
+    destination: str
     checks: Sequence[str]
     """The checks in force that use it, by slug."""
     pending: int
@@ -40,26 +40,26 @@ class HookLine:
     """Its newest delivery."""
 
 
-def all_hooks(store: Store, now: datetime, *, for_readers: bool) -> list[HookLine]:
-    """List the hooks in force by slug, see `as_seen`."""
+def list_hooks(store: Store, now: datetime, *, for_readers: bool) -> list[HookLine]:
+    """List the hooks in force by slug, see `for_reader`."""
     with store.read() as connection:
         return _lines(connection, definitions.list_definitions(connection, KIND), now, for_readers=for_readers)
 
 
-def one_hook(store: Store, slug: str, now: datetime, *, for_readers: bool) -> HookLine:
-    """Show a hook in force, see `as_seen`. Raises NotFoundError."""
+def find_hook(store: Store, slug: str, now: datetime, *, for_readers: bool) -> HookLine:
+    """Find a hook in force, see `for_reader`. Raises NotFoundError."""
     with store.read() as connection:
-        found = require(definitions.find_definition(connection, KIND, slug), f"hook '{slug}'")
-        return _lines(connection, [found], now, for_readers=for_readers)[0]
+        hook = require(definitions.find_definition(connection, KIND, slug), f"hook '{slug}'")
+        return _lines(connection, [hook], now, for_readers=for_readers)[0]
 
 
-def as_seen(hook: Definition, *, for_readers: bool) -> Definition:
-    """Give a hook as it is or, `for_readers` who may not define hooks, without the path of a webhook's address."""
+def for_reader(hook: Definition, *, for_readers: bool) -> Definition:
+    """Return a hook as it is or, `for_readers` who may not define hooks, without the path of a webhook's address."""
     return replace(hook, body=hook_for_readers(hook.body)) if for_readers else hook
 
 
-def goes_to(hook: Mapping[str, Any]) -> str:
-    """Say where the news of a stored hook go, without what is or may be a secret: a user, a path's end, a query."""
+def destination(hook: Mapping[str, Any]) -> str:
+    """Destination of a stored hook, without what may be a secret: a user, a path's end, a query."""
     kind = hook["kind"]
     if kind == HookKind.EMAIL:
         return f"{', '.join(hook['to'])} through {hook['host']}"
@@ -80,27 +80,27 @@ def _lines(connection: Connection, hooks: Sequence[Definition], now: datetime, *
     for check in definitions.list_definitions(connection, "check"):
         for slug in check.body["hooks"]:
             users[slug].append(check.slug)
-    counted = hook_stats.tallies(connection, since=to_us(now - LATELY))
-    tally = {hook.id: counted.get(hook.id, Tally()) for hook in hooks}
-    newest = alert_views.deliveries_by_id(connection, [one.newest for one in tally.values() if one.newest is not None])
+    counted = hook_stats.count_by_hook(connection, since=to_us(now - LATELY))
+    counts = {hook.id: counted.get(hook.id, DeliveryCounts()) for hook in hooks}
+    newest = alert_views.deliveries_by_id(connection, [one.newest for one in counts.values() if one.newest is not None])
     return [
         HookLine(
-            definition=as_seen(hook, for_readers=for_readers),
-            goes_to=goes_to(as_seen(hook, for_readers=for_readers).body),
+            definition=for_reader(hook, for_readers=for_readers),
+            destination=destination(for_reader(hook, for_readers=for_readers).body),
             checks=users[hook.slug],
-            pending=tally[hook.id].pending,
-            dead=tally[hook.id].dead,
-            failures=tally[hook.id].failures,
-            newest=newest.get(tally[hook.id].newest),
+            pending=counts[hook.id].pending,
+            dead=counts[hook.id].dead,
+            failures=counts[hook.id].failures,
+            newest=newest.get(counts[hook.id].newest),
         )
         for hook in hooks
     ]
 
 
 def hook_warnings(policy: AddressPolicy, hook: Mapping[str, Any], look_up: LookUp | None = None) -> list[str]:
-    """Return why a hook, as its JSON says it, cannot be delivered to as the settings are.
+    """Return why a hook, given as JSON, cannot be delivered to by the address settings.
 
-    A host that is a name is judged where it can be looked up, which takes up to a second: never in a transaction.
+    A host name is checked where it can be resolved, which takes up to a second: never in a transaction.
     """
     return [note for _, note in notes_on_hooks(policy, [hook], look_up)]
 
@@ -117,9 +117,9 @@ def notes_on_hooks(
 
 
 def _host(hook: Mapping[str, Any]) -> str:
-    """Return the host a hook connects to; "" where that is not said, or is a matter of Apprise's own."""
+    """Return the host a hook connects to; "" where there is none, or Apprise chooses it."""
     try:
         host = str(hook.get("host") or urlsplit(hook.get("url") or "").hostname or "")
-    except ValueError:  # an address that is none, such as one of brackets
+    except ValueError:  # not a URL, such as one with brackets
         return ""
     return host if hook.get("kind") != HookKind.APPRISE or literal(host) is not None else ""

@@ -1,4 +1,4 @@
-"""What a notification says: one mapping a delivery, read from rows; how a hook kind writes it is formats.notices'."""
+"""Content of notifications: one mapping per delivery, read from rows; `formats.delivery.notices` makes bytes of it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,10 +27,9 @@ _GRAVE_AS_ITS_TRANSITION = frozenset({"alert.opened", "alert.escalated"})
 
 
 def notice(connection: Connection, delivery: DeliveryRow, hook: str, links: Links, now: datetime) -> dict[str, Any]:
-    """Say what a delivery tells, in the words of the contract: `type`, `version`, `timestamp` and `data`.
+    """Return the notice of a delivery: `type`, `version`, `timestamp` and `data`.
 
-    Of a test message `data` has no more than a summary and links. Each hook kind makes bytes of it, see
-    formats.notices; those are frozen at the first attempt.
+    `data` of a test message has only a summary and links. Its bytes are frozen at the first attempt.
     """
     if delivery.incident_id is None or delivery.transition_id is None:
         data: dict[str, Any] = {
@@ -45,27 +44,27 @@ def notice(connection: Connection, delivery: DeliveryRow, hook: str, links: Link
 def _alert_data(
     connection: Connection, incident_id: int, transition_id: int, kind: str, links: Links
 ) -> dict[str, Any]:
-    """Say what happened to an incident; `rule`, measure, value and canaries are of the alert that brought it about."""
+    """Return the data of an incident; `rule`, measure, value and canaries are of the alert of the transition."""
     incident = incidents.find_incident(connection, incident_id)
     assert incident is not None  # noqa: S101 - it goes with its deliveries
     transition = alerts.find_transition(connection, transition_id)
     alert = alerts.find_alert(connection, transition.alert_id)
     assert alert is not None  # noqa: S101 - the transition's foreign key
     members = alerts.alerts_of_incident(connection, incident_id)
-    # What opened or raised it says how grave it was then, however late it is told; severity never falls within one.
+    # An opening or escalation has its severity of then, however late it is sent; it never falls within an incident.
     severity = transition.severity if kind in _GRAVE_AS_ITS_TRANSITION else incident.severity
     check = definitions.definition_by_id(connection, alert.check_id)
     runs = results.find_runs(connection, run_ids_of(alert, transition))
     run = None if transition.run_id is None else runs.get(transition.run_id)
     about_canaries = alert.kind not in NOT_ABOUT_CANARIES
-    found = explain(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
-    began = since(connection, alert.first_run)
+    explanation = explain(connection, transition.run_id, first_run=alert.first_run) if about_canaries else None
+    fault_start = since(connection, alert.first_run)
     listed = transition.evidence.get("canaries", []) if about_canaries else []
-    degraded = [_worst(canary, found) for canary in listed]
-    degraded.sort(key=lambda canary: canary["persistent"] is False)  # who was well when asked again comes last
+    degraded = [_worst(canary, explanation) for canary in listed]
+    degraded.sort(key=lambda canary: canary["persistent"] is False)  # canaries that were healthy on retry come last
     bad = kind != _RESOLVED
-    # People hear of the incident: it may be older than the alert that brings the news of it.
-    facts = replace(facts_of(alert, runs, found, began, transition), opened_at=from_us(incident.opened_at))
+    # The notice is about the incident, which may be older than the alert of the transition.
+    facts = replace(facts_of(alert, runs, explanation, fault_start, transition), opened_at=from_us(incident.opened_at))
     return {
         "incident_id": str(incident.id),
         "class": incident.incident_class,
@@ -88,21 +87,21 @@ def _alert_data(
         "run_id": str(run.id) if run is not None else None,
         "health_score": shapes.number(run.aggregates.get("health_score")) if run is not None else None,
         "coverage": shapes.number(run.aggregates.get("coverage")) if run is not None else None,
-        **_measured(RuleKind(alert.kind), transition.evidence, facts),
+        **_numbers(RuleKind(alert.kind), transition.evidence, facts),
         "degraded_queries": [canary["query"] for canary in degraded],
         "degraded": degraded,
         "degraded_total": run.degraded if run is not None else None,
         "changed_total": transition.evidence.get("changed") if about_canaries else None,
         "failing_before": transition.evidence.get("failing_before") if about_canaries else None,
         "causes": (facts.changed.cause or None) if facts.changed is not None and bad else None,
-        "fleet": found.fleet_view if found is not None and bad else None,
-        "since": began.view if began is not None and bad else None,
+        "fleet": explanation.fleet_view if explanation is not None and bad else None,
+        "since": fault_start.view if fault_start is not None and bad else None,
         "links": filled_links(links, alert, transition.run_id),
     }
 
 
-def _measured(kind: RuleKind, evidence: Mapping[str, Any], facts: AlertFacts) -> dict[str, Any]:
-    """Say what was measured, and the bounds of it; nothing of a detector, whose evidence is no measure."""
+def _numbers(kind: RuleKind, evidence: Mapping[str, Any], facts: AlertFacts) -> dict[str, Any]:
+    """Measured value and its bounds; none for a detector, whose evidence is no measure."""
     numbers = {"value": facts.value, "threshold": facts.threshold, "baseline": facts.baseline}
     if kind is RuleKind.REGRESSION:
         numbers = dict.fromkeys(numbers)
@@ -111,7 +110,7 @@ def _measured(kind: RuleKind, evidence: Mapping[str, Any], facts: AlertFacts) ->
 
 
 def _member(alert: AlertRow) -> dict[str, Any]:
-    """Tell of one alert that is or was part of an incident, as it stands."""
+    """One alert that is or was part of an incident, in its current state."""
     return {
         "alert_id": str(alert.id),
         "rule": alert.rule_key,
@@ -123,9 +122,17 @@ def _member(alert: AlertRow) -> dict[str, Any]:
     }
 
 
-def _worst(canary: Mapping[str, Any], found: Explanation | None) -> dict[str, Any]:
-    """Tell of one canary; asked deeper, the retriever may have shown where the chunk stands that the run did not."""
-    why = {"cause": None, "cause_reason": None, "persistent": None} if found is None else found.of(canary["key"])
-    known = None if found is None else found.diagnoses.get(canary["key"])
-    rank = canary["rank_now"] if canary["rank_now"] is not None or known is None else known.evidence.get("rank_now")
+def _worst(canary: Mapping[str, Any], explanation: Explanation | None) -> dict[str, Any]:
+    """One canary with its cause; its rank may come from the diagnosis, which retrieves more hits than the run."""
+    why = (
+        {"cause": None, "cause_reason": None, "persistent": None}
+        if explanation is None
+        else explanation.of(canary["key"])
+    )
+    diagnosis = None if explanation is None else explanation.diagnoses.get(canary["key"])
+    rank = (
+        canary["rank_now"]
+        if canary["rank_now"] is not None or diagnosis is None
+        else diagnosis.evidence.get("rank_now")
+    )
     return {"lost": [], "lost_total": 0, **canary, "query": canary["query"][:_LONGEST_QUERY], "rank_now": rank, **why}

@@ -1,4 +1,4 @@
-"""The dead man's switch: somebody outside is pinged while this worker truly works, and tells people when that stops."""
+"""Dead man's switch: an outside monitor is pinged while this worker works, and alerts when the pings stop."""
 
 import logging
 from collections.abc import Callable
@@ -10,15 +10,15 @@ from app.store.engine import Store
 logger = logging.getLogger("coalmine.ping")
 
 Ping = Callable[[], str | None]
-"""Pings once; None = it was taken, else a sentence why not."""
+"""Pings once; None = success, else a sentence why not."""
 
 STALE_SECONDS = 60.0
-"""Since the last turn of the scheduler: with more it does not work."""
+"""Longest time since the last turn of the scheduler of a working worker."""
 _WITHHOLDING = (Issue.STORE_WRITE, Issue.RESOURCES, Issue.OVERLOAD, Issue.HEARTBEAT)
 
 
 def ping_if_working(ping: Ping, store: Store, monitor: SelfMonitor, *, alive: bool, synced_ago: float) -> bool:
-    """Ping where the worker works; whether it was taken. `synced_ago`: seconds since the last turn of the scheduler."""
+    """Ping if the worker works; True on success. `synced_ago`: seconds since the last turn of the scheduler."""
     reason = _idle_reason(store, monitor, alive=alive, synced_ago=synced_ago)
     if reason is not None:
         logger.warning("ping_withheld", extra={"detail": reason})
@@ -34,7 +34,7 @@ def ping_if_working(ping: Ping, store: Store, monitor: SelfMonitor, *, alive: bo
 
 
 def _idle_reason(store: Store, monitor: SelfMonitor, *, alive: bool, synced_ago: float) -> str | None:
-    """Say why the worker does not truly work; None = it does."""
+    """Why the worker does not work; None = it does."""
     if not alive:
         return "a thread of the worker has ended"
     if synced_ago > STALE_SECONDS:

@@ -1,4 +1,4 @@
-"""The threads that send: always one that waits for what is due, however many are held up by receivers that hang."""
+"""Threads that send deliveries: one always waits for due ones, however many wait for hanging receivers."""
 
 import logging
 import threading
@@ -11,7 +11,7 @@ from app.domain.delivery.hooks import Hook, Message, Receipt, Send
 logger = logging.getLogger("coalmine.worker")
 
 MOST_THREADS: Final = 64
-"""Sends under way at once: a receiver that hangs holds one of them for its time-out, and only one for each hook."""
+"""Concurrent sends: a hanging receiver holds one for its time-out, and only one per hook."""
 
 
 class DeliveryThreads:
@@ -35,13 +35,13 @@ class DeliveryThreads:
             self._start_one()
 
     def send(self, hook: Hook, message: Message, now: datetime) -> Receipt:
-        """Send, see `Send`; meanwhile another thread waits for what is due."""
+        """Send, see `Send`; meanwhile another thread waits for due deliveries."""
         with self._lock:
             self._waiting -= 1
             if self._waiting == 0 and len(self._threads) < self._most:
                 try:
                     self._start_one()
-                except RuntimeError:  # this machine has no thread to give: what is due waits for this send
+                except RuntimeError:  # no more threads on this machine: due deliveries wait for this send
                     logger.exception("no_delivery_thread")
         try:
             return self._send(hook, message, now)
@@ -51,7 +51,7 @@ class DeliveryThreads:
 
     @property
     def alive(self) -> bool:
-        """Whether somebody waits for what is due, or will when a send has ended."""
+        """Whether a thread waits for due deliveries, or will after its send."""
         with self._lock:
             return any(thread.is_alive() for thread in self._threads)
 

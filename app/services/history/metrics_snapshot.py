@@ -131,7 +131,7 @@ class StateReader:
             if deliveries:
                 self._shared = _read_shared(connection, now)
             else:  # the runs may have something to send
-                pending, oldest = outbox.outbox(connection)
+                pending, oldest = outbox.count_pending(connection)
                 age = _age(now, oldest)
                 self._shared = replace(self._shared, outbox_pending=pending, outbox_oldest_seconds=age)
         return self._state()
@@ -200,7 +200,7 @@ class _Shared:
 
 
 def _read_shared(connection: Connection, now: datetime) -> _Shared:
-    pending, oldest = outbox.outbox(connection)
+    pending, oldest = outbox.count_pending(connection)
     waiting, since = current_state.waiting_runs(connection, to_us(now))
     return _Shared(
         outbox_pending=pending,
@@ -287,4 +287,4 @@ def _evidence(seen: DetectionRow | None) -> dict[str, float]:
 def ping(store: Store) -> None:
     """Ask the store for anything. Raises StoreUnavailableError."""
     with store.read() as connection:
-        outbox.outbox(connection)
+        outbox.count_pending(connection)

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from app.store.delivery import outbox, resend
+from app.store.delivery import claims, resend
 from app.store.engine import Store, to_us
 from app.store.runs import queue, rescoring
 
@@ -28,8 +28,8 @@ def find_work(store: Store, *, now: datetime, reclaim: bool = True) -> Work:
         following = queue.next_start(connection, moment)
         return Work(
             runs=queue.has_claimable_run(connection, moment, reclaim=reclaim),
-            deliveries=outbox.has_claimable_delivery(connection, moment)
-            or resend.has_claimable_refresh(connection, moment),
+            deliveries=claims.has_claimable_delivery(connection, moment)
+            or resend.has_claimable_resend(connection, moment),
             rescorings=rescoring.waiting(connection, now=moment) is not None,
             next_run_in=timedelta(microseconds=following - moment) if following is not None else None,
         )

@@ -1,4 +1,4 @@
-"""What waits in the outbox: behind what, and what is tried sooner once its receiver is back."""
+"""Waiting deliveries: which one each waits for, and earlier retries once a receiver is back."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -9,24 +9,23 @@ from sqlalchemy import Connection
 from app.store.engine import sql_literal
 from app.store.tables import attempts, deliveries, incidents
 
-_LOOKED_AT = 100
-"""How many waiting deliveries are considered at most, so that taking a message costs the same however many wait."""
+_MAX_CANDIDATES = 100
+"""Waiting deliveries considered at most, so that a success costs the same however many wait."""
 
 
 def bring_forward(connection: Connection, hook_id: int, *, now: int, errors: Collection[str]) -> bool:
-    """Make one delivery of a hook due that waits for its next attempt; False where there is none.
+    """Make one delivery of a hook due that waits for its retry; False where there is none.
 
-    Of those whose last attempt got no answer but failed with one of `errors`, the one whose last attempt is the
-    oldest: what fails once more comes last again, and keeps none of the others back. Nothing that the receiver
-    answered, who may have asked for patience.
+    Of those whose last attempt got no response and failed with one of `errors`, the one with the oldest last attempt:
+    one that fails again comes last. Not those with a response, which may have asked for a delay.
     """
-    # The sum keeps SQLite from walking all that was ever sent to the hook.
+    # The sum keeps SQLite from walking all deliveries of the hook.
     of_hook = sa.and_(
         deliveries.c.hook_id + sa.literal_column("0") == hook_id, deliveries.c.state == sql_literal("pending")
     )
     waits = sa.and_(of_hook, deliveries.c.claimed_by.is_(None), deliveries.c.next_attempt_at > now)
     soonest = (deliveries.c.next_attempt_at, deliveries.c.id)
-    few = sa.select(deliveries.c.id).where(waits, deliveries.c.attempts > 0).order_by(*soonest).limit(_LOOKED_AT)
+    few = sa.select(deliveries.c.id).where(waits, deliveries.c.attempts > 0).order_by(*soonest).limit(_MAX_CANDIDATES)
     tried = attempts.alias()
     # The sum keeps PostgreSQL from walking all attempts from the newest back to one of the delivery.
     newest = sa.select(sa.func.max(tried.c.id + sa.literal_column("0"))).where(tried.c.delivery_id == deliveries.c.id)
@@ -35,7 +34,7 @@ def bring_forward(connection: Connection, hook_id: int, *, now: int, errors: Col
         attempts.c.http_status.is_(None),
         attempts.c.error.in_(sorted(errors)),
     )
-    # Whoever ends incidents holds their deliveries one after another: we hold one already and must not wait for his.
+    # Transactions that end incidents lock deliveries one after another: waiting here could deadlock with them.
     statement = (
         sa.select(deliveries.c.id)
         .where(deliveries.c.id.in_(few), waits, unanswered)
@@ -51,8 +50,8 @@ def bring_forward(connection: Connection, hook_id: int, *, now: int, errors: Col
 
 
 def waiting_behind(connection: Connection, delivery_ids: Sequence[int]) -> Mapping[int, int]:
-    """Give, by delivery, the one just before it about the same fault that the same hook has to hear first."""
-    # The sum keeps SQLite from walking all that was ever sent of a fault, where few wait.
+    """Return, by delivery, the one just before it with the same hook and key, which has to be sent first."""
+    # The sum keeps SQLite from walking all deliveries of a key, where few wait.
     incident = deliveries.c.incident_id + sa.literal_column("0")
     waiting = (
         sa.select(deliveries.c.id, deliveries.c.hook_id, incidents.c.dedupe_key)

@@ -1,4 +1,4 @@
-"""How hooks fare: what waits for each, what is dead, what failed lately. Single deliveries are outbox's."""
+"""Delivery counts by hook and by incident. Single deliveries are in `outbox`."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,41 +12,41 @@ from app.store.tables import attempts, definitions, deliveries
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
-    """The deliveries of a hook, counted."""
+class DeliveryCounts:
+    """Counts of the deliveries of a hook."""
 
     pending: int = 0
     dead: int = 0
     failures: int = 0
-    """Failed attempts since the moment asked about."""
+    """Failed attempts since the given time."""
     newest: int | None = None
     """The id of its newest delivery."""
 
 
-def tallies(connection: Connection, *, since: int) -> Mapping[int, Tally]:
-    """Count for every hook by its id; those that were never written to are left out."""
-    found: defaultdict[int, Tally] = defaultdict(Tally)
-    # The sum keeps SQLite from walking all that was ever sent along its hook, where few wait and few are dead.
+def count_by_hook(connection: Connection, *, since: int) -> Mapping[int, DeliveryCounts]:
+    """Return counts of every hook by its id; hooks without deliveries are left out."""
+    counts: defaultdict[int, DeliveryCounts] = defaultdict(DeliveryCounts)
+    # The sum keeps SQLite from walking all deliveries by hook, where few wait and few are dead.
     hook = deliveries.c.hook_id + sa.literal_column("0")
     by_hook = sa.select(hook, sa.func.count()).group_by(hook)
     for hook_id, count in connection.execute(by_hook.where(deliveries.c.state == sql_literal("pending"))):
-        found[hook_id].pending = count
+        counts[hook_id].pending = count
     for hook_id, count in connection.execute(by_hook.where(deliveries.c.state == sql_literal("dead"))):
-        found[hook_id].dead = count
+        counts[hook_id].dead = count
     failed = sa.and_(attempts.c.error.is_not(None), attempts.c.at >= since)
     lately = by_hook.join(attempts, attempts.c.delivery_id == deliveries.c.id).where(failed)
     for hook_id, count in connection.execute(lately):
-        found[hook_id].failures = count
+        counts[hook_id].failures = count
     last = sa.select(sa.func.max(deliveries.c.id)).where(deliveries.c.hook_id == definitions.c.id).scalar_subquery()
     for hook_id, delivery_id in connection.execute(
         sa.select(definitions.c.id, last).where(definitions.c.kind == "hook")
     ):
         if delivery_id is not None:
-            found[hook_id].newest = delivery_id
-    return found
+            counts[hook_id].newest = delivery_id
+    return counts
 
 
-def by_incident(connection: Connection, incident_ids: Sequence[int]) -> Mapping[int, Mapping[str, int]]:
+def count_by_incident(connection: Connection, incident_ids: Sequence[int]) -> Mapping[int, Mapping[str, int]]:
     """Count the deliveries of incidents by their state: {incident id: {state: count}}."""
     counts: dict[int, dict[str, int]] = {incident_id: {} for incident_id in incident_ids}
     statement = (

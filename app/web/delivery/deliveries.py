@@ -1,4 +1,4 @@
-"""The page of deliveries: every message to a hook with its attempts, and what is dead put back by hand."""
+"""Page of deliveries: every message to a hook with its attempts, and the replay of dead ones."""
 
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +17,7 @@ from app.domain.model import DeliveryState
 from app.formats.history import shapes
 from app.services.alerts import alert_views
 from app.services.catalog import definitions
-from app.services.delivery import deliveries, hook_views
+from app.services.delivery import dead_letters, hook_views
 from app.store.engine import Store
 from app.web import alert_words
 from app.web.forms import read_form
@@ -47,7 +47,7 @@ def show_deliveries(
 @router.post("/deliveries/{delivery_id}/replay")
 @takes_form(fields=4)
 async def replay_delivery(request: Request, store: StoreDep, delivery_id: str) -> Response:
-    """Put a dead delivery back into the outbox, and lead back to where it was asked for."""
+    """Put a dead delivery back into the outbox, and redirect to the page of the request."""
     back = safe_path((await read_form(request)).get("next"))
     return await anyio.to_thread.run_sync(partial(_replayed, request, store, delivery_id, back))
 
@@ -55,11 +55,11 @@ async def replay_delivery(request: Request, store: StoreDep, delivery_id: str) -
 def _replayed(request: Request, store: Store, delivery_id: str, back: str) -> Response:
     number = shapes.id_number(delivery_id, "delivery")
     try:
-        deliveries.replay(store, number, now=datetime.now(UTC))
+        dead_letters.replay(store, number, now=datetime.now(UTC))
     except ConflictError as error:
-        told = alert_views.delivery(store, number)
-        alert = told["alert_id"] or ""
-        return _deliveries(request, store, hook=told["hook"], alert=alert, refused=str(error), status=409)
+        view = alert_views.delivery(store, number)
+        alert = view["alert_id"] or ""
+        return _deliveries(request, store, hook=view["hook"], alert=alert, refused=str(error), status=409)
     wake(request)
     return RedirectResponse(f"{back if back != '/' else '/deliveries'}#delivery-{number}", status_code=303)
 
@@ -75,7 +75,7 @@ def _deliveries(
     refused: str = "",
     status: int = 200,
 ) -> HTMLResponse:
-    found = alert_views.list_deliveries(
+    views = alert_views.list_deliveries(
         store,
         hook=hook or None,
         state=state or None,
@@ -83,18 +83,18 @@ def _deliveries(
         before=after,
         limit=_DELIVERIES + 1,
     )
-    kept = {name: value for name, value in {"hook": hook, "alert": alert}.items() if value}
+    filters = {name: value for name, value in {"hook": hook, "alert": alert}.items() if value}
     return render(
         request,
         "delivery/deliveries.html",
         status=status,
-        deliveries=found[:_DELIVERIES],
-        following=found[_DELIVERIES - 1]["id"] if len(found) > _DELIVERIES else None,
+        deliveries=views[:_DELIVERIES],
+        following=views[_DELIVERIES - 1]["id"] if len(views) > _DELIVERIES else None,
         state=state,
         hook=hook,
         alert=alert,
-        kept=urlencode(kept),
-        here="/deliveries?" + urlencode({**kept, **({"state": state} if state else {})}),
+        filters=urlencode(filters),
+        here="/deliveries?" + urlencode({**filters, **({"state": state} if state else {})}),
         states=list(DeliveryState),
         hooks=[one.slug for one in definitions.list_all(store, hook_views.KIND)],
         meanings=alert_words.DELIVERY_STATES,

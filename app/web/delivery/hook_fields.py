@@ -1,4 +1,4 @@
-"""A hook as a form has it, and back: the fields of its kind. Secrets are never filled in."""
+"""Form fields of a hook kind: from a stored document to a form and back. Secrets are never filled in."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -10,11 +10,11 @@ from app.web.forms import Form
 
 MOST_FIELDS: Final = 20
 ADDRESSES: Final = frozenset({"url", "host"})
-"""Fields that say where a hook connects to."""
+"""Fields with the address a hook connects to."""
 FORGET: Final = "forget"
-"""Ticked, the stored secret is forgotten; it is else kept where nothing is typed."""
+"""Checkbox that deletes the stored secret, which otherwise stays where nothing is typed."""
 KINDS: Final[Mapping[str, str]] = form_fields(HookDocument)["kind"].choices
-"""What each kind of hook does."""
+"""Description of each kind of hook."""
 
 
 @cache
@@ -24,20 +24,20 @@ def fields(kind: str) -> Mapping[str, FormField]:
 
 
 def typed(body: Mapping[str, Any]) -> Form:
-    """Give a stored hook as a form would hold it."""
+    """Form of a stored hook."""
     return document_texts(fields(body["kind"]), body)
 
 
 def document(form: Form, kind: str, slug: str, stored: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Give what a form says, ready to be read as a document; null for a secret that is to stay as it is stored.
+    """Document of a form, not yet validated; null for a secret that stays as stored.
 
-    Raises InvalidInputError for what cannot be written down at all.
+    Raises InvalidInputError for values that are no JSON.
     """
     return {**document_body(fields(kind), form, keeps_secrets=_keeps(form, kind, stored)), "slug": slug, "kind": kind}
 
 
 def _keeps(form: Form, kind: str, stored: Mapping[str, Any] | None) -> bool:
-    """Whether a secret nobody typed is the stored one; a password is none without its user."""
+    """Whether an empty secret stays as stored; a password is deleted with its user."""
     if stored is None or stored["kind"] != kind or form.get(FORGET):
         return False
     return "username" not in stored or bool(stored["username"] and form.stripped("username"))

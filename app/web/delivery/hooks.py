@@ -1,4 +1,4 @@
-"""The pages of hooks: where news goes and how that fares, a test with what came of it, and the form of one."""
+"""Pages of hooks: the list, one hook with its deliveries and a test, and the form."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -42,11 +42,11 @@ _EVERY, _EVERY_WHILE_WAITING = 1, 15  # seconds
 
 @router.get("/hooks")
 def show_hooks(request: Request, store: StoreDep) -> HTMLResponse:
-    """Show every hook: where it goes, who uses it, and how it fares."""
+    """Show every hook: destination, checks that use it, and delivery counts."""
     return render(
         request,
         "delivery/hooks.html",
-        hooks=hook_views.all_hooks(store, _now(), for_readers=only_reads(request)),
+        hooks=hook_views.list_hooks(store, _now(), for_readers=only_reads(request)),
         kinds=hook_fields.KINDS,
     )
 
@@ -59,17 +59,17 @@ def show_hook(
     test: Annotated[str, Query(max_length=18)] = "",
     saved: Annotated[str, Query(max_length=3)] = "",
 ) -> HTMLResponse:
-    """Show a hook with its newest deliveries and, where one was just sent, the test and what came of it.
+    """Show a hook with its newest deliveries and the result of a test that was just sent.
 
-    Where it was just saved, the name in its address is looked up, to say where that leads nowhere it may go.
+    After a save the name in its address is resolved, to warn of an address that is not allowed.
     """
-    return _hook(request, store, slug, test=test, looks_up=bool(saved))
+    return _hook(request, store, slug, test=test, resolves_name=bool(saved))
 
 
 @router.post("/hooks/{slug}/test")
 @needs(Scope.ADMIN)
 def test_hook(request: Request, store: StoreDep, slug: str) -> Response:
-    """Send a test message on the way every alert takes."""
+    """Send a test message, like every alert."""
     try:
         delivery_id = deliveries.send_test(store, slug, now=_now())
     except ConflictError as error:
@@ -80,7 +80,7 @@ def test_hook(request: Request, store: StoreDep, slug: str) -> Response:
 
 @router.post("/hooks/{slug}/replay")
 def replay_hook(request: Request, store: StoreDep, slug: str) -> Response:
-    """Put back all that is dead of a hook, but for what later news has overtaken."""
+    """Replay all dead deliveries of a hook, except those overtaken by a later notification."""
     try:
         done = dead_letters.replay_all(store, slug, now=_now())
     except ConflictError as error:
@@ -91,7 +91,7 @@ def replay_hook(request: Request, store: StoreDep, slug: str) -> Response:
 
 @router.get("/new-hook")
 def show_new(request: Request, kind: str = "") -> HTMLResponse:
-    """Show the form of a hook to be made; first of what kind it is to be."""
+    """Show the form of a new hook, after a choice of its kind."""
     if kind:
         refuse_other(kind, HOOK_KINDS, "kind")
     return _form(request, Form(texts={"kind": kind}), kind=kind)
@@ -101,7 +101,7 @@ def show_new(request: Request, kind: str = "") -> HTMLResponse:
 @takes_form(fields=hook_fields.MOST_FIELDS)
 @needs(Scope.ADMIN)
 async def judge_address(request: Request) -> HTMLResponse:
-    """Say of an address while it is typed that hooks may not reach it; nothing is looked up or kept."""
+    """Warn of a typed address that is not allowed; nothing is resolved or stored."""
     form = await read_form(request)
     return render(request, "delivery/_reach.html", warnings=_warnings(request, form, form.stripped("kind")))
 
@@ -110,16 +110,16 @@ async def judge_address(request: Request) -> HTMLResponse:
 @takes_form(fields=hook_fields.MOST_FIELDS)
 @needs(Scope.ADMIN)
 async def make_hook(request: Request, store: StoreDep, vault: VaultDep) -> Response:
-    """Make a hook; what is wrong with it is said beside the fields."""
+    """Create a hook; problems are shown beside the fields."""
     form = await read_form(request)
     return await anyio.to_thread.run_sync(partial(_made, request, store, vault, form))
 
 
 @router.get("/hooks/{slug}/edit")
 def show_edit(request: Request, store: StoreDep, slug: str) -> HTMLResponse:
-    """Show the form of a hook as it is stored; its secret is not in it."""
+    """Show the form of a stored hook, without its secret."""
     found = definitions.find(store, hook_views.KIND, slug)
-    stored = hook_views.as_seen(found, for_readers=only_reads(request))
+    stored = hook_views.for_reader(found, for_readers=only_reads(request))
     form = with_revision(hook_fields.typed(stored.body), stored.revision)
     return _form(request, form, kind=stored.body["kind"], stored=stored)
 
@@ -136,7 +136,7 @@ async def change_hook(request: Request, store: StoreDep, vault: VaultDep, slug: 
 @router.post("/hooks/{slug}/archive")
 @needs(Scope.ADMIN)
 def archive_hook(request: Request, store: StoreDep, slug: str) -> Response:
-    """Take a hook out of force that no check uses."""
+    """Archive a hook that no check uses."""
     try:
         definitions.archive(store, hook_views.KIND, slug, now=_now())
     except ConflictError as error:
@@ -163,8 +163,8 @@ def _changed(request: Request, store: Store, vault: Vault, slug: str, form: Form
     again = partial(_form, request, form, kind=stored.body["kind"], stored=stored)
     try:
         body = hook_fields.document(form, stored.body["kind"], slug, stored.body)
-        seen = read_revision(form)
-        definitions.save(store, vault, hook_views.KIND, HookDocument, body, now=_now(), revision=seen)
+        revision = read_revision(form)
+        definitions.save(store, vault, hook_views.KIND, HookDocument, body, now=_now(), revision=revision)
     except InvalidInputError as error:
         return again(problems=error.problems, status=422)
     except ConflictError as error:
@@ -188,11 +188,11 @@ def _hook(
     test: str = "",
     refused: str = "",
     replayed: Mapping[str, int] | None = None,
-    looks_up: bool = False,
+    resolves_name: bool = False,
     status: int = 200,
 ) -> HTMLResponse:
     state = request.app.state
-    line = hook_views.one_hook(store, slug, _now(), for_readers=only_reads(request))
+    line = hook_views.find_hook(store, slug, _now(), for_readers=only_reads(request))
     recent = alert_views.list_deliveries(store, hook=slug, state=None, before=None, limit=_RECENT)
     tested = _test(store, slug, test) if test else None
     return render(
@@ -206,16 +206,18 @@ def _hook(
         meaning=hook_fields.KINDS[line.definition.body["kind"]],
         recent=recent,
         test=tested,
-        look_again=_look_again([*recent, *([tested] if tested else [])], _now()),
+        refresh_seconds=_refresh_seconds([*recent, *([tested] if tested else [])], _now()),
         meanings=alert_words.DELIVERY_STATES,
         refused=refused,
-        warnings=hook_views.hook_warnings(state.hook_policy, line.definition.body, state.look_up if looks_up else None),
+        warnings=hook_views.hook_warnings(
+            state.hook_policy, line.definition.body, state.look_up if resolves_name else None
+        ),
         replayed=replayed,
     )
 
 
-def _look_again(shown: Sequence[Mapping[str, Any]], now: datetime) -> int | None:
-    """Say in how many seconds what is shown may be out of date; None = it will not change by itself."""
+def _refresh_seconds(shown: Sequence[Mapping[str, Any]], now: datetime) -> int | None:
+    """Seconds until the shown deliveries may change; None = they will not."""
     pending = [one for one in shown if one["state"] == DeliveryState.PENDING]
     due = [datetime.fromisoformat(one["next_attempt_at"]) for one in pending if one["waits_for"] is None]
     if due and min(due) - now < _SOON:
@@ -225,10 +227,10 @@ def _look_again(shown: Sequence[Mapping[str, Any]], now: datetime) -> int | None
 
 def _test(store: Store, slug: str, test: str) -> Mapping[str, Any]:
     """Find a test message of this hook. Raises NotFoundError for any other delivery."""
-    found = alert_views.delivery(store, shapes.id_number(test, "delivery"))
-    if found["hook"] != slug or found["type"] != deliveries.TEST:
+    view = alert_views.delivery(store, shapes.id_number(test, "delivery"))
+    if view["hook"] != slug or view["type"] != deliveries.TEST:
         raise NotFoundError(f"hook '{slug}' has no test message '{test}'")
-    return found
+    return view
 
 
 def _form(
@@ -257,19 +259,19 @@ def _form(
         from_file=stored is not None and stored.managed_by == FILE,
         typed=form,
         wrong=wrong,
-        problems=[told for path, found in wrong.items() if path not in shown for told in found],
+        problems=[message for path, messages in wrong.items() if path not in shown for message in messages],
         any_problem=bool(problems),
         warnings=_warnings(request, form, kind),
     )
 
 
 def _own_fields(kind: str) -> list[FormField]:
-    """Fields of a kind, besides what names a hook."""
+    """Fields of a kind, without name and kind."""
     return [one for path, one in hook_fields.fields(kind).items() if path not in ("slug", "kind")]
 
 
 def _warnings(request: Request, form: Form, kind: str) -> list[str]:
-    """Say why a hook could not reach the address that is typed, where that is no name; see `hook_warnings`."""
+    """Why a hook could not reach the typed address, unless it is a name; see `hook_warnings`."""
     hook = {"kind": kind, "url": form.stripped("url"), "host": form.stripped("host")}
     return hook_views.hook_warnings(request.app.state.hook_policy, hook)
 

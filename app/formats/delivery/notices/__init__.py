@@ -1,4 +1,4 @@
-"""How each hook kind writes a notice: a mapping in the words of the contract in, the bytes that are sent out."""
+"""Notices as each hook kind sends them: from the contract's mapping to the bytes of the request."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from app.formats.delivery.notices.webhook import webhook_body
 
 
 def body_of(hook: Hook, notice: Mapping[str, Any], message_id: str) -> bytes:
-    """Write a notice as this hook is sent it, to be frozen at the first attempt. It never holds a secret."""
+    """Write the body of a notice for a hook, frozen at the first attempt. It never holds a secret."""
     match HookKind(hook.kind):
         case HookKind.WEBHOOK:
             return webhook_body(notice)
@@ -31,7 +31,7 @@ def body_of(hook: Hook, notice: Mapping[str, Any], message_id: str) -> bytes:
 
 
 def is_written_for(hook: Hook, body: bytes) -> bool:
-    """Whether a frozen body is of the hook's kind: a hook that was saved as another kind needs it written anew."""
+    """Whether a frozen body fits the hook's kind; else the hook changed its kind, and the body is written anew."""
     return body.startswith(_BEGINNINGS[HookKind(hook.kind)])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from app.domain.alerts.incidents import IncidentClass, dedupe_keys
 from app.domain.delivery.hooks import Hook
-from app.formats.delivery.notices.story import Story, clean, story_of
+from app.formats.delivery.notices.notice_text import NoticeText, clean, notice_text
 
 _LABEL = 1_024
 
@@ -22,31 +22,31 @@ def alertmanager_body(hook: Hook, notice: Mapping[str, Any], message_id: str) ->
     Without `endsAt` an alert ends there `resolve_timeout` after it was sent last, so it is sent again while it fires.
     A test says nothing of its end either, and is not sent again.
     """
-    story = story_of(notice)
+    texts = notice_text(notice)
     data = notice["data"]
     alert: dict[str, Any] = {
-        "labels": {**hook.labels, **_labels(story, data, message_id)},
-        "annotations": {name: value for name, value in _annotations(story).items() if value},
+        "labels": {**hook.labels, **_labels(texts, data, message_id)},
+        "annotations": {name: value for name, value in _annotations(texts).items() if value},
         "startsAt": data.get("opened_at") or notice["timestamp"],
     }
-    if story.resolved:
+    if texts.resolved:
         alert["endsAt"] = data.get("resolved_at") or notice["timestamp"]
-    links = dict(story.links)
+    links = dict(texts.links)
     if "Alert" in links:
         alert["generatorURL"] = links["Alert"]
     return json.dumps([alert], ensure_ascii=True, separators=(",", ":")).encode()
 
 
-def _labels(story: Story, data: Mapping[str, Any], message_id: str) -> dict[str, str]:
+def _labels(texts: NoticeText, data: Mapping[str, Any], message_id: str) -> dict[str, str]:
     incident_class = str(data.get("class") or "test")
     first: Mapping[str, Any] = next(iter(data.get("alerts") or ()), {})
-    key = story.dedupe_key or message_id
-    if not data.get("class") or key in dedupe_keys(story.check, IncidentClass(incident_class)):
+    key = texts.dedupe_key or message_id
+    if not data.get("class") or key in dedupe_keys(texts.check, IncidentClass(incident_class)):
         labels = {"alertname": _alertname(incident_class)}
     else:  # opened before there were incidents: it was sent under the labels of its rule, and has to end under them
         rule = {name: clean(first.get(name), _LABEL) for name in ("rule", "scope")}
         labels = {"alertname": _alertname(str(first.get("kind") or incident_class)), **rule}
-    labels |= {"service": "coalmine", "check": story.check, "dedupe_key": key}
+    labels |= {"service": "coalmine", "check": texts.check, "dedupe_key": key}
     return {name: value for name, value in labels.items() if value}
 
 
@@ -54,16 +54,16 @@ def _alertname(name: str) -> str:
     return "Coalmine" + "".join(word.capitalize() for word in name.split("_"))
 
 
-def _annotations(story: Story) -> dict[str, str]:
-    links = dict(story.links)
+def _annotations(texts: NoticeText) -> dict[str, str]:
+    links = dict(texts.links)
     return {
-        "summary": story.summary,
-        "description": story.reason,
-        "advice": story.advice,
-        "severity": story.severity,
-        "rules": ", ".join(story.rules),
-        "facts": "\n".join(f"{name}: {value}" for name, value in story.facts),
-        "canaries": "\n".join([*story.canaries, *story.remarks]),
+        "summary": texts.summary,
+        "description": texts.reason,
+        "advice": texts.advice,
+        "severity": texts.severity,
+        "rules": ", ".join(texts.rules),
+        "facts": "\n".join(f"{name}: {value}" for name, value in texts.facts),
+        "canaries": "\n".join([*texts.canaries, *texts.remarks]),
         "alert_url": links.get("Alert", ""),
         "check_url": links.get("Check", ""),
         "run_url": links.get("Run", ""),

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from app.formats.delivery.notices.story import Story, story_of
+from app.formats.delivery.notices.notice_text import NoticeText, notice_text
 
 ACTIONS: Final[Mapping[str, str]] = {"alert.acknowledged": "acknowledge", "alert.resolved": "resolve"}
 """What is no trigger. A trigger under a known key adds to its alert and may change its severity; it opens no other."""
@@ -17,22 +17,25 @@ _SEVERITIES = {"critical": "critical", "warning": "warning"}
 
 def pagerduty_body(notice: Mapping[str, Any], message_id: str) -> bytes:
     """Write a notice for PagerDuty. A test opens an alert of its own, of severity `info`."""
-    story = story_of(notice)
-    action = ACTIONS.get(story.type, "trigger")
-    event: dict[str, Any] = {"event_action": action, "dedup_key": story.dedupe_key or f"coalmine/{message_id}"[:255]}
+    texts = notice_text(notice)
+    action = ACTIONS.get(texts.type, "trigger")
+    event: dict[str, Any] = {
+        "event_action": action,
+        "dedup_key": texts.dedupe_key or f"coalmine/{message_id}"[:255],
+    }
     if action == "trigger":
-        event |= _trigger(story, notice["data"])
+        event |= _trigger(texts, notice["data"])
     return json.dumps(event, ensure_ascii=True, separators=(",", ":")).encode()
 
 
-def _trigger(story: Story, data: Mapping[str, Any]) -> dict[str, Any]:
-    links = dict(story.links)
+def _trigger(texts: NoticeText, data: Mapping[str, Any]) -> dict[str, Any]:
+    links = dict(texts.links)
     payload = {
-        "summary": story.summary,
-        "source": story.check or "coalmine",
-        "severity": _SEVERITIES.get(story.severity, "info"),
-        "timestamp": story.at,
-        "custom_details": _details(story),
+        "summary": texts.summary,
+        "source": texts.check or "coalmine",
+        "severity": _SEVERITIES.get(texts.severity, "info"),
+        "timestamp": texts.at,
+        "custom_details": _details(texts),
     }
     payload |= {
         name: str(data[key])
@@ -43,21 +46,21 @@ def _trigger(story: Story, data: Mapping[str, Any]) -> dict[str, Any]:
         "payload": payload,
         "client": "Coalmine",
         **({"client_url": links["Alert"]} if "Alert" in links else {}),
-        "links": [{"href": url, "text": name} for name, url in story.links],
+        "links": [{"href": url, "text": name} for name, url in texts.links],
     }
 
 
-def _details(story: Story) -> dict[str, Any]:
-    details: dict[str, Any] = {"what": story.headline}
-    if story.reason:
-        details["reason"] = story.reason
-    if story.advice:
-        details["what to do"] = story.advice
-    details |= {name.lower(): value for name, value in story.facts}
-    if story.canaries:
-        details["canaries"] = list(story.canaries)
-    if story.more:
-        details["more canaries"] = story.more
-    if story.before:
-        details["failing before"] = story.before
+def _details(texts: NoticeText) -> dict[str, Any]:
+    details: dict[str, Any] = {"what": texts.headline}
+    if texts.reason:
+        details["reason"] = texts.reason
+    if texts.advice:
+        details["what to do"] = texts.advice
+    details |= {name.lower(): value for name, value in texts.facts}
+    if texts.canaries:
+        details["canaries"] = list(texts.canaries)
+    if texts.more:
+        details["more canaries"] = texts.more
+    if texts.before:
+        details["failing before"] = texts.before
     return details

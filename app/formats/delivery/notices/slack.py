@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from app.formats.delivery.notices.story import Story, story_of
+from app.formats.delivery.notices.notice_text import NoticeText, notice_text
 
 _HEADER, _TEXT, _ADVICE, _FIELD, _FIELDS = 150, 2_900, 600, 400, 10
 _MARKS = {"critical": "🔴", "warning": "🟠"}
@@ -22,13 +22,13 @@ def slack_body(notice: Mapping[str, Any]) -> bytes:
 
     All that strangers wrote stands in plain text, where nothing is marked up; the one marked-up text holds our links.
     """
-    story = story_of(notice)
+    texts = notice_text(notice)
     message = {
-        "text": escaped(f"{_mark(story)} {story.summary}", _TEXT),
+        "text": escaped(f"{_mark(texts)} {texts.summary}", _TEXT),
         "mrkdwn": False,
         "unfurl_links": False,
         "unfurl_media": False,
-        "blocks": list(_blocks(story)),
+        "blocks": list(_blocks(texts)),
     }
     return json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode()
 
@@ -38,43 +38,46 @@ def escaped(text: str, limit: int) -> str:
     whole = text.translate(_ESCAPES)
     if len(whole) <= limit:
         return whole
-    length, kept = 1, []
+    length, parts = 1, []
     for character in text:
         one = character.translate(_ESCAPES)
         length += len(one)
         if length > limit:
             break
-        kept.append(one)
-    return "".join(kept) + "…"
+        parts.append(one)
+    return "".join(parts) + "…"
 
 
-def _blocks(story: Story) -> Iterator[dict[str, Any]]:
-    title = f"{_mark(story)} {story.summary}"
+def _blocks(texts: NoticeText) -> Iterator[dict[str, Any]]:
+    title = f"{_mark(texts)} {texts.summary}"
     yield {"type": "header", "text": _plain(title, _HEADER)}
     if len(title.translate(_ESCAPES)) > _HEADER:
-        yield _section(story.summary)
-    if story.reason:
-        yield _section(story.reason)
-    yield from (_section(line, _ADVICE) for line in story.next_step)
-    fields = [_plain(f"{name}: {value}", _FIELD) for name, value in story.facts[:_FIELDS]]
+        yield _section(texts.summary)
+    if texts.reason:
+        yield _section(texts.reason)
+    yield from (_section(line, _ADVICE) for line in texts.next_step)
+    fields = [_plain(f"{name}: {value}", _FIELD) for name, value in texts.facts[:_FIELDS]]
     if fields:
         yield {"type": "section", "fields": fields}
-    if story.canaries or story.remarks:
-        yield _section("\n".join(_listed(story)))
-    if story.links:
-        yield {"type": "context", "elements": [_links(story.links)]}
+    if texts.canaries or texts.remarks:
+        yield _section("\n".join(_listed(texts)))
+    if texts.links:
+        yield {"type": "context", "elements": [_links(texts.links)]}
 
 
-def _listed(story: Story) -> Iterator[str]:
-    """Give a line for each canary, as many as there is room for, and say how many there are besides."""
+def _listed(texts: NoticeText) -> Iterator[str]:
+    """Yield a line for each canary, as many as there is room for, and the number of the others."""
     room = _TEXT - len("and 1,000,000 more\n1,000,000 more were failing before")
-    for number, line in enumerate(story.canaries):
+    for number, line in enumerate(texts.canaries):
         room -= len(f"• {line}\n".translate(_ESCAPES))
         if room < 0:
-            yield from [*story.unlisted(len(story.canaries) - number + story.more), *story.failing_before]
+            yield from [
+                *texts.unlisted(len(texts.canaries) - number + texts.more),
+                *texts.failing_before,
+            ]
             return
         yield f"• {line}"
-    yield from story.remarks
+    yield from texts.remarks
 
 
 def _section(text: str, limit: int = _TEXT) -> dict[str, Any]:
@@ -94,7 +97,7 @@ def _links(links: Iterable[tuple[str, str]]) -> dict[str, Any]:
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
-def _mark(story: Story) -> str:
-    if story.resolved:
+def _mark(texts: NoticeText) -> str:
+    if texts.resolved:
         return "🟢"
-    return _MARKS.get(story.severity, "⚪")
+    return _MARKS.get(texts.severity, "⚪")

@@ -1,7 +1,7 @@
-"""A notice told in short, clean lines: what every kind for people is written from.
+"""Texts of a notice as short, clean lines, from which every hook kind for people is written.
 
-Retrieved texts, queries and reasons come from strangers. Here they lose what could end a line, turn a text around or
-go on for ever; what each kind reads as more than text is for the kind to escape.
+Retrieved texts, queries and reasons are untrusted. Line breaks, invisible characters and excess length are removed
+here; each hook kind escapes its own markup.
 """
 
 import re
@@ -21,10 +21,10 @@ _LONGEST_CANARY = 400
 _MOST_CANARIES = 10
 _MOST_RULES = 20
 
-_SILENT = re.compile(
+_INVISIBLE = re.compile(
     "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-"""What is not seen but changes what is: turns of direction, joins of nothing, tags."""
+"""Invisible characters that change the text: direction marks, zero-width joins, tags."""
 _BREAKS = re.compile("[\x00-\x20\x7f-\xa0\u2028\u2029]+")
 _HALVES = re.compile("[\ud800-\udfff]")
 _LINK = re.compile(r"https?://[!-~]{1,1900}")
@@ -48,8 +48,8 @@ _LINKS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """What a notice tells people. Every text is one line of bounded length without control characters."""
+class NoticeText:
+    """Texts of a notice. Every one is one line of bounded length without control characters."""
 
     type: str
     headline: str
@@ -59,22 +59,22 @@ class Story:
     summary: str
     """The title: check, what happened, how much, since when, and the cause."""
     reason: str
-    """What the rule saw, and what that did to the alert."""
+    """Reason of the rule, and its effect on the alert."""
     advice: str
-    """What to do next; empty of a test and of what is over."""
+    """What to do next; empty for a test and a resolve."""
     check: str
     dedupe_key: str
     at: str
     rules: tuple[str, ...]
-    """Those whose alerts are or were part of the incident."""
+    """Rules of the alerts of the incident."""
     facts: tuple[tuple[str, str], ...]
-    """(name, value), the most telling first."""
+    """(name, value), the most important first."""
     canaries: tuple[str, ...]
-    """A line for each of the worst of those that changed."""
+    """A line for each of the worst changed canaries."""
     more: int
-    """Changed canaries beyond those."""
+    """Number of changed canaries beyond those."""
     before: int
-    """Canaries that are degraded too and were before the alert began."""
+    """Number of other degraded canaries, which were failing before the alert."""
     links: tuple[tuple[str, str], ...]
     """(name, http or https URL)."""
 
@@ -84,12 +84,12 @@ class Story:
         return (*self.unlisted(self.more), *self.failing_before)
 
     def unlisted(self, count: int) -> list[str]:
-        """Say how many canaries changed that are not listed, where there are any."""
+        """Return number of changed canaries that are not listed, as a line; empty for none."""
         return [f"and {count:,} more"] if count else []
 
     @property
     def failing_before(self) -> list[str]:
-        """Say how many others were failing before, where there are any."""
+        """Number of canaries that were failing before, as a line; empty for none."""
         if not self.before:
             return []
         others = "more " if self.canaries else ""
@@ -102,23 +102,23 @@ class Story:
 
     @property
     def resolved(self) -> bool:
-        """Whether it is over."""
+        """Whether the incident is resolved."""
         return self.type == "alert.resolved"
 
     @property
     def test(self) -> bool:
-        """Whether nothing happened at all."""
+        """Whether it is a test message."""
         return self.type == "hook.test"
 
 
-def story_of(notice: Mapping[str, Any]) -> Story:
-    """Tell a notice in clean lines."""
+def notice_text(notice: Mapping[str, Any]) -> NoticeText:
+    """Read the texts of a notice."""
     data: Mapping[str, Any] = notice["data"]
     degraded = list(data.get("degraded") or [])
     canaries = tuple(map(_canary, degraded[:_MOST_CANARIES]))
     headline = _HEADLINES.get(notice["type"], clean(notice["type"], 40).removeprefix("alert."))
     check = clean(data.get("check"), _LONGEST_FACT)
-    return Story(
+    return NoticeText(
         type=notice["type"],
         headline=headline,
         severity=clean(data.get("severity"), 40),
@@ -138,11 +138,11 @@ def story_of(notice: Mapping[str, Any]) -> Story:
 
 
 def clean(value: object, limit: int) -> str:
-    """Return a text on one line of at most `limit` characters, without what is not seen; nothing for None."""
+    """Return a text on one line of at most `limit` characters, without invisible ones; empty for None."""
     if value is None:
         return ""
-    text = str(value)[: 4 * limit + 1_000]  # what is cut off anyway need not be looked at
-    text = _HALVES.sub("\ufffd", _SILENT.sub("", _BREAKS.sub(" ", text))).strip()
+    text = str(value)[: 4 * limit + 1_000]  # the rest is cut off anyway
+    text = _HALVES.sub("\ufffd", _INVISIBLE.sub("", _BREAKS.sub(" ", text))).strip()
     return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
 
 
@@ -152,7 +152,6 @@ def _rules(data: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _subject(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Name what the notification is about."""
     for name in ("check", "suite", "retriever"):
         if data.get(name) is not None:
             yield name.capitalize(), clean(data[name], _LONGEST_FACT)
@@ -190,22 +189,22 @@ def _number(value: object) -> str:
 
 
 def _canary(canary: Mapping[str, Any]) -> str:
-    """Write one canary in a line; causes are said once for all of them, and that a chunk is gone by its rank."""
-    reasons = ", ".join(str(one).replace("_", " ") for one in canary.get("reasons") or [] if one not in _SEEN_BY_RANK)
+    """One canary as a line; without causes, which are a fact of the notice, and reasons that its rank shows."""
+    reasons = ", ".join(str(one).replace("_", " ") for one in canary.get("reasons") or [] if one not in _SHOWN_BY_RANK)
     ranks = [canary.get("rank_before"), canary.get("rank_now")]
     moved = "" if ranks == [None, None] else f"rank {_rank(ranks[0])} → {_rank(ranks[1])}"
     lower = "" if ranks[1] is None else _lower(canary, ranks[0])
     lost = lost_text(canary)
-    again = "well when asked again" if canary.get("persistent") is False else ""
-    told = "; ".join(
-        part for part in (clean(reasons, 80), moved, f"lost {clean(lost, 120)}" if lost else "", lower, again) if part
+    retried = "healthy on retry" if canary.get("persistent") is False else ""
+    details = "; ".join(
+        part for part in (clean(reasons, 80), moved, f"lost {clean(lost, 120)}" if lost else "", lower, retried) if part
     )
     name = f"{clean(canary.get('key'), 60)} “{clean(canary.get('query'), 80)}”"
-    return clean(name + (f": {told}" if told else ""), _LONGEST_CANARY)
+    return clean(name + (f": {details}" if details else ""), _LONGEST_CANARY)
 
 
 def _lower(canary: Mapping[str, Any], best: object) -> str:
-    """Say which expected chunk ranks lower, where that is not the best placed one."""
+    """Return the expected chunk that ranks lower, where that is not the best placed one."""
     chunks = [one for one in canary.get("lower") or [] if one.get("rank_now") is not None or not canary.get("lost")]
     one = next((chunk for chunk in chunks if chunk.get("rank_before") != best), None)
     if one is None:
@@ -214,7 +213,7 @@ def _lower(canary: Mapping[str, Any], best: object) -> str:
     return f"{name} rank {_rank(one.get('rank_before'))} → {_rank(one.get('rank_now'))}"
 
 
-_SEEN_BY_RANK: Final = frozenset({Reason.MISSING, Reason.REGRESSED})
+_SHOWN_BY_RANK: Final = frozenset({Reason.MISSING, Reason.REGRESSED})
 
 
 def _rank(rank: object) -> str:
